@@ -28,7 +28,7 @@ KEY = "very-secret"
 UPSTREAM = '[[families.eth.mainnet.upstreams]]\nname = "{}"\nurl = "http://127.0.0.1:1/very-secret"\n'
 
 
-class House:
+class Harness:
     """A settings file, a data folder beside it, and the tool."""
 
     def __init__(self, tool: Tool, folder: Path) -> None:
@@ -57,37 +57,37 @@ class House:
 
 
 @pytest.fixture
-def house(tool: Tool, tmp_path: Path) -> House:
-    return House(tool, tmp_path)
+def harness(tool: Tool, tmp_path: Path) -> Harness:
+    return Harness(tool, tmp_path)
 
 
-def test_changes_are_told_on_stderr(house: House) -> None:
-    with house.service():
-        house.write("[limits]\nbatch_calls = 7", upstream="b")
-        ran = house.reload()
+def test_changes_are_told_on_stderr(harness: Harness) -> None:
+    with harness.service():
+        harness.write("[limits]\nbatch_calls = 7", upstream="b")
+        ran = harness.reload()
     assert (ran.code, ran.out) == (0, "")
     assert ran.err.splitlines() == [
-        f"{house.file}: applied",
+        f"{harness.file}: applied",
         "  limits.batch_calls: 100 -> 7",
         "  families.eth.mainnet.upstreams: + b, - a",
     ]
 
 
-def test_both_services_of_a_folder_are_asked(house: House) -> None:
-    with house.service(), house.service(str(house.file), "--collector"):
-        house.write("[limits]\nbatch_calls = 7")
-        ran = house.reload()
+def test_both_services_of_a_folder_are_asked(harness: Harness) -> None:
+    with harness.service(), harness.service(str(harness.file), "--collector"):
+        harness.write("[limits]\nbatch_calls = 7")
+        ran = harness.reload()
         assert (ran.code, ran.out) == (0, "")
-        applied = [f"{house.file}: applied", "  limits.batch_calls: 100 -> 7"]
+        applied = [f"{harness.file}: applied", "  limits.batch_calls: 100 -> 7"]
         assert ran.err.splitlines() == ["gateway:", *applied, "collector:", *applied]
-    with house.service(str(house.file), "--collector"):
-        assert house.reload().code == 0, "also where no gateway is there"
+    with harness.service(str(harness.file), "--collector"):
+        assert harness.reload().code == 0, "also where no gateway is there"
 
 
-def test_json_has_everything_and_no_secret(house: House) -> None:
-    with house.service():
-        house.write("[server]\nport = 9000\n[limits]\nbatch_calls = 7", upstream="b")
-        ran = house.reload("--json")
+def test_json_has_everything_and_no_secret(harness: Harness) -> None:
+    with harness.service():
+        harness.write("[server]\nport = 9000\n[limits]\nbatch_calls = 7", upstream="b")
+        ran = harness.reload("--json")
     assert (ran.code, ran.err) == (0, "")
     assert ran.json.pop("at") > 0
     assert ran.json | {"at": 0} == {
@@ -95,7 +95,7 @@ def test_json_has_everything_and_no_secret(house: House) -> None:
         "generation": 1,
         "at": 0,
         "ok": True,
-        "file": str(house.file),
+        "file": str(harness.file),
         "changed": ["limits.batch_calls: 100 -> 7", "families.eth.mainnet.upstreams: + b, - a"],
         "restart_needed": ["server.port"],
         "error": "",
@@ -103,168 +103,171 @@ def test_json_has_everything_and_no_secret(house: House) -> None:
     assert KEY not in ran.out
 
 
-def test_what_needs_a_restart_is_named(house: House) -> None:
-    with house.service():
-        house.write("[server]\nport = 9000")
-        ran = house.reload()
+def test_what_needs_a_restart_is_named(harness: Harness) -> None:
+    with harness.service():
+        harness.write("[server]\nport = 9000")
+        ran = harness.reload()
     assert (ran.code, ran.err.splitlines()) == (
         0,
-        [f"{house.file}: nothing else has changed", "server.port needs a restart"],
+        [f"{harness.file}: nothing else has changed", "server.port needs a restart"],
     )
 
 
-def test_nothing_changed(house: House) -> None:
-    with house.service():
-        ran = house.reload()
-    assert (ran.code, ran.err) == (0, f"{house.file}: nothing has changed\n")
+def test_nothing_changed(harness: Harness) -> None:
+    with harness.service():
+        ran = harness.reload()
+    assert (ran.code, ran.err) == (0, f"{harness.file}: nothing has changed\n")
 
 
-def test_bad_settings_are_refused_in_the_words_of_config_check(house: House) -> None:
-    with house.service():
-        house.write("[limits]\nbatch_calls = 0\nbody_byte = 3")
-        ran = house.reload()
-        checked = house.tool.run("config", "check", "--config", str(house.file))
-        told = house.reload("--json")
+def test_bad_settings_are_refused_in_the_words_of_config_check(harness: Harness) -> None:
+    with harness.service():
+        harness.write("[limits]\nbatch_calls = 0\nbody_byte = 3")
+        ran = harness.reload()
+        checked = harness.tool.run("config", "check", "--config", str(harness.file))
+        told = harness.reload("--json")
     assert (ran.code, checked.code, told.code) == (1, 1, 1)
     assert ran.err == "Nothing was changed:\n" + checked.err
     assert told.json["error"] + "\n" == checked.err
     assert (told.json["ok"], told.json["generation"], told.json["changed"]) == (False, 0, [])
 
 
-def test_file_that_is_no_toml_is_refused_in_the_same_words(house: House) -> None:
-    with house.service():
-        house.file.write_text("[limits\n")
-        ran = house.reload()
-        checked = house.tool.run("config", "check", "--config", str(house.file))
+def test_file_that_is_no_toml_is_refused_in_the_same_words(harness: Harness) -> None:
+    with harness.service():
+        harness.file.write_text("[limits\n")
+        ran = harness.reload()
+        checked = harness.tool.run("config", "check", "--config", str(harness.file))
     assert ran.code == 1
     assert checked.err in ran.err
 
 
-def test_the_service_judges_with_its_own_environment(house: House) -> None:
+def test_the_service_judges_with_its_own_environment(harness: Harness) -> None:
     """A variable that the service has and the operator's shell lacks must not stand in the way."""
-    with house.service():
-        house.file.write_text('data_dir = "data"\n[families.eth.mainnet]\n')
-        assert "has no upstreams" in house.reload().err
-        house.write("[limits]\nbatch_calls = 7")
-        assert house.reload(TOLLGATE_LIMITS__BATCH_CALLS="not a number").code == 0
+    with harness.service():
+        harness.file.write_text('data_dir = "data"\n[families.eth.mainnet]\n')
+        assert "has no upstreams" in harness.reload().err
+        harness.write("[limits]\nbatch_calls = 7")
+        assert harness.reload(TOLLGATE_LIMITS__BATCH_CALLS="not a number").code == 0
 
 
-def test_process_that_cannot_follow_ends_with_1(house: House) -> None:
-    with house.service(str(house.file), "--fails"):
-        house.write("[limits]\nbatch_calls = 7")
-        ran = house.reload()
+def test_process_that_cannot_follow_ends_with_1(harness: Harness) -> None:
+    with harness.service(str(harness.file), "--fails"):
+        harness.write("[limits]\nbatch_calls = 7")
+        ran = harness.reload()
     assert ran.code == 1
     assert ran.err.splitlines()[:2] == [
-        f"{house.file}: not applied by every process",
+        f"{harness.file}: not applied by every process",
         "  limits.batch_calls: 100 -> 7",
     ]
     assert "child could not apply it" in ran.err
 
 
-def test_service_without_a_file_says_so(house: House) -> None:
-    with house.service("--demo"):
-        ran = house.reload()
+def test_service_without_a_file_says_so(harness: Harness) -> None:
+    with harness.service("--demo"):
+        ran = harness.reload()
     assert ran.code == 1
     assert "was started without a settings file" in ran.err
 
 
 @pytest.mark.parametrize("left", ["nothing", "a stale id", "an old outcome"])
-def test_where_nobody_runs_it_is_said_and_nobody_is_signalled(house: House, left: str) -> None:
+def test_where_nobody_runs_it_is_said_and_nobody_is_signalled(harness: Harness, left: str) -> None:
     if left == "a stale id":
-        (house.data / NAME).write_text(f"{os.getpid()} x\n")  # SIGHUP would end this test
+        (harness.data / NAME).write_text(f"{os.getpid()} x\n")  # SIGHUP would end this test
     elif left == "an old outcome":
-        (house.data / FILE).write_text('{"begun":3,"outcomes":[]}')
-    ran = house.reload()
+        (harness.data / FILE).write_text('{"begun":3,"outcomes":[]}')
+    ran = harness.reload()
     assert (ran.code, ran.out) == (1, "")
-    assert f"No Tollgate runs on {house.data}" in ran.err
+    assert f"No Tollgate runs on {harness.data}" in ran.err
 
 
-def test_data_folder_may_come_from_the_environment(house: House, tmp_path: Path) -> None:
-    with house.service():
-        elsewhere = house.tool.run("reload", env={"TOLLGATE_DATA_DIR": str(tmp_path / "elsewhere")})
-        here = house.tool.run("reload", env={"TOLLGATE_DATA_DIR": str(house.data)})
+def test_data_folder_may_come_from_the_environment(harness: Harness, tmp_path: Path) -> None:
+    with harness.service():
+        elsewhere = harness.tool.run("reload", env={"TOLLGATE_DATA_DIR": str(tmp_path / "elsewhere")})
+        here = harness.tool.run("reload", env={"TOLLGATE_DATA_DIR": str(harness.data)})
     assert (elsewhere.code, here.code) == (1, 0)
     assert f"No Tollgate runs on {tmp_path / 'elsewhere'}" in elsewhere.err
 
 
-def test_mistake_that_hides_the_data_folder_is_told(house: House) -> None:
-    with house.service():
-        house.file.write_text("[limits]\n" + house.file.read_text())
-        ran = house.reload()
-        checked = house.tool.run("config", "check", "--config", str(house.file))
+def test_mistake_that_hides_the_data_folder_is_told(harness: Harness) -> None:
+    with harness.service():
+        harness.file.write_text("[limits]\n" + harness.file.read_text())
+        ran = harness.reload()
+        checked = harness.tool.run("config", "check", "--config", str(harness.file))
     assert ran.code == 1
     assert "No Tollgate runs on tollgate-data" in ran.err
     assert "unknown key `limits.data_dir`" in checked.err
     assert checked.err in ran.err
 
 
-def test_service_that_starts_or_stops_is_left_alone(house: House) -> None:
-    lock = ServiceLock(house.data)
+def test_service_that_starts_or_stops_is_left_alone(harness: Harness) -> None:
+    lock = ServiceLock(harness.data)
     try:
-        ran = house.reload()
+        ran = harness.reload()
     finally:
         lock.close()
     assert ran.code == 1
     assert "starting or stopping" in ran.err
 
 
-def test_service_in_another_container_is_left_alone(house: House) -> None:
-    lock = ServiceLock(house.data)
+def test_service_in_another_container_is_left_alone(harness: Harness) -> None:
+    lock = ServiceLock(harness.data)
     try:
-        (house.data / NAME).write_text(f"{os.getpid()} pid:[1]\n")
-        ran = house.reload()
+        (harness.data / NAME).write_text(f"{os.getpid()} pid:[1]\n")
+        ran = harness.reload()
     finally:
         lock.close()
     assert ran.code == 1
     assert "another container" in ran.err
 
 
-def test_service_that_dies_meanwhile_is_not_waited_for(house: House) -> None:
-    with house.service(str(house.file), "--dies"):
-        ran = house.reload()
+def test_service_that_dies_meanwhile_is_not_waited_for(harness: Harness) -> None:
+    with harness.service(str(harness.file), "--dies"):
+        ran = harness.reload()
     assert ran.code == 1
     assert "ended before it reported" in ran.err
 
 
-def test_service_that_says_nothing_is_given_up(house: House) -> None:
-    with house.service(str(house.file), "--deaf"), pytest.raises(Failure, match=r"has not reported within 0\.2 s"):
-        command._reload_all(house.data, patience=0.2)
+def test_service_that_says_nothing_is_given_up(harness: Harness) -> None:
+    with (
+        harness.service(str(harness.file), "--deaf"),
+        pytest.raises(Failure, match=r"has not reported within 0\.2 s"),
+    ):
+        command._reload_all(harness.data, patience=0.2)
 
 
-def test_many_at_once_each_have_an_outcome_that_came_after_them(house: House) -> None:
+def test_many_at_once_each_have_an_outcome_that_came_after_them(harness: Harness) -> None:
     codes: list[int] = []
 
-    with house.service():
-        house.write("[limits]\nbatch_calls = 7")
+    with harness.service():
+        harness.write("[limits]\nbatch_calls = 7")
 
         def reload() -> None:
-            codes.append(house.tool.process("reload", "--config", str(house.file)).code)
+            codes.append(harness.tool.process("reload", "--config", str(harness.file)).code)
 
         threads = [threading.Thread(target=reload) for _ in range(5)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        record = read_record(house.data)
+        record = read_record(harness.data)
     assert codes == [0] * 5
     assert [outcome.generation for outcome in record.outcomes] == [1] * len(record.outcomes)
     assert [len(outcome.changed) for outcome in record.outcomes] == [0] * (len(record.outcomes) - 1) + [1]
 
 
-def test_bare_signal_does_the_same(house: House) -> None:
-    with house.service() as program:
-        house.write("[limits]\nbatch_calls = 7")
+def test_bare_signal_does_the_same(harness: Harness) -> None:
+    with harness.service() as program:
+        harness.write("[limits]\nbatch_calls = 7")
         program.send(signal.SIGHUP)
-        eventually(lambda: read_record(house.data).outcomes)
-        assert read_record(house.data).outcomes[0].changed == ("limits.batch_calls: 100 -> 7",)
+        eventually(lambda: read_record(harness.data).outcomes)
+        assert read_record(harness.data).outcomes[0].changed == ("limits.batch_calls: 100 -> 7",)
 
 
-def test_change_that_is_taken_back_is_a_change(house: House) -> None:
-    with house.service():
+def test_change_that_is_taken_back_is_a_change(harness: Harness) -> None:
+    with harness.service():
         for calls in (7, 100, 7):
-            house.write(f"[limits]\nbatch_calls = {calls}")
-            assert house.reload().code == 0
-        told = [outcome.changed for outcome in read_record(house.data).outcomes]
+            harness.write(f"[limits]\nbatch_calls = {calls}")
+            assert harness.reload().code == 0
+        told = [outcome.changed for outcome in read_record(harness.data).outcomes]
     assert told == [
         ("limits.batch_calls: 100 -> 7",),
         ("limits.batch_calls: 7 -> 100",),

@@ -3,35 +3,14 @@
 from __future__ import annotations
 
 import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
+from tests.cli.test_rpc_tokens import SECRET, TOKEN
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Api, Tool
 
-SECRET = "tg_0123456789abcdefghijklmnopqrstuv012345"
-TOKEN: dict[str, Any] = {
-    "id": "tok_3kF9aQx72LmN0pRt",
-    "name": "ci",
-    "prefix": "tg_01234",
-    "created_at": "2026-11-15T06:44:44Z",
-    "created_by": "ann@example.com",
-    "last_used_at": None,
-    "expires_at": None,
-    "active": True,
-    "networks": [],
-    "methods": [],
-    "requests_per_second": None,
-    "monthly_requests": None,
-    "capped_until": None,
-    "allow_in_url": False,
-    "show_upstream": False,
-    "addresses": [],
-    "contracts": [],
-    "replaces": "",
-    "new_in_a_later_version": 1,
-}
 PATH = "teams/acme/tokens"
 
 

@@ -1,12 +1,12 @@
-"""What tests of what costs money are given: a house with a ledger each, copied from one that was built once."""
+"""What the control plane's tests are given: a control plane each, copied from one that was built once."""
 
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.control.services.house import make_template, settings
-from tests.control.till import Till
+from tests.control.metering import Metering
+from tests.control.services.harness import Harness, make_template, settings
 from tests.store.migrated import make_ledger
 
 from tollgate.control import service_context
@@ -25,8 +25,20 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return make_template(folder), make_ledger(folder)
 
 
+@pytest.fixture(scope="session")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_template(tmp_path_factory.mktemp("template"))
+
+
 @pytest.fixture
-def till(stores: tuple[Path, Path], tmp_path: Path, loop: asyncio.Runner) -> Iterator[Till]:
-    built = Till(*stores, tmp_path, loop, settings())
+def harness(template: Path, tmp_path: Path, loop: asyncio.Runner) -> Iterator[Harness]:
+    built = Harness(template, tmp_path, loop, settings())
+    yield built
+    built.close()
+
+
+@pytest.fixture
+def metering(stores: tuple[Path, Path], tmp_path: Path, loop: asyncio.Runner) -> Iterator[Metering]:
+    built = Metering(*stores, tmp_path, loop, settings())
     yield built
     built.close()

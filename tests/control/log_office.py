@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from tests.control.services.house import PATIENCE
+from tests.control.services.harness import PATIENCE
 from tests.store.log_rows import ACME, CI, DAY, NOON, RIVAL, THEIRS, WEB, Ledger
 from tests.store.migrated import make_control
 

@@ -208,7 +208,7 @@ def test_a_webhook_is_called_once_for_each_threshold_and_signed(
             assert chosen["webhook_secret"].encode() not in file.read_bytes()
 
 
-def test_no_webhook_inside_the_house_is_called(tmp_path: Path) -> None:
+def test_no_webhook_inside_the_private_network_is_called(tmp_path: Path) -> None:
     with (
         nameserver(tmp_path / "dns", addresses={HOST: [LOOPBACK]}) as dns,
         shop(tmp_path / "service", {"whitelist": {"resolvers": [dns.address]}}) as service,

@@ -24,7 +24,7 @@ TOO_MANY = batch(BATCH_CALLS + 1)
 
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FilledGateway]:
-    with open_filled(tmp_path_factory.mktemp("house")) as it:
+    with open_filled(tmp_path_factory.mktemp("service")) as it:
         yield it
 
 

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.e2e
 
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FilledGateway]:
-    with open_filled(tmp_path_factory.mktemp("house")) as it:
+    with open_filled(tmp_path_factory.mktemp("service")) as it:
         yield it
 
 

@@ -14,7 +14,7 @@ OK = http(b"{}")
 SOON = 15.0
 
 
-class House:
+class Harness:
     """A pool on a scripted loop."""
 
     def __init__(self, connections: int = 4, url: str = "http://node:8545", **headers: str) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.ledger.house import House
+from tests.ledger.harness import Harness
 
 from tollgate.store import sqlite, upgrade
 
@@ -19,8 +19,8 @@ def blank(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def house(tmp_path: Path, blank: Path) -> Iterator[House]:
+def harness(tmp_path: Path, blank: Path) -> Iterator[Harness]:
     shutil.copy(blank, tmp_path / "ledger.db")
-    made = House(tmp_path)
+    made = Harness(tmp_path)
     yield made
     made.close()

@@ -7,7 +7,7 @@ import zlib
 from pathlib import Path
 
 import pytest
-from tests.ledger.house import FREE, NOON, House, entry, identity, segment_bytes
+from tests.ledger.harness import FREE, NOON, Harness, entry, identity, segment_bytes
 
 from tollgate.core.entries import Entry, encode, pack
 from tollgate.ledger import collector as collecting
@@ -20,10 +20,10 @@ A, B, C, D = (entry(name) for name in "abcd")
 BATCH = entry("batch", "ok", "node_error", "method_not_allowed")
 
 
-def writer(house: House) -> Spool:
+def writer(harness: Harness) -> Spool:
     """A living worker's spool."""
     return Spool(
-        house.spool, segment_bytes=1 << 20, segment_seconds=10.0, max_held_bytes=1 << 20, now=lambda: house.now
+        harness.spool, segment_bytes=1 << 20, segment_seconds=10.0, max_held_bytes=1 << 20, now=lambda: harness.now
     )
 
 
@@ -34,95 +34,95 @@ def size(*entries: Entry) -> int:
 # --- Ordinary days -----------------------------------------------------------------------------------------
 
 
-def test_segments_of_dead_workers_are_committed_and_deleted(house: House) -> None:
-    house.segment(1, A, BATCH)
-    house.segment(2, B)
-    assert house.collect() == 5
-    house.check(A, BATCH, B)
-    assert house.names() == ["a", "batch", "batch", "batch", "b"], "in the order of files and records"
-    assert house.marks() == {1: (size(A, BATCH), True), 2: (size(B), True)}
-    assert house.files() == []
+def test_segments_of_dead_workers_are_committed_and_deleted(harness: Harness) -> None:
+    harness.segment(1, A, BATCH)
+    harness.segment(2, B)
+    assert harness.collect() == 5
+    harness.check(A, BATCH, B)
+    assert harness.names() == ["a", "batch", "batch", "batch", "b"], "in the order of files and records"
+    assert harness.marks() == {1: (size(A, BATCH), True), 2: (size(B), True)}
+    assert harness.files() == []
 
 
-def test_living_worker_is_read_on_and_its_file_stays(house: House) -> None:
-    spool, collector = writer(house), house.collector()
+def test_living_worker_is_read_on_and_its_file_stays(harness: Harness) -> None:
+    spool, collector = writer(harness), harness.collector()
     seen = []
     for each in (A, B, C):
         spool.append(encode(each))
         spool.write()
-        house.collect(collector)
-        seen.append(house.names())
+        harness.collect(collector)
+        seen.append(harness.names())
     assert seen == [["a"], ["a", "b"], ["a", "b", "c"]]
-    assert len(house.files()) == 1
+    assert len(harness.files()) == 1
     spool.close()
-    house.collect(collector)
-    assert house.files() == []
-    house.check(A, B, C)
+    harness.collect(collector)
+    assert harness.files() == []
+    harness.check(A, B, C)
 
 
-def test_empty_segment_and_empty_folder_leave_no_row(house: House) -> None:
-    assert house.collector().step() is None
-    house.segment(1)
-    assert house.collect() == 0
-    assert house.files() == []
-    assert house.rows() == []
+def test_empty_segment_and_empty_folder_leave_no_row(harness: Harness) -> None:
+    assert harness.collector().step() is None
+    harness.segment(1)
+    assert harness.collect() == 0
+    assert harness.files() == []
+    assert harness.rows() == []
 
 
-def test_nothing_new_writes_nothing(house: House) -> None:
-    spool, collector = writer(house), house.collector()
+def test_nothing_new_writes_nothing(harness: Harness) -> None:
+    spool, collector = writer(harness), harness.collector()
     spool.append(encode(A))
     spool.write()
     assert collector.step() is not None
-    before = house.sql("SELECT * FROM segments")
-    house.now += 1
+    before = harness.sql("SELECT * FROM segments")
+    harness.now += 1
     assert collector.step() is None
-    assert house.sql("SELECT * FROM segments") == before
+    assert harness.sql("SELECT * FROM segments") == before
     spool.close()
 
 
-def test_new_collector_goes_on_where_the_old_one_was(house: House) -> None:
-    spool = writer(house)
+def test_new_collector_goes_on_where_the_old_one_was(harness: Harness) -> None:
+    spool = writer(harness)
     for each in (A, B):
         spool.append(encode(each))
         spool.write()
-        house.collect()
-    house.check(A, B)
+        harness.collect()
+    harness.check(A, B)
     spool.close()
 
 
-def test_large_backlog_is_committed_in_several_batches(house: House) -> None:
+def test_large_backlog_is_committed_in_several_batches(harness: Harness) -> None:
     entries = [entry(f"r{number}", "rate_limited") for number in range(collecting.MAX_ENTRIES // 2 + 1)]
     for number in range(1, 4):
-        house.segment(number, *entries)
-    collector = house.collector()
+        harness.segment(number, *entries)
+    collector = harness.collector()
     sizes = []
     while (posting := collector.step()) is not None:
         sizes.append(posting.rows)
     assert [each for each in sizes if each] == [2 * len(entries), len(entries)]
-    assert house.files() == []
+    assert harness.files() == []
 
 
-def test_costs_follow_the_order_of_commit_over_batches(house: House) -> None:
+def test_costs_follow_the_order_of_commit_over_batches(harness: Harness) -> None:
     for number in range(1, 4):
-        house.segment(number, entry(f"x{number}", "ok", "ok"))
-        house.collect()
-    assert house.rows("cost") == [(0,), (0,), (0,), (1,), (1,), (1,)]
+        harness.segment(number, entry(f"x{number}", "ok", "ok"))
+        harness.collect()
+    assert harness.rows("cost") == [(0,), (0,), (0,), (1,), (1,), (1,)]
     assert FREE == 3
 
 
-def test_row_that_stands_for_many_counts_as_many(house: House) -> None:
+def test_row_that_stands_for_many_counts_as_many(harness: Harness) -> None:
     many = entry("many", "rate_limited", stands_for=312, status=429)
-    house.segment(1, many)
-    house.collect()
-    house.check(many)
-    assert house.sql("SELECT sum(requests) FROM usage_all") == [(312,)]
+    harness.segment(1, many)
+    harness.collect()
+    harness.check(many)
+    assert harness.sql("SELECT sum(requests) FROM usage_all") == [(312,)]
 
 
-def test_lag_is_what_is_not_committed(house: House) -> None:
-    house.segment(1, A)
-    house.segment(2, B, C)
-    house.segment(2, B, C, name="copy.seg")
-    collector = house.collector()
+def test_lag_is_what_is_not_committed(harness: Harness) -> None:
+    harness.segment(1, A)
+    harness.segment(2, B, C)
+    harness.segment(2, B, C, name="copy.seg")
+    collector = harness.collector()
     assert collector.lag() == size(A, B, C)
     collector.step()
     assert collector.lag() == 0
@@ -131,40 +131,40 @@ def test_lag_is_what_is_not_committed(house: House) -> None:
 # --- Months ------------------------------------------------------------------------------------------------
 
 
-def test_month_that_is_closed_while_a_batch_is_on_its_way_takes_nothing_of_it(house: House) -> None:
+def test_month_that_is_closed_while_a_batch_is_on_its_way_takes_nothing_of_it(harness: Harness) -> None:
     def close_november(point: str) -> None:
         if point == "read":
-            house.sql("INSERT OR IGNORE INTO closed_months VALUES ('2026-11', ?)", house.now)
+            harness.sql("INSERT OR IGNORE INTO closed_months VALUES ('2026-11', ?)", harness.now)
 
-    house.segment(1, A)
-    house.collect(house.collector(close_november))
-    assert house.rows("month") == [("2026-12",)]
-    assert house.sql("SELECT month, requests FROM months") == [("2026-12", 1)]
+    harness.segment(1, A)
+    harness.collect(harness.collector(close_november))
+    assert harness.rows("month") == [("2026-12",)]
+    assert harness.sql("SELECT month, requests FROM months") == [("2026-12", 1)]
 
 
-def test_cap_that_is_set_while_the_collector_is_behind_frees_nothing_of_the_backlog(house: House) -> None:
-    house.segment(1, *[entry(f"free{number}") for number in range(FREE)])
-    house.segment(2, entry("before"), entry("capped", cap=0), entry("after"), entry("other", cap=10_000))
-    house.collect()
-    assert house.rows("cost") == [(0,)] * FREE + [(1,), (0,), (1,), (1,)]
+def test_cap_that_is_set_while_the_collector_is_behind_frees_nothing_of_the_backlog(harness: Harness) -> None:
+    harness.segment(1, *[entry(f"free{number}") for number in range(FREE)])
+    harness.segment(2, entry("before"), entry("capped", cap=0), entry("after"), entry("other", cap=10_000))
+    harness.collect()
+    assert harness.rows("cost") == [(0,)] * FREE + [(1,), (0,), (1,), (1,)]
 
 
 # --- Torn ends ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kept", [1, 11, 12, 13, 40])
-def test_torn_end_of_a_dead_worker_is_cut(house: House, kept: int) -> None:
-    house.put("1.seg", segment_bytes(1, [A, B]) + frame(encode(C))[:kept])
-    collector = house.collector()
-    house.collect(collector)
-    house.check(A, B)
+def test_torn_end_of_a_dead_worker_is_cut(harness: Harness, kept: int) -> None:
+    harness.put("1.seg", segment_bytes(1, [A, B]) + frame(encode(C))[:kept])
+    collector = harness.collector()
+    harness.collect(collector)
+    harness.check(A, B)
     assert collector.torn_bytes == kept
     assert collector.damaged() == 0
-    assert house.marks() == {1: (size(A, B), True)}
-    assert house.files() == []
+    assert harness.marks() == {1: (size(A, B), True)}
+    assert harness.files() == []
 
 
-def test_torn_end_is_not_counted_again_after_a_crash_between_commit_and_removal(house: House) -> None:
+def test_torn_end_is_not_counted_again_after_a_crash_between_commit_and_removal(harness: Harness) -> None:
     class Crash(Exception):
         pass
 
@@ -172,45 +172,45 @@ def test_torn_end_is_not_counted_again_after_a_crash_between_commit_and_removal(
         if point == "committed":
             raise Crash
 
-    house.put("1.seg", segment_bytes(1, [A, B]) + frame(encode(C))[:20])
-    collector = house.collector()
+    harness.put("1.seg", segment_bytes(1, [A, B]) + frame(encode(C))[:20])
+    collector = harness.collector()
     collector.step()
     assert collector.torn_bytes == 0, "its end is looked at when all before it is committed"
     collector._fault = crash
     with pytest.raises(Crash):
         collector.step()
-    assert (collector.torn_bytes, house.files()) == (20, ["1.seg"])
-    again = house.collector()
-    house.collect(again)
-    assert (again.torn_bytes, again.damaged(), house.files()) == (0, 0, [])
-    house.check(A, B)
+    assert (collector.torn_bytes, harness.files()) == (20, ["1.seg"])
+    again = harness.collector()
+    harness.collect(again)
+    assert (again.torn_bytes, again.damaged(), harness.files()) == (0, 0, [])
+    harness.check(A, B)
 
 
-def test_unfinished_record_of_a_living_worker_is_waited_for(house: House) -> None:
-    spool, collector = writer(house), house.collector()
+def test_unfinished_record_of_a_living_worker_is_waited_for(harness: Harness) -> None:
+    spool, collector = writer(harness), harness.collector()
     spool.append(encode(A))
     spool.write()
     framed = frame(encode(B))
     os.write(spool._descriptor, framed[:20])
-    house.now += 100
-    house.collect(collector)
-    assert house.names() == ["a"]
-    assert (collector.torn_bytes, len(house.files())) == (0, 1)
+    harness.now += 100
+    harness.collect(collector)
+    assert harness.names() == ["a"]
+    assert (collector.torn_bytes, len(harness.files())) == (0, 1)
     os.write(spool._descriptor, framed[20:])
-    house.collect(collector)
-    assert house.names() == ["a", "b"]
+    harness.collect(collector)
+    assert harness.names() == ["a", "b"]
     spool.close()
 
 
-def test_file_that_a_person_copies_in_is_waited_for(house: House) -> None:
+def test_file_that_a_person_copies_in_is_waited_for(harness: Harness) -> None:
     data = segment_bytes(1, [A, B, C])
-    collector = house.collector()
+    collector = harness.collector()
     for length in (0, 5, HEADER_BYTES, HEADER_BYTES + 5, HEADER_BYTES + size(A) + 30, len(data)):
-        path = house.put("1.seg", data[:length], settled=length == len(data))
-        house.collect(collector)
+        path = harness.put("1.seg", data[:length], settled=length == len(data))
+        harness.collect(collector)
         assert path.exists() == (length < len(data))
     assert collector.damaged() == collector.torn_bytes == 0
-    house.check(A, B, C)
+    harness.check(A, B, C)
 
 
 # --- Copies ------------------------------------------------------------------------------------------------
@@ -218,58 +218,60 @@ def test_file_that_a_person_copies_in_is_waited_for(house: House) -> None:
 
 @pytest.mark.parametrize("name", ["0.seg", "2.seg"])
 @pytest.mark.parametrize("cut", [0, 5, 60, 10_000])
-def test_copy_that_was_there_before_counts_nothing_twice(house: House, name: str, cut: int) -> None:
+def test_copy_that_was_there_before_counts_nothing_twice(harness: Harness, name: str, cut: int) -> None:
     data = segment_bytes(1, [A, B, C])
-    house.put("1.seg", data)
-    house.put(name, data[: max(HEADER_BYTES, len(data) - cut)])
-    house.collect()
-    house.check(A, B, C)
-    assert house.files() == []
+    harness.put("1.seg", data)
+    harness.put(name, data[: max(HEADER_BYTES, len(data) - cut)])
+    harness.collect()
+    harness.check(A, B, C)
+    assert harness.files() == []
 
 
 @pytest.mark.parametrize("name", ["0.seg", "z.seg"])
-def test_copy_that_is_made_while_the_worker_writes_neither_ends_nor_doubles_it(house: House, name: str) -> None:
-    spool, collector = writer(house), house.collector()
+def test_copy_that_is_made_while_the_worker_writes_neither_ends_nor_doubles_it(
+    harness: Harness, name: str
+) -> None:
+    spool, collector = writer(harness), harness.collector()
     spool.append(encode(A))
     spool.write()
-    (original,) = house.spool.glob("*.seg")
-    shutil.copy(original, house.spool / name)
-    os.utime(house.spool / name, (NOON - 100, NOON - 100))
-    house.collect(collector)
-    assert house.names() == ["a"]
+    (original,) = harness.spool.glob("*.seg")
+    shutil.copy(original, harness.spool / name)
+    os.utime(harness.spool / name, (NOON - 100, NOON - 100))
+    harness.collect(collector)
+    assert harness.names() == ["a"]
     assert original.exists()
     spool.append(encode(B))
     spool.write()
-    house.collect(collector)
-    assert house.names() == ["a", "b"]
+    harness.collect(collector)
+    assert harness.names() == ["a", "b"]
     spool.close()
-    house.collect(collector)
-    house.check(A, B)
-    assert house.files() == []
+    harness.collect(collector)
+    harness.check(A, B)
+    assert harness.files() == []
 
 
 @pytest.mark.parametrize("same", [True, False])
-def test_copy_that_comes_after_the_end_is_thrown_away(house: House, same: bool) -> None:
-    path = house.segment(1, A, B)
+def test_copy_that_comes_after_the_end_is_thrown_away(harness: Harness, same: bool) -> None:
+    path = harness.segment(1, A, B)
     data = path.read_bytes()
-    collector = house.collector()
-    house.collect(collector)
-    house.put("9.seg", data)
-    house.collect(collector if same else None)
-    house.check(A, B)
-    assert house.files() == []
+    collector = harness.collector()
+    harness.collect(collector)
+    harness.put("9.seg", data)
+    harness.collect(collector if same else None)
+    harness.check(A, B)
+    assert harness.files() == []
 
 
-def test_copy_that_has_more_than_what_was_collected_is_read_on(house: House) -> None:
+def test_copy_that_has_more_than_what_was_collected_is_read_on(harness: Harness) -> None:
     data = segment_bytes(1, [A, B, C])
-    house.put("1.seg", data[: HEADER_BYTES + size(A)])
-    house.collect()
-    assert house.marks() == {1: (size(A), True)}
-    house.put("2.seg", data)
-    house.collect()
-    house.check(A, B, C)
-    assert house.marks() == {1: (size(A, B, C), True)}
-    assert house.files() == []
+    harness.put("1.seg", data[: HEADER_BYTES + size(A)])
+    harness.collect()
+    assert harness.marks() == {1: (size(A), True)}
+    harness.put("2.seg", data)
+    harness.collect()
+    harness.check(A, B, C)
+    assert harness.marks() == {1: (size(A, B, C), True)}
+    assert harness.files() == []
 
 
 # --- Damage ------------------------------------------------------------------------------------------------
@@ -279,70 +281,70 @@ def broken(data: bytes, at: int) -> bytes:
     return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
 
 
-def test_damage_in_the_middle_keeps_what_stands_before_and_puts_the_rest_aside(house: House) -> None:
+def test_damage_in_the_middle_keeps_what_stands_before_and_puts_the_rest_aside(harness: Harness) -> None:
     data = broken(segment_bytes(1, [A, B, C]), HEADER_BYTES + size(A) + 30)
-    house.put("1.seg", data)
-    house.segment(2, D)
-    collector = house.collector()
-    house.collect(collector)
-    house.check(A, D)
-    assert house.files() == [f"1{DAMAGED_SUFFIX}"]
-    assert (house.spool / f"1{DAMAGED_SUFFIX}").read_bytes() == data
+    harness.put("1.seg", data)
+    harness.segment(2, D)
+    collector = harness.collector()
+    harness.collect(collector)
+    harness.check(A, D)
+    assert harness.files() == [f"1{DAMAGED_SUFFIX}"]
+    assert (harness.spool / f"1{DAMAGED_SUFFIX}").read_bytes() == data
     assert collector.damaged() == 1
-    assert house.marks()[1] == (size(A), True)
+    assert harness.marks()[1] == (size(A), True)
 
 
-def test_every_byte_flipped_never_makes_a_row_that_was_not_recorded(house: House, blank: Path) -> None:
+def test_every_byte_flipped_never_makes_a_row_that_was_not_recorded(harness: Harness, blank: Path) -> None:
     data = segment_bytes(1, [A, B])
     for at in range(0, len(data), 3):
-        shutil.copy(blank, house.folder / "ledger.db")
-        house.put("1.seg", broken(data, at))
-        house.collect()
-        house.close()
+        shutil.copy(blank, harness.folder / "ledger.db")
+        harness.put("1.seg", broken(data, at))
+        harness.collect()
+        harness.close()
         whole = ["a"] if at >= HEADER_BYTES + size(A) else []
         if 8 <= at < HEADER_BYTES:  # another id: a segment like any other
             whole = ["a", "b"]
-        assert house.names() == whole, at
+        assert harness.names() == whole, at
         for suffix in ("-wal", "-shm"):
-            (house.folder / f"ledger.db{suffix}").unlink(missing_ok=True)
-        for path in house.spool.iterdir():
+            (harness.folder / f"ledger.db{suffix}").unlink(missing_ok=True)
+        for path in harness.spool.iterdir():
             path.unlink()
 
 
-def test_sound_copy_of_a_damaged_segment_heals_it(house: House) -> None:
+def test_sound_copy_of_a_damaged_segment_heals_it(harness: Harness) -> None:
     data = segment_bytes(1, [A, B, C])
-    house.put("1.seg", broken(data, HEADER_BYTES + size(A) + 30))
-    house.put("2.seg", data)
-    house.collect()
-    house.check(A, B, C)
+    harness.put("1.seg", broken(data, HEADER_BYTES + size(A) + 30))
+    harness.put("2.seg", data)
+    harness.collect()
+    harness.check(A, B, C)
 
 
-def test_damaged_segment_that_a_person_has_mended_is_read_on(house: House) -> None:
+def test_damaged_segment_that_a_person_has_mended_is_read_on(harness: Harness) -> None:
     data = segment_bytes(1, [A, B, C])
-    house.put("1.seg", broken(data, HEADER_BYTES + size(A) + 30))
-    house.collect()
-    house.put("1.seg", data)
-    house.collect()
-    house.check(A, B, C)
-    assert house.files() == [f"1{DAMAGED_SUFFIX}"]
+    harness.put("1.seg", broken(data, HEADER_BYTES + size(A) + 30))
+    harness.collect()
+    harness.put("1.seg", data)
+    harness.collect()
+    harness.check(A, B, C)
+    assert harness.files() == [f"1{DAMAGED_SUFFIX}"]
 
 
-def test_damaged_files_of_one_name_are_all_kept(house: House) -> None:
+def test_damaged_files_of_one_name_are_all_kept(harness: Harness) -> None:
     for _ in range(3):
-        house.put("1.seg", b"no segment at all, whatever it is")
-        house.collect()
-    assert house.files() == [f"1.2{DAMAGED_SUFFIX}", f"1.3{DAMAGED_SUFFIX}", f"1{DAMAGED_SUFFIX}"]
+        harness.put("1.seg", b"no segment at all, whatever it is")
+        harness.collect()
+    assert harness.files() == [f"1.2{DAMAGED_SUFFIX}", f"1.3{DAMAGED_SUFFIX}", f"1{DAMAGED_SUFFIX}"]
 
 
-def test_frame_with_something_that_is_no_record_is_damage_and_frames_before_it_count(house: House) -> None:
+def test_frame_with_something_that_is_no_record_is_damage_and_frames_before_it_count(harness: Harness) -> None:
     data = segment_bytes(1, [A]) + frame(encode(B), encode(C)) + frame(encode(D), b"\xc1", encode(A))
-    house.put("1.seg", data)
-    house.collect()
-    house.check(A, B, C)
-    assert house.files() == [f"1{DAMAGED_SUFFIX}"]
+    harness.put("1.seg", data)
+    harness.collect()
+    harness.check(A, B, C)
+    assert harness.files() == [f"1{DAMAGED_SUFFIX}"]
 
 
-def test_segment_of_the_first_version_is_counted_with_the_cap_of_now(house: House) -> None:
+def test_segment_of_the_first_version_is_counted_with_the_cap_of_now(harness: Harness) -> None:
     old = (
         NOON,
         b"old",
@@ -357,113 +359,113 @@ def test_segment_of_the_first_version_is_counted_with_the_cap_of_now(house: Hous
     )
     body = pack(old)
     framed = struct.pack("<III", len(body), len(body) ^ 0xFFFF_FFFF, zlib.crc32(body)) + body
-    house.put("1.seg", OLD_MAGIC + identity(1) + framed)
-    assert house.collect() == 2
-    assert house.rows("request_id, method, request_bytes, duration_micros, response_bytes") == [
+    harness.put("1.seg", OLD_MAGIC + identity(1) + framed)
+    assert harness.collect() == 2
+    assert harness.rows("request_id, method, request_bytes, duration_micros, response_bytes") == [
         ("old", "eth_call", 4, 5, 7),
         ("old", "m", 4, 5, 0),
     ]
-    assert house.files() == []
+    assert harness.files() == []
 
 
-def test_record_that_is_no_entry_is_damage_and_those_before_it_count(house: House) -> None:
-    house.put("1.seg", segment_bytes(1, [A, B]) + frame(b"\xc1 not MessagePack") + frame(encode(C)))
-    house.collect()
-    house.check(A, B)
-    assert house.marks() == {1: (size(A, B), True)}
-    assert house.files() == [f"1{DAMAGED_SUFFIX}"]
+def test_record_that_is_no_entry_is_damage_and_those_before_it_count(harness: Harness) -> None:
+    harness.put("1.seg", segment_bytes(1, [A, B]) + frame(b"\xc1 not MessagePack") + frame(encode(C)))
+    harness.collect()
+    harness.check(A, B)
+    assert harness.marks() == {1: (size(A, B), True)}
+    assert harness.files() == [f"1{DAMAGED_SUFFIX}"]
 
 
-def test_damaged_segment_of_a_living_worker_is_left_to_it_until_it_is_done(house: House) -> None:
-    spool, collector = writer(house), house.collector()
+def test_damaged_segment_of_a_living_worker_is_left_to_it_until_it_is_done(harness: Harness) -> None:
+    spool, collector = writer(harness), harness.collector()
     spool.append(encode(A))
     spool.write()
-    (path,) = house.spool.glob("*.seg")
+    (path,) = harness.spool.glob("*.seg")
     os.write(spool._descriptor, b"\0" * 64)
-    house.collect(collector)
-    house.collect(collector)
+    harness.collect(collector)
+    harness.collect(collector)
     assert path.exists()
     assert collector.damaged() == 0
     spool.close()
-    house.collect(collector)
+    harness.collect(collector)
     assert not path.exists()
     assert collector.damaged() == 1
-    house.check(A)
+    harness.check(A)
 
 
-def test_cut_header_is_put_aside_when_nobody_is_at_it_any_more(house: House) -> None:
-    house.put("1.seg", segment_bytes(1, [])[:-1], settled=False)
-    collector = house.collector()
-    house.collect(collector)
-    assert house.files() == ["1.seg"]
-    house.now += SETTLED_SECONDS
-    house.collect(collector)
-    assert house.files() == [f"1{DAMAGED_SUFFIX}"]
+def test_cut_header_is_put_aside_when_nobody_is_at_it_any_more(harness: Harness) -> None:
+    harness.put("1.seg", segment_bytes(1, [])[:-1], settled=False)
+    collector = harness.collector()
+    harness.collect(collector)
+    assert harness.files() == ["1.seg"]
+    harness.now += SETTLED_SECONDS
+    harness.collect(collector)
+    assert harness.files() == [f"1{DAMAGED_SUFFIX}"]
 
 
 # --- Litter ------------------------------------------------------------------------------------------------
 
 
-def test_file_that_never_became_a_segment_is_thrown_away_when_its_writer_is_dead(house: House) -> None:
-    house.put(f"old{HIDDEN_SUFFIX}", b"TGSPOOL1")
-    house.put(f"young{HIDDEN_SUFFIX}", b"", settled=False)
-    collector = house.collector()
-    house.collect(collector)
+def test_file_that_never_became_a_segment_is_thrown_away_when_its_writer_is_dead(harness: Harness) -> None:
+    harness.put(f"old{HIDDEN_SUFFIX}", b"TGSPOOL1")
+    harness.put(f"young{HIDDEN_SUFFIX}", b"", settled=False)
+    collector = harness.collector()
+    harness.collect(collector)
     collector.tidy()
-    assert house.files() == [f"young{HIDDEN_SUFFIX}"]
+    assert harness.files() == [f"young{HIDDEN_SUFFIX}"]
 
 
-def test_file_that_is_taken_away_meanwhile_is_no_reason_to_fail(house: House) -> None:
-    paths = [house.segment(number, entry(f"r{number}")) for number in (1, 2, 3)]
-    collector = house.collector()
+def test_file_that_is_taken_away_meanwhile_is_no_reason_to_fail(harness: Harness) -> None:
+    paths = [harness.segment(number, entry(f"r{number}")) for number in (1, 2, 3)]
+    collector = harness.collector()
     collector._segments()
     paths[1].unlink()
-    house.collect(collector)
-    assert house.names() == ["r1", "r3"]
+    harness.collect(collector)
+    assert harness.names() == ["r1", "r3"]
 
 
-def test_memory_of_segments_that_are_gone_is_given_back(house: House) -> None:
-    collector = house.collector()
+def test_memory_of_segments_that_are_gone_is_given_back(harness: Harness) -> None:
+    collector = harness.collector()
     for number in range(1, 20):
-        house.segment(number, entry(f"r{number}"))
-        house.collect(collector)
+        harness.segment(number, entry(f"r{number}"))
+        harness.collect(collector)
     collector._segments()
     assert (collector._marks, collector._ids) == ({}, {})
-    assert len(house.marks()) == 19
+    assert len(harness.marks()) == 19
 
 
 # --- Two at once -------------------------------------------------------------------------------------------
 
 
-def test_two_collectors_that_read_the_same_cannot_both_commit_it(house: House) -> None:
-    other = house.collector()
+def test_two_collectors_that_read_the_same_cannot_both_commit_it(harness: Harness) -> None:
+    other = harness.collector()
 
     def meanwhile(point: str) -> None:
-        if point == "read" and house.names() == []:
+        if point == "read" and harness.names() == []:
             other.step()
 
-    house.segment(1, A, B)
+    harness.segment(1, A, B)
     with pytest.raises(LedgerBehind):
-        house.collector(meanwhile).step()
-    house.collect()
-    house.check(A, B)
+        harness.collector(meanwhile).step()
+    harness.collect()
+    harness.check(A, B)
 
 
-def test_collector_that_was_overtaken_finds_its_place_again(house: House) -> None:
-    spool, slow = writer(house), house.collector()
+def test_collector_that_was_overtaken_finds_its_place_again(harness: Harness) -> None:
+    spool, slow = writer(harness), harness.collector()
     spool.append(encode(A))
     spool.write()
     slow.step()
     spool.append(encode(B))
     spool.write()
-    house.collect()
+    harness.collect()
     with pytest.raises(LedgerBehind):
         slow.step()
     spool.close()
-    house.age()
-    house.collect()
-    house.check(A, B)
-    assert house.marks() == {int.from_bytes(next(iter(slow._marks)), "big"): (size(A, B), True)}
+    harness.age()
+    harness.collect()
+    harness.check(A, B)
+    assert harness.marks() == {int.from_bytes(next(iter(slow._marks)), "big"): (size(A, B), True)}
 
 
 def test_ids_of_tests_are_what_they_seem() -> None:

@@ -15,7 +15,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from tests.ledger.house import House, entry, segment_bytes
+from tests.ledger.harness import Harness, entry, segment_bytes
 
 from tollgate.core.entries import encode
 from tollgate.ledger import collector as collecting
@@ -30,24 +30,24 @@ ALL = (A, B, BATCH, D, E, F, LATE)
 FILES = {each.__file__ for each in (collecting, storing, ledger_blocks, ledger_shared, ledger_usage)}
 
 
-def fill(house: House) -> None:
+def fill(harness: Harness) -> None:
     """What a bad night leaves: whole segments, a copy, a torn end, damage, a worker that died at a beginning."""
-    house.segment(1, A, B)
-    house.put("2.seg", segment_bytes(2, [BATCH, LATE]) + frame(encode(A))[:30])
-    house.segment(3, D)
-    house.segment(1, A, name="0-copy.seg")
+    harness.segment(1, A, B)
+    harness.put("2.seg", segment_bytes(2, [BATCH, LATE]) + frame(encode(A))[:30])
+    harness.segment(3, D)
+    harness.segment(1, A, name="0-copy.seg")
     damaged = segment_bytes(4, [E, A])
-    house.put("4.seg", damaged[:-3] + b"\xff" + damaged[-2:])
-    house.segment(5)
-    house.segment(6, F)
-    house.segment(6, F, name="7-copy.seg")
+    harness.put("4.seg", damaged[:-3] + b"\xff" + damaged[-2:])
+    harness.segment(5)
+    harness.segment(6, F)
+    harness.segment(6, F, name="7-copy.seg")
 
 
-def check(house: House) -> None:
-    house.check(*ALL)
-    assert house.files() == [f"4{DAMAGED_SUFFIX}"]
+def check(harness: Harness) -> None:
+    harness.check(*ALL)
+    assert harness.files() == [f"4{DAMAGED_SUFFIX}"]
     sizes = {1: [A, B], 2: [BATCH, LATE], 3: [D], 4: [E], 5: [], 6: [F]}
-    assert house.marks() == {
+    assert harness.marks() == {
         number: (len(segment_bytes(number, entries)) - HEADER_BYTES, True) for number, entries in sizes.items()
     }
 
@@ -87,7 +87,7 @@ def dying_at_point(number: int) -> Callable[[str], None]:
 Line = tuple[str, int]
 
 
-def collect_traced(house: House, at_line: Callable[[Line], None]) -> None:
+def collect_traced(harness: Harness, at_line: Callable[[Line], None]) -> None:
     """Collect, and call back before every line that the collector and its store run, and before every commit."""
 
     def trace(frame_: FrameType, event: str, _: Any) -> Any:
@@ -98,16 +98,16 @@ def collect_traced(house: House, at_line: Callable[[Line], None]) -> None:
             at_line((code.co_filename, frame_.f_lineno))
         return trace
 
-    collector = house.collector()
+    collector = harness.collector()
     before = sys.gettrace()
     sys.settrace(trace)
     try:
-        house.collect(collector)
+        harness.collect(collector)
     finally:
         sys.settrace(before)
 
 
-def collect_dying_at_line(house: House, number: int) -> int:
+def collect_dying_at_line(harness: Harness, number: int) -> int:
     """Collect in a process that dies at the line with this number, counted from 1."""
     left = number
 
@@ -117,57 +117,57 @@ def collect_dying_at_line(house: House, number: int) -> int:
         if left == 0:
             die()
 
-    return in_child(lambda: collect_traced(house, at_line))
+    return in_child(lambda: collect_traced(harness, at_line))
 
 
 @pytest.fixture
-def nights(blank: Path) -> Iterator[Callable[[], House]]:
+def nights(blank: Path) -> Iterator[Callable[[], Harness]]:
     """Makes the same bad night again, as often as it is asked to; in memory where there is such a disk."""
-    houses: list[House] = []
+    harnesses: list[Harness] = []
     memory = Path("/dev/shm")
 
-    def another() -> House:
-        if houses:
-            houses[-1].close()
-            shutil.rmtree(houses[-1].folder)
-        folder = top / str(len(houses))
+    def another() -> Harness:
+        if harnesses:
+            harnesses[-1].close()
+            shutil.rmtree(harnesses[-1].folder)
+        folder = top / str(len(harnesses))
         folder.mkdir()
         shutil.copy(blank, folder / "ledger.db")
-        houses.append(House(folder))
-        fill(houses[-1])
-        return houses[-1]
+        harnesses.append(Harness(folder))
+        fill(harnesses[-1])
+        return harnesses[-1]
 
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as name:
         top = Path(name)
         yield another
-        houses[-1].close()
+        harnesses[-1].close()
 
 
-def test_undisturbed_night_ends_as_it_should(nights: Callable[[], House]) -> None:
-    house = nights()
-    house.collect()
-    check(house)
+def test_undisturbed_night_ends_as_it_should(nights: Callable[[], Harness]) -> None:
+    harness = nights()
+    harness.collect()
+    check(harness)
 
 
 @pytest.mark.e2e
-def test_death_at_every_fault_point(nights: Callable[[], House]) -> None:
+def test_death_at_every_fault_point(nights: Callable[[], Harness]) -> None:
     number = 0
     killed = signal.SIGKILL.value
     while killed:
         number += 1
-        house = nights()
-        killed = in_child(lambda: _collect_dying_at_point(house, number))  # noqa: B023 - it runs at once
-        house.collect()
-        check(house)
+        harness = nights()
+        killed = in_child(lambda: _collect_dying_at_point(harness, number))  # noqa: B023 - it runs at once
+        harness.collect()
+        check(harness)
     assert number > 10, "each step has several"
 
 
-def _collect_dying_at_point(house: House, number: int) -> None:
-    house.collect(house.collector(dying_at_point(number)))
+def _collect_dying_at_point(harness: Harness, number: int) -> None:
+    harness.collect(harness.collector(dying_at_point(number)))
 
 
 @pytest.mark.e2e
-def test_death_at_every_line(nights: Callable[[], House]) -> None:
+def test_death_at_every_line(nights: Callable[[], Harness]) -> None:
     lines: list[Line] = []
     collect_traced(nights(), lines.append)
     # A line is run many times; at which of them to die is left to chance, which a failure tells.
@@ -178,25 +178,25 @@ def test_death_at_every_line(nights: Callable[[], House]) -> None:
     for line, numbers in times.items():
         number = random.choice(numbers)
         print(f"death at {line}, the line number {number}")
-        house = nights()
-        assert collect_dying_at_line(house, number)
-        house.collect()
-        check(house)
+        harness = nights()
+        assert collect_dying_at_line(harness, number)
+        harness.collect()
+        check(harness)
 
 
 @pytest.mark.e2e
 @pytest.mark.parametrize("seed", range(3))
-def test_death_again_and_again(nights: Callable[[], House], seed: int) -> None:
+def test_death_again_and_again(nights: Callable[[], Harness], seed: int) -> None:
     chance = random.Random(seed)
-    house = nights()
+    harness = nights()
     for _ in range(12):
-        collect_dying_at_line(house, chance.randint(1, 250))
-    house.collect()
-    check(house)
+        collect_dying_at_line(harness, chance.randint(1, 250))
+    harness.collect()
+    check(harness)
 
 
-def test_commit_that_fails_leaves_nothing_behind_and_is_done_again(nights: Callable[[], House]) -> None:
-    house = nights()
+def test_commit_that_fails_leaves_nothing_behind_and_is_done_again(nights: Callable[[], Harness]) -> None:
+    harness = nights()
 
     class Failed(Exception):
         pass
@@ -206,8 +206,8 @@ def test_commit_that_fails_leaves_nothing_behind_and_is_done_again(nights: Calla
             raise Failed
 
     for _ in range(10):
-        collector = house.collector(fail)
+        collector = harness.collector(fail)
         with pytest.raises(Failed):
             collector.step()
-    house.collect()
-    check(house)
+    harness.collect()
+    check(harness)

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.ledger.house import FREE, House, entry, identity, segment_bytes
+from tests.ledger.harness import FREE, Harness, entry, identity, segment_bytes
 
 from tollgate.core.entries import encode, pack, read_counted
 from tollgate.core.invoices import Invoice, draw
@@ -35,44 +35,44 @@ def final(used: TeamMonth) -> Invoice:
 
 
 @pytest.fixture
-def used(house: House) -> House:
+def used(harness: Harness) -> Harness:
     """Two teams with usage in two months, the first of which is closed, with a late record in the second."""
-    house.segment(1, entry("a"), entry("b", "ok", "rate_limited"), entry("c", "node_error", team="team_2"))
-    house.collect()
-    close(house, MONTH)
-    house.wait_until(end_of(MONTH) + 3 * DAY)
-    house.segment(2, entry("late"), *(entry(f"d{n}", at=house.now) for n in range(5)))
-    house.collect()
-    return house
+    harness.segment(1, entry("a"), entry("b", "ok", "rate_limited"), entry("c", "node_error", team="team_2"))
+    harness.collect()
+    close(harness, MONTH)
+    harness.wait_until(end_of(MONTH) + 3 * DAY)
+    harness.segment(2, entry("late"), *(entry(f"d{n}", at=harness.now) for n in range(5)))
+    harness.collect()
+    return harness
 
 
-def close(house: House, month: str) -> None:
+def close(harness: Harness, month: str) -> None:
     async def work() -> None:
-        book = sqlite.open_accountbook(house.url)
-        assert await book.close_month(month, house.now, final) is not None
+        book = sqlite.open_accountbook(harness.url)
+        assert await book.close_month(month, harness.now, final) is not None
         await book.close()
 
     asyncio.run(work())
 
 
-def look(house: House) -> dict[str, Check]:
-    ledger = LedgerFacts(read_only(house.folder / "ledger.db"))
+def look(harness: Harness) -> dict[str, Check]:
+    ledger = LedgerFacts(read_only(harness.folder / "ledger.db"))
     try:
-        return {check.name: check for check in examine(house.spool, ledger, house.now)}
+        return {check.name: check for check in examine(harness.spool, ledger, harness.now)}
     finally:
         ledger.close()
 
 
-def wrong(house: House) -> dict[str, tuple[str, ...]]:
-    return {name: check.differences for name, check in look(house).items() if not check.ok}
+def wrong(harness: Harness) -> dict[str, tuple[str, ...]]:
+    return {name: check.differences for name, check in look(harness).items() if not check.ok}
 
 
-def test_an_empty_ledger_is_well(house: House) -> None:
-    assert wrong(house) == {}
-    assert list(look(house)) == ALL
+def test_an_empty_ledger_is_well(harness: Harness) -> None:
+    assert wrong(harness) == {}
+    assert list(look(harness)) == ALL
 
 
-def test_a_used_one_is_well_and_says_what_was_looked_at(used: House) -> None:
+def test_a_used_one_is_well_and_says_what_was_looked_at(used: Harness) -> None:
     assert wrong(used) == {}
     assert {name: check.looked_at for name, check in look(used).items()} == {
         "spool": "0 segments, 0 records wait for the collector",
@@ -85,7 +85,7 @@ def test_a_used_one_is_well_and_says_what_was_looked_at(used: House) -> None:
     }
 
 
-def test_nothing_is_changed_by_looking(used: House) -> None:
+def test_nothing_is_changed_by_looking(used: Harness) -> None:
     used.segment(3, entry("waits"))
 
     def print_of(path: Path) -> tuple[str, str]:
@@ -102,18 +102,18 @@ def test_nothing_is_changed_by_looking(used: House) -> None:
 # ---- the spool
 
 
-def test_what_waits_for_the_collector_is_counted_and_well(used: House) -> None:
+def test_what_waits_for_the_collector_is_counted_and_well(used: Harness) -> None:
     used.segment(3, entry("x"), entry("y"))
     assert wrong(used) == {}
     assert look(used)["spool"].looked_at == "1 segments, 2 records wait for the collector"
 
 
-def test_a_torn_end_is_well(used: House) -> None:
+def test_a_torn_end_is_well(used: Harness) -> None:
     used.put("3.seg", segment_bytes(3, [entry("x"), entry("y")])[:-5])
     assert look(used)["spool"] == Check("spool", "1 segments, 1 records wait for the collector")
 
 
-def test_a_segment_that_is_half_read_is_well(used: House) -> None:
+def test_a_segment_that_is_half_read_is_well(used: Harness) -> None:
     first = segment_bytes(3, [entry("x")])
     used.sql("INSERT INTO segments VALUES (?, ?, 0, 0)", identity(3), len(first))
     used.segment(3, entry("x"), entry("y"))
@@ -127,19 +127,19 @@ def test_a_segment_that_is_half_read_is_well(used: House) -> None:
         (100_000, "it was read to byte 100000, but its records end at "),
     ],
 )
-def test_a_mark_that_fits_no_record_is_told(used: House, offset: int, words: str) -> None:
+def test_a_mark_that_fits_no_record_is_told(used: Harness, offset: int, words: str) -> None:
     used.sql("INSERT INTO segments VALUES (?, ?, 0, 0)", identity(3), offset)
     used.segment(3, entry("x"), entry("y"))
     (found,) = wrong(used)["spool"]
     assert words in found
 
 
-def test_a_segment_that_vanished_before_its_end_is_told(used: House) -> None:
+def test_a_segment_that_vanished_before_its_end_is_told(used: Harness) -> None:
     used.sql("INSERT INTO segments VALUES (?, 100, 0, 0)", identity(7))
     assert wrong(used) == {"spool": (f"segment {identity(7).hex()} is gone before it was read to its end",)}
 
 
-def test_damage_is_told_with_what_stands_before_it(used: House) -> None:
+def test_damage_is_told_with_what_stands_before_it(used: Harness) -> None:
     data = bytearray(segment_bytes(3, [entry("x"), entry("y"), entry("z")]))
     middle = len(segment_bytes(3, [entry("x")])) + FRAME_BYTES + 3
     data[middle] ^= 0xFF
@@ -156,7 +156,7 @@ def test_damage_is_told_with_what_stands_before_it(used: House) -> None:
     )
 
 
-def test_a_segment_that_is_finished_while_we_look_is_not_missed(used: House) -> None:
+def test_a_segment_that_is_finished_while_we_look_is_not_missed(used: Harness) -> None:
     # Its file was there at the first look; by the time the ledger is read it is done, and gone.
     used.segment(3, entry("x"))
 
@@ -170,7 +170,7 @@ def test_a_segment_that_is_finished_while_we_look_is_not_missed(used: House) -> 
     ledger.close()
 
 
-def test_a_segment_that_comes_and_goes_while_we_look_is_not_missed(used: House) -> None:
+def test_a_segment_that_comes_and_goes_while_we_look_is_not_missed(used: Harness) -> None:
     class Meanwhile(LedgerFacts):
         def read(self) -> Any:
             used.sql("INSERT INTO segments VALUES (?, 100, 0, 0)", identity(9))
@@ -190,11 +190,11 @@ def test_spool_check_alone() -> None:
 # ---- the ledger
 
 
-def tamper(house: House, statement: str) -> None:
+def tamper(harness: Harness, statement: str) -> None:
     """Change what no trigger lets anybody change."""
-    for (name,) in house.sql("SELECT name FROM sqlite_master WHERE type = 'trigger'"):
-        house.sql(f"DROP TRIGGER {name}")
-    house.sql(statement)
+    for (name,) in harness.sql("SELECT name FROM sqlite_master WHERE type = 'trigger'"):
+        harness.sql(f"DROP TRIGGER {name}")
+    harness.sql(statement)
 
 
 @pytest.mark.parametrize(
@@ -239,19 +239,19 @@ def tamper(house: House, statement: str) -> None:
     ],
 )
 def test_where_and_by_how_much_two_differ(
-    used: House, statement: str, expected: dict[str, tuple[str, ...]]
+    used: Harness, statement: str, expected: dict[str, tuple[str, ...]]
 ) -> None:
     tamper(used, statement)
     assert wrong(used) == expected
 
 
-def test_a_closed_month_that_was_opened_again_is_told(used: House) -> None:
+def test_a_closed_month_that_was_opened_again_is_told(used: Harness) -> None:
     tamper(used, "DELETE FROM closed_months")
     found = wrong(used)["invoices"]
     assert "team_1 2026-11: there is a final invoice, but the month is open" in found
 
 
-def test_lines_that_do_not_add_up_are_told(used: House) -> None:
+def test_lines_that_do_not_add_up_are_told(used: Harness) -> None:
     (document,) = used.sql("SELECT document FROM invoices WHERE team_id = 'team_1'")[0]
     changed = msgspec.json.decode(document)
     changed["lines"][0]["amount"] += 10_000
@@ -262,7 +262,7 @@ def test_lines_that_do_not_add_up_are_told(used: House) -> None:
     }
 
 
-def test_months_whose_logs_were_thrown_away_in_part_are_left_out(used: House) -> None:
+def test_months_whose_logs_were_thrown_away_in_part_are_left_out(used: Harness) -> None:
     used.collector()
     store = used.store()
     assert store.drop_days("20261201") == ["20261115"]
@@ -282,34 +282,34 @@ def test_months_whose_logs_were_thrown_away_in_part_are_left_out(used: House) ->
     assert set(wrong(used)) == {"logs", "usage"}
 
 
-def test_damaged_record_is_named_and_its_neighbours_are_counted_and_shown(house: House) -> None:
+def test_damaged_record_is_named_and_its_neighbours_are_counted_and_shown(harness: Harness) -> None:
     damaged = read_counted(encode(entry("y")))
     broken = pack((damaged.at, damaged.subject, 3, "no details"))
-    house.put("1.seg", segment_bytes(1, [entry("x")]) + frame(broken, encode(entry("z"))))
-    house.collect()
-    assert wrong(house) == {
+    harness.put("1.seg", segment_bytes(1, [entry("x")]) + frame(broken, encode(entry("z"))))
+    harness.collect()
+    assert wrong(harness) == {
         "blocks": ("day 20261115, team_1, row 2: Expected `bytes | array`, got `str` - at `$[3]`",)
     }
-    assert shown(house) == [("z", "ok"), ("", "ok"), ("x", "ok")], "what was counted of it is shown"
+    assert shown(harness) == [("z", "ok"), ("", "ok"), ("x", "ok")], "what was counted of it is shown"
 
 
-def test_damaged_data_is_named_and_blocks_beside_it_are_shown(house: House) -> None:
+def test_damaged_data_is_named_and_blocks_beside_it_are_shown(harness: Harness) -> None:
     for number, name in enumerate("xyz", 1):
-        house.segment(number, entry(name))
-        house.collect()
-    (data,) = house.sql("SELECT data FROM shared_blocks WHERE id = 2")[0]
-    house.sql("UPDATE shared_blocks SET data = ? WHERE id = 2", data[:-6] + b"\xff\xff" + data[-4:])
-    found = wrong(house)
+        harness.segment(number, entry(name))
+        harness.collect()
+    (data,) = harness.sql("SELECT data FROM shared_blocks WHERE id = 2")[0]
+    harness.sql("UPDATE shared_blocks SET data = ? WHERE id = 2", data[:-6] + b"\xff\xff" + data[-4:])
+    found = wrong(harness)
     assert [words.partition(":")[0] for words in found["blocks"]] == ["day 20261115, team_1, rows 2 to 2"]
     assert found["logs"] == (
         "team_1 2026-11: logs 2, usage 3 requests (-1); logs 2, usage 3 billable requests (-1)",
     )
-    assert shown(house) == [("z", "ok"), ("x", "ok")]
+    assert shown(harness) == [("z", "ok"), ("x", "ok")]
 
 
-def shown(house: House) -> list[tuple[str, str]]:
+def shown(harness: Harness) -> list[tuple[str, str]]:
     async def work() -> list[tuple[str, str]]:
-        book = sqlite.open_logbook(house.url, look_seconds=60.0)
+        book = sqlite.open_logbook(harness.url, look_seconds=60.0)
         rows = (await book.older(LogFilter("team_1"), 100, 100)).rows
         await book.close()
         return [(row.request_id, row.outcome) for row in rows]
@@ -317,7 +317,7 @@ def shown(house: House) -> list[tuple[str, str]]:
     return asyncio.run(work())
 
 
-def test_clock_far_beyond_the_ledger_is_told(used: House) -> None:
+def test_clock_far_beyond_the_ledger_is_told(used: Harness) -> None:
     assert wrong(used) == {}
     used.now += 40 * DAY
     ((words,),) = wrong(used).values()
@@ -333,11 +333,11 @@ def test_something_else_in_its_place_is_told_in_words(tmp_path: Path, content: b
     ledger.close()
 
 
-def test_a_folder_with_odd_letters_is_found(tmp_path: Path, house: House) -> None:
+def test_a_folder_with_odd_letters_is_found(tmp_path: Path, harness: Harness) -> None:
     folder = tmp_path / "a b?c#d%e"
     folder.mkdir()
-    house.close()
-    (folder / "ledger.db").write_bytes((house.folder / "ledger.db").read_bytes())
+    harness.close()
+    (folder / "ledger.db").write_bytes((harness.folder / "ledger.db").read_bytes())
     ledger = LedgerFacts(read_only(folder / "ledger.db"))
     assert ledger.read().usage == {}
     ledger.close()

@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner
 from msgspec.structs import replace
 from sqlalchemy import create_engine
-from tests.ledger.house import entry, segment_bytes
+from tests.ledger.harness import entry, segment_bytes
 
 from tollgate.cli.main import cli
 from tollgate.core.entries import Entry

@@ -32,7 +32,7 @@ def own_logging() -> Iterator[None]:
     logging.root.handlers[:] = handlers
 
 
-class House:
+class Harness:
     """A parent with two followers that do what the test says."""
 
     def __init__(self, folder: Path) -> None:
@@ -76,67 +76,67 @@ class House:
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> House:
-    return House(tmp_path)
+def harness(tmp_path: Path) -> Harness:
+    return Harness(tmp_path)
 
 
-def test_nothing_happens_unasked(house: House) -> None:
-    assert not house.reloader.turn()
-    assert house.record == Record()
+def test_nothing_happens_unasked(harness: Harness) -> None:
+    assert not harness.reloader.turn()
+    assert harness.record == Record()
 
 
-def test_change_is_handed_over_and_told_when_everybody_has_it(house: House) -> None:
-    house.write("[limits]\nbatch_calls = 7\n" + UPSTREAMS.format(name="b"))
-    house.reloader.request()
-    assert house.reloader.turn(), "under way"
-    assert house.shared.current.settings.limits.batch_calls == 7
-    assert house.shared.current.slots.upstreams == {"eth/mainnet/a": 0, "eth/mainnet/b": 1}
-    assert house.record == Record(begun=1)
-    house.applied("worker-0")
-    assert house.reloader.turn()
-    house.applied("worker-1")
-    assert not house.reloader.turn()
-    assert house.outcome == ReloadOutcome(
+def test_change_is_handed_over_and_told_when_everybody_has_it(harness: Harness) -> None:
+    harness.write("[limits]\nbatch_calls = 7\n" + UPSTREAMS.format(name="b"))
+    harness.reloader.request()
+    assert harness.reloader.turn(), "under way"
+    assert harness.shared.current.settings.limits.batch_calls == 7
+    assert harness.shared.current.slots.upstreams == {"eth/mainnet/a": 0, "eth/mainnet/b": 1}
+    assert harness.record == Record(begun=1)
+    harness.applied("worker-0")
+    assert harness.reloader.turn()
+    harness.applied("worker-1")
+    assert not harness.reloader.turn()
+    assert harness.outcome == ReloadOutcome(
         asked=1,
         generation=1,
         at=1000.0,
         ok=True,
-        file=str(house.file),
+        file=str(harness.file),
         changed=("limits.batch_calls: 100 -> 7", "families.eth.mainnet.upstreams: + b, - a"),
     )
 
 
-def test_file_is_for_its_owner_alone_and_holds_no_secret(house: House) -> None:
-    house.reload("[secrets]\npepper = '" + KEY * 4 + "'\n" + UPSTREAMS.format(name="b"))
-    assert (house.folder / FILE).stat().st_mode & 0o777 == 0o600
-    assert KEY not in (house.folder / FILE).read_text()
-    assert sorted(path.name for path in house.folder.iterdir()) == [FILE, "tollgate.toml"]
+def test_file_is_for_its_owner_alone_and_holds_no_secret(harness: Harness) -> None:
+    harness.reload("[secrets]\npepper = '" + KEY * 4 + "'\n" + UPSTREAMS.format(name="b"))
+    assert (harness.folder / FILE).stat().st_mode & 0o777 == 0o600
+    assert KEY not in (harness.folder / FILE).read_text()
+    assert sorted(path.name for path in harness.folder.iterdir()) == [FILE, "tollgate.toml"]
 
 
-def test_rows_stay_with_their_names(house: House) -> None:
-    house.reload(UPSTREAMS.format(name="b"))
-    house.reload(UPSTREAMS.format(name="c"))
-    house.reload(UPSTREAMS.format(name="a"))
-    assert house.shared.current.slots.upstreams == {f"eth/mainnet/{name}": row for row, name in enumerate("abc")}
+def test_rows_stay_with_their_names(harness: Harness) -> None:
+    harness.reload(UPSTREAMS.format(name="b"))
+    harness.reload(UPSTREAMS.format(name="c"))
+    harness.reload(UPSTREAMS.format(name="a"))
+    assert harness.shared.current.slots.upstreams == {f"eth/mainnet/{name}": row for row, name in enumerate("abc")}
 
 
-def test_what_needs_a_restart_is_named_and_left(house: House) -> None:
-    outcome = house.reload("[server]\nport = 9000\n[limits]\nbatch_calls = 7\n" + UPSTREAMS.format(name="a"))
+def test_what_needs_a_restart_is_named_and_left(harness: Harness) -> None:
+    outcome = harness.reload("[server]\nport = 9000\n[limits]\nbatch_calls = 7\n" + UPSTREAMS.format(name="a"))
     assert (outcome.ok, outcome.changed, outcome.restart_needed) == (
         True,
         ("limits.batch_calls: 100 -> 7",),
         ("server.port",),
     )
-    assert house.shared.current.settings.server == Settings().server
-    again = house.reload(house.file.read_text())
+    assert harness.shared.current.settings.server == Settings().server
+    again = harness.reload(harness.file.read_text())
     assert (again.ok, again.changed, again.restart_needed) == (True, (), ("server.port",)), "as long as it differs"
 
 
-def test_unchanged_file_is_handed_to_nobody(house: House) -> None:
-    house.reloader.request()
-    assert not house.reloader.turn()
-    assert house.shared.current.generation == 0
-    assert (house.outcome.ok, house.outcome.changed) == (True, ())
+def test_unchanged_file_is_handed_to_nobody(harness: Harness) -> None:
+    harness.reloader.request()
+    assert not harness.reloader.turn()
+    assert harness.shared.current.generation == 0
+    assert (harness.outcome.ok, harness.outcome.changed) == (True, ())
 
 
 @pytest.mark.parametrize(
@@ -149,182 +149,184 @@ def test_unchanged_file_is_handed_to_nobody(house: House) -> None:
         ("[serve]\n" + UPSTREAMS.format(name="b"), "did you mean `server`?"),
     ],
 )
-def test_bad_file_changes_nothing_and_is_told_as_config_check_does(house: House, text: str, words: str) -> None:
-    before = house.shared.current
-    house.write(text)
-    house.reloader.request()
-    assert not house.reloader.turn()
-    assert house.shared.current is before
-    assert not house.outcome.ok
-    assert words in house.outcome.error
-    assert KEY not in house.outcome.error
+def test_bad_file_changes_nothing_and_is_told_as_config_check_does(
+    harness: Harness, text: str, words: str
+) -> None:
+    before = harness.shared.current
+    harness.write(text)
+    harness.reloader.request()
+    assert not harness.reloader.turn()
+    assert harness.shared.current is before
+    assert not harness.outcome.ok
+    assert words in harness.outcome.error
+    assert KEY not in harness.outcome.error
 
 
-def test_file_that_is_gone_changes_nothing(house: House) -> None:
-    house.file.unlink()
-    house.reloader.request()
-    house.reloader.turn()
-    assert "there is no such file" in house.outcome.error
+def test_file_that_is_gone_changes_nothing(harness: Harness) -> None:
+    harness.file.unlink()
+    harness.reloader.request()
+    harness.reloader.turn()
+    assert "there is no such file" in harness.outcome.error
 
 
 @pytest.mark.parametrize("origin", [None, Origin(None, {})])
-def test_service_without_a_file_says_so(house: House, origin: Origin | None) -> None:
-    reloader = house.made(origin)
+def test_service_without_a_file_says_so(harness: Harness, origin: Origin | None) -> None:
+    reloader = harness.made(origin)
     reloader.request()
     assert not reloader.turn()
-    assert (house.outcome.ok, house.outcome.file) == (False, "")
-    assert "without a settings file" in house.outcome.error
+    assert (harness.outcome.ok, harness.outcome.file) == (False, "")
+    assert "without a settings file" in harness.outcome.error
 
 
-def test_environment_of_the_start_still_counts(house: House) -> None:
-    reloader = house.made(Origin(house.file, {"TOLLGATE_LIMITS__BATCH_CALLS": "9"}))
-    house.write("[limits]\nbatch_calls = 7\n" + UPSTREAMS.format(name="a"))
+def test_environment_of_the_start_still_counts(harness: Harness) -> None:
+    reloader = harness.made(Origin(harness.file, {"TOLLGATE_LIMITS__BATCH_CALLS": "9"}))
+    harness.write("[limits]\nbatch_calls = 7\n" + UPSTREAMS.format(name="a"))
     reloader.request()
     reloader.turn()
-    assert house.shared.current.settings.limits.batch_calls == 9
+    assert harness.shared.current.settings.limits.batch_calls == 9
 
 
-def test_too_many_upstreams_are_refused(house: House) -> None:
-    house.write("".join(UPSTREAMS.format(name=f"n{number}") for number in range(300)))
-    house.reloader.request()
-    assert not house.reloader.turn()
-    assert house.shared.current.generation == 0
-    assert "restart" in house.outcome.error
+def test_too_many_upstreams_are_refused(harness: Harness) -> None:
+    harness.write("".join(UPSTREAMS.format(name=f"n{number}") for number in range(300)))
+    harness.reloader.request()
+    assert not harness.reloader.turn()
+    assert harness.shared.current.generation == 0
+    assert "restart" in harness.outcome.error
 
 
-def test_settings_that_are_too_large_are_refused(house: House) -> None:
-    house.write(UPSTREAMS.format(name="a") + f'headers = {{ X = "{"a" * 9_000_000}" }}\n')
-    house.reloader.request()
-    assert not house.reloader.turn()
-    assert house.shared.current.generation == 0
-    assert "bytes" in house.outcome.error
+def test_settings_that_are_too_large_are_refused(harness: Harness) -> None:
+    harness.write(UPSTREAMS.format(name="a") + f'headers = {{ X = "{"a" * 9_000_000}" }}\n')
+    harness.reloader.request()
+    assert not harness.reloader.turn()
+    assert harness.shared.current.generation == 0
+    assert "bytes" in harness.outcome.error
 
 
-def test_who_does_not_follow_in_time_is_named(house: House) -> None:
-    house.write(UPSTREAMS.format(name="b"))
-    house.reloader.request()
-    house.reloader.turn()
-    house.applied("worker-0")
-    house.now += APPLY_SECONDS - 0.1
-    assert house.reloader.turn()
-    house.now += 0.2
-    assert not house.reloader.turn()
-    assert (house.outcome.ok, house.outcome.generation) == (False, 1)
-    assert house.outcome.changed == ("families.eth.mainnet.upstreams: + b, - a",)
-    assert "worker-1 did not apply it within 10 s" in house.outcome.error
-    assert "worker-0" not in house.outcome.error
+def test_who_does_not_follow_in_time_is_named(harness: Harness) -> None:
+    harness.write(UPSTREAMS.format(name="b"))
+    harness.reloader.request()
+    harness.reloader.turn()
+    harness.applied("worker-0")
+    harness.now += APPLY_SECONDS - 0.1
+    assert harness.reloader.turn()
+    harness.now += 0.2
+    assert not harness.reloader.turn()
+    assert (harness.outcome.ok, harness.outcome.generation) == (False, 1)
+    assert harness.outcome.changed == ("families.eth.mainnet.upstreams: + b, - a",)
+    assert "worker-1 did not apply it within 10 s" in harness.outcome.error
+    assert "worker-0" not in harness.outcome.error
 
 
-def test_who_could_not_follow_is_named_at_once(house: House) -> None:
-    house.write(UPSTREAMS.format(name="b"))
-    house.reloader.request()
-    house.reloader.turn()
-    house.applied("worker-0")
-    house.shared.refused("worker-1", 1)
-    assert not house.reloader.turn()
-    assert "worker-1 could not apply it" in house.outcome.error
+def test_who_could_not_follow_is_named_at_once(harness: Harness) -> None:
+    harness.write(UPSTREAMS.format(name="b"))
+    harness.reloader.request()
+    harness.reloader.turn()
+    harness.applied("worker-0")
+    harness.shared.refused("worker-1", 1)
+    assert not harness.reloader.turn()
+    assert "worker-1 could not apply it" in harness.outcome.error
 
 
 @pytest.mark.parametrize("how", ["late", "failed"])
-def test_who_did_not_follow_is_given_the_same_again(house: House, how: str) -> None:
-    house.write(UPSTREAMS.format(name="b"))
-    house.reloader.request()
-    house.reloader.turn()
-    house.applied("worker-0")
+def test_who_did_not_follow_is_given_the_same_again(harness: Harness, how: str) -> None:
+    harness.write(UPSTREAMS.format(name="b"))
+    harness.reloader.request()
+    harness.reloader.turn()
+    harness.applied("worker-0")
     if how == "failed":
-        house.shared.refused("worker-1", 1)
-    house.now += APPLY_SECONDS
-    house.reloader.turn()
-    outcome = house.reload(house.file.read_text())
+        harness.shared.refused("worker-1", 1)
+    harness.now += APPLY_SECONDS
+    harness.reloader.turn()
+    outcome = harness.reload(harness.file.read_text())
     assert (outcome.ok, outcome.generation) == (True, 2)
 
 
-def test_second_reload_waits_for_the_end_of_the_first_and_reads_anew(house: House) -> None:
-    house.write("[limits]\nbatch_calls = 7\n" + UPSTREAMS.format(name="a"))
-    house.reloader.request()
-    house.reloader.turn()
-    house.write("[limits]\nbatch_calls = 8\n" + UPSTREAMS.format(name="a"))
-    house.reloader.request()
-    house.reloader.turn()
-    assert (house.record.begun, house.shared.current.generation) == (1, 1)
-    house.applied()
-    assert house.reloader.turn(), "the second is still to come"
-    assert [outcome.asked for outcome in house.record.outcomes] == [1]
-    house.reloader.turn()
-    house.applied()
-    assert not house.reloader.turn()
-    told = [(outcome.asked, outcome.changed) for outcome in house.record.outcomes]
+def test_second_reload_waits_for_the_end_of_the_first_and_reads_anew(harness: Harness) -> None:
+    harness.write("[limits]\nbatch_calls = 7\n" + UPSTREAMS.format(name="a"))
+    harness.reloader.request()
+    harness.reloader.turn()
+    harness.write("[limits]\nbatch_calls = 8\n" + UPSTREAMS.format(name="a"))
+    harness.reloader.request()
+    harness.reloader.turn()
+    assert (harness.record.begun, harness.shared.current.generation) == (1, 1)
+    harness.applied()
+    assert harness.reloader.turn(), "the second is still to come"
+    assert [outcome.asked for outcome in harness.record.outcomes] == [1]
+    harness.reloader.turn()
+    harness.applied()
+    assert not harness.reloader.turn()
+    told = [(outcome.asked, outcome.changed) for outcome in harness.record.outcomes]
     assert told == [(2, ("limits.batch_calls: 7 -> 8",)), (1, ("limits.batch_calls: 100 -> 7",))]
 
 
-def test_beginning_is_written_before_the_settings_are_read(house: House) -> None:
+def test_beginning_is_written_before_the_settings_are_read(harness: Harness) -> None:
     """Whoever read an older number asked before: what they have changed is read."""
     seen: list[int] = []
 
     class Watched(Origin, frozen=True):
         def load(self) -> Settings:
-            seen.append(house.record.begun)
+            seen.append(harness.record.begun)
             return Origin.load(self)
 
-    reloader = house.made(Watched(house.file, {}))
+    reloader = harness.made(Watched(harness.file, {}))
     for _ in range(2):
         reloader.request()
         reloader.turn()
     assert seen == [1, 2]
 
 
-def test_few_outcomes_are_kept(house: House) -> None:
+def test_few_outcomes_are_kept(harness: Harness) -> None:
     for _ in range(20):
-        house.reloader.request()
-        house.reloader.turn()
-    assert [outcome.asked for outcome in house.record.outcomes] == list(range(20, 12, -1))
+        harness.reloader.request()
+        harness.reloader.turn()
+    assert [outcome.asked for outcome in harness.record.outcomes] == list(range(20, 12, -1))
 
 
-def test_defect_is_told_and_the_service_goes_on(house: House, capsys: pytest.CaptureFixture[str]) -> None:
+def test_defect_is_told_and_the_service_goes_on(harness: Harness, capsys: pytest.CaptureFixture[str]) -> None:
     class Broken(Origin, frozen=True):
         def load(self) -> Settings:
             raise LookupError("a defect")
 
-    reloader = house.made(Broken(house.file, {}))
+    reloader = harness.made(Broken(harness.file, {}))
     reloader.request()
     assert not reloader.turn()
     assert "a defect" in capsys.readouterr().out
-    assert not house.outcome.ok
+    assert not harness.outcome.ok
 
 
-def test_folder_that_cannot_be_written_does_not_stop_a_reload(house: House) -> None:
-    reloader = Reloader(house.origin, house.shared, house.folder / "nowhere")
-    house.write(UPSTREAMS.format(name="b"))
+def test_folder_that_cannot_be_written_does_not_stop_a_reload(harness: Harness) -> None:
+    reloader = Reloader(harness.origin, harness.shared, harness.folder / "nowhere")
+    harness.write(UPSTREAMS.format(name="b"))
     reloader.request()
     reloader.turn()
-    house.applied()
+    harness.applied()
     assert not reloader.turn()
-    assert house.shared.current.generation == 1
+    assert harness.shared.current.generation == 1
 
 
-def test_what_a_service_before_has_left_is_forgotten(house: House) -> None:
-    house.reload(UPSTREAMS.format(name="b"))
-    house.made(house.origin).forget()
-    assert house.record == Record()
-    house.made(house.origin).forget()
+def test_what_a_service_before_has_left_is_forgotten(harness: Harness) -> None:
+    harness.reload(UPSTREAMS.format(name="b"))
+    harness.made(harness.origin).forget()
+    assert harness.record == Record()
+    harness.made(harness.origin).forget()
 
 
-def test_level_of_the_log_changes_in_the_parent(house: House, capsys: pytest.CaptureFixture[str]) -> None:
-    house.reload("[logging]\nlevel = 'error'\nformat = 'json'\n" + UPSTREAMS.format(name="a"))
-    assert house.outcome.restart_needed == ("logging.format",)
+def test_level_of_the_log_changes_in_the_parent(harness: Harness, capsys: pytest.CaptureFixture[str]) -> None:
+    harness.reload("[logging]\nlevel = 'error'\nformat = 'json'\n" + UPSTREAMS.format(name="a"))
+    assert harness.outcome.restart_needed == ("logging.format",)
     assert "settings reloaded" not in capsys.readouterr().err
 
 
-def test_outcome_is_logged_without_secrets(house: House, capsys: pytest.CaptureFixture[str]) -> None:
-    house.reload(UPSTREAMS.format(name="b").replace(KEY, "another-secret"))
+def test_outcome_is_logged_without_secrets(harness: Harness, capsys: pytest.CaptureFixture[str]) -> None:
+    harness.reload(UPSTREAMS.format(name="b").replace(KEY, "another-secret"))
     said = capsys.readouterr().out
     assert "settings reloaded" in said
     assert "secret" not in said
 
 
-def test_file_is_one_json_object(house: House) -> None:
-    house.reload(UPSTREAMS.format(name="b"))
-    told = json.loads((house.folder / FILE).read_text())
+def test_file_is_one_json_object(harness: Harness) -> None:
+    harness.reload(UPSTREAMS.format(name="b"))
+    told = json.loads((harness.folder / FILE).read_text())
     assert told["begun"] == 1
     assert set(told["outcomes"][0]) == {
         "asked", "generation", "at", "ok", "file", "changed", "restart_needed", "error",

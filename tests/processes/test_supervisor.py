@@ -30,7 +30,7 @@ def until_stopped(lifeline: Lifeline) -> None:
         lifeline.beat()
 
 
-class House:
+class Harness:
     """A supervisor in a process of its own, and what its children write down."""
 
     def __init__(self, folder: Path) -> None:
@@ -121,29 +121,29 @@ def supervised(
     ready: bool = True,
     shell: Shell | None = None,
     **constants: float,
-) -> Iterator[House]:
-    house = House(folder)
-    house.fork(children, grace, constants, shell)
+) -> Iterator[Harness]:
+    harness = Harness(folder)
+    harness.fork(children, grace, constants, shell)
     try:
         if ready:
-            eventually(lambda: house.happened("ready"), what="being ready")
-        yield house
+            eventually(lambda: harness.happened("ready"), what="being ready")
+        yield harness
     finally:
-        for pid in (house.pid, *house.started):
+        for pid in (harness.pid, *harness.started):
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
         with suppress(ChildProcessError):
-            os.waitpid(house.pid, 0)
-        if house.terminal >= 0:
-            os.close(house.terminal)
+            os.waitpid(harness.pid, 0)
+        if harness.terminal >= 0:
+            os.close(harness.terminal)
 
 
-def ended(house: House) -> int:
+def ended(harness: Harness) -> int:
     """The exit code of the supervisor, once it has one."""
     found: list[int] = []
 
     def look() -> bool:
-        pid, status = os.waitpid(house.pid, os.WNOHANG)
+        pid, status = os.waitpid(harness.pid, os.WNOHANG)
         if pid:
             found.append(os.waitstatus_to_exitcode(status))
         return bool(pid)
@@ -161,21 +161,21 @@ def test_it_is_ready_when_every_child_has_beaten(tmp_path: Path) -> None:
         eventually((tmp_path / "go").exists)
         until_stopped(lifeline)
 
-    with supervised(tmp_path, until_stopped, late, ready=False) as house:
-        eventually(lambda: len(house.started) == 2)
-        assert not house.happened("ready")
-        house.note("go")
-        eventually(lambda: house.happened("ready"))
+    with supervised(tmp_path, until_stopped, late, ready=False) as harness:
+        eventually(lambda: len(harness.started) == 2)
+        assert not harness.happened("ready")
+        harness.note("go")
+        eventually(lambda: harness.happened("ready"))
 
 
 def test_child_that_is_killed_is_replaced_and_the_others_live_on(tmp_path: Path) -> None:
-    with supervised(tmp_path, until_stopped, until_stopped) as house:
-        first, second = house.started
+    with supervised(tmp_path, until_stopped, until_stopped) as harness:
+        first, second = harness.started
         os.kill(first, signal.SIGKILL)
-        eventually(lambda: len(house.started) == 3)
+        eventually(lambda: len(harness.started) == 3)
         assert not alive(first)
         assert alive(second)
-        assert alive(house.started[2])
+        assert alive(harness.started[2])
 
 
 def test_child_that_dies_at_birth_is_started_ever_more_slowly(tmp_path: Path) -> None:
@@ -185,9 +185,9 @@ def test_child_that_dies_at_birth_is_started_ever_more_slowly(tmp_path: Path) ->
             eventually((tmp_path / "ready").exists)
         os._exit(3)
 
-    with supervised(tmp_path, dies_after_the_first_time) as house:
-        eventually(lambda: len(house.started) >= 5)
-        waits = [after - before for before, after in zip(house.moments, house.moments[1:], strict=False)]
+    with supervised(tmp_path, dies_after_the_first_time) as harness:
+        eventually(lambda: len(harness.started) >= 5)
+        waits = [after - before for before, after in zip(harness.moments, harness.moments[1:], strict=False)]
         # The first has served, and the first that has not may have had bad luck.
         assert waits[2] >= 0.4
         assert waits[3] >= 0.8
@@ -199,16 +199,16 @@ def test_child_that_has_served_is_replaced_at_once_however_often_it_dies(tmp_pat
         (tmp_path / f"beaten.{os.getpid()}").touch()
         until_stopped(lifeline)
 
-    def more_than(house: House, count: int) -> bool:
-        return len(house.started) > count
+    def more_than(harness: Harness, count: int) -> bool:
+        return len(harness.started) > count
 
-    with supervised(tmp_path, serves, MAX_BACKOFF_SECONDS=3_600.0) as house:
+    with supervised(tmp_path, serves, MAX_BACKOFF_SECONDS=3_600.0) as harness:
         # Ever more slowly, the eighth would take longer than we wait, and the last minutes.
         for count in range(1, 13):
-            victim = house.started[-1]
+            victim = harness.started[-1]
             eventually((tmp_path / f"beaten.{victim}").exists, what="a beat")
             os.kill(victim, signal.SIGKILL)
-            eventually(partial(more_than, house, count))
+            eventually(partial(more_than, harness, count))
 
 
 def test_child_that_lives_before_it_is_ready_is_not_killed(tmp_path: Path) -> None:
@@ -223,12 +223,12 @@ def test_child_that_lives_before_it_is_ready_is_not_killed(tmp_path: Path) -> No
             select.select([], [], [], 0.02)
         until_stopped(lifeline)
 
-    with supervised(tmp_path, slow_to_start, HUNG_SECONDS=0.4, TURN_SECONDS=0.05) as house:
-        eventually(lambda: len(house.started) == 2)
-        house.see_turns(20)  # more than a second
-        assert alive(house.started[1])
-        assert len(house.started) == 2
-        house.note("go")
+    with supervised(tmp_path, slow_to_start, HUNG_SECONDS=0.4, TURN_SECONDS=0.05) as harness:
+        eventually(lambda: len(harness.started) == 2)
+        harness.see_turns(20)  # more than a second
+        assert alive(harness.started[1])
+        assert len(harness.started) == 2
+        harness.note("go")
 
 
 def test_sibling_is_silent_while_it_is_dead_or_not_ready(tmp_path: Path) -> None:
@@ -246,11 +246,11 @@ def test_sibling_is_silent_while_it_is_dead_or_not_ready(tmp_path: Path) -> None
     def silent() -> str:
         return (tmp_path / "silent").read_text()
 
-    with supervised(tmp_path, watches, dies) as house:
+    with supervised(tmp_path, watches, dies) as harness:
         eventually(lambda: silent() == "False")
         os.kill(int((tmp_path / "dies").read_text()), signal.SIGKILL)
         eventually(lambda: silent() == "True")
-        house.note("go")
+        harness.note("go")
         eventually(lambda: silent() == "False")
 
 
@@ -258,32 +258,32 @@ def test_child_that_dies_before_it_is_ready_fails_the_start(tmp_path: Path) -> N
     def dies(_: Lifeline) -> None:
         raise ValueError("no luck")
 
-    with supervised(tmp_path, until_stopped, dies, ready=False) as house:
-        assert ended(house) == 1
+    with supervised(tmp_path, until_stopped, dies, ready=False) as harness:
+        assert ended(harness) == 1
         assert (tmp_path / "failed").read_text().startswith("c1 ended at its start")
         assert "no luck" in (tmp_path / "output").read_text()
-        assert not house.happened("ready")
-        eventually(lambda: gone(house.started))
+        assert not harness.happened("ready")
+        eventually(lambda: gone(harness.started))
 
 
 def test_child_that_never_becomes_ready_fails_the_start(tmp_path: Path) -> None:
     def never(lifeline: Lifeline) -> None:
         select.select([lifeline.parent_pipe], [], [])
 
-    with supervised(tmp_path, until_stopped, never, ready=False, START_SECONDS=0.3) as house:
-        assert ended(house) == 1
+    with supervised(tmp_path, until_stopped, never, ready=False, START_SECONDS=0.3) as harness:
+        assert ended(harness) == 1
         assert "Not ready" in (tmp_path / "failed").read_text()
-        assert gone(house.started)
+        assert gone(harness.started)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_stop_ends_every_child(tmp_path: Path, number: signal.Signals) -> None:
-    with supervised(tmp_path, until_stopped, until_stopped) as house:
-        os.kill(house.pid, number)
-        assert ended(house) == 0
-        assert gone(house.started)
-        assert house.happened("stopping")
-        assert len(house.started) == 2
+    with supervised(tmp_path, until_stopped, until_stopped) as harness:
+        os.kill(harness.pid, number)
+        assert ended(harness) == 0
+        assert gone(harness.started)
+        assert harness.happened("stopping")
+        assert len(harness.started) == 2
 
 
 def test_children_are_given_time_to_stop_by_themselves(tmp_path: Path) -> None:
@@ -295,10 +295,10 @@ def test_children_are_given_time_to_stop_by_themselves(tmp_path: Path) -> None:
             select.select([], [], [], 0.02)
         (tmp_path / "tidied").touch()
 
-    with supervised(tmp_path, tidy, grace=5.0) as house:
-        os.kill(house.pid, signal.SIGTERM)
-        assert ended(house) == 0
-        assert house.happened("tidied")
+    with supervised(tmp_path, tidy, grace=5.0) as harness:
+        os.kill(harness.pid, signal.SIGTERM)
+        assert ended(harness) == 0
+        assert harness.happened("tidied")
 
 
 def test_child_that_does_not_stop_is_killed_after_the_grace(tmp_path: Path) -> None:
@@ -308,28 +308,28 @@ def test_child_that_does_not_stop_is_killed_after_the_grace(tmp_path: Path) -> N
         while True:
             signal.pause()
 
-    with supervised(tmp_path, deaf, until_stopped, grace=0.2, KILL_AFTER_SECONDS=0.2) as house:
+    with supervised(tmp_path, deaf, until_stopped, grace=0.2, KILL_AFTER_SECONDS=0.2) as harness:
         began = time.monotonic()
-        os.kill(house.pid, signal.SIGTERM)
-        assert ended(house) == 0
+        os.kill(harness.pid, signal.SIGTERM)
+        assert ended(harness) == 0
         assert time.monotonic() - began >= 0.4
-        assert gone(house.started)
+        assert gone(harness.started)
 
 
 def test_children_see_that_their_parent_was_killed(tmp_path: Path) -> None:
-    with supervised(tmp_path, until_stopped, until_stopped) as house:
-        os.kill(house.pid, signal.SIGKILL)
-        assert ended(house) == -signal.SIGKILL
-        eventually(lambda: gone(house.started))
+    with supervised(tmp_path, until_stopped, until_stopped) as harness:
+        os.kill(harness.pid, signal.SIGKILL)
+        assert ended(harness) == -signal.SIGKILL
+        eventually(lambda: gone(harness.started))
 
 
 def test_replaced_child_also_sees_that_its_parent_was_killed(tmp_path: Path) -> None:
-    with supervised(tmp_path, until_stopped, until_stopped) as house:
-        os.kill(house.started[0], signal.SIGKILL)
-        eventually(lambda: len(house.started) == 3)
-        os.kill(house.pid, signal.SIGKILL)
-        assert ended(house) == -signal.SIGKILL
-        eventually(lambda: gone(house.started))
+    with supervised(tmp_path, until_stopped, until_stopped) as harness:
+        os.kill(harness.started[0], signal.SIGKILL)
+        eventually(lambda: len(harness.started) == 3)
+        os.kill(harness.pid, signal.SIGKILL)
+        assert ended(harness) == -signal.SIGKILL
+        eventually(lambda: gone(harness.started))
 
 
 def test_child_that_no_longer_beats_is_killed_and_replaced(tmp_path: Path) -> None:
@@ -340,22 +340,22 @@ def test_child_that_no_longer_beats_is_killed_and_replaced(tmp_path: Path) -> No
         while True:
             signal.pause()
 
-    with supervised(tmp_path, hangs_the_first_time, HUNG_SECONDS=0.4) as house:
-        (hung,) = house.started
-        eventually(lambda: len(house.started) == 2)
+    with supervised(tmp_path, hangs_the_first_time, HUNG_SECONDS=0.4) as harness:
+        (hung,) = harness.started
+        eventually(lambda: len(harness.started) == 2)
         assert not alive(hung)
-        assert alive(house.started[1])
+        assert alive(harness.started[1])
 
 
 def test_hangup_is_told_and_nobody_ends_of_it(tmp_path: Path) -> None:
-    with supervised(tmp_path, until_stopped, until_stopped) as house:
-        for pid in (*house.started, house.pid):
+    with supervised(tmp_path, until_stopped, until_stopped) as harness:
+        for pid in (*harness.started, harness.pid):
             os.kill(pid, signal.SIGHUP)
-        eventually(lambda: house.hangups == 1)
-        os.kill(house.pid, signal.SIGHUP)
-        eventually(lambda: house.hangups == 2)
-        assert all(map(alive, house.started))
-        assert len(house.started) == 2
+        eventually(lambda: harness.hangups == 1)
+        os.kill(harness.pid, signal.SIGHUP)
+        eventually(lambda: harness.hangups == 2)
+        assert all(map(alive, harness.started))
+        assert len(harness.started) == 2
 
 
 def test_hangup_before_everybody_is_ready_is_told_later(tmp_path: Path) -> None:
@@ -363,43 +363,43 @@ def test_hangup_before_everybody_is_ready_is_told_later(tmp_path: Path) -> None:
         eventually((tmp_path / "go").exists)
         until_stopped(lifeline)
 
-    with supervised(tmp_path, late, ready=False) as house:
-        eventually(lambda: house.started)
-        os.kill(house.pid, signal.SIGHUP)
-        house.note("go")
-        eventually(lambda: house.hangups == 1)
+    with supervised(tmp_path, late, ready=False) as harness:
+        eventually(lambda: harness.started)
+        os.kill(harness.pid, signal.SIGHUP)
+        harness.note("go")
+        eventually(lambda: harness.hangups == 1)
 
 
 def test_turns_come_soon_while_something_is_under_way(tmp_path: Path) -> None:
-    with supervised(tmp_path, until_stopped, TURN_SECONDS=60.0) as house:
-        house.note("busy")
-        os.kill(house.pid, signal.SIGHUP)  # wakes it
-        house.see_turns(3)
+    with supervised(tmp_path, until_stopped, TURN_SECONDS=60.0) as harness:
+        harness.note("busy")
+        os.kill(harness.pid, signal.SIGHUP)  # wakes it
+        harness.see_turns(3)
 
 
 def test_terminal_that_goes_away_ends_what_was_started_on_it(tmp_path: Path) -> None:
     def plain() -> None:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
-    with supervised(tmp_path, until_stopped, shell=plain) as house:
-        os.kill(house.pid, signal.SIGHUP)
-        eventually(lambda: house.hangups == 1, what="a reload, while the terminal is there")
-        house.hang_up()
-        assert ended(house) == 0
-        assert house.hangups == 1
-        assert gone(house.started)
+    with supervised(tmp_path, until_stopped, shell=plain) as harness:
+        os.kill(harness.pid, signal.SIGHUP)
+        eventually(lambda: harness.hangups == 1, what="a reload, while the terminal is there")
+        harness.hang_up()
+        assert ended(harness) == 0
+        assert harness.hangups == 1
+        assert gone(harness.started)
 
 
 def test_nohup_outlives_its_terminal(tmp_path: Path) -> None:
     def nohup() -> None:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
-    with supervised(tmp_path, until_stopped, shell=nohup) as house:
-        house.hang_up()
-        eventually(lambda: house.hangups == 1)
-        os.kill(house.pid, signal.SIGHUP)
-        eventually(lambda: house.hangups == 2)
-        assert alive(house.pid)
+    with supervised(tmp_path, until_stopped, shell=nohup) as harness:
+        harness.hang_up()
+        eventually(lambda: harness.hangups == 1)
+        os.kill(harness.pid, signal.SIGHUP)
+        eventually(lambda: harness.hangups == 2)
+        assert alive(harness.pid)
 
 
 def test_what_a_terminal_left_running_is_reloaded_and_not_ended(tmp_path: Path) -> None:
@@ -413,15 +413,15 @@ def test_what_a_terminal_left_running_is_reloaded_and_not_ended(tmp_path: Path) 
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
         (tmp_path / "pid").write_text(str(os.getpid()))
 
-    with supervised(tmp_path, until_stopped, shell=in_background, TURN_SECONDS=0.02) as house:
+    with supervised(tmp_path, until_stopped, shell=in_background, TURN_SECONDS=0.02) as harness:
         pid = int((tmp_path / "pid").read_text())
         try:
-            house.hang_up()
-            house.see_turns(2)
-            assert house.hangups == 0
+            harness.hang_up()
+            harness.see_turns(2)
+            assert harness.hangups == 0
             os.kill(pid, signal.SIGHUP)
-            eventually(lambda: house.hangups == 1)
-            house.see_turns(2)
+            eventually(lambda: harness.hangups == 1)
+            harness.see_turns(2)
             assert alive(pid)
         finally:
             os.kill(pid, signal.SIGKILL)

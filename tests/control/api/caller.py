@@ -1,4 +1,4 @@
-"""The API as its callers see it, in-process, over a house of the services' tests.
+"""The API as its callers see it, in-process, over the harness of the services' tests.
 
 Every answer is held against the OpenAPI document on the way: its status must be foreseen, its body must fit the
 schema, and the headers that the document promises must be there.
@@ -16,7 +16,7 @@ import httpx
 import jsonschema_rs
 import msgspec
 from litestar import Litestar
-from tests.control.services.house import BASE_URL, VISIT, House
+from tests.control.services.harness import BASE_URL, VISIT, Harness
 
 from tollgate.control.api import oauth
 from tollgate.control.api.rates import Rates
@@ -44,34 +44,34 @@ def api_app() -> tuple[Litestar, Json, Description]:
 
 
 class Api:
-    """A client; `who` asks is somebody of the house, with a login of the tool."""
+    """A client; `who` calls is one of the harness's people, with a login of the tool."""
 
-    def __init__(self, house: House) -> None:
-        self.house = house
+    def __init__(self, harness: Harness) -> None:
+        self.harness = harness
         self._secrets: dict[str, tuple[Secrets, float]] = {}
         self.app, self.document, self._description = api_app()
-        self.app.state.plane = house.plane
+        self.app.state.plane = harness.plane
         self.app.state.rates = Rates()
         self._client = httpx.AsyncClient(
             transport=httpx.ASGITransport(cast("Any", self.app), client=(ADDRESS, 50_000)), base_url=BASE_URL
         )
 
     def close(self) -> None:
-        self.house.do(self._client.aclose())
+        self.harness.do(self._client.aclose())
 
     def limit(self, credential: int = 1_000_000, address: int = 1_000_000) -> None:
         """Let so many requests a minute pass from here on."""
         limits = LimitSettings(api_per_minute=credential, api_address_per_minute=address)
-        self.house.plane.change(msgspec.structs.replace(self.house.plane.settings, limits=limits))
+        self.harness.plane.change(msgspec.structs.replace(self.harness.plane.settings, limits=limits))
 
     def secrets(self, who: str) -> Secrets:
         """The secrets of somebody's login with the tool."""
         given, until = self._secrets.get(who, (None, 0.0))
-        now = self.house.clock.now
+        now = self.harness.clock.now
         if given is None or now >= until:
-            account = self.house.account(who)
-            logins = self.house.plane.logins
-            given = self.house.write(lambda records: logins.issue(records, VISIT, account, "laptop"))
+            account = self.harness.account(who)
+            logins = self.harness.plane.logins
+            given = self.harness.write(lambda records: logins.issue(records, VISIT, account, "laptop"))
             self._secrets[who] = given, now + given.expires_in
         return given
 
@@ -90,10 +90,10 @@ class Api:
         headers: Mapping[str, str | bytes] | None = None,
         **more: Any,
     ) -> httpx.Response:
-        """Ask, as somebody of the house, with a token, or as nobody."""
+        """Send a request as one of the harness's people, with a token, or as nobody."""
         if who is not None and token is None:
             token = self.secrets(who).access
-        return self.house.do(self.send(method, path, token=token, headers=headers, **more))
+        return self.harness.do(self.send(method, path, token=token, headers=headers, **more))
 
     async def send(
         self,
@@ -135,7 +135,7 @@ class Api:
     def logged_in(self, who: str) -> Secrets:
         """Log the tool in as somebody, the whole way."""
         asked = self.form("/oauth/device_authorization", client_id="tollgate-cli", machine="ada@laptop").json()
-        self.house.do(self.house.plane.devices.approve(self.house.actor(who), asked["user_code"]))
+        self.harness.do(self.harness.plane.devices.approve(self.harness.actor(who), asked["user_code"]))
         grant = "urn:ietf:params:oauth:grant-type:device_code"
         given = self.form(
             "/oauth/token", grant_type=grant, client_id="tollgate-cli", device_code=asked["device_code"]

@@ -5,13 +5,13 @@ import json
 
 import pytest
 from tests.control.api.caller import Api, reason
-from tests.control.services.house import House
+from tests.control.services.harness import Harness
 
 
-def test_every_change_stands_in_the_log_newest_first(api: Api, house: House) -> None:
+def test_every_change_stands_in_the_log_newest_first(api: Api, harness: Harness) -> None:
     made = api.make("/teams/acme/tokens", {"name": "ci"})
-    house.clock.advance(1)
-    _, personal = house.program("developer", "deploy")
+    harness.clock.advance(1)
+    _, personal = harness.program("developer", "deploy")
     api.ask("PATCH", f"/teams/acme/tokens/{made['id']}", token=personal, json={"active": False})
     latest, first = api.get("/teams/acme/audit")["items"]
     assert first == {
@@ -33,11 +33,11 @@ def test_every_change_stands_in_the_log_newest_first(api: Api, house: House) -> 
     )  # fmt: skip
 
 
-def test_log_is_filtered_by_who_what_to_what_and_when(api: Api, house: House) -> None:
+def test_log_is_filtered_by_who_what_to_what_and_when(api: Api, harness: Harness) -> None:
     made = api.make("/teams/acme/tokens", {"name": "ci"})
-    house.clock.advance(3_600)
+    harness.clock.advance(3_600)
     api.ask("PATCH", f"/teams/acme/tokens/{made['id']}", who="developer", json={"name": "deploy"})
-    house.clock.advance(60)
+    harness.clock.advance(60)
     api.make("/teams/acme/tokens", {"name": "other"})
     for query, actions in (
         ("", ["token.create", "token.update", "token.create"]),
@@ -72,10 +72,10 @@ def test_no_secret_stands_in_the_log(api: Api) -> None:
 # --- The export ----------------------------------------------------------------------------------------
 
 
-def test_export_can_be_checked_by_hand_and_continued(api: Api, house: House) -> None:
+def test_export_can_be_checked_by_hand_and_continued(api: Api, harness: Harness) -> None:
     for name in ("a", "b", "c"):
         api.make("/teams/acme/tokens", {"name": name})
-        house.clock.advance(-5)
+        harness.clock.advance(-5)
     answer = api.ask("GET", "/teams/acme/audit/export?limit=2")
     assert (answer.status_code, answer.headers["content-type"]) == (200, "application/x-ndjson")
     more = api.ask("GET", "/teams/acme/audit/export?after=2")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from tests.control.api.caller import Api, reason
-from tests.control.till import DOLLAR
+from tests.control.metering import DOLLAR
 
 HOOK = "https://app.example.com/hook"
 NOTHING: dict[str, Any] = {

@@ -7,7 +7,7 @@ import httpx
 import msgspec
 import pytest
 from tests.control.api.caller import Api, Json, reason
-from tests.control.services.house import ACME, DAY, MINUTE, House
+from tests.control.services.harness import ACME, DAY, MINUTE, Harness
 
 KEY = {"Idempotency-Key": "9b2d0e3a-key"}
 
@@ -46,26 +46,26 @@ def test_every_creation_of_the_document_is_tried(api: Api) -> None:
 
 
 @pytest.mark.parametrize("name", CREATIONS)
-def test_repeated_creation_answers_the_first_one_without_its_secret(api: Api, house: House, name: str) -> None:
+def test_repeated_creation_answers_the_first_one_without_its_secret(api: Api, harness: Harness, name: str) -> None:
     path, body = CREATIONS[name](api)
     first = send(api, path, body)
     assert first.status_code == 201
     assert "Idempotency-Replayed" not in first.headers
-    notes = len(house.notes())
+    notes = len(harness.notes())
     again = send(api, path, body)
     assert again.status_code == 201
     assert again.headers["Idempotency-Replayed"] == "true"
     assert again.headers.get("ETag") == first.headers.get("ETag")
     hidden = {name: None for name in ("secret", "link") if name in first.json()}
     assert again.json() == first.json() | hidden
-    assert len(house.notes()) == notes
+    assert len(harness.notes()) == notes
 
 
 @pytest.mark.parametrize("name", CREATIONS)
-def test_no_secret_is_kept_for_the_repetition(api: Api, house: House, name: str) -> None:
+def test_no_secret_is_kept_for_the_repetition(api: Api, harness: Harness, name: str) -> None:
     path, body = CREATIONS[name](api)
     made = send(api, path, body).json()
-    [kept] = house.write(lambda records: records.replays.page(10))
+    [kept] = harness.write(lambda records: records.replays.page(10))
     for secret in (made.get("secret"), (made.get("link") or "").rpartition("/")[2]):
         assert not secret or secret.encode() not in msgspec.json.encode(kept.answer) + kept.answer
 
@@ -90,17 +90,17 @@ def test_key_in_another_team_or_route_is_another_key(api: Api) -> None:
     assert len({first["id"], second["id"], third["id"]}) == 3
 
 
-def test_request_that_still_runs_is_told(api: Api, house: House) -> None:
+def test_request_that_still_runs_is_told(api: Api, harness: Harness) -> None:
     body = {"domain": "example.com", "take_over": True}
     api.make("/teams/rival/domains", {"domain": "example.com"}, who="stranger")
-    house.proofs.proven.add(("example.com", ACME.id))
+    harness.proofs.proven.add(("example.com", ACME.id))
     seen: list[httpx.Response] = []
     token = api.secrets("owner").access
 
     async def meanwhile() -> None:
         seen.append(await api.send("POST", "/teams/acme/domains", token=token, json=body, headers=KEY))
 
-    house.proofs.meanwhile = meanwhile
+    harness.proofs.meanwhile = meanwhile
     assert send(api, "/teams/acme/domains", body).status_code == 201
     [during] = seen
     assert reason(during) == (409, "request_running")
@@ -120,18 +120,18 @@ def test_malformed_body_does_not_use_up_the_key(api: Api) -> None:
     assert send(api, "/teams/acme/tokens", {"name": "ci"}).status_code == 201
 
 
-def test_defect_within_a_creation_is_forgotten_as_well(api: Api, house: House) -> None:
-    tokens, house.plane.tokens = house.plane.tokens, None  # type: ignore[assignment]
+def test_defect_within_a_creation_is_forgotten_as_well(api: Api, harness: Harness) -> None:
+    tokens, harness.plane.tokens = harness.plane.tokens, None  # type: ignore[assignment]
     assert reason(send(api, "/teams/acme/tokens", {"name": "ci"})) == (500, "internal_error")
-    house.plane.tokens = tokens
+    harness.plane.tokens = tokens
     assert send(api, "/teams/acme/tokens", {"name": "ci"}).status_code == 201
 
 
-def test_key_is_kept_for_a_day(api: Api, house: House) -> None:
+def test_key_is_kept_for_a_day(api: Api, harness: Harness) -> None:
     send(api, "/teams/acme/tokens", {"name": "ci"})
-    house.clock.advance(DAY - MINUTE)
+    harness.clock.advance(DAY - MINUTE)
     assert send(api, "/teams/acme/tokens", {"name": "ci"}).headers["Idempotency-Replayed"] == "true"
-    house.clock.advance(MINUTE)
+    harness.clock.advance(MINUTE)
     assert reason(send(api, "/teams/acme/tokens", {"name": "ci"})) == (409, "name_taken")
 
 
@@ -142,6 +142,6 @@ def test_key_that_is_none_is_refused(api: Api) -> None:
         assert answer.json()["field"] == "Idempotency-Key"
 
 
-def test_without_a_key_nothing_is_kept(api: Api, house: House) -> None:
+def test_without_a_key_nothing_is_kept(api: Api, harness: Harness) -> None:
     api.make("/teams/acme/tokens", {"name": "ci"})
-    assert house.write(lambda records: records.replays.count()) == 0
+    assert harness.write(lambda records: records.replays.count()) == 0

@@ -2,7 +2,7 @@
 
 import pytest
 from tests.control.api.caller import Api, reason
-from tests.control.services.house import ACME, RIVAL, House
+from tests.control.services.harness import ACME, RIVAL, Harness
 
 
 def test_domain_is_added_and_shown(api: Api) -> None:
@@ -40,9 +40,9 @@ def test_domain_is_removed_by_its_id(api: Api) -> None:
 
 
 @pytest.mark.parametrize("body", [None, {}])
-def test_proof_is_found(api: Api, house: House, body: dict[str, str] | None) -> None:
+def test_proof_is_found(api: Api, harness: Harness, body: dict[str, str] | None) -> None:
     made = api.make("/teams/acme/domains", {"domain": "example.com"})
-    house.proofs.proven.add(("example.com", ACME.id))
+    harness.proofs.proven.add(("example.com", ACME.id))
     answer = api.ask("POST", f"/teams/acme/domains/{made['id']}/verify", json=body)
     assert answer.status_code == 200
     assert answer.json() == made | {"verified_at": "2026-11-15T12:00:00Z"}
@@ -60,14 +60,14 @@ def test_missing_proof_is_told_with_what_to_publish(api: Api) -> None:
     assert body["problems"] == ["Nothing was there", "Nor there."]
 
 
-def test_domain_of_another_team_is_taken_over_by_proof(api: Api, house: House) -> None:
+def test_domain_of_another_team_is_taken_over_by_proof(api: Api, harness: Harness) -> None:
     api.make("/teams/rival/domains", {"domain": "example.com"}, who="stranger")
     wish = {"domain": "example.com"}
     taken = api.ask("POST", "/teams/acme/domains", json=wish)
     assert reason(taken) == (409, "domain_taken")
     assert taken.json()["dns_value"] == f"tollgate-team={ACME.id}"
     assert RIVAL.id not in taken.text
-    house.proofs.proven.add(("example.com", ACME.id))
+    harness.proofs.proven.add(("example.com", ACME.id))
     made = api.make("/teams/acme/domains", wish | {"take_over": True})
     assert made["verified_at"] == "2026-11-15T12:00:00Z"
     assert api.get("/teams/rival/domains", who="stranger")["items"] == []

@@ -17,7 +17,7 @@ FORMULA = '=HYPERLINK("https://evil.example")'
 
 
 def called(api: Api, count: int = 3) -> None:
-    books = Books(api.house.folder)
+    books = Books(api.harness.folder)
     books.commit(*(calls(1, method=FORMULA) for _ in range(count)))
     books.close()
 

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 from tests.control.api.caller import Api, reason
-from tests.control.services.house import ACME, HOUR
-from tests.control.till import DOLLAR, Till
+from tests.control.metering import DOLLAR, Metering
+from tests.control.services.harness import ACME, HOUR
 from tests.store.account_rows import AFTER, BEFORE, MONTH
 
 from tollgate.control.services.billing import BillingUpdate
@@ -27,22 +27,24 @@ NUMBER = "TG-2026-11-acme000000000"
 
 
 @pytest.fixture
-def money(till: Till) -> Iterator[Api]:
-    opened = Api(till)
+def money(metering: Metering) -> Iterator[Api]:
+    opened = Api(metering)
     yield opened
     opened.close()
 
 
 @pytest.fixture
-def final(till: Till, money: Api) -> dict[str, Any]:
+def final(metering: Metering, money: Api) -> dict[str, Any]:
     """The invoice of a month with late calls, a cap and an odd amount, when it is final."""
-    till.do(till.plane.billing.change(till.actor("owner"), "acme", BillingUpdate(spending_cap=DOLLAR + 12_345)))
-    till.charge(grace_hours=0)
-    till.do(till.plane.invoices.close_due())
-    till.call(5, start_of(BEFORE))
-    till.call(2 * MILLION)
-    till.clock.now = end_of(MONTH) + HOUR
-    till.do(till.plane.invoices.close_due())
+    metering.do(
+        metering.plane.billing.change(metering.actor("owner"), "acme", BillingUpdate(spending_cap=DOLLAR + 12_345))
+    )
+    metering.charge(grace_hours=0)
+    metering.do(metering.plane.invoices.close_due())
+    metering.call(5, start_of(BEFORE))
+    metering.call(2 * MILLION)
+    metering.clock.now = end_of(MONTH) + HOUR
+    metering.do(metering.plane.invoices.close_due())
     return money.get(PATH)
 
 
@@ -98,14 +100,16 @@ def test_csv_has_the_same_lines_by_query_and_by_header(
 
 
 @pytest.mark.parametrize("name", ["-2-3", "=1", "\uff1d1", "\uff0b1", "\uff0d1", "\uff20A1"])
-def test_a_name_that_looks_like_a_formula_is_a_text_in_a_spreadsheet(till: Till, money: Api, name: str) -> None:
-    till.write(lambda records: records.teams.replace(replace(ACME, name=name)))
+def test_a_name_that_looks_like_a_formula_is_a_text_in_a_spreadsheet(
+    metering: Metering, money: Api, name: str
+) -> None:
+    metering.write(lambda records: records.teams.replace(replace(ACME, name=name)))
     rows = list(csv.DictReader(io.StringIO(money.ask("GET", f"{PATH.replace('acme', ACME.id)}?format=csv").text)))
     assert {row["team"] for row in rows} == {f"'{name}"}
 
 
-def test_a_name_of_a_token_never_gets_into_an_invoice(till: Till, money: Api) -> None:
-    till.call(1)
+def test_a_name_of_a_token_never_gets_into_an_invoice(metering: Metering, money: Api) -> None:
+    metering.call(1)
     assert "tok_" not in money.ask("GET", PATH).text
 
 

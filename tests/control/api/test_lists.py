@@ -7,7 +7,7 @@ from contextlib import closing
 import msgspec
 import pytest
 from tests.control.api.caller import Api, reason
-from tests.control.services.house import ACME, PEOPLE, RIVAL, House
+from tests.control.services.harness import ACME, PEOPLE, RIVAL, Harness
 from tests.store.account_rows import CI, WEB, Books, calls
 
 from tollgate.core.months import start_of
@@ -17,7 +17,7 @@ Fill = Callable[[Api], None]
 
 def teams(api: Api) -> None:
     api.make("/teams", {"name": "one"})
-    api.house.clock.advance(1)
+    api.harness.clock.advance(1)
     # Two of the same moment.
     api.make("/teams", {"name": "two"})
     api.make("/teams", {"name": "three"})
@@ -31,7 +31,7 @@ def tokens(api: Api) -> None:
 def domains(api: Api) -> None:
     for name in ("a", "b", "c"):
         api.make("/teams/acme/domains", {"domain": f"{name}.com"})
-        api.house.clock.advance(0.25)
+        api.harness.clock.advance(0.25)
 
 
 def invitations(api: Api) -> None:
@@ -45,7 +45,7 @@ def logins(api: Api) -> None:
 
 
 def logs(api: Api) -> None:
-    with closing(Books(api.house.folder)) as books:
+    with closing(Books(api.harness.folder)) as books:
         books.commit(calls(1), calls(2, source=WEB), calls(1, team=RIVAL.id), calls(1, method="eth_chainId"))
         # Older by its own time, newer in the ledger.
         books.commit(calls(1, start_of("2026-11"), source=CI))
@@ -53,16 +53,16 @@ def logs(api: Api) -> None:
 
 def invoices(api: Api) -> None:
     """Two final ones with a month of nothing between them; beside them there is the draft of now."""
-    with closing(Books(api.house.folder)) as books:
+    with closing(Books(api.harness.folder)) as books:
         books.commit(calls(1, start_of("2026-08")), calls(2, start_of("2026-10")))
         books.commit(calls(3, start_of("2026-09"), team=RIVAL.id))
-    api.house.do(api.house.plane.invoices.close_due())
+    api.harness.do(api.harness.plane.invoices.close_due())
 
 
 def operated(api: Api) -> None:
     """Teams, and somebody who may see all of them."""
     teams(api)
-    api.house.do(api.house.plane.operator.mark(PEOPLE["owner"], operator=True))
+    api.harness.do(api.harness.plane.operator.mark(PEOPLE["owner"], operator=True))
 
 
 def nothing(_api: Api) -> None:
@@ -131,10 +131,10 @@ def test_wrong_limit_or_cursor_is_refused_by_name(api: Api, route: str) -> None:
         assert answer.json()["field"] == ("after" if "after" in query else "limit")
 
 
-def test_cursor_of_another_list_is_refused(api: Api, house: House) -> None:
+def test_cursor_of_another_list_is_refused(api: Api, harness: Harness) -> None:
     tokens(api)
     cursor = api.get("/teams/acme/tokens", params={"limit": 1})["next"]
-    house.joins("stranger", "owner")
+    harness.joins("stranger", "owner")
     for path in ("/teams/acme/domains", "/teams/rival/tokens", "/me/logins"):
         answer = api.ask("GET", path, who="stranger", params={"after": cursor})
         assert reason(answer) == (400, "invalid_request")

@@ -167,7 +167,7 @@ def test_caller_that_leaves_within_its_body_is_no_defect(api: Api, path: str) ->
         "path": path, "raw_path": path.encode(), "query_string": b"", "root_path": "", "headers": headers,
         "client": ("203.0.113.1", 5_000), "server": ("gate", 80), "state": {}, "extensions": {},
     }  # fmt: skip
-    api.house.do(control_app(api.house.plane)(scope, receive, send))
+    api.harness.do(control_app(api.harness.plane)(scope, receive, send))
     assert statuses == [400]
 
 

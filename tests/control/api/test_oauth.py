@@ -3,7 +3,7 @@
 import httpx
 import pytest
 from tests.control.api.caller import Api, Json, reason
-from tests.control.services.house import BASE_URL, DAY, MINUTE, House
+from tests.control.services.harness import BASE_URL, DAY, MINUTE, Harness
 
 from tollgate.control.services.devices import MAX_WAITING_FROM_ADDRESS
 
@@ -38,14 +38,14 @@ def error(answer: httpx.Response) -> str:
     return code
 
 
-def test_device_login_from_start_to_first_call(api: Api, house: House) -> None:
+def test_device_login_from_start_to_first_call(api: Api, harness: Harness) -> None:
     started = start(api, machine="ada@laptop")
     assert started["verification_uri"] == f"{BASE_URL}/console/device"
     assert started["verification_uri_complete"].endswith(f"?user_code={started['user_code']}")
     assert (started["expires_in"], started["interval"]) == (900, 5)
     assert error(poll(api, started["device_code"])) == "authorization_pending"
-    house.do(house.plane.devices.approve(house.actor("developer"), started["user_code"]))
-    house.clock.advance(5)
+    harness.do(harness.plane.devices.approve(harness.actor("developer"), started["user_code"]))
+    harness.clock.advance(5)
     given = poll(api, started["device_code"])
     assert given.status_code == 200
     body = given.json()
@@ -59,23 +59,23 @@ def test_device_login_from_start_to_first_call(api: Api, house: House) -> None:
     assert error(poll(api, started["device_code"])) == "invalid_grant"
 
 
-def test_tool_that_asks_too_often_is_told_to_slow_down(api: Api, house: House) -> None:
+def test_tool_that_asks_too_often_is_told_to_slow_down(api: Api, harness: Harness) -> None:
     started = start(api)
     assert error(poll(api, started["device_code"])) == "authorization_pending"
     assert error(poll(api, started["device_code"])) == "slow_down"
-    house.clock.advance(10)
+    harness.clock.advance(10)
     assert error(poll(api, started["device_code"])) == "authorization_pending"
 
 
-def test_denied_login_is_told_to_the_tool(api: Api, house: House) -> None:
+def test_denied_login_is_told_to_the_tool(api: Api, harness: Harness) -> None:
     started = start(api)
-    house.do(house.plane.devices.deny(house.actor("owner"), started["user_code"]))
+    harness.do(harness.plane.devices.deny(harness.actor("owner"), started["user_code"]))
     assert error(poll(api, started["device_code"])) == "access_denied"
 
 
-def test_expired_code_is_told_to_the_tool(api: Api, house: House) -> None:
+def test_expired_code_is_told_to_the_tool(api: Api, harness: Harness) -> None:
     started = start(api)
-    house.clock.advance(15 * MINUTE)
+    harness.clock.advance(15 * MINUTE)
     assert error(poll(api, started["device_code"])) == "expired_token"
 
 
@@ -134,9 +134,9 @@ def test_form_that_is_too_large_is_refused(api: Api) -> None:
     assert reason(answer) == (413, "body_too_large")
 
 
-def test_login_is_renewed_with_a_new_refresh_token_each_time(api: Api, house: House) -> None:
+def test_login_is_renewed_with_a_new_refresh_token_each_time(api: Api, harness: Harness) -> None:
     secrets = api.logged_in("owner")
-    house.clock.advance(61 * MINUTE)
+    harness.clock.advance(61 * MINUTE)
     assert reason(api.ask("GET", "/me", token=secrets.access)) == (401, "login_expired")
     renewed = refresh(api, secrets.refresh)
     assert renewed.status_code == 200
@@ -144,17 +144,17 @@ def test_login_is_renewed_with_a_new_refresh_token_each_time(api: Api, house: Ho
     assert api.get("/me", token=renewed.json()["access_token"])["email"] == "owner@acme.example"
 
 
-def test_old_refresh_token_that_comes_back_late_ends_the_login(api: Api, house: House) -> None:
+def test_old_refresh_token_that_comes_back_late_ends_the_login(api: Api, harness: Harness) -> None:
     secrets = api.logged_in("owner")
     renewed = refresh(api, secrets.refresh).json()
-    house.clock.advance(2 * MINUTE)
+    harness.clock.advance(2 * MINUTE)
     assert error(refresh(api, secrets.refresh)) == "invalid_grant"
     assert reason(api.ask("GET", "/me", token=renewed["access_token"])) == (401, "login_expired")
 
 
-def test_refresh_token_that_was_not_used_for_long_is_over(api: Api, house: House) -> None:
+def test_refresh_token_that_was_not_used_for_long_is_over(api: Api, harness: Harness) -> None:
     secrets = api.logged_in("owner")
-    house.clock.advance(91 * DAY)
+    harness.clock.advance(91 * DAY)
     assert error(refresh(api, secrets.refresh)) == "invalid_grant"
 
 

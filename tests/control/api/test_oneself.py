@@ -3,7 +3,7 @@
 from typing import Any
 
 from tests.control.api.caller import Api, reason
-from tests.control.services.house import DAY, MINUTE, PASSWORD, VISIT, House
+from tests.control.services.harness import DAY, MINUTE, PASSWORD, VISIT, Harness
 
 from tollgate.core import secrets
 from tollgate.core.people import CONSOLE
@@ -43,9 +43,9 @@ def test_without_a_usable_credential_nobody_is_let_in(api: Api) -> None:
         assert answer.headers["WWW-Authenticate"] == "Bearer"
 
 
-def test_cookie_of_the_console_lets_nobody_in(api: Api, house: House) -> None:
-    session = house.do(house.plane.logins.open_session(VISIT, house.account("owner")))
-    assert house.do(house.plane.logins.actor(VISIT, session, CONSOLE)).id == "acc_owner"
+def test_cookie_of_the_console_lets_nobody_in(api: Api, harness: Harness) -> None:
+    session = harness.do(harness.plane.logins.open_session(VISIT, harness.account("owner")))
+    assert harness.do(harness.plane.logins.actor(VISIT, session, CONSOLE)).id == "acc_owner"
     cookies = {"Cookie": f"__Host-tollgate={session}; tollgate={session}"}
     assert reason(api.ask("GET", "/me", who=None, headers=cookies)) == (401, "not_logged_in")
     assert reason(api.ask("GET", "/me", token=session)) == (401, "not_logged_in")
@@ -68,9 +68,9 @@ def test_name_is_changed_and_an_empty_change_changes_nothing(api: Api) -> None:
     assert api.ask("PATCH", "/me", json={}).json() == api.get("/me") == answer.json()
 
 
-def test_password_is_changed_and_all_other_logins_end(api: Api, house: House) -> None:
+def test_password_is_changed_and_all_other_logins_end(api: Api, harness: Harness) -> None:
     other = api.logged_in("owner")
-    _, personal = house.program("owner")
+    _, personal = harness.program("owner")
     answer = api.ask("POST", "/me/password", json={"current": PASSWORD, "new": "another good one"})
     assert (answer.status_code, answer.content) == (204, b"")
     assert reason(api.ask("GET", "/me", token=other.access)) == (401, "login_expired")
@@ -84,11 +84,11 @@ def test_new_password_that_is_refused_is_named_as_the_body_names_it(api: Api) ->
     assert answer.json()["field"] == "new"
 
 
-def test_logins_of_all_kinds_are_listed(api: Api, house: House) -> None:
-    house.do(house.plane.logins.open_session(VISIT, house.account("owner")))
-    house.clock.advance(0.5)
+def test_logins_of_all_kinds_are_listed(api: Api, harness: Harness) -> None:
+    harness.do(harness.plane.logins.open_session(VISIT, harness.account("owner")))
+    harness.clock.advance(0.5)
     api.secrets("owner")
-    house.clock.advance(0.5)
+    harness.clock.advance(0.5)
     made = api.make("/me/tokens", {"name": "ci", "expires_in_days": 90})
     page = api.get("/me/logins")
     assert page["next"] is None
@@ -112,7 +112,7 @@ def test_logins_of_all_kinds_are_listed(api: Api, house: House) -> None:
     }
 
 
-def test_personal_token_works_until_it_expires(api: Api, house: House) -> None:
+def test_personal_token_works_until_it_expires(api: Api, harness: Harness) -> None:
     made = api.make("/me/tokens", {"name": "ci", "expires_in_days": 1})
     assert made["secret"].startswith("tgp_")
     assert api.get("/me", token=made["secret"])["login"] == {
@@ -121,7 +121,7 @@ def test_personal_token_works_until_it_expires(api: Api, house: House) -> None:
         "name": "ci",
         "expires_at": made["expires_at"],
     }
-    house.clock.advance(DAY)
+    harness.clock.advance(DAY)
     assert reason(api.ask("GET", "/me", token=made["secret"])) == (401, "login_expired")
 
 
@@ -129,17 +129,17 @@ def test_personal_token_without_an_end_has_none(api: Api) -> None:
     assert api.make("/me/tokens", {"name": "b", "expires_in_days": None})["expires_at"] is None
 
 
-def test_personal_token_may_not_do_what_only_a_person_may(api: Api, house: House) -> None:
-    _, personal = house.program("owner")
+def test_personal_token_may_not_do_what_only_a_person_may(api: Api, harness: Harness) -> None:
+    _, personal = harness.program("owner")
     password = {"current": PASSWORD, "new": "another good one"}
     for path, body in (("/me/tokens", {"name": "more"}), ("/me/password", password)):
         answer = api.ask("POST", path, token=personal, json=body)
         assert reason(answer) == (403, "personal_token_refused")
 
 
-def test_login_of_any_kind_is_ended(api: Api, house: House) -> None:
-    house.do(house.plane.logins.open_session(VISIT, house.account("owner")))
-    house.program("owner")
+def test_login_of_any_kind_is_ended(api: Api, harness: Harness) -> None:
+    harness.do(harness.plane.logins.open_session(VISIT, harness.account("owner")))
+    harness.program("owner")
     own = api.login_id("owner")
     for row in api.get("/me/logins")["items"]:
         if row["id"] != own:
@@ -155,11 +155,11 @@ def test_login_of_somebody_else_is_not_found(api: Api) -> None:
     assert api.get("/me", who="admin")["email"] == "admin@acme.example"
 
 
-def test_own_deeds_are_listed_newest_first(api: Api, house: House) -> None:
+def test_own_deeds_are_listed_newest_first(api: Api, harness: Harness) -> None:
     api.secrets("owner")
-    house.clock.advance(MINUTE)
+    harness.clock.advance(MINUTE)
     api.ask("PATCH", "/me", json={"name": "Ada"})
-    house.clock.advance(MINUTE)
+    harness.clock.advance(MINUTE)
     api.make("/teams/acme/tokens", {"name": "ci"})
     items = api.get("/me/audit")["items"]
     assert [item["action"] for item in items] == ["token.create", "account.rename", "login.open"]
@@ -211,19 +211,19 @@ def test_personal_token_for_one_team_is_a_stranger_to_others(api: Api) -> None:
     assert reason(api.ask("POST", "/me/tokens", json={"name": "ci", "team": "rival"}))[1] == "no_such_team"
 
 
-def test_address_changes_by_the_link_that_was_mailed_to_it(api: Api, house: House) -> None:
+def test_address_changes_by_the_link_that_was_mailed_to_it(api: Api, harness: Harness) -> None:
     body = {"email": " New@Acme.example", "password": PASSWORD}
     asked = api.ask("POST", "/me/email", json=body).json()
     assert asked == {"email": "owner@acme.example", "mailed_to": "new@acme.example"}
-    link = next(line for line in house.post.posted[-1][2].splitlines() if line.startswith("https:"))
+    link = next(line for line in harness.post.posted[-1][2].splitlines() if line.startswith("https:"))
     done = api.ask("POST", "/me/email/confirm", json={"link": link}).json()
     assert done == {"email": "new@acme.example", "mailed_to": None}
     assert api.get("/me")["email"] == "new@acme.example"
     assert reason(api.ask("POST", "/me/email/confirm", json={"link": link})) == (404, "not_found")
 
 
-def test_address_changes_at_once_where_no_mail_is_sent(api: Api, house: House) -> None:
-    house.post.open = False
+def test_address_changes_at_once_where_no_mail_is_sent(api: Api, harness: Harness) -> None:
+    harness.post.open = False
     body = {"email": "new@acme.example", "password": "wrong"}
     assert reason(api.ask("POST", "/me/email", json=body))[1] == "wrong_password"
     answer = api.ask("POST", "/me/email", json={**body, "password": PASSWORD}).json()

@@ -11,7 +11,7 @@ import jsonschema_rs
 import pytest
 from litestar.routes import HTTPRoute
 from tests.control.api.caller import Api, Json
-from tests.control.services.house import BASE_URL
+from tests.control.services.harness import BASE_URL
 
 from tollgate.control.api.errors import API_PROBLEMS
 from tollgate.control.app import BASE, control_app
@@ -126,7 +126,7 @@ def test_document_has_the_operations_of_the_contract_and_no_other(document: Json
 def test_document_has_every_route_of_the_application(api: Api, document: Json) -> None:
     served = {
         (route.path_format, method.lower())
-        for route in control_app(api.house.plane).routes
+        for route in control_app(api.harness.plane).routes
         if isinstance(route, HTTPRoute) and route.path != "/" and not route.path.startswith("/console")
         for method in route.methods
         if method != "OPTIONS"

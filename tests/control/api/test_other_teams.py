@@ -15,7 +15,7 @@ import httpx
 import pytest
 from msgspec import Struct
 from tests.control.api.caller import Api, Json, reason
-from tests.control.services.house import ACME, PEOPLE, RIVAL, ROLES, House, member_id
+from tests.control.services.harness import ACME, PEOPLE, RIVAL, ROLES, Harness, member_id
 from tests.store.account_rows import BEFORE, MONTH, Books, calls
 
 from tollgate.core.months import start_of
@@ -95,9 +95,11 @@ class Things(Struct, frozen=True):
             return {name: self.filled(each) for name, each in value.items()}
         return value.format(**self.ids, **self.names) if isinstance(value, str) else value
 
-    def guarded(self, house: House) -> set[str]:
+    def guarded(self, harness: Harness) -> set[str]:
         """Words that no answer may have, unless the question had them."""
-        logins = house.write(lambda records: records.logins.page(100, account_id=tuple(f"acc_{r}" for r in ROLES)))
+        logins = harness.write(
+            lambda records: records.logins.page(100, account_id=tuple(f"acc_{r}" for r in ROLES))
+        )
         people = {f"acc_{role}" for role in ROLES} | {member_id(role) for role in ROLES}
         emails = {PEOPLE[role] for role in ROLES}
         # A month is everybody's.
@@ -116,7 +118,7 @@ def things(api: Api) -> Things:
     invitation = api.make("/teams/acme/invitations", guest)
     webhook = "https://first-hook.com/path-of-the-first"
     billing = api.ask("PATCH", "/teams/acme/billing", json={"alert_webhook": webhook})
-    called(api.house, token.json()["id"])
+    called(api.harness, token.json()["id"])
     return Things(
         ids={
             "team": "acme",
@@ -150,11 +152,11 @@ def things(api: Api) -> Things:
     )
 
 
-def called(house: House, token_id: str) -> None:
+def called(harness: Harness, token_id: str) -> None:
     """Let the first team have called: in the month before, whose invoice is final, and in this one."""
-    with closing(Books(house.folder)) as books:
+    with closing(Books(harness.folder)) as books:
         books.commit(calls(CALLS, start_of(BEFORE), source=token_id, method="first_method"))
-        house.do(house.plane.invoices.close_due())
+        harness.do(harness.plane.invoices.close_due())
         books.commit(calls(CALLS_NOW, source=token_id, method="first_method"))
 
 
@@ -173,11 +175,11 @@ def operations(api: Api) -> Iterator[tuple[str, str, Json]]:
                     yield path, method.upper(), operation
 
 
-def snapshot(house: House) -> dict[str, set[tuple[object, ...]]]:
+def snapshot(harness: Harness) -> dict[str, set[tuple[object, ...]]]:
     """Every row of the store and the ledger that is not the walker's own."""
     rows: dict[str, list[tuple[object, ...]]] = {}
     for file in ("control.db", "ledger.db"):
-        with closing(sqlite3.connect(house.folder / file)) as connection:
+        with closing(sqlite3.connect(harness.folder / file)) as connection:
             tables = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
             for (name,) in connection.execute(tables).fetchall():
                 # What people do to themselves moves the end of the service's own chain.
@@ -200,8 +202,8 @@ class Walker:
         self.api = api
         self.things = things
         self.token = token
-        self.guarded = things.guarded(api.house)
-        self.before = snapshot(api.house)
+        self.guarded = things.guarded(api.harness)
+        self.before = snapshot(api.harness)
         logins = {row["id"] for row in api.get("/me/logins", who=who)["items"]}
         self.own = logins | {f"acc_{who}", member_id(who), PEOPLE[who]}
         self.walked: set[str] = set()
@@ -230,7 +232,7 @@ class Walker:
 
     def nothing_changed(self) -> None:
         """See that all is as it was, and nothing new belongs to the first team."""
-        after = snapshot(self.api.house)
+        after = snapshot(self.api.harness)
         for table, rows in self.before.items():
             assert rows <= after[table], table
             new = after[table] - rows
@@ -238,12 +240,12 @@ class Walker:
 
 
 @pytest.fixture(params=["another team", "another team, a personal token", "no team", "removed"])
-def follower(request: pytest.FixtureRequest, api: Api, house: House, things: Things) -> Walker:
+def follower(request: pytest.FixtureRequest, api: Api, harness: Harness, things: Things) -> Walker:
     who = {"no team": "loner", "removed": "viewer"}.get(request.param, "stranger")
     if request.param == "removed":
         assert api.ask("DELETE", f"/teams/acme/members/{member_id('viewer')}", who="viewer").status_code == 204
         things.ids["member"] = member_id("billing")
-    personal = house.program(who)[1] if "personal" in request.param else None
+    personal = harness.program(who)[1] if "personal" in request.param else None
     return Walker(api, things, who, personal or api.secrets(who).access)
 
 
@@ -252,7 +254,7 @@ def test_every_route_that_names_no_team_has_its_place_above(api: Api) -> None:
 
 
 def test_owner_is_told_of_the_guarded_things_wherever_something_is_read(api: Api, things: Things) -> None:
-    guarded, told = things.guarded(api.house), set()
+    guarded, told = things.guarded(api.harness), set()
     for path, method, operation in operations(api):
         if "{team}" not in path or method != "GET":
             continue

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import httpx
 import pytest
 from tests.control.api.caller import Api, reason
-from tests.control.services.house import ACME, PASSWORD, RIVAL, House, member_id
+from tests.control.services.harness import ACME, PASSWORD, RIVAL, Harness, member_id
 
 from tollgate.control.api.errors import API_PROBLEMS
 from tollgate.control.problems import ALL_PROBLEMS
@@ -24,7 +24,7 @@ def not_logged_in(api: Api) -> httpx.Response:
 
 def login_expired(api: Api) -> httpx.Response:
     secret = api.secrets("owner").access
-    api.house.clock.advance(3_600)
+    api.harness.clock.advance(3_600)
     return api.ask("GET", "/me", token=secret)
 
 
@@ -41,7 +41,7 @@ def role_needed(api: Api) -> httpx.Response:
 
 
 def personal_token_refused(api: Api) -> httpx.Response:
-    return api.ask("POST", "/me/tokens", token=api.house.program("owner")[1], json={"name": "ci"})
+    return api.ask("POST", "/me/tokens", token=api.harness.program("owner")[1], json={"name": "ci"})
 
 
 def invitation_for_other(api: Api) -> httpx.Response:
@@ -68,7 +68,7 @@ def domain_taken(api: Api) -> httpx.Response:
 
 def domain_verified(api: Api) -> httpx.Response:
     made = api.make("/teams/rival/domains", {"domain": "example.com"}, who="stranger")
-    api.house.proofs.proven |= {("example.com", RIVAL.id), ("example.com", ACME.id)}
+    api.harness.proofs.proven |= {("example.com", RIVAL.id), ("example.com", ACME.id)}
     api.ask("POST", f"/teams/rival/domains/{made['id']}/verify", who="stranger")
     return api.ask("POST", "/teams/acme/domains", json={"domain": "example.com", "take_over": True})
 
@@ -94,8 +94,8 @@ def limit_reached(api: Api) -> httpx.Response:
 
 def request_running(api: Api) -> httpx.Response:
     body = b'{"name":"lovelace"}'
-    begun = api.house.plane.replays.begin(api.house.actor("owner"), "POST /api/v1/teams", "key", body)
-    api.house.do(begun)
+    begun = api.harness.plane.replays.begin(api.harness.actor("owner"), "POST /api/v1/teams", "key", body)
+    api.harness.do(begun)
     return api.ask("POST", "/teams", content=body, headers={"Content-Type": "application/json", **KEY})
 
 
@@ -134,7 +134,7 @@ def rate_limited(api: Api) -> httpx.Response:
 
 
 def internal_error(api: Api) -> httpx.Response:
-    api.house.plane.audit = None  # type: ignore[assignment]
+    api.harness.plane.audit = None  # type: ignore[assignment]
     return api.ask("GET", "/me/audit")
 
 
@@ -179,7 +179,7 @@ def test_table_has_every_problem_there_is() -> None:
 
 
 @pytest.mark.parametrize("name", TABLE)
-def test_problem_is_told_as_the_table_says(api: Api, house: House, name: str) -> None:
+def test_problem_is_told_as_the_table_says(api: Api, harness: Harness, name: str) -> None:
     status, members, scene = TABLE[name]
     answer = scene(api)
     assert reason(answer) == (status, name)

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace
 from tests.control.api.caller import Api, reason
-from tests.control.services.house import settings
+from tests.control.services.harness import settings
 
 from tollgate.control.api.operations import OPERATION, Operation
 from tollgate.control.api.rates import Rates

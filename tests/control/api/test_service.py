@@ -4,7 +4,7 @@ from contextlib import AbstractAsyncContextManager
 
 from structlog.testing import capture_logs
 from tests.control.api.caller import BASE, REQUEST_ID, Api, reason
-from tests.control.services.house import BASE_URL, House
+from tests.control.services.harness import BASE_URL, Harness
 
 from tollgate import __version__
 from tollgate.store.base import Repositories, StoreUnavailable
@@ -21,9 +21,9 @@ def test_service_says_what_it_is(api: Api) -> None:
     }
 
 
-def test_service_tells_who_may_sign_up(house: House) -> None:
-    house.choose(sign_up="open")
-    api = Api(house)
+def test_service_tells_who_may_sign_up(harness: Harness) -> None:
+    harness.choose(sign_up="open")
+    api = Api(harness)
     assert api.get("/service", who=None)["sign_up"] == "open"
     api.close()
 
@@ -70,8 +70,8 @@ def test_path_of_any_text_is_refused_like_any_other(api: Api) -> None:
         assert reason(api.ask("DELETE", f"/me/logins/{part}")) == (404, "not_found"), part
 
 
-def test_defect_is_logged_under_the_request_id_and_tells_nothing(api: Api, house: House) -> None:
-    house.plane.teams = None  # type: ignore[assignment]
+def test_defect_is_logged_under_the_request_id_and_tells_nothing(api: Api, harness: Harness) -> None:
+    harness.plane.teams = None  # type: ignore[assignment]
     with capture_logs() as logs:
         answer = api.ask("GET", "/teams")
     assert reason(answer) == (500, "internal_error")
@@ -93,10 +93,10 @@ class Away:
         """Nothing to give back."""
 
 
-def test_store_that_is_away_is_told_with_a_wait(api: Api, house: House) -> None:
+def test_store_that_is_away_is_told_with_a_wait(api: Api, harness: Harness) -> None:
     secret = api.secrets("owner").access
-    house.plane.context.store = Away()
+    harness.plane.context.store = Away()
     for answer in (api.ask("GET", "/teams", token=secret), api.form("/oauth/revoke", token="x")):
         assert reason(answer) == (503, "store_unavailable")
         assert answer.headers["Retry-After"] == "2"
-    house.plane.context.store = house.store
+    harness.plane.context.store = harness.store

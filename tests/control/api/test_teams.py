@@ -2,7 +2,7 @@
 
 import pytest
 from tests.control.api.caller import Api, reason
-from tests.control.services.house import BASE_URL, RIVAL, ROLES, House, member_id
+from tests.control.services.harness import BASE_URL, RIVAL, ROLES, Harness, member_id
 
 from tollgate.core.people import Invitation
 
@@ -113,9 +113,11 @@ def test_last_part_of_a_link_is_enough(api: Api) -> None:
     assert api.ask("POST", "/invitations/accept", who="loner", json={"link": secret}).status_code == 200
 
 
-def test_invitation_to_the_service_alone_has_no_team_to_show(api: Api, house: House) -> None:
-    invited = house.do(
-        house.plane.invitations.create_by_operator(house.actor("owner"), "loner@nowhere.example", None, "viewer")
+def test_invitation_to_the_service_alone_has_no_team_to_show(api: Api, harness: Harness) -> None:
+    invited = harness.do(
+        harness.plane.invitations.create_by_operator(
+            harness.actor("owner"), "loner@nowhere.example", None, "viewer"
+        )
     )
     answer = api.ask("POST", "/invitations/accept", who="loner", json={"link": invited.link})
     assert (answer.status_code, answer.content) == (204, b"")
@@ -136,8 +138,8 @@ def test_link_of_any_text_is_not_found(api: Api) -> None:
         assert reason(answer) == (404, "not_found"), link
 
 
-def test_digests_are_in_no_answer(api: Api, house: House) -> None:
+def test_digests_are_in_no_answer(api: Api, harness: Harness) -> None:
     api.make("/teams/acme/invitations", {"email": "loner@nowhere.example", "role": "viewer"})
-    [row] = house.write(lambda records: records.invitations.page(10))
+    [row] = harness.write(lambda records: records.invitations.page(10))
     assert isinstance(row, Invitation)
     assert row.digest.hex() not in api.ask("GET", "/teams/acme/invitations").text

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from tests.control.api.caller import Api, reason
-from tests.control.services.house import DAY, HOUR, House
+from tests.control.services.harness import DAY, HOUR, Harness
 
 from tollgate.core import secrets
 
@@ -125,9 +125,9 @@ def test_wrong_setting_is_refused_by_name(api: Api, field: str) -> None:
     assert api.get("/teams/acme/tokens")["items"] == []
 
 
-def test_token_is_rotated_with_an_overlap(api: Api, house: House) -> None:
+def test_token_is_rotated_with_an_overlap(api: Api, harness: Harness) -> None:
     old = api.make("/teams/acme/tokens", SETTINGS)
-    house.clock.advance(DAY)
+    harness.clock.advance(DAY)
     new = api.make(f"/teams/acme/tokens/{old['id']}/rotate", {"overlap_seconds": 3_600})
     assert secrets.well_formed(new["secret"])
     assert new["secret"] != old["secret"]
@@ -138,7 +138,7 @@ def test_token_is_rotated_with_an_overlap(api: Api, house: House) -> None:
     replaced = api.get(f"/teams/acme/tokens/{old['id']}")
     assert replaced["expires_at"] == "2026-11-16T13:00:00Z"
     assert replaced["name"].startswith("deploy-until-2026-11-16")
-    house.clock.advance(2 * HOUR)
+    harness.clock.advance(2 * HOUR)
     assert reason(api.ask("POST", f"/teams/acme/tokens/{old['id']}/rotate")) == (400, "invalid_request")
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 from tests.control.api.caller import Api, reason
-from tests.control.services.house import ROLES
-from tests.control.till import Till
+from tests.control.metering import Metering
+from tests.control.services.harness import ROLES
 from tests.store.account_rows import BEFORE, CI, MONTH, WEB
 
 from tollgate.core.months import start_of
@@ -20,16 +20,16 @@ NO_MONTHS = (
 
 
 @pytest.fixture
-def money(till: Till) -> Iterator[Api]:
-    opened = Api(till)
+def money(metering: Metering) -> Iterator[Api]:
+    opened = Api(metering)
     yield opened
     opened.close()
 
 
-def test_a_month_with_all_members(till: Till, money: Api) -> None:
-    till.token(CI, "ci")
-    till.call(MILLION + 2, start_of(MONTH) + 7 * 86_400)
-    till.call(1, source=WEB, outcome="rate_limited")
+def test_a_month_with_all_members(metering: Metering, money: Api) -> None:
+    metering.token(CI, "ci")
+    metering.call(MILLION + 2, start_of(MONTH) + 7 * 86_400)
+    metering.call(1, source=WEB, outcome="rate_limited")
     assert money.get("/teams/acme/usage?by=token") == {
         "month": MONTH,
         "plan": "per_request",
@@ -57,9 +57,9 @@ def test_a_month_with_all_members(till: Till, money: Api) -> None:
     }
 
 
-def test_days_of_the_current_month_unless_told_otherwise(till: Till, money: Api) -> None:
-    till.call(3)
-    till.call(4, start_of(BEFORE))
+def test_days_of_the_current_month_unless_told_otherwise(metering: Metering, money: Api) -> None:
+    metering.call(3)
+    metering.call(4, start_of(BEFORE))
     found = money.get("/teams/acme/usage")
     assert (found["month"], found["by"], [item["key"] for item in found["items"]]) == (
         MONTH,
@@ -100,10 +100,10 @@ def test_it_wants_a_login_and_a_team_of_ones_own(money: Api) -> None:
 
 
 @pytest.mark.parametrize("path", ["usage", "invoices", f"invoices/{MONTH}"])
-def test_without_a_ledger_it_is_away_for_now(till: Till, money: Api, path: str) -> None:
-    till.do(till.book.close())
-    till.books.close()
-    for file in till.folder.glob("ledger.db*"):
+def test_without_a_ledger_it_is_away_for_now(metering: Metering, money: Api, path: str) -> None:
+    metering.do(metering.book.close())
+    metering.books.close()
+    for file in metering.folder.glob("ledger.db*"):
         file.unlink()
     answer = money.ask("GET", f"/teams/acme/{path}")
     assert reason(answer) == (503, "store_unavailable")

@@ -4,7 +4,7 @@ import httpx
 import pytest
 from msgspec.structs import replace
 from tests.control.api.caller import Api, Json, reason
-from tests.control.services.house import House
+from tests.control.services.harness import Harness
 
 from tollgate.store.base import Repositories
 
@@ -66,23 +66,23 @@ def test_deletion_honours_the_version(api: Api, name: str) -> None:
     assert api.ask("DELETE", target, headers={"If-Match": changed.headers["ETag"]}).status_code == 204
 
 
-def test_use_of_a_token_is_no_change_of_it(api: Api, house: House) -> None:
+def test_use_of_a_token_is_no_change_of_it(api: Api, harness: Harness) -> None:
     made = api.ask("POST", "/teams/acme/tokens", json={"name": "ci"})
 
     async def use(records: Repositories) -> None:
         token = await records.tokens.get(made.json()["id"])
         assert token is not None
-        await records.tokens.replace(replace(token, last_used_at=house.clock.now))
+        await records.tokens.replace(replace(token, last_used_at=harness.clock.now))
 
-    house.write(use)
+    harness.write(use)
     seen = api.ask("GET", f"/teams/acme/tokens/{made.json()['id']}")
     assert seen.json()["last_used_at"] is not None
     assert seen.headers["ETag"] == made.headers["ETag"]
 
 
-def test_verified_and_successor_have_a_version_as_well(api: Api, house: House) -> None:
+def test_verified_and_successor_have_a_version_as_well(api: Api, harness: Harness) -> None:
     domain = api.make("/teams/acme/domains", {"domain": "example.com"})
-    house.proofs.proven.add(("example.com", api.get("/teams/acme")["id"]))
+    harness.proofs.proven.add(("example.com", api.get("/teams/acme")["id"]))
     verified = api.ask("POST", f"/teams/acme/domains/{domain['id']}/verify")
     assert verified.headers["ETag"] == api.ask("GET", f"/teams/acme/domains/{domain['id']}").headers["ETag"]
     token = api.make("/teams/acme/tokens", {"name": "ci"})

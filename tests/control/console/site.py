@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 
 import httpx
 from litestar import Litestar
-from tests.control.services.house import CHEAP, PATIENCE
+from tests.control.services.harness import CHEAP, PATIENCE
 
 from tollgate.control.api.rates import Rates
 from tollgate.control.app import control_app

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 from tests.control.console.site import ADA, PASSWORD, Site, leads_to, words
-from tests.control.services.house import CHEAP
+from tests.control.services.harness import CHEAP
 
 from tollgate.control.mail import Mailer
 from tollgate.control.passwords import Passwords

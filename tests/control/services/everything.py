@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from tests.control.services.house import ACME, ALL, ELSEWHERE, MINUTE, PASSWORD, PEOPLE, VISIT, House
+from tests.control.services.harness import ACME, ALL, ELSEWHERE, MINUTE, PASSWORD, PEOPLE, VISIT, Harness
 
 from tollgate.control.oidc_rules import ProviderIdentity
 from tollgate.control.service_context import OPERATOR, Actor
@@ -22,10 +22,10 @@ Result = TypeVar("Result")
 class Everything:
     """A walk through all services, in an order in which each deed finds what it needs."""
 
-    def __init__(self, house: House) -> None:
-        self.house = house
-        house.choose(sign_up="open")
-        self.plane = house.plane
+    def __init__(self, harness: Harness) -> None:
+        self.harness = harness
+        harness.choose(sign_up="open")
+        self.plane = harness.plane
         self.secrets: list[str] = [PASSWORD]
         self.noted: dict[str, list[AuditEntry]] = {}
 
@@ -45,10 +45,10 @@ class Everything:
 
     def step(self, name: str, work: Coroutine[Any, Any, Result]) -> Result:
         """Do one thing, a second after the one before, and keep what it noted."""
-        self.house.clock.advance(1)
-        before = len(self.house.notes())
-        result = self.house.do(work)
-        self.noted[name] = self.house.notes()[before:]
+        self.harness.clock.advance(1)
+        before = len(self.harness.notes())
+        result = self.harness.do(work)
+        self.noted[name] = self.harness.notes()[before:]
         return result
 
     def typed(self, secret: str) -> str:
@@ -60,7 +60,7 @@ class Everything:
         return self.typed(link.rpartition("/")[2])
 
     def actor(self, who: str) -> Actor:
-        return self.house.actor(who)
+        return self.harness.actor(who)
 
     # --- The deeds -------------------------------------------------------------------------------------
 
@@ -82,17 +82,17 @@ class Everything:
         self.step("operations.usage", self.plane.operations.usage(who))
         self.step("operations.team_usage", self.plane.operations.team_usage(who, "acme"))
         self.step("operations.set_terms", self.plane.operations.set_terms(who, "acme", TeamTerms(True)))
-        self.house.do(self.plane.operations.set_terms(who, "acme", TeamTerms(False)))
+        self.harness.do(self.plane.operations.set_terms(who, "acme", TeamTerms(False)))
 
     def _people(self) -> None:
         accounts, invitations = self.plane.accounts, self.plane.invitations
         self.step("accounts.find", accounts.find("made@x.example"))
         password = self.typed("the password of somebody who signs up")
         self.step("invitations.request_link", self.plane.invitations.request_link(VISIT, "ask@x.example"))
-        self.link(next(line for line in self.house.post.posted[-1][2].splitlines() if "/invitations/" in line))
-        self.house.post.open = False
+        self.link(next(line for line in self.harness.post.posted[-1][2].splitlines() if "/invitations/" in line))
+        self.harness.post.open = False
         self.step("accounts.sign_up", accounts.sign_up(VISIT, "up@x.example", password))
-        self.house.post.open = True
+        self.harness.post.open = True
         made = self.step(
             "invitations.create_by_operator",
             invitations.create_by_operator(OPERATOR, "in@x.example", None, "viewer"),
@@ -118,7 +118,7 @@ class Everything:
         self.step("accounts.change_password", accounts.change_password(self.actor("owner"), PASSWORD, new))
         self.link(self.step("accounts.reset_link", accounts.reset_link(OPERATOR, PEOPLE["admin"])))
         self.step("accounts.forgot", accounts.forgot(ELSEWHERE, PEOPLE["owner"]))
-        mailed = next(text for to, _, text in self.house.post.posted if to == PEOPLE["owner"])
+        mailed = next(text for to, _, text in self.harness.post.posted if to == PEOPLE["owner"])
         secret = self.link(next(line for line in mailed.splitlines() if line.startswith("https:")))
         self.step("accounts.account_of_reset", accounts.account_of_reset(secret))
         password = self.typed("a password that was reset")
@@ -127,21 +127,21 @@ class Everything:
     def _addresses(self) -> None:
         changes, who = self.plane.email_changes, self.actor("billing")
         self.step("email_changes.request (mailed)", changes.request(who, "new@x.example", ""))
-        link = self.link(next(line for line in self.house.post.posted[-1][2].splitlines() if "/email/" in line))
+        link = self.link(next(line for line in self.harness.post.posted[-1][2].splitlines() if "/email/" in line))
         self.step("email_changes.confirm", changes.confirm(who, link))
-        self.house.post.open = False
+        self.harness.post.open = False
         self.step("email_changes.request", changes.request(self.actor("billing"), PEOPLE["billing"], ""))
-        self.house.post.open = True
+        self.harness.post.open = True
 
     def _logins(self) -> None:
         logins = self.plane.logins
         cookie = self.typed(
-            self.step("logins.open_session", logins.open_session(VISIT, self.house.account("owner")))
+            self.step("logins.open_session", logins.open_session(VISIT, self.harness.account("owner")))
         )
         browser = self.step("logins.actor", logins.actor(VISIT, cookie, CONSOLE))
         login, personal = self.step("logins.new_personal", logins.new_personal(browser, "ci", 30))
         self.typed(personal)
-        self.house.do(logins.actor(VISIT, personal, PERSONAL))
+        self.harness.do(logins.actor(VISIT, personal, PERSONAL))
         self.step("logins.list", logins.list(browser, ALL))
         self.step("logins.end", logins.end(browser, login.id))
 
@@ -150,7 +150,7 @@ class Everything:
         browser = self.actor("owner")
         denied = self.step("devices.start", devices.start(ELSEWHERE, "owner@laptop"))
         self.step("devices.deny", devices.deny(browser, denied.user_code))
-        started = self.house.do(devices.start(ELSEWHERE, "owner@laptop"))
+        started = self.harness.do(devices.start(ELSEWHERE, "owner@laptop"))
         for each in (denied, started):
             self.typed(each.device_code)
             self.typed(each.user_code)
@@ -162,8 +162,8 @@ class Everything:
         for each_given in (given, renewed):
             self.typed(each_given.access)
             self.typed(each_given.refresh)
-        self.house.do(logins.actor(ELSEWHERE, renewed.access, TOOL))
-        self.house.clock.advance(5 * MINUTE)
+        self.harness.do(logins.actor(ELSEWHERE, renewed.access, TOOL))
+        self.harness.clock.advance(5 * MINUTE)
         self.step("logins.revoke", logins.revoke(ELSEWHERE, renewed.refresh))
 
     def _teams(self) -> None:
@@ -180,7 +180,7 @@ class Everything:
         gone = self.step("invitations.create", invitations.create(owner, ACME.id, PEOPLE["viewer"], "viewer"))
         self.step("invitations.list", invitations.list(owner, ACME.id, ALL))
         self.step("invitations.revoke", invitations.revoke(owner, ACME.id, gone.invitation.id))
-        made = self.house.do(invitations.create(owner, ACME.id, PEOPLE["loner"], "viewer"))
+        made = self.harness.do(invitations.create(owner, ACME.id, PEOPLE["loner"], "viewer"))
         self.step("invitations.accept (team)", invitations.accept(self.actor("loner"), made.link))
         for each in (gone, made):
             self.link(each.link)
@@ -199,7 +199,7 @@ class Everything:
 
     def _domains(self) -> None:
         service, owner = self.plane.domains, self.actor("owner")
-        self.house.proofs.proven.add(("example.com", ACME.id))
+        self.harness.proofs.proven.add(("example.com", ACME.id))
         entry = self.step("domains.add", service.add(owner, ACME.id, "example.com"))
         self.step("domains.list", service.list(owner, ACME.id, ALL))
         self.step("domains.show", service.show(owner, ACME.id, entry.id))
@@ -207,7 +207,7 @@ class Everything:
         self.step("domains.verify", service.verify(owner, ACME.id, entry.id))
         self.step("domains.check", service.check(owner, ACME.id, "https://app.example.com"))
         self.step("domains.remove", service.remove(owner, ACME.id, entry.id))
-        self.house.do(service.add(self.actor("stranger"), "rival", "example.com"))
+        self.harness.do(service.add(self.actor("stranger"), "rival", "example.com"))
         self.step("domains.add (take over)", service.add(owner, ACME.id, "example.com", take_over=True))
 
     def _ledger(self) -> None:
@@ -227,7 +227,7 @@ class Everything:
         assert secret is not None
         self.typed(secret)
         self.step("invoices.list", plane.invoices.list(owner, ACME.id, ALL))
-        self.step("invoices.show", plane.invoices.show(owner, ACME.id, month_of(self.house.clock.now)))
+        self.step("invoices.show", plane.invoices.show(owner, ACME.id, month_of(self.harness.clock.now)))
         self.step("invoices.close_due", plane.invoices.close_due())
 
     def _rest(self) -> None:

@@ -8,8 +8,8 @@ import hmac
 from typing import Any
 
 import pytest
-from tests.control.services.house import ACME, DAY, PEOPLE, RIVAL, details_of
-from tests.control.till import DOLLAR, Till
+from tests.control.metering import DOLLAR, Metering
+from tests.control.services.harness import ACME, DAY, PEOPLE, RIVAL, details_of
 from tests.store.account_rows import MONTH
 
 from tollgate.control.outbound import FetchRefused, Missing, Unreachable
@@ -25,30 +25,32 @@ PAYERS = {PEOPLE["owner"], PEOPLE["billing"]}
 
 
 @pytest.fixture
-def hooked(till: Till) -> Till:
+def hooked(metering: Metering) -> Metering:
     """A team with a cap of one dollar, a webhook and no mail, that has used its free requests."""
-    choose(till, spending_cap=DOLLAR, alert_webhook=HOOK, alert_emails=False)
-    till.call(MILLION)
-    return till
+    choose(metering, spending_cap=DOLLAR, alert_webhook=HOOK, alert_emails=False)
+    metering.call(MILLION)
+    return metering
 
 
-def choose(till: Till, **wish: Any) -> str:
-    return till.do(till.plane.billing.change(till.actor("owner"), "acme", BillingUpdate(**wish)))[1] or ""
+def choose(metering: Metering, **wish: Any) -> str:
+    return (
+        metering.do(metering.plane.billing.change(metering.actor("owner"), "acme", BillingUpdate(**wish)))[1] or ""
+    )
 
 
-def run(till: Till) -> None:
-    till.do(till.plane.alerts.run())
+def run(metering: Metering) -> None:
+    metering.do(metering.plane.alerts.run())
 
 
-def told(till: Till) -> list[int]:
-    return [sent.json["threshold_percent"] for sent in till.hooks.sent]
+def told(metering: Metering) -> list[int]:
+    return [sent.json["threshold_percent"] for sent in metering.hooks.sent]
 
 
-def rows(till: Till) -> list[Alert]:
-    return till.write(lambda records: records.alerts.page(100))
+def rows(metering: Metering) -> list[Alert]:
+    return metering.write(lambda records: records.alerts.page(100))
 
 
-def test_each_threshold_is_told_once_as_it_is_passed(hooked: Till) -> None:
+def test_each_threshold_is_told_once_as_it_is_passed(hooked: Metering) -> None:
     passed = []
     for part in (HALF - 1, 1, 59_999, 1, 39_999, 1, 5):
         hooked.call(part)
@@ -58,18 +60,18 @@ def test_each_threshold_is_told_once_as_it_is_passed(hooked: Till) -> None:
     assert passed == [[], [50], [50], [50, 80], [50, 80], [50, 80, 100], [50, 80, 100]]
 
 
-def test_all_that_were_passed_at_once_are_told(hooked: Till) -> None:
+def test_all_that_were_passed_at_once_are_told(hooked: Metering) -> None:
     hooked.call(MILLION)
     run(hooked)
     assert sorted(told(hooked)) == [50, 80, 100]
 
 
-def test_call_says_what_happened_and_is_signed_with_the_secret_that_was_shown(till: Till) -> None:
-    secret = choose(till, spending_cap=DOLLAR, alert_webhook=HOOK, alert_emails=False)
-    till.call(MILLION + HALF)
-    run(till)
-    (sent,) = till.hooks.sent
-    (row,) = rows(till)
+def test_call_says_what_happened_and_is_signed_with_the_secret_that_was_shown(metering: Metering) -> None:
+    secret = choose(metering, spending_cap=DOLLAR, alert_webhook=HOOK, alert_emails=False)
+    metering.call(MILLION + HALF)
+    run(metering)
+    (sent,) = metering.hooks.sent
+    (row,) = rows(metering)
     assert (sent.host, sent.url) == ("hooks.example", HOOK)
     assert sent.json == {
         "id": row.id,
@@ -83,7 +85,7 @@ def test_call_says_what_happened_and_is_signed_with_the_secret_that_was_shown(ti
         "spent": "$0.50",
         "spending_cap": "$1.00",
     }
-    moment = f"{int(till.clock.now)}"
+    moment = f"{int(metering.clock.now)}"
     expected = hmac.new(secret.encode(), f"{moment}.".encode() + sent.body, hashlib.sha256).hexdigest()
     assert sent.headers == {
         "Content-Type": "application/json",
@@ -94,7 +96,7 @@ def test_call_says_what_happened_and_is_signed_with_the_secret_that_was_shown(ti
 
 
 @pytest.mark.parametrize("failure", [Unreachable("away"), FetchRefused("inner address"), Missing("no address")])
-def test_what_fails_is_tried_again_after_a_while_with_the_same_id(hooked: Till, failure: Exception) -> None:
+def test_what_fails_is_tried_again_after_a_while_with_the_same_id(hooked: Metering, failure: Exception) -> None:
     hooked.hooks.failures.append(failure)
     hooked.call(HALF)
     run(hooked)
@@ -112,7 +114,7 @@ def test_what_fails_is_tried_again_after_a_while_with_the_same_id(hooked: Till, 
     assert [(row.state, row.attempts) for row in rows(hooked)] == [(DELIVERED, 2)]
 
 
-def test_after_the_last_wait_it_is_given_up_and_noted(hooked: Till) -> None:
+def test_after_the_last_wait_it_is_given_up_and_noted(hooked: Metering) -> None:
     hooked.hooks.down = True
     hooked.call(HALF)
     run(hooked)
@@ -141,7 +143,7 @@ def test_after_the_last_wait_it_is_given_up_and_noted(hooked: Till) -> None:
     assert "secret-part" not in entry.details
 
 
-def test_a_process_that_dies_within_an_attempt_has_made_it(hooked: Till) -> None:
+def test_a_process_that_dies_within_an_attempt_has_made_it(hooked: Metering) -> None:
     class Killed(BaseException):
         pass
 
@@ -161,20 +163,20 @@ def test_a_process_that_dies_within_an_attempt_has_made_it(hooked: Till) -> None
     assert [(row.state, row.attempts) for row in rows(hooked)] == [(DELIVERED, 2)]
 
 
-def test_many_that_look_and_deliver_at_once_tell_once(hooked: Till) -> None:
+def test_many_that_look_and_deliver_at_once_tell_once(hooked: Metering) -> None:
     hooked.call(MILLION)
     hooked.at_once(*(hooked.plane.alerts.run() for _ in range(5)))
     run(hooked)
     assert sorted(told(hooked)) == [50, 80, 100]
 
 
-def test_a_slow_receiver_does_not_hold_up_the_others(till: Till) -> None:
+def test_a_slow_receiver_does_not_hold_up_the_others(metering: Metering) -> None:
     for team, who in ((ACME, "owner"), (RIVAL, "stranger")):
         wish = BillingUpdate(
             spending_cap=DOLLAR, alert_webhook=f"https://{team.name}.example/", alert_emails=False
         )
-        till.do(till.plane.billing.change(till.actor(who), team.id, wish))
-        till.call(MILLION + HALF, team=team.id)
+        metering.do(metering.plane.billing.change(metering.actor(who), team.id, wish))
+        metering.call(MILLION + HALF, team=team.id)
 
     async def scene() -> list[str]:
         others = asyncio.Event()
@@ -187,15 +189,15 @@ def test_a_slow_receiver_does_not_hold_up_the_others(till: Till) -> None:
                 order.append(host)
                 others.set()
 
-        till.plane.alerts._poster = Slow()
+        metering.plane.alerts._poster = Slow()
         async with asyncio.timeout(5):
-            await till.plane.alerts.run()
+            await metering.plane.alerts.run()
         return order
 
-    assert till.do(scene()) == ["rival.example", "acme.example"]
+    assert metering.do(scene()) == ["rival.example", "acme.example"]
 
 
-def test_another_month_begins_anew(hooked: Till) -> None:
+def test_another_month_begins_anew(hooked: Metering) -> None:
     hooked.call(HALF)
     run(hooked)
     hooked.clock.now = start_of("2026-12") + DAY
@@ -206,7 +208,7 @@ def test_another_month_begins_anew(hooked: Till) -> None:
     assert [sent.json["month"] for sent in hooked.hooks.sent] == [MONTH, "2026-12"]
 
 
-def test_another_cap_does_not_tell_the_same_threshold_again(hooked: Till) -> None:
+def test_another_cap_does_not_tell_the_same_threshold_again(hooked: Metering) -> None:
     hooked.call(HALF)
     run(hooked)
     choose(hooked, spending_cap=2 * DOLLAR)
@@ -218,18 +220,18 @@ def test_another_cap_does_not_tell_the_same_threshold_again(hooked: Till) -> Non
     assert told(hooked) == [50, 80]
 
 
-def test_without_a_cap_or_a_channel_nothing_is_told(till: Till) -> None:
-    till.post.open = False
-    till.call(2 * MILLION)
-    run(till)
-    choose(till, spending_cap=DOLLAR)
-    run(till)
-    choose(till, spending_cap=None, alert_webhook=HOOK)
-    run(till)
-    assert (till.hooks.sent, till.post.posted, rows(till)) == ([], [], [])
+def test_without_a_cap_or_a_channel_nothing_is_told(metering: Metering) -> None:
+    metering.post.open = False
+    metering.call(2 * MILLION)
+    run(metering)
+    choose(metering, spending_cap=DOLLAR)
+    run(metering)
+    choose(metering, spending_cap=None, alert_webhook=HOOK)
+    run(metering)
+    assert (metering.hooks.sent, metering.post.posted, rows(metering)) == ([], [], [])
 
 
-def test_a_webhook_that_is_set_later_is_told_what_was_passed_before(hooked: Till) -> None:
+def test_a_webhook_that_is_set_later_is_told_what_was_passed_before(hooked: Metering) -> None:
     choose(hooked, alert_webhook=None)
     hooked.call(HALF)
     run(hooked)
@@ -239,7 +241,7 @@ def test_a_webhook_that_is_set_later_is_told_what_was_passed_before(hooked: Till
     assert [sent.host for sent in hooked.hooks.sent] == ["other.example"]
 
 
-def test_a_webhook_that_was_taken_away_is_not_called_any_more(hooked: Till) -> None:
+def test_a_webhook_that_was_taken_away_is_not_called_any_more(hooked: Metering) -> None:
     hooked.hooks.down = True
     hooked.call(HALF)
     run(hooked)
@@ -250,52 +252,52 @@ def test_a_webhook_that_was_taken_away_is_not_called_any_more(hooked: Till) -> N
     assert [row.state for row in rows(hooked)] == [DROPPED]
 
 
-def test_owners_and_whoever_pays_get_mail_where_it_can_be_sent(till: Till) -> None:
-    choose(till, spending_cap=DOLLAR)
-    till.call(MILLION + HALF)
-    run(till)
-    run(till)
-    assert {to for to, _, _ in till.post.posted} == PAYERS
-    assert len(till.post.posted) == 2
-    _, subject, text = till.post.posted[0]
+def test_owners_and_whoever_pays_get_mail_where_it_can_be_sent(metering: Metering) -> None:
+    choose(metering, spending_cap=DOLLAR)
+    metering.call(MILLION + HALF)
+    run(metering)
+    run(metering)
+    assert {to for to, _, _ in metering.post.posted} == PAYERS
+    assert len(metering.post.posted) == 2
+    _, subject, text = metering.post.posted[0]
     assert subject == "Team acme has spent 50 % of its cap for 2026-11"
     assert "$0.50 of its cap of $1.00" in text
     assert "tollgate usage --team acme" in text
     assert "402" not in text
 
 
-def test_mail_at_the_cap_says_that_calls_are_refused(till: Till) -> None:
-    choose(till, spending_cap=DOLLAR)
-    till.call(2 * MILLION)
-    run(till)
-    assert len(till.post.posted) == 6
-    assert ["402" in text for _, subject, text in till.post.posted if " 100 %" in subject] == [True, True]
+def test_mail_at_the_cap_says_that_calls_are_refused(metering: Metering) -> None:
+    choose(metering, spending_cap=DOLLAR)
+    metering.call(2 * MILLION)
+    run(metering)
+    assert len(metering.post.posted) == 6
+    assert ["402" in text for _, subject, text in metering.post.posted if " 100 %" in subject] == [True, True]
 
 
-def test_mail_that_cannot_be_taken_is_tried_again(till: Till) -> None:
-    class Full(type(till.post)):  # type: ignore[misc]
+def test_mail_that_cannot_be_taken_is_tried_again(metering: Metering) -> None:
+    class Full(type(metering.post)):  # type: ignore[misc]
         def post(self, to: str, subject: str, text: str) -> bool:
             return False
 
-    choose(till, spending_cap=DOLLAR)
-    till.call(MILLION + HALF)
-    till.plane.alerts._mailer = Full()
-    run(till)
-    till.plane.alerts._mailer = till.post
-    till.clock.advance(WAITS[0])
-    run(till)
-    assert {to for to, _, _ in till.post.posted} == PAYERS
+    choose(metering, spending_cap=DOLLAR)
+    metering.call(MILLION + HALF)
+    metering.plane.alerts._mailer = Full()
+    run(metering)
+    metering.plane.alerts._mailer = metering.post
+    metering.clock.advance(WAITS[0])
+    run(metering)
+    assert {to for to, _, _ in metering.post.posted} == PAYERS
 
 
-def test_members_who_were_switched_off_get_no_mail(till: Till) -> None:
-    choose(till, spending_cap=DOLLAR)
-    till.do(till.plane.operator.switch(PEOPLE["billing"], active=False))
-    till.call(MILLION + HALF)
-    run(till)
-    assert [to for to, _, _ in till.post.posted] == [PEOPLE["owner"]]
+def test_members_who_were_switched_off_get_no_mail(metering: Metering) -> None:
+    choose(metering, spending_cap=DOLLAR)
+    metering.do(metering.plane.operator.switch(PEOPLE["billing"], active=False))
+    metering.call(MILLION + HALF)
+    run(metering)
+    assert [to for to, _, _ in metering.post.posted] == [PEOPLE["owner"]]
 
 
-def test_old_rows_go(hooked: Till) -> None:
+def test_old_rows_go(hooked: Metering) -> None:
     hooked.call(HALF)
     run(hooked)
     hooked.clock.advance(91 * DAY)

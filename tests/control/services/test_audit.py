@@ -8,7 +8,7 @@ from inspect import getmembers, iscoroutinefunction
 
 import pytest
 from tests.control.services.everything import Everything
-from tests.control.services.house import ACME, ALL, ELSEWHERE, PEOPLE, VISIT, House
+from tests.control.services.harness import ACME, ALL, ELSEWHERE, PEOPLE, VISIT, Harness
 
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import InvalidInput
@@ -126,7 +126,7 @@ def test_every_change_leaves_exactly_one_fitting_entry(everything: Everything) -
 
 
 def test_every_entry_says_when_by_which_request_and_to_what(everything: Everything) -> None:
-    entries = everything.house.notes()
+    entries = everything.harness.notes()
     assert len(entries) > 30
     times = [entry.created_at for entry in entries]
     assert times == sorted(times)
@@ -139,7 +139,7 @@ def test_every_entry_says_when_by_which_request_and_to_what(everything: Everythi
 
 
 def test_no_entry_holds_a_secret(everything: Everything) -> None:
-    text = "\n".join(str(entry) for entry in everything.house.notes())
+    text = "\n".join(str(entry) for entry in everything.harness.notes())
     assert len(everything.secrets) >= 25
     assert [secret for secret in everything.secrets if secret in text] == []
     assert re.search(r"tg[a-z]?_\w{9}", text) is None
@@ -149,77 +149,77 @@ def test_no_entry_holds_a_secret(everything: Everything) -> None:
 # --- Reading it ----------------------------------------------------------------------------------------
 
 
-def test_team_reads_its_own_entries_newest_first_page_by_page(house: House, plane: ControlPlane) -> None:
-    owner = house.actor("owner")
+def test_team_reads_its_own_entries_newest_first_page_by_page(harness: Harness, plane: ControlPlane) -> None:
+    owner = harness.actor("owner")
     for number in range(5):
-        house.clock.advance(1)
-        house.do(plane.tokens.create(owner, "acme", TokenSettings(name=f"n{number}")))
-    house.do(plane.tokens.create(house.actor("stranger"), "rival", TokenSettings(name="theirs")))
+        harness.clock.advance(1)
+        harness.do(plane.tokens.create(owner, "acme", TokenSettings(name=f"n{number}")))
+    harness.do(plane.tokens.create(harness.actor("stranger"), "rival", TokenSettings(name="theirs")))
     found: list[str] = []
     after: str | None = None
     for _ in range(3):
-        page = house.do(plane.audit.of_team(house.actor("admin"), "acme", PageRequest(2, after)))
+        page = harness.do(plane.audit.of_team(harness.actor("admin"), "acme", PageRequest(2, after)))
         found += [entry.name for entry in page.items]
         after = page.next
     assert (found, after) == (["n4", "n3", "n2", "n1", "n0"], None)
 
 
-def test_new_entries_do_not_shift_the_pages(house: House, plane: ControlPlane) -> None:
-    owner = house.actor("owner")
+def test_new_entries_do_not_shift_the_pages(harness: Harness, plane: ControlPlane) -> None:
+    owner = harness.actor("owner")
     for name in ("a", "b", "c"):
-        house.clock.advance(1)
-        house.do(plane.tokens.create(owner, "acme", TokenSettings(name=name)))
-    first = house.do(plane.audit.of_team(owner, "acme", PageRequest(1)))
-    house.clock.advance(1)
-    house.do(plane.tokens.create(owner, "acme", TokenSettings(name="d")))
-    rest = house.do(plane.audit.of_team(owner, "acme", PageRequest(10, first.next)))
+        harness.clock.advance(1)
+        harness.do(plane.tokens.create(owner, "acme", TokenSettings(name=name)))
+    first = harness.do(plane.audit.of_team(owner, "acme", PageRequest(1)))
+    harness.clock.advance(1)
+    harness.do(plane.tokens.create(owner, "acme", TokenSettings(name="d")))
+    rest = harness.do(plane.audit.of_team(owner, "acme", PageRequest(10, first.next)))
     assert [entry.name for entry in first.items + rest.items] == ["c", "b", "a"]
 
 
-def test_one_reads_what_one_did_oneself_and_nobody_elses(house: House, plane: ControlPlane) -> None:
+def test_one_reads_what_one_did_oneself_and_nobody_elses(harness: Harness, plane: ControlPlane) -> None:
     for who, name in (("owner", "a"), ("admin", "b"), ("owner", "c")):
-        house.clock.advance(1)
-        house.do(plane.tokens.create(house.actor(who), "acme", TokenSettings(name=name)))
-    owner = house.actor("owner")
-    first = house.do(plane.audit.of_self(owner, PageRequest(1)))
-    rest = house.do(plane.audit.of_self(owner, PageRequest(1, first.next)))
+        harness.clock.advance(1)
+        harness.do(plane.tokens.create(harness.actor(who), "acme", TokenSettings(name=name)))
+    owner = harness.actor("owner")
+    first = harness.do(plane.audit.of_self(owner, PageRequest(1)))
+    rest = harness.do(plane.audit.of_self(owner, PageRequest(1, first.next)))
     assert [entry.name for entry in first.items + rest.items] == ["c", "a"]
     assert rest.next is None
-    assert house.do(plane.audit.of_self(house.actor("viewer"), ALL)).items == []
-    house.refused(InvalidInput, plane.audit.of_self(house.actor("admin"), PageRequest(1, first.next)))
+    assert harness.do(plane.audit.of_self(harness.actor("viewer"), ALL)).items == []
+    harness.refused(InvalidInput, plane.audit.of_self(harness.actor("admin"), PageRequest(1, first.next)))
 
 
 @pytest.mark.parametrize("after", ["", "x", "ä", "e30", "W10", "x" * 1_000])
-def test_made_up_cursors_are_refused(house: House, plane: ControlPlane, after: str) -> None:
-    problem = house.refused(
-        InvalidInput, plane.audit.of_team(house.actor("owner"), "acme", PageRequest(10, after))
+def test_made_up_cursors_are_refused(harness: Harness, plane: ControlPlane, after: str) -> None:
+    problem = harness.refused(
+        InvalidInput, plane.audit.of_team(harness.actor("owner"), "acme", PageRequest(10, after))
     )
     assert problem.extras == {"field": "after"}
     assert "Give the `next` of an earlier page" in problem.detail
 
 
-def test_program_is_noted_by_the_name_of_its_token(house: House, plane: ControlPlane) -> None:
-    account = house.account("owner")
+def test_program_is_noted_by_the_name_of_its_token(harness: Harness, plane: ControlPlane) -> None:
+    account = harness.account("owner")
     login = Login("log_1", account.id, PERSONAL, "deploy bot", 0.0, b"d" * 32)
     actor = Actor(account, login, ClientInfo("2001:db8::1", "", "req-9"))
-    house.do(plane.tokens.create(actor, "acme", TokenSettings(name="ci")))
-    [entry] = house.do(plane.audit.of_team(actor, "acme", ALL)).items
+    harness.do(plane.tokens.create(actor, "acme", TokenSettings(name="ci")))
+    [entry] = harness.do(plane.audit.of_team(actor, "acme", ALL)).items
     assert (entry.actor, entry.via, entry.address, entry.request_id) == (
         OWNER, "personal:deploy bot", "2001:db8::1", "req-9"
     )  # fmt: skip
 
 
-def test_what_is_refused_is_not_noted(house: House, plane: ControlPlane) -> None:
-    house.refused(InvalidInput, plane.tokens.create(house.actor("owner"), "acme", TokenSettings(name="")))
-    house.refused(InvalidInput, plane.teams.create(house.actor("owner"), "A"))
-    assert house.notes() == []
+def test_what_is_refused_is_not_noted(harness: Harness, plane: ControlPlane) -> None:
+    harness.refused(InvalidInput, plane.tokens.create(harness.actor("owner"), "acme", TokenSettings(name="")))
+    harness.refused(InvalidInput, plane.teams.create(harness.actor("owner"), "A"))
+    assert harness.notes() == []
 
 
 # --- The chain -----------------------------------------------------------------------------------------
 
 
 def test_every_entry_is_chained_to_the_one_before_of_its_team(everything: Everything) -> None:
-    entries = everything.house.notes()
+    entries = everything.harness.notes()
     ends = {}
     for chain in {entry.chain for entry in entries}:
         before = None
@@ -231,30 +231,30 @@ def test_every_entry_is_chained_to_the_one_before_of_its_team(everything: Everyt
             before = line
         ends[chain] = (len(mine), mine[-1].hash)
     assert {"service", ACME.id} < set(ends)
-    chains = everything.house.write(lambda records: records.audit_chains.page(100))
+    chains = everything.harness.write(lambda records: records.audit_chains.page(100))
     assert {each.id: (each.count, each.hash) for each in chains} == ends
 
 
-def test_writers_at_the_same_time_make_one_chain(house: House, plane: ControlPlane) -> None:
-    owner = house.actor("owner")
+def test_writers_at_the_same_time_make_one_chain(harness: Harness, plane: ControlPlane) -> None:
+    owner = harness.actor("owner")
 
     async def together() -> None:
         settings = [TokenSettings(name=f"n{number}") for number in range(20)]
         await asyncio.gather(*(plane.tokens.create(owner, "acme", each) for each in settings))
 
-    house.do(together())
-    entries = house.do(plane.audit.chain(house.actor("owner"), "acme", 0, 100))
+    harness.do(together())
+    entries = harness.do(plane.audit.chain(harness.actor("owner"), "acme", 0, 100))
     assert [entry.number for entry in entries] == list(range(1, 21))
 
 
-def test_chain_goes_on_after_its_entries_were_swept(house: House, plane: ControlPlane) -> None:
-    owner = house.actor("owner")
-    house.do(plane.tokens.create(owner, "acme", TokenSettings(name="a")))
-    house.do(plane.tokens.create(owner, "acme", TokenSettings(name="b")))
-    first = house.do(plane.audit.chain(owner, "acme", 0, 100))
-    house.clock.advance(401 * 86_400)
-    house.do(plane.sweep.run())
-    assert house.do(plane.audit.chain(owner, "acme", 0, 100)) == []
-    house.do(plane.tokens.create(owner, "acme", TokenSettings(name="c")))
-    [entry] = house.do(plane.audit.chain(owner, "acme", 0, 100))
+def test_chain_goes_on_after_its_entries_were_swept(harness: Harness, plane: ControlPlane) -> None:
+    owner = harness.actor("owner")
+    harness.do(plane.tokens.create(owner, "acme", TokenSettings(name="a")))
+    harness.do(plane.tokens.create(owner, "acme", TokenSettings(name="b")))
+    first = harness.do(plane.audit.chain(owner, "acme", 0, 100))
+    harness.clock.advance(401 * 86_400)
+    harness.do(plane.sweep.run())
+    assert harness.do(plane.audit.chain(owner, "acme", 0, 100)) == []
+    harness.do(plane.tokens.create(owner, "acme", TokenSettings(name="c")))
+    [entry] = harness.do(plane.audit.chain(owner, "acme", 0, 100))
     assert (entry.number, entry.previous) == (3, first[1].hash)

@@ -6,7 +6,7 @@ import sqlite3
 from contextlib import closing
 
 import pytest
-from tests.control.services.house import ELSEWHERE, HOUR, VISIT, House, words
+from tests.control.services.harness import ELSEWHERE, HOUR, VISIT, Harness, words
 
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import NotFound, TooManyAttempts
@@ -18,71 +18,71 @@ from tollgate.core import secrets
 from tollgate.core.people import Failures
 
 
-def start(house: House, visit: ClientInfo = ELSEWHERE) -> Started:
-    return house.do(house.plane.devices.start(visit, "ada@laptop"))
+def start(harness: Harness, visit: ClientInfo = ELSEWHERE) -> Started:
+    return harness.do(harness.plane.devices.start(visit, "ada@laptop"))
 
 
 # --- Guessing codes ------------------------------------------------------------------------------------
 
 
-def guess(house: House, times: int, who: str = "viewer", visit: ClientInfo = VISIT) -> None:
+def guess(harness: Harness, times: int, who: str = "viewer", visit: ClientInfo = VISIT) -> None:
     for _ in range(times):
-        house.refused(NotFound, house.plane.devices.look(house.actor(who, visit), secrets.new_code()))
+        harness.refused(NotFound, harness.plane.devices.look(harness.actor(who, visit), secrets.new_code()))
 
 
-def test_ten_wrong_codes_lock_the_person_even_for_the_right_one(house: House, plane: ControlPlane) -> None:
-    started = start(house)
-    guess(house, 10)
+def test_ten_wrong_codes_lock_the_person_even_for_the_right_one(harness: Harness, plane: ControlPlane) -> None:
+    started = start(harness)
+    guess(harness, 10)
     for deed in (plane.devices.look, plane.devices.approve, plane.devices.deny):
-        problem = house.refused(TooManyAttempts, deed(house.actor("viewer"), started.user_code))
+        problem = harness.refused(TooManyAttempts, deed(harness.actor("viewer"), started.user_code))
         assert problem.extras == {"retry_after": 900}
         assert problem.detail == "Too many wrong codes: wait 15 minutes, then try again."
     # Neither from elsewhere, nor as somebody else from here.
-    house.refused(TooManyAttempts, plane.devices.look(house.actor("viewer", ELSEWHERE), started.user_code))
-    house.refused(TooManyAttempts, plane.devices.look(house.actor("stranger"), started.user_code))
-    house.do(plane.devices.look(house.actor("stranger", ELSEWHERE), started.user_code))
-    house.clock.advance(900)
-    guess(house, 1)
+    harness.refused(TooManyAttempts, plane.devices.look(harness.actor("viewer", ELSEWHERE), started.user_code))
+    harness.refused(TooManyAttempts, plane.devices.look(harness.actor("stranger"), started.user_code))
+    harness.do(plane.devices.look(harness.actor("stranger", ELSEWHERE), started.user_code))
+    harness.clock.advance(900)
+    guess(harness, 1)
 
 
-def test_nine_wrong_codes_are_free_and_right_ones_count_nothing(house: House, plane: ControlPlane) -> None:
-    started = start(house)
-    guess(house, 9)
+def test_nine_wrong_codes_are_free_and_right_ones_count_nothing(harness: Harness, plane: ControlPlane) -> None:
+    started = start(harness)
+    guess(harness, 9)
     for _ in range(5):
-        house.do(plane.devices.look(house.actor("viewer"), started.user_code))
-    guess(house, 1)
-    house.refused(TooManyAttempts, plane.devices.look(house.actor("viewer"), started.user_code))
+        harness.do(plane.devices.look(harness.actor("viewer"), started.user_code))
+    guess(harness, 1)
+    harness.refused(TooManyAttempts, plane.devices.look(harness.actor("viewer"), started.user_code))
 
 
-def test_wrong_codes_are_forgiven_after_an_hour(house: House, plane: ControlPlane) -> None:
-    guess(house, 9)
-    house.clock.advance(HOUR)
-    guess(house, 9)
-    house.do(plane.devices.look(house.actor("viewer"), start(house).user_code))
+def test_wrong_codes_are_forgiven_after_an_hour(harness: Harness, plane: ControlPlane) -> None:
+    guess(harness, 9)
+    harness.clock.advance(HOUR)
+    guess(harness, 9)
+    harness.do(plane.devices.look(harness.actor("viewer"), start(harness).user_code))
 
 
-def test_many_guesses_at_once_are_ten(house: House, plane: ControlPlane) -> None:
-    actor = house.actor("viewer")
-    results = house.at_once(*(plane.devices.look(actor, secrets.new_code()) for _ in range(20)))
+def test_many_guesses_at_once_are_ten(harness: Harness, plane: ControlPlane) -> None:
+    actor = harness.actor("viewer")
+    results = harness.at_once(*(plane.devices.look(actor, secrets.new_code()) for _ in range(20)))
     assert sum(isinstance(result, NotFound) for result in results) == 10
     assert sum(isinstance(result, TooManyAttempts) for result in results) == 10
 
 
-def test_codes_are_guessed_by_one_customer_from_one_place(house: House, plane: ControlPlane) -> None:
+def test_codes_are_guessed_by_one_customer_from_one_place(harness: Harness, plane: ControlPlane) -> None:
     people = ("viewer", "owner", "admin")
     for place in range(10):
-        guess(house, 1, people[place % 3], ClientInfo(f"2001:db8::{place:x}"))
-    house.refused(
-        TooManyAttempts, plane.devices.look(house.actor("loner", ClientInfo("2001:db8::ffff")), "BCDF-GHJK")
+        guess(harness, 1, people[place % 3], ClientInfo(f"2001:db8::{place:x}"))
+    harness.refused(
+        TooManyAttempts, plane.devices.look(harness.actor("loner", ClientInfo("2001:db8::ffff")), "BCDF-GHJK")
     )
 
 
 # --- Bounds --------------------------------------------------------------------------------------------
 
 
-def fill(house: House, number: int, address: str = "", networks: int = 0) -> None:
+def fill(harness: Harness, number: int, address: str = "", networks: int = 0) -> None:
     """Put down tools that wait; past the store, which would take its time for thousands."""
-    now = house.clock.now
+    now = harness.clock.now
     rows = [
         (
             f"dev_{place}",
@@ -94,7 +94,7 @@ def fill(house: House, number: int, address: str = "", networks: int = 0) -> Non
         )
         for place in range(number)
     ]
-    with closing(sqlite3.connect(house.folder / "control.db")) as connection:
+    with closing(sqlite3.connect(harness.folder / "control.db")) as connection:
         connection.executemany(
             "INSERT INTO device_logins (id, digest, code_digest, machine, address, agent, created_at, expires_at,"
             " interval, state) VALUES (?, ?, ?, '', ?, '', ?, ?, 5, 'pending')",
@@ -103,43 +103,43 @@ def fill(house: House, number: int, address: str = "", networks: int = 0) -> Non
         connection.commit()
 
 
-def test_tools_that_wait_from_one_address_are_bounded(house: House, plane: ControlPlane) -> None:
-    fill(house, devices.MAX_WAITING_FROM_ADDRESS - 1, ELSEWHERE.address)
-    started = start(house)
-    problem = house.refused(TooManyAttempts, plane.devices.start(ELSEWHERE, ""))
+def test_tools_that_wait_from_one_address_are_bounded(harness: Harness, plane: ControlPlane) -> None:
+    fill(harness, devices.MAX_WAITING_FROM_ADDRESS - 1, ELSEWHERE.address)
+    started = start(harness)
+    problem = harness.refused(TooManyAttempts, plane.devices.start(ELSEWHERE, ""))
     assert words(problem)[1:] == (
         "too_many_attempts",
         "Too many logins wait for approval: finish or wait for them.",
         {"retry_after": 60},
     )
-    start(house, VISIT)
+    start(harness, VISIT)
     # One that is finished makes room.
-    house.do(plane.devices.deny(house.actor("viewer"), started.user_code))
-    assert house.refused(OAuthError, plane.devices.poll(ELSEWHERE, started.device_code)).code == "access_denied"
-    start(house)
+    harness.do(plane.devices.deny(harness.actor("viewer"), started.user_code))
+    assert harness.refused(OAuthError, plane.devices.poll(ELSEWHERE, started.device_code)).code == "access_denied"
+    start(harness)
 
 
-def waiting(house: House) -> int:
-    return house.write(lambda records: records.device_logins.count())
+def waiting(harness: Harness) -> int:
+    return harness.write(lambda records: records.device_logins.count())
 
 
-def test_tools_that_wait_are_bounded_in_all_and_the_older_half_makes_room(house: House) -> None:
-    fill(house, devices.MAX_WAITING)
-    house.clock.advance(1)
-    start(house)
-    assert waiting(house) == devices.MAX_WAITING // 2 + 1
+def test_tools_that_wait_are_bounded_in_all_and_the_older_half_makes_room(harness: Harness) -> None:
+    fill(harness, devices.MAX_WAITING)
+    harness.clock.advance(1)
+    start(harness)
+    assert waiting(harness) == devices.MAX_WAITING // 2 + 1
 
 
 def test_networks_that_took_all_places_make_room_for_others_however_often_they_poll(
-    house: House, plane: ControlPlane
+    harness: Harness, plane: ControlPlane
 ) -> None:
-    mine = start(house, VISIT)
-    fill(house, devices.MAX_WAITING - 1, networks=50)
-    house.clock.advance(1)
-    start(house)
-    assert waiting(house) == 1 + 50 * devices.KEPT_OF_NETWORK + 1
-    house.do(plane.devices.approve(house.actor("viewer"), mine.user_code))
-    assert isinstance(house.do(plane.devices.poll(VISIT, mine.device_code)), Secrets)
+    mine = start(harness, VISIT)
+    fill(harness, devices.MAX_WAITING - 1, networks=50)
+    harness.clock.advance(1)
+    start(harness)
+    assert waiting(harness) == 1 + 50 * devices.KEPT_OF_NETWORK + 1
+    harness.do(plane.devices.approve(harness.actor("viewer"), mine.user_code))
+    assert isinstance(harness.do(plane.devices.poll(VISIT, mine.device_code)), Secrets)
 
 
 @pytest.mark.parametrize(
@@ -158,33 +158,35 @@ def test_of_each_network_the_newest_few_stay_and_at_least_the_older_half_goes(
     assert devices.crowding([(str(place), address) for place, address in enumerate(addresses)]) == leaving
 
 
-def test_one_customer_with_many_addresses_cannot_fill_the_waiting_room(house: House, plane: ControlPlane) -> None:
+def test_one_customer_with_many_addresses_cannot_fill_the_waiting_room(
+    harness: Harness, plane: ControlPlane
+) -> None:
     key = plane.context.key_from("device-from", ClientInfo("2001:db8::1"))
-    house.write(lambda records: records.failures.add(Failures(key, devices.STARTS.free - 1, house.clock.now)))
+    harness.write(lambda records: records.failures.add(Failures(key, devices.STARTS.free - 1, harness.clock.now)))
     for place in range(2):
-        house.do(plane.devices.start(ClientInfo(f"2001:db8::{place:x}"), ""))
-    problem = house.refused(TooManyAttempts, plane.devices.start(ClientInfo("2001:db8::ffff"), ""))
+        harness.do(plane.devices.start(ClientInfo(f"2001:db8::{place:x}"), ""))
+    problem = harness.refused(TooManyAttempts, plane.devices.start(ClientInfo("2001:db8::ffff"), ""))
     assert problem.detail == "Too many logins that were not approved: wait 60 seconds, then try again."
-    start(house)
+    start(harness)
 
 
-def test_logins_that_are_finished_do_not_count(house: House, plane: ControlPlane) -> None:
+def test_logins_that_are_finished_do_not_count(harness: Harness, plane: ControlPlane) -> None:
     for who in ("viewer", "owner"):
-        started = start(house)
-        house.do(plane.devices.approve(house.actor(who), started.user_code))
-        assert isinstance(house.do(plane.devices.poll(ELSEWHERE, started.device_code)), Secrets)
-    assert house.write(lambda records: records.failures.count()) == 0
+        started = start(harness)
+        harness.do(plane.devices.approve(harness.actor(who), started.user_code))
+        assert isinstance(harness.do(plane.devices.poll(ELSEWHERE, started.device_code)), Secrets)
+    assert harness.write(lambda records: records.failures.count()) == 0
 
 
-def test_logins_that_nobody_asks_about_make_room_for_those_who_come(house: House, plane: ControlPlane) -> None:
-    fill(house, devices.MAX_WAITING - 1)
-    mine = start(house)
-    house.clock.advance(devices.SILENT_SECONDS - 1)
-    house.refused(OAuthError, plane.devices.poll(ELSEWHERE, mine.device_code))
-    house.clock.advance(2)
-    start(house, VISIT)
-    assert waiting(house) == 2
+def test_logins_that_nobody_asks_about_make_room_for_those_who_come(harness: Harness, plane: ControlPlane) -> None:
+    fill(harness, devices.MAX_WAITING - 1)
+    mine = start(harness)
+    harness.clock.advance(devices.SILENT_SECONDS - 1)
+    harness.refused(OAuthError, plane.devices.poll(ELSEWHERE, mine.device_code))
+    harness.clock.advance(2)
+    start(harness, VISIT)
+    assert waiting(harness) == 2
     # Who goes on asking has not lost its place.
-    house.do(plane.devices.approve(house.actor("viewer"), mine.user_code))
-    house.clock.advance(5)
-    house.do(plane.devices.poll(ELSEWHERE, mine.device_code))
+    harness.do(plane.devices.approve(harness.actor("viewer"), mine.user_code))
+    harness.clock.advance(5)
+    harness.do(plane.devices.poll(ELSEWHERE, mine.device_code))

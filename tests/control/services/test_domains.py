@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from tests.control.services.house import ACME, ALL, PEOPLE, RIVAL, House, details_of, words
+from tests.control.services.harness import ACME, ALL, PEOPLE, RIVAL, Harness, details_of, words
 
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import (
@@ -26,28 +26,28 @@ from tollgate.core.models import Domain
 
 
 def add(
-    house: House, domain: str = "example.com", who: str = "developer", team: str = "acme", **wish: Any
+    harness: Harness, domain: str = "example.com", who: str = "developer", team: str = "acme", **wish: Any
 ) -> Domain:
-    return house.do(house.plane.domains.add(house.actor(who), team, domain, DomainSettings(**wish)))
+    return harness.do(harness.plane.domains.add(harness.actor(who), team, domain, DomainSettings(**wish)))
 
 
 # --- Adding --------------------------------------------------------------------------------------------
 
 
-def test_root_domain_is_added_unverified_and_covers_calls(house: House) -> None:
-    entry = add(house, address_per_minute=60, domain_per_minute=600)
+def test_root_domain_is_added_unverified_and_covers_calls(harness: Harness) -> None:
+    entry = add(harness, address_per_minute=60, domain_per_minute=600)
     assert entry == Domain(
-        entry.id, ACME.id, "example.com", house.clock.now, created_by=PEOPLE["developer"],
+        entry.id, ACME.id, "example.com", harness.clock.now, created_by=PEOPLE["developer"],
         address_per_minute=60, domain_per_minute=600,
     )  # fmt: skip
     assert entry.id.startswith("dom_")
-    grant = house.do(house.store.domain(["app.example.com", "example.com"]))
+    grant = harness.do(harness.store.domain(["app.example.com", "example.com"]))
     assert grant is not None
     assert (grant.domain, grant.team) == (entry, ACME)
-    [note] = house.notes()
+    [note] = harness.notes()
     assert (note.action, note.target, note.name) == ("domain.add", entry.id, "example.com")
     assert details_of(note) == {"verified": False}
-    assert house.proofs.looks == []
+    assert harness.proofs.looks == []
 
 
 @pytest.mark.parametrize(
@@ -63,8 +63,8 @@ def test_root_domain_is_added_unverified_and_covers_calls(house: House) -> None:
         ("例え.jp", "xn--r8jz45g.jp"),
     ],
 )
-def test_roots_are_kept_in_one_form(house: House, typed: str, kept: str) -> None:
-    assert add(house, typed).domain == kept
+def test_roots_are_kept_in_one_form(harness: Harness, typed: str, kept: str) -> None:
+    assert add(harness, typed).domain == kept
 
 
 @pytest.mark.parametrize(
@@ -96,28 +96,30 @@ def test_roots_are_kept_in_one_form(house: House, typed: str, kept: str) -> None
     ],
 )
 def test_what_is_no_root_is_refused_with_the_root_to_use(
-    house: House, plane: ControlPlane, typed: str, told: str, suggestion: str | None
+    harness: Harness, plane: ControlPlane, typed: str, told: str, suggestion: str | None
 ) -> None:
-    problem = house.refused(RootDomainNeeded, plane.domains.add(house.actor("developer"), "acme", typed))
+    problem = harness.refused(RootDomainNeeded, plane.domains.add(harness.actor("developer"), "acme", typed))
     assert (problem.status, problem.extras.get("suggestion")) == (422, suggestion)
     assert told in problem.detail
     assert problem.extras["domain"] == typed[:253]
     assert len(problem.detail) < 500
-    assert house.do(plane.domains.list(house.actor("viewer"), "acme", ALL)).items == []
+    assert harness.do(plane.domains.list(harness.actor("viewer"), "acme", ALL)).items == []
 
 
-def test_ones_own_domain_is_on_the_list_once(house: House, plane: ControlPlane) -> None:
-    entry = add(house)
+def test_ones_own_domain_is_on_the_list_once(harness: Harness, plane: ControlPlane) -> None:
+    entry = add(harness)
     for take_over in (False, True):
-        deed = plane.domains.add(house.actor("developer"), "acme", "EXAMPLE.com", take_over=take_over)
-        problem = house.refused(NameTaken, deed)
+        deed = plane.domains.add(harness.actor("developer"), "acme", "EXAMPLE.com", take_over=take_over)
+        problem = harness.refused(NameTaken, deed)
         assert problem.detail == f"example.com is on your list already, as {entry.id}."
         assert problem.extras == {"field": "domain"}
 
 
-def test_domain_of_another_team_is_a_conflict_that_says_how_to_prove(house: House, plane: ControlPlane) -> None:
-    add(house)
-    problem = house.refused(DomainTaken, plane.domains.add(house.actor("stranger"), "rival", "example.com"))
+def test_domain_of_another_team_is_a_conflict_that_says_how_to_prove(
+    harness: Harness, plane: ControlPlane
+) -> None:
+    add(harness)
+    problem = harness.refused(DomainTaken, plane.domains.add(harness.actor("stranger"), "rival", "example.com"))
     assert words(problem)[:2] == (409, "domain_taken")
     assert problem.extras == {
         "domain": "example.com",
@@ -132,32 +134,32 @@ def test_domain_of_another_team_is_a_conflict_that_says_how_to_prove(house: Hous
     assert ACME.id not in str(problem.extras)
 
 
-def test_disabled_entry_keeps_its_claim(house: House, plane: ControlPlane) -> None:
-    entry = add(house)
-    house.do(plane.domains.update(house.actor("developer"), "acme", entry.id, DomainSettings(active=False)))
-    house.refused(DomainTaken, plane.domains.add(house.actor("stranger"), "rival", "example.com"))
+def test_disabled_entry_keeps_its_claim(harness: Harness, plane: ControlPlane) -> None:
+    entry = add(harness)
+    harness.do(plane.domains.update(harness.actor("developer"), "acme", entry.id, DomainSettings(active=False)))
+    harness.refused(DomainTaken, plane.domains.add(harness.actor("stranger"), "rival", "example.com"))
 
 
-def test_removed_domain_is_free(house: House, plane: ControlPlane) -> None:
-    entry = add(house)
-    house.do(plane.domains.remove(house.actor("developer"), "acme", entry.id))
-    assert house.do(house.store.domain(["example.com"])) is None
-    assert add(house, who="stranger", team="rival").team_id == RIVAL.id
+def test_removed_domain_is_free(harness: Harness, plane: ControlPlane) -> None:
+    entry = add(harness)
+    harness.do(plane.domains.remove(harness.actor("developer"), "acme", entry.id))
+    assert harness.do(harness.store.domain(["example.com"])) is None
+    assert add(harness, who="stranger", team="rival").team_id == RIVAL.id
 
 
-def test_two_teams_at_once_get_it_once(house: House, plane: ControlPlane) -> None:
-    results = house.at_once(
-        plane.domains.add(house.actor("developer"), "acme", "example.com"),
-        plane.domains.add(house.actor("stranger"), "rival", "example.com"),
+def test_two_teams_at_once_get_it_once(harness: Harness, plane: ControlPlane) -> None:
+    results = harness.at_once(
+        plane.domains.add(harness.actor("developer"), "acme", "example.com"),
+        plane.domains.add(harness.actor("stranger"), "rival", "example.com"),
     )
     assert sum(isinstance(result, DomainTaken) for result in results) == 1
 
 
-def test_entries_of_a_team_are_bounded(house: House) -> None:
-    plane = house.choose(domains_per_team=2)
-    add(house, "example.com")
-    add(house, "example.org")
-    problem = house.refused(LimitReached, plane.domains.add(house.actor("developer"), "acme", "example.net"))
+def test_entries_of_a_team_are_bounded(harness: Harness) -> None:
+    plane = harness.choose(domains_per_team=2)
+    add(harness, "example.com")
+    add(harness, "example.org")
+    problem = harness.refused(LimitReached, plane.domains.add(harness.actor("developer"), "acme", "example.net"))
     assert problem.extras == {"limit": 2}
 
 
@@ -166,72 +168,72 @@ def test_entries_of_a_team_are_bounded(house: House) -> None:
 
 @pytest.mark.parametrize("field", ["address_per_minute", "domain_per_minute"])
 @pytest.mark.parametrize("value", [0, -1, 1_000_000_001])
-def test_bad_limits_are_refused(house: House, plane: ControlPlane, field: str, value: int) -> None:
-    entry = add(house)
+def test_bad_limits_are_refused(harness: Harness, plane: ControlPlane, field: str, value: int) -> None:
+    entry = add(harness)
     wish = replace(DomainSettings(), **{field: value})
     for deed in (
-        plane.domains.update(house.actor("developer"), "acme", entry.id, wish),
-        plane.domains.add(house.actor("developer"), "acme", "example.org", wish),
+        plane.domains.update(harness.actor("developer"), "acme", entry.id, wish),
+        plane.domains.add(harness.actor("developer"), "acme", "example.org", wish),
     ):
-        problem = house.refused(InvalidInput, deed)
+        problem = harness.refused(InvalidInput, deed)
         assert problem.detail == f"`{field}` is from 1 to 1000000000, or null for the usual."
         assert problem.extras == {"field": field}
 
 
-def test_change_touches_only_what_is_given_and_notes_what_differs(house: House, plane: ControlPlane) -> None:
-    entry = add(house, address_per_minute=60, domain_per_minute=600)
-    developer = house.actor("developer")
+def test_change_touches_only_what_is_given_and_notes_what_differs(harness: Harness, plane: ControlPlane) -> None:
+    entry = add(harness, address_per_minute=60, domain_per_minute=600)
+    developer = harness.actor("developer")
     wish = DomainSettings(address_per_minute=None, domain_per_minute=600, active=False)
-    changed = house.do(plane.domains.update(developer, "acme", entry.id, wish))
+    changed = harness.do(plane.domains.update(developer, "acme", entry.id, wish))
     assert (changed.address_per_minute, changed.domain_per_minute, changed.active) == (None, 600, False)
-    assert details_of(house.notes()[-1]) == {
+    assert details_of(harness.notes()[-1]) == {
         "before": {"address_per_minute": 60, "active": True},
         "after": {"address_per_minute": None, "active": False},
     }
-    assert house.do(house.store.domain(["example.com"])) is None
+    assert harness.do(harness.store.domain(["example.com"])) is None
 
 
-def test_version_is_honoured_by_update_and_remove(house: House, plane: ControlPlane) -> None:
-    entry, developer = add(house), house.actor("developer")
+def test_version_is_honoured_by_update_and_remove(harness: Harness, plane: ControlPlane) -> None:
+    entry, developer = add(harness), harness.actor("developer")
     seen = version_of(entry)
-    changed = house.do(plane.domains.update(developer, "acme", entry.id, DomainSettings(active=False), seen))
-    house.refused(
+    changed = harness.do(plane.domains.update(developer, "acme", entry.id, DomainSettings(active=False), seen))
+    harness.refused(
         ChangedMeanwhile, plane.domains.update(developer, "acme", entry.id, DomainSettings(active=True), seen)
     )
-    house.refused(ChangedMeanwhile, plane.domains.remove(developer, "acme", entry.id, seen))
-    house.do(plane.domains.remove(developer, "acme", entry.id, version_of(changed)))
-    problem = house.refused(NotFound, plane.domains.remove(developer, "acme", entry.id))
+    harness.refused(ChangedMeanwhile, plane.domains.remove(developer, "acme", entry.id, seen))
+    harness.do(plane.domains.remove(developer, "acme", entry.id, version_of(changed)))
+    problem = harness.refused(NotFound, plane.domains.remove(developer, "acme", entry.id))
     assert f"The team acme has no entry {entry.id}: list them with `tollgate rpc whitelist list" in problem.detail
 
 
-def test_entries_are_listed_page_by_page(house: House, plane: ControlPlane) -> None:
+def test_entries_are_listed_page_by_page(harness: Harness, plane: ControlPlane) -> None:
     for name in ("example.com", "example.org", "example.net"):
-        house.clock.advance(1)
-        add(house, name)
-    viewer = house.actor("viewer")
-    first = house.do(plane.domains.list(viewer, "acme", PageRequest(2)))
-    rest = house.do(plane.domains.list(viewer, "acme", PageRequest(2, first.next)))
+        harness.clock.advance(1)
+        add(harness, name)
+    viewer = harness.actor("viewer")
+    first = harness.do(plane.domains.list(viewer, "acme", PageRequest(2)))
+    rest = harness.do(plane.domains.list(viewer, "acme", PageRequest(2, first.next)))
     assert [entry.domain for entry in first.items + rest.items] == ["example.com", "example.org", "example.net"]
     # A cursor of tokens is no cursor of domains.
-    house.refused(InvalidInput, plane.tokens.list(viewer, "acme", PageRequest(2, first.next)))
+    harness.refused(InvalidInput, plane.tokens.list(viewer, "acme", PageRequest(2, first.next)))
 
 
 # --- Verifying -----------------------------------------------------------------------------------------
 
 
-def test_proven_entry_is_verified(house: House, plane: ControlPlane) -> None:
-    entry, developer = add(house), house.actor("developer")
-    house.proofs.proven.add(("example.com", ACME.id))
-    house.clock.advance(60)
-    verified = house.do(plane.domains.verify(developer, "acme", entry.id))
-    assert verified.verified_at == house.clock.now
-    assert house.do(plane.domains.show(developer, "acme", entry.id)) == verified
-    assert (house.notes()[-1].action, details_of(house.notes()[-1])) == ("domain.verify", {"by": "dns"})
+def test_proven_entry_is_verified(harness: Harness, plane: ControlPlane) -> None:
+    entry, developer = add(harness), harness.actor("developer")
+    harness.proofs.proven.add(("example.com", ACME.id))
+    harness.clock.advance(60)
+    verified = harness.do(plane.domains.verify(developer, "acme", entry.id))
+    assert verified.verified_at == harness.clock.now
+    assert harness.do(plane.domains.show(developer, "acme", entry.id)) == verified
+    assert (harness.notes()[-1].action, details_of(harness.notes()[-1])) == ("domain.verify", {"by": "dns"})
 
 
-def test_unproven_entry_is_told_what_to_publish(house: House, plane: ControlPlane) -> None:
-    entry = add(house)
-    problem = house.refused(NotProven, plane.domains.verify(house.actor("developer"), "acme", entry.id))
+def test_unproven_entry_is_told_what_to_publish(harness: Harness, plane: ControlPlane) -> None:
+    entry = add(harness)
+    problem = harness.refused(NotProven, plane.domains.verify(harness.actor("developer"), "acme", entry.id))
     assert problem.extras == {
         "domain": "example.com",
         "dns_name": "_tollgate.example.com",
@@ -240,11 +242,11 @@ def test_unproven_entry_is_told_what_to_publish(house: House, plane: ControlPlan
         "problems": ["Nothing was there", "Nor there."],
     }
     assert "Nothing was there. Nor there. Publish" in problem.detail
-    assert len(house.notes()) == 1
+    assert len(harness.notes()) == 1
 
 
-def test_entry_that_is_gone_when_the_proof_was_found_is_not_found(house: House, plane: ControlPlane) -> None:
-    entry, developer = add(house), house.actor("developer")
-    house.proofs.proven.add(("example.com", ACME.id))
-    house.proofs.meanwhile = lambda: plane.domains.remove(developer, "acme", entry.id)
-    house.refused(NotFound, plane.domains.verify(developer, "acme", entry.id))
+def test_entry_that_is_gone_when_the_proof_was_found_is_not_found(harness: Harness, plane: ControlPlane) -> None:
+    entry, developer = add(harness), harness.actor("developer")
+    harness.proofs.proven.add(("example.com", ACME.id))
+    harness.proofs.meanwhile = lambda: plane.domains.remove(developer, "acme", entry.id)
+    harness.refused(NotFound, plane.domains.verify(developer, "acme", entry.id))

@@ -4,7 +4,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 import pytest
-from tests.control.services.house import PEOPLE, VISIT, House
+from tests.control.services.harness import PEOPLE, VISIT, Harness
 
 from tollgate.control import service_context
 from tollgate.control.plane import ControlPlane
@@ -29,9 +29,9 @@ async def failed(plane: ControlPlane, email: str) -> None:
 
 @pytest.mark.parametrize("ask", [forgotten, signed_up, failed])
 def test_answer_comes_at_the_same_time_for_anybody_and_nobody(
-    house: House, monkeypatch: pytest.MonkeyPatch, ask: Any
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, ask: Any
 ) -> None:
-    plane = house.choose(sign_up="open")
+    plane = harness.choose(sign_up="open")
     waited: list[float] = []
 
     async def sleep(seconds: float) -> None:
@@ -40,12 +40,12 @@ def test_answer_comes_at_the_same_time_for_anybody_and_nobody(
     monkeypatch.setattr(service_context, "EVEN_SECONDS", LONG)
     monkeypatch.setattr(service_context, "sleep", sleep)
     for email in (PEOPLE["owner"], "nobody@x.example"):
-        house.do(ask(plane, email))
+        harness.do(ask(plane, email))
     assert len(waited) == 2
     assert all(LONG / 2 < seconds <= LONG for seconds in waited)
 
 
-def test_work_that_takes_longer_waits_no_more(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_work_that_takes_longer_waits_no_more(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service_context, "EVEN_SECONDS", -LONG)
-    house.do(forgotten(house.plane, PEOPLE["owner"]))
-    assert [to for to, _, _ in house.post.posted] == [PEOPLE["owner"]]
+    harness.do(forgotten(harness.plane, PEOPLE["owner"]))
+    assert [to for to, _, _ in harness.post.posted] == [PEOPLE["owner"]]

@@ -12,7 +12,7 @@ import cbor2
 import pytest
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
-from tests.control.services.house import MINUTE, PEOPLE, VISIT, House
+from tests.control.services.harness import MINUTE, PEOPLE, VISIT, Harness
 
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import (
@@ -68,31 +68,31 @@ class Authenticator:
         return json.dumps({"id": b64(self.id), "rawId": b64(self.id), "type": "public-key", "response": values})
 
 
-def added(house: House, device: Authenticator, who: str = "owner") -> str:
+def added(harness: Harness, device: Authenticator, who: str = "owner") -> str:
     """Give somebody a passkey; return its id."""
-    factors, actor = house.plane.factors, house.actor(who)
-    challenge = house.do(factors.begin_passkey(actor))
-    return house.do(factors.add_passkey(actor, challenge.ticket, device.make(challenge), "Laptop")).id
+    factors, actor = harness.plane.factors, harness.actor(who)
+    challenge = harness.do(factors.begin_passkey(actor))
+    return harness.do(factors.add_passkey(actor, challenge.ticket, device.make(challenge), "Laptop")).id
 
 
 # --- Passkeys ------------------------------------------------------------------------------------------
 
 
-def test_passkey_signs_its_account_in(house: House, plane: ControlPlane) -> None:
+def test_passkey_signs_its_account_in(harness: Harness, plane: ControlPlane) -> None:
     device = Authenticator()
-    added(house, device)
+    added(harness, device)
     for _ in range(2):
         challenge = plane.factors.begin_sign_in()
-        assert house.do(plane.factors.sign_in(challenge.ticket, device.use(challenge))).id == "acc_owner"
-    (row,) = house.do(plane.factors.list(house.actor("owner"))).passkeys
-    assert (row.name, row.counter, row.last_used_at) == ("Laptop", 2, house.clock.now)
-    assert [entry.action for entry in house.notes()][-1] == "passkey.add"
+        assert harness.do(plane.factors.sign_in(challenge.ticket, device.use(challenge))).id == "acc_owner"
+    (row,) = harness.do(plane.factors.list(harness.actor("owner"))).passkeys
+    assert (row.name, row.counter, row.last_used_at) == ("Laptop", 2, harness.clock.now)
+    assert [entry.action for entry in harness.notes()][-1] == "passkey.add"
 
 
-def test_options_name_the_host_and_what_one_has_already(house: House, plane: ControlPlane) -> None:
+def test_options_name_the_host_and_what_one_has_already(harness: Harness, plane: ControlPlane) -> None:
     device = Authenticator()
-    added(house, device)
-    options = json.loads(house.do(plane.factors.begin_passkey(house.actor("owner"))).options)
+    added(harness, device)
+    options = json.loads(harness.do(plane.factors.begin_passkey(harness.actor("owner"))).options)
     assert options["rp"]["id"] == HOST
     assert options["user"]["name"] == PEOPLE["owner"]
     assert [each["id"] for each in options["excludeCredentials"]] == [b64(device.id)]
@@ -110,129 +110,131 @@ def test_options_name_the_host_and_what_one_has_already(house: House, plane: Con
     ],
 )
 def test_passkey_of_another_site_or_without_its_owner_is_refused(
-    house: House, plane: ControlPlane, wrong: dict[str, Any]
+    harness: Harness, plane: ControlPlane, wrong: dict[str, Any]
 ) -> None:
-    actor = house.actor("owner")
-    challenge = house.do(plane.factors.begin_passkey(actor))
+    actor = harness.actor("owner")
+    challenge = harness.do(plane.factors.begin_passkey(actor))
     bad = Authenticator(**wrong)
-    house.refused(InvalidInput, plane.factors.add_passkey(actor, challenge.ticket, bad.make(challenge), "Laptop"))
+    harness.refused(
+        InvalidInput, plane.factors.add_passkey(actor, challenge.ticket, bad.make(challenge), "Laptop")
+    )
     device = Authenticator()
-    added(house, device)
+    added(harness, device)
     for name, value in wrong.items():
         setattr(device, name, value)
     challenge = plane.factors.begin_sign_in()
-    house.refused(WrongPassword, plane.factors.sign_in(challenge.ticket, device.use(challenge)))
+    harness.refused(WrongPassword, plane.factors.sign_in(challenge.ticket, device.use(challenge)))
 
 
-def test_signature_of_another_key_is_refused(house: House, plane: ControlPlane) -> None:
+def test_signature_of_another_key_is_refused(harness: Harness, plane: ControlPlane) -> None:
     device, thief = Authenticator(), Authenticator()
-    added(house, device)
+    added(harness, device)
     thief.id = device.id
     challenge = plane.factors.begin_sign_in()
-    house.refused(WrongPassword, plane.factors.sign_in(challenge.ticket, thief.use(challenge)))
+    harness.refused(WrongPassword, plane.factors.sign_in(challenge.ticket, thief.use(challenge)))
 
 
-def test_copied_passkey_is_found_out_by_its_counter(house: House, plane: ControlPlane) -> None:
+def test_copied_passkey_is_found_out_by_its_counter(harness: Harness, plane: ControlPlane) -> None:
     device = Authenticator()
-    added(house, device)
+    added(harness, device)
     for count in (4, 2):
         device.count = count
         challenge = plane.factors.begin_sign_in()
         used = plane.factors.sign_in(challenge.ticket, device.use(challenge))
         if count == 4:
-            house.do(used)
+            harness.do(used)
         else:
-            house.refused(WrongPassword, used)
+            harness.refused(WrongPassword, used)
 
 
-def test_answer_fits_its_own_challenge_alone_and_in_time(house: House, plane: ControlPlane) -> None:
+def test_answer_fits_its_own_challenge_alone_and_in_time(harness: Harness, plane: ControlPlane) -> None:
     device = Authenticator()
-    added(house, device)
+    added(harness, device)
     first, second = plane.factors.begin_sign_in(), plane.factors.begin_sign_in()
-    house.refused(WrongPassword, plane.factors.sign_in(second.ticket, device.use(first)))
-    to_make = house.do(plane.factors.begin_passkey(house.actor("owner")))
-    house.refused(WrongPassword, plane.factors.sign_in(to_make.ticket, device.use(to_make)))
+    harness.refused(WrongPassword, plane.factors.sign_in(second.ticket, device.use(first)))
+    to_make = harness.do(plane.factors.begin_passkey(harness.actor("owner")))
+    harness.refused(WrongPassword, plane.factors.sign_in(to_make.ticket, device.use(to_make)))
     for broken in ("", "1.2.3", first.ticket[:-1], "9" + first.ticket):
-        house.refused(WrongPassword, plane.factors.sign_in(broken, device.use(first)))
-    house.clock.advance(5 * MINUTE)
-    house.refused(WrongPassword, plane.factors.sign_in(first.ticket, device.use(first)))
+        harness.refused(WrongPassword, plane.factors.sign_in(broken, device.use(first)))
+    harness.clock.advance(5 * MINUTE)
+    harness.refused(WrongPassword, plane.factors.sign_in(first.ticket, device.use(first)))
 
 
-def test_ticket_of_one_account_adds_nothing_to_another(house: House, plane: ControlPlane) -> None:
-    challenge = house.do(plane.factors.begin_passkey(house.actor("owner")))
+def test_ticket_of_one_account_adds_nothing_to_another(harness: Harness, plane: ControlPlane) -> None:
+    challenge = harness.do(plane.factors.begin_passkey(harness.actor("owner")))
     made = Authenticator().make(challenge)
-    refused = plane.factors.add_passkey(house.actor("admin"), challenge.ticket, made, "Laptop")
-    house.refused(WrongPassword, refused)
+    refused = plane.factors.add_passkey(harness.actor("admin"), challenge.ticket, made, "Laptop")
+    harness.refused(WrongPassword, refused)
 
 
 @pytest.mark.parametrize("credential", ["", "{}", "null", '{"rawId": 5}', '{"rawId": "eA"}', '{"rawId": "é"}'])
-def test_what_is_no_credential_is_refused(house: House, plane: ControlPlane, credential: str) -> None:
+def test_what_is_no_credential_is_refused(harness: Harness, plane: ControlPlane, credential: str) -> None:
     challenge = plane.factors.begin_sign_in()
-    house.refused(WrongPassword, plane.factors.sign_in(challenge.ticket, credential))
-    actor = house.actor("owner")
-    begun = house.do(plane.factors.begin_passkey(actor))
-    house.refused(InvalidInput, plane.factors.add_passkey(actor, begun.ticket, credential, "Laptop"))
+    harness.refused(WrongPassword, plane.factors.sign_in(challenge.ticket, credential))
+    actor = harness.actor("owner")
+    begun = harness.do(plane.factors.begin_passkey(actor))
+    harness.refused(InvalidInput, plane.factors.add_passkey(actor, begun.ticket, credential, "Laptop"))
 
 
 def test_removed_passkey_and_one_of_an_account_that_is_off_sign_nobody_in(
-    house: House, plane: ControlPlane
+    harness: Harness, plane: ControlPlane
 ) -> None:
     device, other = Authenticator(), Authenticator()
-    row, _ = added(house, device), added(house, other, "admin")
-    house.refused(NotFound, plane.factors.remove(house.actor("admin"), row))
-    house.do(plane.factors.remove(house.actor("owner"), row))
-    house.do(plane.operator.switch(PEOPLE["admin"], active=False))
+    row, _ = added(harness, device), added(harness, other, "admin")
+    harness.refused(NotFound, plane.factors.remove(harness.actor("admin"), row))
+    harness.do(plane.factors.remove(harness.actor("owner"), row))
+    harness.do(plane.operator.switch(PEOPLE["admin"], active=False))
     for each in (device, other):
         challenge = plane.factors.begin_sign_in()
-        house.refused(WrongPassword, plane.factors.sign_in(challenge.ticket, each.use(challenge)))
+        harness.refused(WrongPassword, plane.factors.sign_in(challenge.ticket, each.use(challenge)))
 
 
-def test_passkey_is_kept_once_and_there_are_not_too_many(house: House, plane: ControlPlane) -> None:
-    device, actor = Authenticator(), house.actor("owner")
-    added(house, device)
-    challenge = house.do(plane.factors.begin_passkey(actor))
-    house.refused(
+def test_passkey_is_kept_once_and_there_are_not_too_many(harness: Harness, plane: ControlPlane) -> None:
+    device, actor = Authenticator(), harness.actor("owner")
+    added(harness, device)
+    challenge = harness.do(plane.factors.begin_passkey(actor))
+    harness.refused(
         InvalidInput, plane.factors.add_passkey(actor, challenge.ticket, device.make(challenge), "Again")
     )
     for _ in range(MAX_PASSKEYS - 1):
-        added(house, Authenticator())
-    house.refused(LimitReached, plane.factors.begin_passkey(actor))
+        added(harness, Authenticator())
+    harness.refused(LimitReached, plane.factors.begin_passkey(actor))
 
 
-def test_program_may_touch_no_factor(house: House, plane: ControlPlane) -> None:
-    program, _ = house.program("owner")
-    house.refused(PersonalTokenRefused, plane.factors.begin_passkey(program))
-    house.refused(PersonalTokenRefused, plane.factors.begin_totp(program))
-    house.refused(PersonalTokenRefused, plane.factors.remove(program, "fac_x"))
+def test_program_may_touch_no_factor(harness: Harness, plane: ControlPlane) -> None:
+    program, _ = harness.program("owner")
+    harness.refused(PersonalTokenRefused, plane.factors.begin_passkey(program))
+    harness.refused(PersonalTokenRefused, plane.factors.begin_totp(program))
+    harness.refused(PersonalTokenRefused, plane.factors.remove(program, "fac_x"))
 
 
 # --- Codes ---------------------------------------------------------------------------------------------
 
 
-def code_of(house: House, secret: str) -> str:
+def code_of(harness: Harness, secret: str) -> str:
     key = base64.b32decode(secret + "=" * (-len(secret) % 8))
-    return totp.code_at(key, int(house.clock.now) // totp.STEP_SECONDS)
+    return totp.code_at(key, int(harness.clock.now) // totp.STEP_SECONDS)
 
 
-def test_codes_count_once_and_recovery_codes_too(house: House, plane: ControlPlane) -> None:
-    actor, account = house.actor("owner"), house.account("owner")
-    made = house.do(plane.factors.begin_totp(actor))
-    assert house.do(plane.factors.needs_code(account)) is False
-    house.refused(InvalidInput, plane.factors.confirm_totp(actor, "000000"))
-    recovery = house.do(plane.factors.confirm_totp(actor, code_of(house, made.secret)))
+def test_codes_count_once_and_recovery_codes_too(harness: Harness, plane: ControlPlane) -> None:
+    actor, account = harness.actor("owner"), harness.account("owner")
+    made = harness.do(plane.factors.begin_totp(actor))
+    assert harness.do(plane.factors.needs_code(account)) is False
+    harness.refused(InvalidInput, plane.factors.confirm_totp(actor, "000000"))
+    recovery = harness.do(plane.factors.confirm_totp(actor, code_of(harness, made.secret)))
     assert len(set(recovery)) == RECOVERY_CODES
-    assert house.do(plane.factors.needs_code(account)) is True
-    house.refused(WrongPassword, plane.factors.check_code(VISIT, account, code_of(house, made.secret)))
-    house.clock.advance(totp.STEP_SECONDS)
-    house.do(plane.factors.check_code(VISIT, account, code_of(house, made.secret)))
-    house.do(plane.factors.check_code(VISIT, account, recovery[0].upper()))
-    house.refused(WrongPassword, plane.factors.check_code(VISIT, account, recovery[0]))
-    house.do(plane.factors.end_totp(actor, recovery[1]))
-    assert house.do(plane.factors.needs_code(account)) is False
+    assert harness.do(plane.factors.needs_code(account)) is True
+    harness.refused(WrongPassword, plane.factors.check_code(VISIT, account, code_of(harness, made.secret)))
+    harness.clock.advance(totp.STEP_SECONDS)
+    harness.do(plane.factors.check_code(VISIT, account, code_of(harness, made.secret)))
+    harness.do(plane.factors.check_code(VISIT, account, recovery[0].upper()))
+    harness.refused(WrongPassword, plane.factors.check_code(VISIT, account, recovery[0]))
+    harness.do(plane.factors.end_totp(actor, recovery[1]))
+    assert harness.do(plane.factors.needs_code(account)) is False
 
 
-def test_ticket_after_the_password_is_for_one_account_and_short(house: House, plane: ControlPlane) -> None:
-    ticket = plane.factors.pending(house.account("owner"))
-    assert house.do(plane.factors.account_of(ticket)).id == "acc_owner"
-    house.clock.advance(5 * MINUTE)
-    house.refused(WrongPassword, plane.factors.account_of(ticket))
+def test_ticket_after_the_password_is_for_one_account_and_short(harness: Harness, plane: ControlPlane) -> None:
+    ticket = plane.factors.pending(harness.account("owner"))
+    assert harness.do(plane.factors.account_of(ticket)).id == "acc_owner"
+    harness.clock.advance(5 * MINUTE)
+    harness.refused(WrongPassword, plane.factors.account_of(ticket))

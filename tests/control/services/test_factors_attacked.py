@@ -12,7 +12,7 @@ import cbor2
 import pytest
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
-from tests.control.services.house import ELSEWHERE, VISIT, House
+from tests.control.services.harness import ELSEWHERE, VISIT, Harness
 
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import TooManyAttempts, WrongPassword
@@ -42,42 +42,42 @@ class App:
 
 
 @pytest.fixture
-def app(house: House, plane: ControlPlane) -> App:
-    shown = house.do(plane.factors.begin_totp(house.actor("owner"))).secret
+def app(harness: Harness, plane: ControlPlane) -> App:
+    shown = harness.do(plane.factors.begin_totp(harness.actor("owner"))).secret
     secret = base64.b32decode(shown + "=" * (-len(shown) % 8))
-    first = totp.code_at(secret, int(house.clock.now) // totp.STEP_SECONDS)
-    codes = house.do(plane.factors.confirm_totp(house.actor("owner"), first))
-    house.clock.advance(60)
+    first = totp.code_at(secret, int(harness.clock.now) // totp.STEP_SECONDS)
+    codes = harness.do(plane.factors.confirm_totp(harness.actor("owner"), first))
+    harness.clock.advance(60)
     return App(secret, list(codes))
 
 
-def test_code_is_good_once(house: House, plane: ControlPlane, app: App) -> None:
-    owner, code = house.account("owner"), app.code(house.clock.now)
-    house.do(plane.factors.check_code(VISIT, owner, code))
+def test_code_is_good_once(harness: Harness, plane: ControlPlane, app: App) -> None:
+    owner, code = harness.account("owner"), app.code(harness.clock.now)
+    harness.do(plane.factors.check_code(VISIT, owner, code))
     for visit in (VISIT, ELSEWHERE):
-        house.refused(WrongPassword, plane.factors.check_code(visit, owner, code))
+        harness.refused(WrongPassword, plane.factors.check_code(visit, owner, code))
     # Nor one from before it, which was never used.
-    older = app.code(house.clock.now - totp.STEP_SECONDS)
-    house.refused(WrongPassword, plane.factors.check_code(VISIT, owner, older))
+    older = app.code(harness.clock.now - totp.STEP_SECONDS)
+    harness.refused(WrongPassword, plane.factors.check_code(VISIT, owner, older))
 
 
-def test_one_code_at_many_doors_at_once_opens_one(house: House, plane: ControlPlane, app: App) -> None:
-    owner, code = house.account("owner"), app.code(house.clock.now)
-    results = house.at_once(*(plane.factors.check_code(VISIT, owner, code) for _ in range(5)))
+def test_one_code_at_many_doors_at_once_opens_one(harness: Harness, plane: ControlPlane, app: App) -> None:
+    owner, code = harness.account("owner"), app.code(harness.clock.now)
+    results = harness.at_once(*(plane.factors.check_code(VISIT, owner, code) for _ in range(5)))
     assert results.count(None) == 1
 
 
 def test_ten_wrong_codes_end_guessing_from_everywhere_even_for_the_right_one(
-    house: House, plane: ControlPlane, app: App
+    harness: Harness, plane: ControlPlane, app: App
 ) -> None:
-    owner = house.account("owner")
-    wrong = f"{(int(app.code(house.clock.now)) + 1) % 10**6:06d}"
+    owner = harness.account("owner")
+    wrong = f"{(int(app.code(harness.clock.now)) + 1) % 10**6:06d}"
     for _ in range(10):
-        house.refused(WrongPassword, plane.factors.check_code(VISIT, owner, wrong))
+        harness.refused(WrongPassword, plane.factors.check_code(VISIT, owner, wrong))
     for visit in (VISIT, ELSEWHERE):
-        house.refused(TooManyAttempts, plane.factors.check_code(visit, owner, app.code(house.clock.now)))
-    house.clock.advance(900)
-    house.do(plane.factors.check_code(VISIT, owner, app.code(house.clock.now)))
+        harness.refused(TooManyAttempts, plane.factors.check_code(visit, owner, app.code(harness.clock.now)))
+    harness.clock.advance(900)
+    harness.do(plane.factors.check_code(VISIT, owner, app.code(harness.clock.now)))
 
 
 def test_wrong_codes_elsewhere_do_not_lock_the_owner_out_where_the_account_is_signed_in(
@@ -104,14 +104,14 @@ def test_wrong_codes_elsewhere_do_not_lock_the_owner_out_where_the_account_is_si
 class Passkey:
     """A passkey that is synchronised between devices: its counter stays at 0."""
 
-    def __init__(self, house: House, who: str) -> None:
+    def __init__(self, harness: Harness, who: str) -> None:
         self.key, self.id = ec.generate_private_key(ec.SECP256R1()), b"passkey of " + who.encode()
         numbers = self.key.public_key().public_numbers()
         public = {1: 2, 3: -7, -1: 1, -2: numbers.x.to_bytes(32, "big"), -3: numbers.y.to_bytes(32, "big")}
         row = Factor(
-            "fac_1", f"acc_{who}", PASSKEY, "Key", house.clock.now, cbor2.dumps(public), self.id, 0
+            "fac_1", f"acc_{who}", PASSKEY, "Key", harness.clock.now, cbor2.dumps(public), self.id, 0
         )  # fmt: skip
-        house.write(lambda records: records.factors.add(row))
+        harness.write(lambda records: records.factors.add(row))
 
     def signed(self, options: str, **changes: Any) -> str:
         asked = {
@@ -130,33 +130,33 @@ class Passkey:
         )
 
 
-def test_what_a_passkey_signed_is_good_once(house: House, plane: ControlPlane) -> None:
-    passkey, challenge = Passkey(house, "owner"), plane.factors.begin_sign_in()
+def test_what_a_passkey_signed_is_good_once(harness: Harness, plane: ControlPlane) -> None:
+    passkey, challenge = Passkey(harness, "owner"), plane.factors.begin_sign_in()
     signed = passkey.signed(challenge.options)
-    assert house.do(plane.factors.sign_in(challenge.ticket, signed)).id == "acc_owner"
-    house.refused(WrongPassword, plane.factors.sign_in(challenge.ticket, signed))
+    assert harness.do(plane.factors.sign_in(challenge.ticket, signed)).id == "acc_owner"
+    harness.refused(WrongPassword, plane.factors.sign_in(challenge.ticket, signed))
     # Nor with the ticket written otherwise.
     until, _, rest = challenge.ticket.partition(".")
     for written in (
         f"0{until}.{rest}",
         until.translate({48 + digit: 0xFF10 + digit for digit in range(10)}) + "." + rest,
     ):
-        house.refused(WrongPassword, plane.factors.sign_in(written, signed))
+        harness.refused(WrongPassword, plane.factors.sign_in(written, signed))
     again = plane.factors.begin_sign_in()
-    assert house.do(plane.factors.sign_in(again.ticket, passkey.signed(again.options))).id == "acc_owner"
+    assert harness.do(plane.factors.sign_in(again.ticket, passkey.signed(again.options))).id == "acc_owner"
 
 
-def test_passkey_signs_for_this_service_and_this_challenge_alone(house: House, plane: ControlPlane) -> None:
-    passkey, challenge = Passkey(house, "owner"), plane.factors.begin_sign_in()
+def test_passkey_signs_for_this_service_and_this_challenge_alone(harness: Harness, plane: ControlPlane) -> None:
+    passkey, challenge = Passkey(harness, "owner"), plane.factors.begin_sign_in()
     other = plane.factors.begin_sign_in()
     for signed in (
         passkey.signed(challenge.options, origin="https://toll.example.evil.example"),
         passkey.signed(challenge.options, type="webauthn.create"),
         passkey.signed(other.options),
     ):
-        house.refused(WrongPassword, plane.factors.sign_in(challenge.ticket, signed))
-    house.clock.advance(301)
-    house.refused(WrongPassword, plane.factors.sign_in(challenge.ticket, passkey.signed(challenge.options)))
+        harness.refused(WrongPassword, plane.factors.sign_in(challenge.ticket, signed))
+    harness.clock.advance(301)
+    harness.refused(WrongPassword, plane.factors.sign_in(challenge.ticket, passkey.signed(challenge.options)))
 
 
 @pytest.mark.parametrize(
@@ -174,24 +174,24 @@ def test_passkey_signs_for_this_service_and_this_challenge_alone(house: House, p
     ],
 )
 def test_malformed_answer_of_a_browser_is_refused(
-    house: House, plane: ControlPlane, change: dict[str, Any]
+    harness: Harness, plane: ControlPlane, change: dict[str, Any]
 ) -> None:
-    passkey, challenge = Passkey(house, "owner"), plane.factors.begin_sign_in()
+    passkey, challenge = Passkey(harness, "owner"), plane.factors.begin_sign_in()
     signed = {**json.loads(passkey.signed(challenge.options)), **change}
-    house.refused(WrongPassword, plane.factors.sign_in(challenge.ticket, json.dumps(signed)))
+    harness.refused(WrongPassword, plane.factors.sign_in(challenge.ticket, json.dumps(signed)))
 
 
 @pytest.mark.parametrize(
     "credential", ["", "[]", "[" * 8_000, '{"rawId":"' + "A" * 9_000, '{"a":' * 3_000, "\ud800"]
 )
 def test_credential_that_is_no_json_of_a_browser_is_refused(
-    house: House, plane: ControlPlane, credential: str
+    harness: Harness, plane: ControlPlane, credential: str
 ) -> None:
-    house.refused(WrongPassword, plane.factors.sign_in(plane.factors.begin_sign_in().ticket, credential))
+    harness.refused(WrongPassword, plane.factors.sign_in(plane.factors.begin_sign_in().ticket, credential))
 
 
-def test_deep_answer_under_a_known_passkey_is_refused(house: House, plane: ControlPlane) -> None:
-    passkey = Passkey(house, "owner")
+def test_deep_answer_under_a_known_passkey_is_refused(harness: Harness, plane: ControlPlane) -> None:
+    passkey = Passkey(harness, "owner")
     for deep in ("[" * 3_000 + "]" * 3_000, '{"a":' * 2_000 + "1" + "}" * 2_000):
         credential = f'{{"rawId":"{text(passkey.id)}","response":{deep}}}'
-        house.refused(WrongPassword, plane.factors.sign_in(plane.factors.begin_sign_in().ticket, credential))
+        harness.refused(WrongPassword, plane.factors.sign_in(plane.factors.begin_sign_in().ticket, credential))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from msgspec.structs import replace
-from tests.control.services.house import ALL, DAY, ELSEWHERE, HOUR, VISIT, House
+from tests.control.services.harness import ALL, DAY, ELSEWHERE, HOUR, VISIT, Harness
 
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import (
@@ -21,29 +21,29 @@ from tollgate.core import secrets
 from tollgate.core.people import CONSOLE, PERSONAL, TOOL, Login
 
 
-def session(house: House, who: str = "owner", visit: ClientInfo = VISIT) -> str:
-    return house.do(house.plane.logins.open_session(visit, house.account(who)))
+def session(harness: Harness, who: str = "owner", visit: ClientInfo = VISIT) -> str:
+    return harness.do(harness.plane.logins.open_session(visit, harness.account(who)))
 
 
-def held(house: House, who: str = "owner") -> list[Login]:
-    return house.do(house.plane.logins.list(house.actor(who), ALL)).items
+def held(harness: Harness, who: str = "owner") -> list[Login]:
+    return harness.do(harness.plane.logins.list(harness.actor(who), ALL)).items
 
 
 # --- From a secret to who acts -------------------------------------------------------------------------
 
 
-def test_session_says_who_acts_and_from_where(house: House, plane: ControlPlane) -> None:
-    cookie = session(house)
+def test_session_says_who_acts_and_from_where(harness: Harness, plane: ControlPlane) -> None:
+    cookie = session(harness)
     assert secrets.well_formed(cookie, "tgs_")
-    actor = house.do(plane.logins.actor(ELSEWHERE, cookie, CONSOLE))
+    actor = harness.do(plane.logins.actor(ELSEWHERE, cookie, CONSOLE))
     assert (actor.id, actor.label, actor.via, actor.visit) == (
         "acc_owner", "owner@acme.example", "console", ELSEWHERE
     )  # fmt: skip
-    [login] = held(house)
+    [login] = held(harness)
     assert (login.kind, login.name, login.address, login.agent) == (
         "console", "Firefox", VISIT.address, VISIT.agent
     )  # fmt: skip
-    entry = house.notes()[0]
+    entry = harness.notes()[0]
     assert (entry.action, entry.target, entry.via) == ("login.open", login.id, "console")
 
 
@@ -52,185 +52,185 @@ def test_session_says_who_acts_and_from_where(house: House, plane: ControlPlane)
     [("Mozilla/5.0 Chrome/1 Safari/1 Edg/1", "Edge"), ("Mozilla/5.0 Chrome/1 Safari/1", "Chrome"),
      ("Mozilla/5.0 Version/1 Safari/1", "Safari"), ("x" * 1_000, "Browser"), ("", "Browser")],
 )  # fmt: skip
-def test_sessions_are_named_after_the_browser(house: House, agent: str, name: str) -> None:
-    session(house, visit=ClientInfo("192.0.2.1", agent))
-    [login] = held(house)
+def test_sessions_are_named_after_the_browser(harness: Harness, agent: str, name: str) -> None:
+    session(harness, visit=ClientInfo("192.0.2.1", agent))
+    [login] = held(harness)
     assert (login.name, login.agent) == (name, agent[:256])
 
 
-def test_session_ends_after_its_hours_whether_used_or_not(house: House) -> None:
-    plane = house.choose(session_hours=2)
-    cookie = session(house)
-    house.clock.advance(2 * HOUR - 1)
-    house.do(plane.logins.actor(VISIT, cookie, CONSOLE))
-    house.clock.advance(1)
-    problem = house.refused(LoginExpired, plane.logins.actor(VISIT, cookie, CONSOLE))
+def test_session_ends_after_its_hours_whether_used_or_not(harness: Harness) -> None:
+    plane = harness.choose(session_hours=2)
+    cookie = session(harness)
+    harness.clock.advance(2 * HOUR - 1)
+    harness.do(plane.logins.actor(VISIT, cookie, CONSOLE))
+    harness.clock.advance(1)
+    problem = harness.refused(LoginExpired, plane.logins.actor(VISIT, cookie, CONSOLE))
     assert (problem.status, problem.headers) == (401, {"WWW-Authenticate": 'Bearer error="invalid_token"'})
 
 
 @pytest.mark.parametrize("secret", ["", "x", "tgs_", "tga_" + "0" * 38, "\ud800", "ä" * 42, "x" * 100_000])
-def test_what_is_no_secret_at_all_is_not_looked_up(house: House, plane: ControlPlane, secret: str) -> None:
-    problem = house.refused(NotLoggedIn, plane.logins.actor(VISIT, secret, TOOL, PERSONAL))
+def test_what_is_no_secret_at_all_is_not_looked_up(harness: Harness, plane: ControlPlane, secret: str) -> None:
+    problem = harness.refused(NotLoggedIn, plane.logins.actor(VISIT, secret, TOOL, PERSONAL))
     assert problem.detail == "The credential is not valid: log in again."
 
 
-def test_api_token_is_told_what_it_is_for(house: House, plane: ControlPlane) -> None:
-    problem = house.refused(NotLoggedIn, plane.logins.actor(VISIT, secrets.new_token(), TOOL, PERSONAL))
+def test_api_token_is_told_what_it_is_for(harness: Harness, plane: ControlPlane) -> None:
+    problem = harness.refused(NotLoggedIn, plane.logins.actor(VISIT, secrets.new_token(), TOOL, PERSONAL))
     assert "An API token calls /x/ alone" in problem.detail
 
 
-def test_secret_that_nobody_has_is_refused_like_one_that_ended(house: House, plane: ControlPlane) -> None:
-    house.refused(LoginExpired, plane.logins.actor(VISIT, secrets.new_token("tgp_"), TOOL, PERSONAL))
+def test_secret_that_nobody_has_is_refused_like_one_that_ended(harness: Harness, plane: ControlPlane) -> None:
+    harness.refused(LoginExpired, plane.logins.actor(VISIT, secrets.new_token("tgp_"), TOOL, PERSONAL))
 
 
-def test_secret_of_one_kind_does_not_open_the_door_of_another(house: House, plane: ControlPlane) -> None:
-    cookie = session(house)
-    house.refused(NotLoggedIn, plane.logins.actor(VISIT, cookie, TOOL, PERSONAL))
-    _, token = house.program("owner")
-    house.refused(NotLoggedIn, plane.logins.actor(VISIT, token, CONSOLE))
-    house.refused(NotLoggedIn, plane.logins.actor(VISIT, token, TOOL))
+def test_secret_of_one_kind_does_not_open_the_door_of_another(harness: Harness, plane: ControlPlane) -> None:
+    cookie = session(harness)
+    harness.refused(NotLoggedIn, plane.logins.actor(VISIT, cookie, TOOL, PERSONAL))
+    _, token = harness.program("owner")
+    harness.refused(NotLoggedIn, plane.logins.actor(VISIT, token, CONSOLE))
+    harness.refused(NotLoggedIn, plane.logins.actor(VISIT, token, TOOL))
 
 
-def test_login_of_a_switched_off_account_is_refused(house: House, plane: ControlPlane) -> None:
-    cookie = session(house)
-    account = replace(house.account("owner"), active=False)
-    house.write(lambda records: records.accounts.replace(account))
-    house.refused(LoginExpired, plane.logins.actor(VISIT, cookie, CONSOLE))
+def test_login_of_a_switched_off_account_is_refused(harness: Harness, plane: ControlPlane) -> None:
+    cookie = session(harness)
+    account = replace(harness.account("owner"), active=False)
+    harness.write(lambda records: records.accounts.replace(account))
+    harness.refused(LoginExpired, plane.logins.actor(VISIT, cookie, CONSOLE))
 
 
-def test_last_use_is_written_once_a_minute_at_most(house: House, plane: ControlPlane) -> None:
-    cookie, started = session(house), house.clock.now
+def test_last_use_is_written_once_a_minute_at_most(harness: Harness, plane: ControlPlane) -> None:
+    cookie, started = session(harness), harness.clock.now
     seen = []
     for _ in range(5):
-        house.do(plane.logins.actor(VISIT, cookie, CONSOLE))
-        seen.append((held(house)[0].last_used_at or 0) - started)
-        house.clock.advance(25)
+        harness.do(plane.logins.actor(VISIT, cookie, CONSOLE))
+        seen.append((held(harness)[0].last_used_at or 0) - started)
+        harness.clock.advance(25)
     assert seen == [0, 0, 0, 75, 75]
 
 
-def test_use_during_the_end_of_a_login_does_not_bring_it_back(house: House, plane: ControlPlane) -> None:
-    cookie = session(house)
-    results = house.at_once(
+def test_use_during_the_end_of_a_login_does_not_bring_it_back(harness: Harness, plane: ControlPlane) -> None:
+    cookie = session(harness)
+    results = harness.at_once(
         plane.logins.actor(VISIT, cookie, CONSOLE), plane.logins.actor(VISIT, cookie, CONSOLE),
-        _end_all(house),
+        _end_all(harness),
     )  # fmt: skip
     assert not [
         result for result in results if isinstance(result, BaseException) and type(result) is not LoginExpired
     ]
-    assert held(house) == []
+    assert held(harness) == []
 
 
-async def _end_all(house: House) -> None:
-    async with house.store.changing() as records:
+async def _end_all(harness: Harness) -> None:
+    async with harness.store.changing() as records:
         await records.logins.remove(account_id="acc_owner")
 
 
 # --- Personal access tokens ----------------------------------------------------------------------------
 
 
-def test_personal_token_is_shown_once_and_acts_by_its_name(house: House, plane: ControlPlane) -> None:
-    login, secret = house.do(plane.logins.new_personal(house.actor("owner"), " ci ", 30))
+def test_personal_token_is_shown_once_and_acts_by_its_name(harness: Harness, plane: ControlPlane) -> None:
+    login, secret = harness.do(plane.logins.new_personal(harness.actor("owner"), " ci ", 30))
     assert secrets.well_formed(secret, "tgp_")
-    assert (login.kind, login.name, login.expires_at) == ("personal", "ci", house.clock.now + 30 * DAY)
+    assert (login.kind, login.name, login.expires_at) == ("personal", "ci", harness.clock.now + 30 * DAY)
     assert secret not in repr(login)
-    actor = house.do(plane.logins.actor(VISIT, secret, TOOL, PERSONAL))
+    actor = harness.do(plane.logins.actor(VISIT, secret, TOOL, PERSONAL))
     assert actor.via == "personal:ci"
-    house.clock.advance(30 * DAY)
-    house.refused(LoginExpired, plane.logins.actor(VISIT, secret, TOOL, PERSONAL))
+    harness.clock.advance(30 * DAY)
+    harness.refused(LoginExpired, plane.logins.actor(VISIT, secret, TOOL, PERSONAL))
 
 
-def test_personal_token_without_an_end_goes_on(house: House, plane: ControlPlane) -> None:
-    _, secret = house.program("owner")
-    house.clock.advance(3_650 * DAY)
-    house.do(plane.logins.actor(VISIT, secret, PERSONAL))
+def test_personal_token_without_an_end_goes_on(harness: Harness, plane: ControlPlane) -> None:
+    _, secret = harness.program("owner")
+    harness.clock.advance(3_650 * DAY)
+    harness.do(plane.logins.actor(VISIT, secret, PERSONAL))
 
 
 @pytest.mark.parametrize("days", [0, -1, 366])
-def test_lifetime_of_a_personal_token_is_bounded(house: House, plane: ControlPlane, days: int) -> None:
-    problem = house.refused(InvalidInput, plane.logins.new_personal(house.actor("owner"), "ci", days))
+def test_lifetime_of_a_personal_token_is_bounded(harness: Harness, plane: ControlPlane, days: int) -> None:
+    problem = harness.refused(InvalidInput, plane.logins.new_personal(harness.actor("owner"), "ci", days))
     assert (problem.detail, problem.extras) == (
         "`expires_in_days` is from 1 to 365.", {"field": "expires_in_days"}
     )  # fmt: skip
-    house.refused(InvalidInput, plane.logins.new_personal(house.actor("owner"), "", None))
+    harness.refused(InvalidInput, plane.logins.new_personal(harness.actor("owner"), "", None))
 
 
-def test_program_makes_no_personal_tokens(house: House, plane: ControlPlane) -> None:
-    program, _ = house.program("owner")
-    problem = house.refused(PersonalTokenRefused, plane.logins.new_personal(program, "more", None))
+def test_program_makes_no_personal_tokens(harness: Harness, plane: ControlPlane) -> None:
+    program, _ = harness.program("owner")
+    problem = harness.refused(PersonalTokenRefused, plane.logins.new_personal(program, "more", None))
     assert "may not make personal access tokens" in problem.detail
 
 
-def test_personal_tokens_are_bounded_and_never_pushed_out(house: House, plane: ControlPlane) -> None:
-    _fill(house, PERSONAL, logins.MAX_LOGINS)
-    problem = house.refused(LimitReached, plane.logins.new_personal(house.actor("owner"), "one more", None))
+def test_personal_tokens_are_bounded_and_never_pushed_out(harness: Harness, plane: ControlPlane) -> None:
+    _fill(harness, PERSONAL, logins.MAX_LOGINS)
+    problem = harness.refused(LimitReached, plane.logins.new_personal(harness.actor("owner"), "one more", None))
     assert problem.extras == {"limit": logins.MAX_LOGINS}
-    session(house)
-    assert sum(login.kind == PERSONAL for login in held(house)) == logins.MAX_LOGINS
+    session(harness)
+    assert sum(login.kind == PERSONAL for login in held(harness)) == logins.MAX_LOGINS
 
 
 # --- Bounds and lists ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", [CONSOLE, TOOL])
-def test_oldest_session_makes_room_for_a_new_one(house: House, plane: ControlPlane, kind: str) -> None:
-    _, token = house.program("owner")
-    _fill(house, kind, logins.MAX_LOGINS)
+def test_oldest_session_makes_room_for_a_new_one(harness: Harness, plane: ControlPlane, kind: str) -> None:
+    _, token = harness.program("owner")
+    _fill(harness, kind, logins.MAX_LOGINS)
     if kind == CONSOLE:
-        session(house)
+        session(harness)
     else:
-        account = house.account("owner")
-        house.write(lambda records: plane.logins.issue(records, VISIT, account, "laptop"))
-    kept = [login.id for login in held(house) if login.kind == kind]
+        account = harness.account("owner")
+        harness.write(lambda records: plane.logins.issue(records, VISIT, account, "laptop"))
+    kept = [login.id for login in held(harness) if login.kind == kind]
     assert len(kept) == logins.MAX_LOGINS
     assert "log_000" not in kept
     assert "log_001" in kept
-    house.do(plane.logins.actor(VISIT, token, PERSONAL))
+    harness.do(plane.logins.actor(VISIT, token, PERSONAL))
 
 
-def _fill(house: House, kind: str, number: int) -> None:
+def _fill(harness: Harness, kind: str, number: int) -> None:
     async def fill() -> None:
-        async with house.store.changing() as records:
+        async with harness.store.changing() as records:
             for place in range(number):
                 digest = place.to_bytes(32, "big")
-                at = house.clock.now - 1_000 + place
+                at = harness.clock.now - 1_000 + place
                 await records.logins.add(Login(f"log_{place:03}", "acc_owner", kind, "x", at, digest))
 
-    house.do(fill())
+    harness.do(fill())
 
 
-def test_logins_are_listed_page_by_page_and_are_ones_own(house: House, plane: ControlPlane) -> None:
+def test_logins_are_listed_page_by_page_and_are_ones_own(harness: Harness, plane: ControlPlane) -> None:
     for who in ("owner", "viewer", "owner", "owner"):
-        session(house, who)
-        house.clock.advance(1)
-    actor = house.actor("owner")
-    first = house.do(plane.logins.list(actor, PageRequest(2)))
-    rest = house.do(plane.logins.list(actor, PageRequest(2, first.next)))
+        session(harness, who)
+        harness.clock.advance(1)
+    actor = harness.actor("owner")
+    first = harness.do(plane.logins.list(actor, PageRequest(2)))
+    rest = harness.do(plane.logins.list(actor, PageRequest(2, first.next)))
     assert [len(first.items), len(rest.items), rest.next] == [2, 1, None]
     assert {login.account_id for login in first.items + rest.items} == {"acc_owner"}
     assert len({login.id for login in first.items + rest.items}) == 3
     # A cursor of one's own list is no cursor of another's.
-    problem = house.refused(InvalidInput, plane.logins.list(house.actor("viewer"), PageRequest(2, first.next)))
+    problem = harness.refused(InvalidInput, plane.logins.list(harness.actor("viewer"), PageRequest(2, first.next)))
     assert problem.extras == {"field": "after"}
 
 
-def test_one_ends_ones_own_logins_alone(house: House, plane: ControlPlane) -> None:
-    cookie, others = session(house), session(house, "viewer")
-    [mine], [theirs] = held(house), held(house, "viewer")
-    actor = house.actor("owner")
-    foreign = house.refused(NotFound, plane.logins.end(actor, theirs.id))
-    unknown = house.refused(NotFound, plane.logins.end(actor, "log_nobodys"))
+def test_one_ends_ones_own_logins_alone(harness: Harness, plane: ControlPlane) -> None:
+    cookie, others = session(harness), session(harness, "viewer")
+    [mine], [theirs] = held(harness), held(harness, "viewer")
+    actor = harness.actor("owner")
+    foreign = harness.refused(NotFound, plane.logins.end(actor, theirs.id))
+    unknown = harness.refused(NotFound, plane.logins.end(actor, "log_nobodys"))
     assert foreign.detail.replace(theirs.id, "log_nobodys") == unknown.detail
-    house.do(plane.logins.end(actor, mine.id))
-    house.refused(LoginExpired, plane.logins.actor(VISIT, cookie, CONSOLE))
-    house.do(plane.logins.actor(VISIT, others, CONSOLE))
-    house.refused(NotFound, plane.logins.end(actor, mine.id))
-    entry = house.notes()[-1]
+    harness.do(plane.logins.end(actor, mine.id))
+    harness.refused(LoginExpired, plane.logins.actor(VISIT, cookie, CONSOLE))
+    harness.do(plane.logins.actor(VISIT, others, CONSOLE))
+    harness.refused(NotFound, plane.logins.end(actor, mine.id))
+    entry = harness.notes()[-1]
     assert (entry.action, entry.target) == ("login.end", mine.id)
 
 
-def test_program_may_end_itself(house: House, plane: ControlPlane) -> None:
-    program, secret = house.program("owner")
+def test_program_may_end_itself(harness: Harness, plane: ControlPlane) -> None:
+    program, secret = harness.program("owner")
     assert program.login is not None
-    house.do(plane.logins.end(program, program.login.id))
-    house.refused(LoginExpired, plane.logins.actor(VISIT, secret, PERSONAL))
-    assert house.notes()[-1].via == "personal:ci"
+    harness.do(plane.logins.end(program, program.login.id))
+    harness.refused(LoginExpired, plane.logins.actor(VISIT, secret, PERSONAL))
+    assert harness.notes()[-1].via == "personal:ci"

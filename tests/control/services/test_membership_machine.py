@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
-from tests.control.services.house import ACME, ALL, PEOPLE, ROLES, House
-from tests.control.services.house import settings as house_settings
+from tests.control.services.harness import ACME, ALL, PEOPLE, ROLES, Harness
+from tests.control.services.harness import settings as harness_settings
 
 from tollgate.control.problems import (
     AlreadyMember,
@@ -41,19 +41,19 @@ class Membership(RuleBasedStateMachine):
         super().__init__()
         self.folder = Path(tempfile.mkdtemp())
         self.loop = asyncio.Runner()
-        self.house = House(self.template, self.folder, self.loop, house_settings())
-        self.actors: dict[str, Actor] = {who: self.house.actor(who) for who in PEOPLE}
+        self.harness = Harness(self.template, self.folder, self.loop, harness_settings())
+        self.actors: dict[str, Actor] = {who: self.harness.actor(who) for who in PEOPLE}
         self.roles = {role: role for role in ROLES}
         self.links: list[tuple[str, str]] = []
 
     def teardown(self) -> None:
-        self.house.close()
+        self.harness.close()
         self.loop.close()
         shutil.rmtree(self.folder)
 
     def attempt(self, who: str, work: Any) -> bool:
         try:
-            self.house.do(work)
+            self.harness.do(work)
         except Problem as problem:
             expected = MEMBERS_HEAR if who in self.roles else (NoSuchTeam,)
             assert isinstance(problem, expected), (who, problem)  # noqa: PT017 - which one depends on who asks
@@ -63,20 +63,20 @@ class Membership(RuleBasedStateMachine):
 
     def membership(self, who: str) -> str:
         account = self.actors[who].id
-        member = self.house.write(lambda records: records.members.find(team_id=ACME.id, account_id=account))
+        member = self.harness.write(lambda records: records.members.find(team_id=ACME.id, account_id=account))
         return member.id if member else f"mem_{who}"
 
     @rule(who=people, whom=people, role=roles)
     def set_role(self, who: str, whom: str, role: str) -> None:
         if self.attempt(
-            who, self.house.plane.teams.set_role(self.actors[who], "acme", self.membership(whom), role)
+            who, self.harness.plane.teams.set_role(self.actors[who], "acme", self.membership(whom), role)
         ):
             assert self.roles[who] == "owner" or "owner" not in {role, self.roles[whom]}
             self.roles[whom] = role
 
     @rule(who=people, whom=people)
     def remove(self, who: str, whom: str) -> None:
-        if self.attempt(who, self.house.plane.teams.remove(self.actors[who], "acme", self.membership(whom))):
+        if self.attempt(who, self.harness.plane.teams.remove(self.actors[who], "acme", self.membership(whom))):
             assert who == whom or self.roles[who] in {"owner", "admin"}
             assert who == whom or self.roles[who] == "owner" or self.roles[whom] != "owner"
             del self.roles[whom]
@@ -84,7 +84,7 @@ class Membership(RuleBasedStateMachine):
     @rule(who=people, whom=people, role=roles)
     def invite(self, who: str, whom: str, role: str) -> None:
         async def work() -> None:
-            made = await self.house.plane.invitations.create(self.actors[who], "acme", PEOPLE[whom], role)
+            made = await self.harness.plane.invitations.create(self.actors[who], "acme", PEOPLE[whom], role)
             self.links.append((made.link, role))
 
         if self.attempt(who, work()):
@@ -96,7 +96,7 @@ class Membership(RuleBasedStateMachine):
             return
         link, role = data.draw(st.sampled_from(self.links))
         try:
-            self.house.do(self.house.plane.invitations.accept(self.actors[who], link))
+            self.harness.do(self.harness.plane.invitations.accept(self.actors[who], link))
         except (AlreadyMember, InvitationForOther, NotFound):
             return
         assert who not in self.roles
@@ -104,11 +104,11 @@ class Membership(RuleBasedStateMachine):
 
     @rule(who=people)
     def look(self, who: str) -> None:
-        self.attempt(who, self.house.plane.tokens.list(self.actors[who], "acme", ALL))
+        self.attempt(who, self.harness.plane.tokens.list(self.actors[who], "acme", ALL))
 
     @invariant()
     def agrees_and_has_an_owner(self) -> None:
-        rows = self.house.write(lambda records: records.members.page(100, team_id=ACME.id))
+        rows = self.harness.write(lambda records: records.members.page(100, team_id=ACME.id))
         assert {row.account_id: row.role for row in rows} == {
             f"acc_{who}": role for who, role in self.roles.items()
         }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.control.services.house import House
+from tests.control.services.harness import Harness
 
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import DomainTaken
@@ -14,9 +14,9 @@ from tollgate.core.models import Domain
 
 
 def add(
-    house: House, domain: str = "example.com", who: str = "developer", team: str = "acme", **wish: Any
+    harness: Harness, domain: str = "example.com", who: str = "developer", team: str = "acme", **wish: Any
 ) -> Domain:
-    return house.do(house.plane.domains.add(house.actor(who), team, domain, DomainSettings(**wish)))
+    return harness.do(harness.plane.domains.add(harness.actor(who), team, domain, DomainSettings(**wish)))
 
 
 @pytest.mark.parametrize(
@@ -43,29 +43,29 @@ def add(
     ],
 )  # fmt: skip
 def test_check_says_whether_and_why(
-    house: House, plane: ControlPlane, origin: str, allowed: bool, why: str
+    harness: Harness, plane: ControlPlane, origin: str, allowed: bool, why: str
 ) -> None:
-    entry = add(house)
-    off = add(house, "example.org", active=False)
-    add(house, "rival.com", who="stranger", team="rival")
-    before = len(house.notes())
-    verdict = house.do(plane.domains.check(house.actor("viewer"), "acme", origin))
+    entry = add(harness)
+    off = add(harness, "example.org", active=False)
+    add(harness, "rival.com", who="stranger", team="rival")
+    before = len(harness.notes())
+    verdict = harness.do(plane.domains.check(harness.actor("viewer"), "acme", origin))
     assert (verdict.origin, verdict.allowed) == (origin, allowed)
     assert why in verdict.why
     covering = entry if allowed else off if "switched off" in why else None
     assert (verdict.domain_id, verdict.domain) == (
         (covering.id, covering.domain) if covering else (None, None)
     )  # fmt: skip
-    assert len(house.notes()) == before
+    assert len(harness.notes()) == before
 
 
-def test_localhost_is_whitelisted_only_where_that_is_set(house: House) -> None:
-    plane = house.choose(allow_localhost=True)
-    entry = add(house, "localhost")
-    viewer = house.actor("viewer")
+def test_localhost_is_whitelisted_only_where_that_is_set(harness: Harness) -> None:
+    plane = harness.choose(allow_localhost=True)
+    entry = add(harness, "localhost")
+    viewer = harness.actor("viewer")
     for origin in ("http://localhost:3000", "https://localhost", "http://app.localhost"):
-        verdict = house.do(plane.domains.check(viewer, "acme", origin))
+        verdict = harness.do(plane.domains.check(viewer, "acme", origin))
         assert (verdict.allowed, verdict.domain_id) == (True, entry.id)
-    assert "and localhost" in house.do(plane.domains.check(viewer, "acme", "http://example.com")).why
-    taken = house.refused(DomainTaken, plane.domains.add(house.actor("stranger"), "rival", "localhost"))
+    assert "and localhost" in harness.do(plane.domains.check(viewer, "acme", "http://example.com")).why
+    taken = harness.refused(DomainTaken, plane.domains.add(harness.actor("stranger"), "rival", "localhost"))
     assert "its ownership cannot be proved" in taken.detail

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from msgspec.structs import replace
-from tests.control.services.house import PASSWORD, PEOPLE, VISIT, House, details_of
+from tests.control.services.harness import PASSWORD, PEOPLE, VISIT, Harness, details_of
 
 from tollgate.control.oidc_rules import ProviderIdentity
 from tollgate.control.plane import ControlPlane
@@ -20,99 +20,99 @@ def claim(email: str, *, subject: str = "s-1", verified: bool = True, issuer: st
     return ProviderIdentity(issuer, subject, email, verified, "Nina")
 
 
-def identities(house: House) -> list[tuple[str, str]]:
-    rows = house.write(lambda records: records.identities.page(100))
+def identities(harness: Harness) -> list[tuple[str, str]]:
+    rows = harness.write(lambda records: records.identities.page(100))
     return [(row.account_id, row.subject) for row in rows]
 
 
 def test_proven_address_links_the_account_and_from_then_on_the_subject_is_enough(
-    house: House, plane: ControlPlane
+    harness: Harness, plane: ControlPlane
 ) -> None:
-    account = house.do(plane.accounts.by_provider(VISIT, claim("OWNER@acme.example")))
+    account = harness.do(plane.accounts.by_provider(VISIT, claim("OWNER@acme.example")))
     assert account.id == "acc_owner"
-    entry = house.notes()[0]
+    entry = harness.notes()[0]
     assert (entry.action, entry.actor, entry.address) == ("account.link", PEOPLE["owner"], VISIT.address)
     assert details_of(entry) == {"issuer": ISSUER}
     # Whatever the provider says of the address later: it may have changed there, even into nonsense.
     for email in ("moved@elsewhere.example", PEOPLE["viewer"], "ä@x.example"):
-        again = house.do(plane.accounts.by_provider(VISIT, claim(email, verified=False)))
+        again = harness.do(plane.accounts.by_provider(VISIT, claim(email, verified=False)))
         assert again.id == "acc_owner"
-    assert identities(house) == [("acc_owner", "s-1")]
-    assert len(house.notes()) == 1
+    assert identities(harness) == [("acc_owner", "s-1")]
+    assert len(harness.notes()) == 1
 
 
-def test_same_subject_of_another_issuer_is_somebody_else(house: House, plane: ControlPlane) -> None:
-    house.do(plane.accounts.by_provider(VISIT, claim(PEOPLE["owner"])))
+def test_same_subject_of_another_issuer_is_somebody_else(harness: Harness, plane: ControlPlane) -> None:
+    harness.do(plane.accounts.by_provider(VISIT, claim(PEOPLE["owner"])))
     other = claim(PEOPLE["viewer"], issuer="https://other.example")
-    assert house.do(plane.accounts.by_provider(VISIT, other)).id == "acc_viewer"
+    assert harness.do(plane.accounts.by_provider(VISIT, other)).id == "acc_viewer"
 
 
-def test_address_that_the_provider_does_not_vouch_for_links_nothing(house: House, plane: ControlPlane) -> None:
+def test_address_that_the_provider_does_not_vouch_for_links_nothing(harness: Harness, plane: ControlPlane) -> None:
     work = plane.accounts.by_provider(VISIT, claim(PEOPLE["owner"], verified=False))
-    problem = house.refused(NameTaken, work)
+    problem = harness.refused(NameTaken, work)
     assert problem.extras == {"field": "email"}
     assert "sign in with its password" in problem.detail
-    assert identities(house) == []
+    assert identities(harness) == []
 
 
-def test_account_whose_address_was_never_proven_is_not_handed_over(house: House) -> None:
+def test_account_whose_address_was_never_proven_is_not_handed_over(harness: Harness) -> None:
     """Else whoever signs up first with a stranger's address keeps a password to that person's account."""
-    plane, house.post.open = house.choose(sign_up="open"), False
-    house.do(plane.accounts.sign_up(VISIT, "victim@x.example", PASSWORD))
-    house.refused(NameTaken, plane.accounts.by_provider(VISIT, claim("victim@x.example")))
-    assert identities(house) == []
+    plane, harness.post.open = harness.choose(sign_up="open"), False
+    harness.do(plane.accounts.sign_up(VISIT, "victim@x.example", PASSWORD))
+    harness.refused(NameTaken, plane.accounts.by_provider(VISIT, claim("victim@x.example")))
+    assert identities(harness) == []
 
 
-def test_account_that_an_inviter_made_with_the_link_is_not_handed_over(house: House) -> None:
+def test_account_that_an_inviter_made_with_the_link_is_not_handed_over(harness: Harness) -> None:
     """Whoever invites sees the link, and must not get a password for the invited person's later logins."""
-    plane = house.choose(sign_up="invited")
-    made = house.do(plane.invitations.create(house.actor("owner"), "acme", NEW, "viewer"))
-    house.do(plane.accounts.sign_up_invited(VISIT, made.invitation, "a password of the inviter"))
-    house.refused(NameTaken, plane.accounts.by_provider(VISIT, claim(NEW)))
+    plane = harness.choose(sign_up="invited")
+    made = harness.do(plane.invitations.create(harness.actor("owner"), "acme", NEW, "viewer"))
+    harness.do(plane.accounts.sign_up_invited(VISIT, made.invitation, "a password of the inviter"))
+    harness.refused(NameTaken, plane.accounts.by_provider(VISIT, claim(NEW)))
 
 
-def test_letter_that_only_looks_like_an_address_links_nothing(house: House, plane: ControlPlane) -> None:
+def test_letter_that_only_looks_like_an_address_links_nothing(harness: Harness, plane: ControlPlane) -> None:
     """The small form of the Kelvin sign is a plain k: another mailbox must not become this one."""
-    house.do(plane.operator.create_account("kate@x.example", PASSWORD))
+    harness.do(plane.operator.create_account("kate@x.example", PASSWORD))
     work = plane.accounts.by_provider(VISIT, claim("\N{KELVIN SIGN}ate@x.example"))
-    house.refused(InvalidInput, work)
-    assert identities(house) == []
+    harness.refused(InvalidInput, work)
+    assert identities(harness) == []
 
 
-def test_switched_off_account_is_refused_and_not_linked(house: House, plane: ControlPlane) -> None:
-    house.do(plane.operator.switch(PEOPLE["owner"], active=False))
-    problem = house.refused(WrongPassword, plane.accounts.by_provider(VISIT, claim(PEOPLE["owner"])))
+def test_switched_off_account_is_refused_and_not_linked(harness: Harness, plane: ControlPlane) -> None:
+    harness.do(plane.operator.switch(PEOPLE["owner"], active=False))
+    problem = harness.refused(WrongPassword, plane.accounts.by_provider(VISIT, claim(PEOPLE["owner"])))
     assert "switched off" in problem.detail
-    assert identities(house) == []
-    assert house.actions() == ["account.disable"]
+    assert identities(harness) == []
+    assert harness.actions() == ["account.disable"]
 
 
-def test_switched_off_account_is_refused_when_it_was_linked_before(house: House, plane: ControlPlane) -> None:
-    house.do(plane.accounts.by_provider(VISIT, claim(PEOPLE["owner"])))
-    house.do(plane.operator.switch(PEOPLE["owner"], active=False))
-    house.refused(WrongPassword, plane.accounts.by_provider(VISIT, claim(PEOPLE["owner"])))
+def test_switched_off_account_is_refused_when_it_was_linked_before(harness: Harness, plane: ControlPlane) -> None:
+    harness.do(plane.accounts.by_provider(VISIT, claim(PEOPLE["owner"])))
+    harness.do(plane.operator.switch(PEOPLE["owner"], active=False))
+    harness.refused(WrongPassword, plane.accounts.by_provider(VISIT, claim(PEOPLE["owner"])))
 
 
 # --- New accounts --------------------------------------------------------------------------------------
 
 
-def invited(house: House, email: str, *, by_operator: bool) -> Invitation:
-    invitations = house.plane.invitations
+def invited(harness: Harness, email: str, *, by_operator: bool) -> Invitation:
+    invitations = harness.plane.invitations
     if by_operator:
-        return house.do(invitations.create_by_operator(OPERATOR, email, None, "viewer")).invitation
-    return house.do(invitations.create(house.actor("owner"), "acme", email, "viewer")).invitation
+        return harness.do(invitations.create_by_operator(OPERATOR, email, None, "viewer")).invitation
+    return harness.do(invitations.create(harness.actor("owner"), "acme", email, "viewer")).invitation
 
 
 @pytest.mark.parametrize("verified", [True, False])
-def test_open_sign_up_makes_an_account_which_is_as_proven_as_the_claim(house: House, verified: bool) -> None:
-    plane = house.choose(sign_up="open")
-    account = house.do(plane.accounts.by_provider(VISIT, claim(NEW, verified=verified)))
+def test_open_sign_up_makes_an_account_which_is_as_proven_as_the_claim(harness: Harness, verified: bool) -> None:
+    plane = harness.choose(sign_up="open")
+    account = harness.do(plane.accounts.by_provider(VISIT, claim(NEW, verified=verified)))
     assert (account.email, account.name, account.password_hash) == (NEW, "Nina", "")
-    assert account.verified_at == (house.clock.now if verified else None)
-    assert identities(house) == [(account.id, "s-1")]
-    [entry] = house.notes()
+    assert account.verified_at == (harness.clock.now if verified else None)
+    assert identities(harness) == [(account.id, "s-1")]
+    [entry] = harness.notes()
     assert (entry.action, entry.actor, details_of(entry)) == ("account.create", NEW, {"issuer": ISSUER})
-    assert house.do(plane.accounts.by_provider(VISIT, claim(NEW, verified=False))) == account
+    assert harness.do(plane.accounts.by_provider(VISIT, claim(NEW, verified=False))) == account
 
 
 @pytest.mark.parametrize(
@@ -127,35 +127,35 @@ def test_open_sign_up_makes_an_account_which_is_as_proven_as_the_claim(house: Ho
     ],
 )
 def test_elsewhere_it_takes_an_invitation(
-    house: House, setting: str, invitation: str | None, allowed: bool
+    harness: Harness, setting: str, invitation: str | None, allowed: bool
 ) -> None:
-    plane = house.choose(sign_up=setting)
-    held = invited(house, NEW, by_operator=invitation == "operator") if invitation else None
+    plane = harness.choose(sign_up=setting)
+    held = invited(harness, NEW, by_operator=invitation == "operator") if invitation else None
     work = plane.accounts.by_provider(VISIT, claim(NEW), held)
     if allowed:
-        assert house.do(work).email == NEW
+        assert harness.do(work).email == NEW
     else:
-        problem = house.refused(SignUpClosed, work)
+        problem = harness.refused(SignUpClosed, work)
         assert problem.detail.startswith(f"{NEW} has no account here. ")
-        assert house.do(plane.accounts.find(NEW)) is None
+        assert harness.do(plane.accounts.find(NEW)) is None
 
 
-def test_invitation_of_somebody_else_or_without_a_proof_does_not_help(house: House) -> None:
-    plane = house.choose(sign_up="invited")
-    others = invited(house, "other@x.example", by_operator=True)
-    mine = invited(house, NEW, by_operator=True)
-    house.refused(SignUpClosed, plane.accounts.by_provider(VISIT, claim(NEW), others))
-    house.refused(SignUpClosed, plane.accounts.by_provider(VISIT, claim(NEW, verified=False), mine))
+def test_invitation_of_somebody_else_or_without_a_proof_does_not_help(harness: Harness) -> None:
+    plane = harness.choose(sign_up="invited")
+    others = invited(harness, "other@x.example", by_operator=True)
+    mine = invited(harness, NEW, by_operator=True)
+    harness.refused(SignUpClosed, plane.accounts.by_provider(VISIT, claim(NEW), others))
+    harness.refused(SignUpClosed, plane.accounts.by_provider(VISIT, claim(NEW, verified=False), mine))
 
 
-def test_two_first_sign_ins_at_once_make_one_account(house: House) -> None:
-    plane = house.choose(sign_up="open")
-    results = house.at_once(*(plane.accounts.by_provider(VISIT, claim(NEW)) for _ in range(4)))
+def test_two_first_sign_ins_at_once_make_one_account(harness: Harness) -> None:
+    plane = harness.choose(sign_up="open")
+    results = harness.at_once(*(plane.accounts.by_provider(VISIT, claim(NEW)) for _ in range(4)))
     assert {getattr(result, "email", result) for result in results} == {NEW}
-    assert len(identities(house)) == 1
+    assert len(identities(harness)) == 1
 
 
-def test_long_names_are_cut(house: House) -> None:
-    plane = house.choose(sign_up="open")
-    account = house.do(plane.accounts.by_provider(VISIT, replace(claim(NEW), name="n" * 500)))
+def test_long_names_are_cut(harness: Harness) -> None:
+    plane = harness.choose(sign_up="open")
+    account = harness.do(plane.accounts.by_provider(VISIT, replace(claim(NEW), name="n" * 500)))
     assert account.name == "n" * 100

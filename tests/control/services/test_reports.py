@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import suppress
 
 import pytest
-from tests.control.services.house import ACME, DAY, HOUR, RIVAL
-from tests.control.till import Till
+from tests.control.metering import Metering
+from tests.control.services.harness import ACME, DAY, HOUR, RIVAL
 from tests.store.account_rows import BEFORE, MONTH
 
 from tollgate.control.services.reports import Reports
@@ -61,28 +61,28 @@ class Scripted:
 
 
 @pytest.fixture
-def payments(till: Till) -> Scripted:
+def payments(metering: Metering) -> Scripted:
     """A month is closed, in which acme owes five dollars and rival nothing."""
-    till.call(2 * MILLION)
-    till.call(3, team=RIVAL.id)
-    till.clock.now = end_of(MONTH) + 48 * HOUR
-    till.do(till.plane.invoices.close_due())
+    metering.call(2 * MILLION)
+    metering.call(3, team=RIVAL.id)
+    metering.clock.now = end_of(MONTH) + 48 * HOUR
+    metering.do(metering.plane.invoices.close_due())
     return Scripted()
 
 
-def run(till: Till, payments: Scripted) -> None:
+def run(metering: Metering, payments: Scripted) -> None:
     """As a process does that was just started."""
-    till.do(Reports(till.plane.context, till.book, payments).run())
+    metering.do(Reports(metering.plane.context, metering.book, payments).run())
 
 
-def rows(till: Till) -> list[Report]:
-    return till.write(lambda records: records.reports.page(10))
+def rows(metering: Metering) -> list[Report]:
+    return metering.write(lambda records: records.reports.page(10))
 
 
-def test_an_invoice_is_reported_once_whatever_is_restarted(till: Till, payments: Scripted) -> None:
+def test_an_invoice_is_reported_once_whatever_is_restarted(metering: Metering, payments: Scripted) -> None:
     for _ in range(3):
-        run(till, payments)
-        till.clock.advance(HOUR)
+        run(metering, payments)
+        metering.clock.advance(HOUR)
     assert list(payments.customers.values()) == [ACME.id]
     assert list(payments.items.values()) == [
         InvoiceItem(
@@ -95,92 +95,92 @@ def test_an_invoice_is_reported_once_whatever_is_restarted(till: Till, payments:
         )
     ]
     assert payments.asked == 2
-    assert sorted((row.kind, row.month) for row in rows(till)) == [(CUSTOMER, ""), (INVOICE_ITEM, MONTH)]
+    assert sorted((row.kind, row.month) for row in rows(metering)) == [(CUSTOMER, ""), (INVOICE_ITEM, MONTH)]
 
 
-def test_nothing_is_reported_of_a_month_that_is_open(till: Till) -> None:
-    till.call(2 * MILLION)
+def test_nothing_is_reported_of_a_month_that_is_open(metering: Metering) -> None:
+    metering.call(2 * MILLION)
     payments = Scripted()
-    run(till, payments)
+    run(metering, payments)
     assert payments.asked == 0
 
 
-def test_the_next_month_goes_to_the_same_customer(till: Till, payments: Scripted) -> None:
-    run(till, payments)
-    till.call(2 * MILLION)
-    till.clock.now = end_of("2026-12") + 48 * HOUR
-    till.do(till.plane.invoices.close_due())
-    run(till, payments)
+def test_the_next_month_goes_to_the_same_customer(metering: Metering, payments: Scripted) -> None:
+    run(metering, payments)
+    metering.call(2 * MILLION)
+    metering.clock.now = end_of("2026-12") + 48 * HOUR
+    metering.do(metering.plane.invoices.close_due())
+    run(metering, payments)
     assert len(payments.customers) == 1
     assert [item.number[:10] for item in payments.items.values()] == ["TG-2026-11", "TG-2026-12"]
 
 
-def test_years_of_old_invoices_are_left_alone(till: Till, payments: Scripted) -> None:
-    till.clock.now = start_of("2027-03")
-    run(till, payments)
+def test_years_of_old_invoices_are_left_alone(metering: Metering, payments: Scripted) -> None:
+    metering.clock.now = start_of("2027-03")
+    run(metering, payments)
     assert payments.asked == 0
 
 
 @pytest.mark.parametrize("lost", [StripeUnsure("no answer"), Killed()])
 def test_an_answer_that_was_lost_is_asked_for_again_with_the_same_key(
-    till: Till, payments: Scripted, lost: BaseException
+    metering: Metering, payments: Scripted, lost: BaseException
 ) -> None:
-    run_until_item(till, payments)
+    run_until_item(metering, payments)
     payments.after.append(lost)
-    _survive(till, payments)
-    till.clock.advance(HOUR)
-    run(till, payments)
+    _survive(metering, payments)
+    metering.clock.advance(HOUR)
+    run(metering, payments)
     assert len(payments.items) == 1
-    assert all(row.reference for row in rows(till))
+    assert all(row.reference for row in rows(metering))
 
 
-def run_until_item(till: Till, payments: Scripted) -> None:
+def run_until_item(metering: Metering, payments: Scripted) -> None:
     """Let there be a customer, but no item yet."""
     payments.before = [StripeRefused("not now")]
-    run(till, payments)
+    run(metering, payments)
     assert payments.customers == {}
-    run_once = Reports(till.plane.context, till.book, payments)
-    till.do(run_once._once(ACME.id, "", CUSTOMER, lambda key: payments.create_customer(ACME.id, "acme", key)))
+    run_once = Reports(metering.plane.context, metering.book, payments)
+    metering.do(run_once._once(ACME.id, "", CUSTOMER, lambda key: payments.create_customer(ACME.id, "acme", key)))
 
 
-def _survive(till: Till, payments: Scripted) -> None:
+def _survive(metering: Metering, payments: Scripted) -> None:
     with suppress(Killed):
-        run(till, payments)
+        run(metering, payments)
 
 
 @pytest.mark.parametrize("lost", [StripeUnsure("no answer"), Killed()])
 def test_when_keys_are_forgotten_nobody_is_charged_twice(
-    till: Till, payments: Scripted, lost: BaseException
+    metering: Metering, payments: Scripted, lost: BaseException
 ) -> None:
-    run_until_item(till, payments)
+    run_until_item(metering, payments)
     payments.after.append(lost)
-    _survive(till, payments)
+    _survive(metering, payments)
     payments.forget()
-    till.clock.advance(DAY)
-    run(till, payments)
+    metering.clock.advance(DAY)
+    run(metering, payments)
     assert len(payments.items) == 1
 
 
-def test_what_was_refused_is_tried_for_as_long_as_it_takes(till: Till, payments: Scripted) -> None:
+def test_what_was_refused_is_tried_for_as_long_as_it_takes(metering: Metering, payments: Scripted) -> None:
     for _ in range(5):
         payments.before = [StripeRefused("no such thing")]
-        run(till, payments)
-        till.clock.advance(DAY)
-    run(till, payments)
+        run(metering, payments)
+        metering.clock.advance(DAY)
+    run(metering, payments)
     assert len(payments.items) == 1
 
 
-def test_one_team_s_failure_does_not_hold_up_the_others(till: Till) -> None:
-    till.call(2 * MILLION, start_of(BEFORE))
-    till.call(2 * MILLION, start_of(BEFORE), team=RIVAL.id)
-    till.do(till.plane.invoices.close_due())
+def test_one_team_s_failure_does_not_hold_up_the_others(metering: Metering) -> None:
+    metering.call(2 * MILLION, start_of(BEFORE))
+    metering.call(2 * MILLION, start_of(BEFORE), team=RIVAL.id)
+    metering.do(metering.plane.invoices.close_due())
     payments = Scripted()
     payments.before = [StripeRefused("no such thing")]
-    run(till, payments)
+    run(metering, payments)
     assert [item.customer for item in payments.items.values()] == [f"cus_{RIVAL.id}"]
 
 
-def test_two_at_once_charge_once(till: Till, payments: Scripted) -> None:
-    till.at_once(*(Reports(till.plane.context, till.book, payments).run() for _ in range(4)))
-    run(till, payments)
+def test_two_at_once_charge_once(metering: Metering, payments: Scripted) -> None:
+    metering.at_once(*(Reports(metering.plane.context, metering.book, payments).run() for _ in range(4)))
+    run(metering, payments)
     assert (len(payments.customers), len(payments.items)) == (1, 1)

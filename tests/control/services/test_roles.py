@@ -8,7 +8,7 @@ from inspect import getmembers, iscoroutinefunction, signature
 from typing import Any
 
 import pytest
-from tests.control.services.house import ACME, ALL, PEOPLE, ROLES, House, member_id, words
+from tests.control.services.harness import ACME, ALL, PEOPLE, ROLES, Harness, member_id, words
 
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import NoSuchTeam, NotFound, RoleNeeded
@@ -127,21 +127,21 @@ CELLS = [(name, role) for name in MARKS for role in ROLES]
 
 
 @pytest.fixture(autouse=True)
-def things(house: House) -> None:
+def things(harness: Harness) -> None:
     """A token, a domain and an invitation of acme, and a member whom anybody may touch who may touch members."""
-    house.joins("loner", "viewer")
-    house.proofs.proven.add(("example.com", ACME.id))
+    harness.joins("loner", "viewer")
+    harness.proofs.proven.add(("example.com", ACME.id))
 
     async def add() -> None:
-        now = house.clock.now
-        async with house.store.changing() as records:
+        now = harness.clock.now
+        async with harness.store.changing() as records:
             await records.tokens.add(Token(TOKEN, ACME.id, "held", "tg_abcde", now), digest=b"t" * 32)
             await records.domains.add(Domain(DOMAIN, ACME.id, "example.com", now))
             await records.invitations.add(
                 Invitation(INVITATION, "held@x.example", b"i" * 32, now, now + 60, team_id=ACME.id, role="viewer")
             )
 
-    house.do(add())
+    harness.do(add())
 
 
 def test_table_and_deeds_name_the_same_methods() -> None:
@@ -167,40 +167,40 @@ def test_every_method_that_takes_a_team_stands_in_the_table() -> None:
 
 
 @pytest.mark.parametrize(("name", "role"), CELLS)
-def test_role(house: House, plane: ControlPlane, name: str, role: str) -> None:
-    deed = DEEDS[name](plane, house.actor(role), "acme")
+def test_role(harness: Harness, plane: ControlPlane, name: str, role: str) -> None:
+    deed = DEEDS[name](plane, harness.actor(role), "acme")
     if MARKS[name][role] == "x":
-        house.do(deed)
+        harness.do(deed)
         return
-    problem = house.refused(RoleNeeded, deed)
+    problem = harness.refused(RoleNeeded, deed)
     holders = [each for each in ROLES if MARKS[name][each] == "x"]
     assert problem.extras == {"role": role, "roles": holders}
     assert problem.status == 403
     assert problem.detail.endswith(f"you are {role}.")
     assert all(holder in problem.detail for holder in holders)
-    assert house.notes() == []
+    assert harness.notes() == []
 
 
 @pytest.mark.parametrize("who", ["stranger", "loner"])
 @pytest.mark.parametrize("name", DEEDS)
 def test_unknown_and_foreign_teams_are_the_same_in_every_word(
-    house: House, plane: ControlPlane, name: str, who: str
+    harness: Harness, plane: ControlPlane, name: str, who: str
 ) -> None:
-    house.write(lambda records: records.members.remove(id="mem_acme_loner"))
-    actor = house.actor(who)
-    foreign = house.refused(NoSuchTeam, DEEDS[name](plane, actor, "acme"))
-    unknown = house.refused(NoSuchTeam, DEEDS[name](plane, actor, "acne"))
+    harness.write(lambda records: records.members.remove(id="mem_acme_loner"))
+    actor = harness.actor(who)
+    foreign = harness.refused(NoSuchTeam, DEEDS[name](plane, actor, "acme"))
+    unknown = harness.refused(NoSuchTeam, DEEDS[name](plane, actor, "acne"))
     assert words(foreign)[2].replace("acme", "acne") == words(unknown)[2]
     assert foreign.extras | {"team": "acne"} == unknown.extras
-    by_id = house.refused(NoSuchTeam, DEEDS[name](plane, actor, ACME.id))
-    unknown_id = house.refused(NoSuchTeam, DEEDS[name](plane, actor, "team_acme000000001"))
+    by_id = harness.refused(NoSuchTeam, DEEDS[name](plane, actor, ACME.id))
+    unknown_id = harness.refused(NoSuchTeam, DEEDS[name](plane, actor, "team_acme000000001"))
     assert by_id.detail.replace(ACME.id, "team_acme000000001") == unknown_id.detail
-    assert house.notes() == []
-    assert house.proofs.looks == []
+    assert harness.notes() == []
+    assert harness.proofs.looks == []
 
 
-def test_refusal_of_a_team_says_no_word_about_it(house: House, plane: ControlPlane) -> None:
-    problem = house.refused(NoSuchTeam, plane.teams.show(house.actor("stranger"), "acme"))
+def test_refusal_of_a_team_says_no_word_about_it(harness: Harness, plane: ControlPlane) -> None:
+    problem = harness.refused(NoSuchTeam, plane.teams.show(harness.actor("stranger"), "acme"))
     assert words(problem) == (
         403,
         "no_such_team",
@@ -209,53 +209,53 @@ def test_refusal_of_a_team_says_no_word_about_it(house: House, plane: ControlPla
     )
 
 
-def test_suggestion_comes_from_ones_own_teams_alone(house: House, plane: ControlPlane) -> None:
-    member, stranger = house.actor("viewer"), house.actor("stranger")
-    assert house.refused(NoSuchTeam, plane.teams.show(member, "acmee")).extras["suggestion"] == "acme"
-    assert house.refused(NoSuchTeam, plane.teams.show(member, "ACME")).extras["suggestion"] == "acme"
-    assert "suggestion" not in house.refused(NoSuchTeam, plane.teams.show(stranger, "acmee")).extras
+def test_suggestion_comes_from_ones_own_teams_alone(harness: Harness, plane: ControlPlane) -> None:
+    member, stranger = harness.actor("viewer"), harness.actor("stranger")
+    assert harness.refused(NoSuchTeam, plane.teams.show(member, "acmee")).extras["suggestion"] == "acme"
+    assert harness.refused(NoSuchTeam, plane.teams.show(member, "ACME")).extras["suggestion"] == "acme"
+    assert "suggestion" not in harness.refused(NoSuchTeam, plane.teams.show(stranger, "acmee")).extras
     # The nearest of one's own, though another's fits better.
-    house.do(plane.teams.create(stranger, "acmes-rival"))
-    problem = house.refused(NoSuchTeam, plane.teams.show(stranger, "acmes-riva"))
+    harness.do(plane.teams.create(stranger, "acmes-rival"))
+    problem = harness.refused(NoSuchTeam, plane.teams.show(stranger, "acmes-riva"))
     assert problem.detail == 'There is no team "acmes-riva" that you belong to. Did you mean "acmes-rival"?'
 
 
-def test_teams_are_found_by_name_and_by_id(house: House, plane: ControlPlane) -> None:
-    viewer = house.actor("viewer")
-    assert house.do(plane.teams.show(viewer, "acme")) == house.do(plane.teams.show(viewer, ACME.id))
+def test_teams_are_found_by_name_and_by_id(harness: Harness, plane: ControlPlane) -> None:
+    viewer = harness.actor("viewer")
+    assert harness.do(plane.teams.show(viewer, "acme")) == harness.do(plane.teams.show(viewer, ACME.id))
 
 
-def test_nobody_passes_for_a_member_without_an_account(house: House, plane: ControlPlane) -> None:
-    house.refused(NoSuchTeam, plane.teams.show(Actor(None), "acme"))
+def test_nobody_passes_for_a_member_without_an_account(harness: Harness, plane: ControlPlane) -> None:
+    harness.refused(NoSuchTeam, plane.teams.show(Actor(None), "acme"))
 
 
 @pytest.mark.parametrize("team", ["", "_", "x" * 10_000, "acme'--", "\x00", "ä", "\N{ZERO WIDTH SPACE}acme"])
-def test_odd_names_of_teams_are_merely_unknown(house: House, plane: ControlPlane, team: str) -> None:
-    problem = house.refused(NoSuchTeam, plane.teams.show(house.actor("owner"), team))
+def test_odd_names_of_teams_are_merely_unknown(harness: Harness, plane: ControlPlane, team: str) -> None:
+    problem = harness.refused(NoSuchTeam, plane.teams.show(harness.actor("owner"), team))
     assert len(problem.detail) < 200
 
 
 @pytest.mark.parametrize(("deed", "held"), [("tokens", TOKEN), ("domains", DOMAIN)])
 def test_things_of_another_team_are_not_found_in_ones_own(
-    house: House, plane: ControlPlane, deed: str, held: str
+    harness: Harness, plane: ControlPlane, deed: str, held: str
 ) -> None:
-    stranger = house.actor("stranger")
+    stranger = harness.actor("stranger")
     service = getattr(plane, deed)
-    mine = house.refused(NotFound, service.show(stranger, "rival", held))
-    nobodys = house.refused(NotFound, service.show(stranger, "rival", held + "x"))
+    mine = harness.refused(NotFound, service.show(stranger, "rival", held))
+    nobodys = harness.refused(NotFound, service.show(stranger, "rival", held + "x"))
     assert mine.detail.replace(held, held + "x") == nobodys.detail
     wish = {"tokens": tokens.TokenSettings(active=False), "domains": domains.DomainSettings(active=False)}[deed]
-    house.refused(NotFound, service.update(stranger, "rival", held, wish))
+    harness.refused(NotFound, service.update(stranger, "rival", held, wish))
     remove = plane.tokens.delete if deed == "tokens" else plane.domains.remove
-    house.refused(NotFound, remove(stranger, "rival", held))
-    house.refused(NotFound, plane.invitations.revoke(stranger, "rival", INVITATION))
-    house.refused(NotFound, plane.teams.remove(stranger, "rival", member_id("viewer")))
-    house.refused(NotFound, plane.teams.set_role(stranger, "rival", member_id("viewer"), "owner"))
-    assert house.notes() == []
+    harness.refused(NotFound, remove(stranger, "rival", held))
+    harness.refused(NotFound, plane.invitations.revoke(stranger, "rival", INVITATION))
+    harness.refused(NotFound, plane.teams.remove(stranger, "rival", member_id("viewer")))
+    harness.refused(NotFound, plane.teams.set_role(stranger, "rival", member_id("viewer"), "owner"))
+    assert harness.notes() == []
 
 
-def test_emails_of_people_are_for_members_alone(house: House, plane: ControlPlane) -> None:
-    page = house.do(plane.teams.members(house.actor("viewer"), "acme", ALL))
+def test_emails_of_people_are_for_members_alone(harness: Harness, plane: ControlPlane) -> None:
+    page = harness.do(plane.teams.members(harness.actor("viewer"), "acme", ALL))
     assert [person.account.email for person in page.items] == [PEOPLE[who] for who in (*ROLES, "loner")]
-    rivals = house.do(plane.teams.members(house.actor("stranger"), "rival", ALL))
+    rivals = harness.do(plane.teams.members(harness.actor("stranger"), "rival", ALL))
     assert [person.account.email for person in rivals.items] == [PEOPLE["stranger"]]

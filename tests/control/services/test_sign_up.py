@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from msgspec.structs import replace
-from tests.control.services.house import ELSEWHERE, HOUR, PASSWORD, PEOPLE, VISIT, House, details_of, settings
+from tests.control.services.harness import ELSEWHERE, HOUR, PASSWORD, PEOPLE, VISIT, Harness, details_of, settings
 
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import (
@@ -28,100 +28,100 @@ NEW = "new@x.example"
 # --- The operator --------------------------------------------------------------------------------------
 
 
-def test_operator_makes_an_account_that_can_sign_in(house: House, plane: ControlPlane) -> None:
-    made = house.do(plane.operator.create_account("  New@X.Example ", PASSWORD, name=" Nina "))
-    assert (made.email, made.name, made.active, made.verified_at) == (NEW, "Nina", True, house.clock.now)
-    assert house.do(plane.accounts.check_password(VISIT, "NEW@x.example", PASSWORD)) == made
-    assert house.do(plane.accounts.find("New@x.example")) == made
-    entry = house.notes()[0]
+def test_operator_makes_an_account_that_can_sign_in(harness: Harness, plane: ControlPlane) -> None:
+    made = harness.do(plane.operator.create_account("  New@X.Example ", PASSWORD, name=" Nina "))
+    assert (made.email, made.name, made.active, made.verified_at) == (NEW, "Nina", True, harness.clock.now)
+    assert harness.do(plane.accounts.check_password(VISIT, "NEW@x.example", PASSWORD)) == made
+    assert harness.do(plane.accounts.find("New@x.example")) == made
+    entry = harness.notes()[0]
     assert (entry.action, entry.actor, entry.actor_id, entry.via) == (
         "account.create", "operator", None, "operator"
     )  # fmt: skip
     assert (entry.target, entry.name, entry.address) == (made.id, NEW, "")
 
 
-def test_operator_makes_an_account_with_a_team_that_it_owns(house: House, plane: ControlPlane) -> None:
-    made = house.do(plane.operator.create_account(NEW, PASSWORD, team="nova"))
-    member = house.write(lambda records: records.members.find(account_id=made.id))
+def test_operator_makes_an_account_with_a_team_that_it_owns(harness: Harness, plane: ControlPlane) -> None:
+    made = harness.do(plane.operator.create_account(NEW, PASSWORD, team="nova"))
+    member = harness.write(lambda records: records.members.find(account_id=made.id))
     assert member is not None
     assert member.role == "owner"
-    assert house.actions() == ["account.create", "team.create"]
-    assert details_of(house.notes()[1]) == {"owner": NEW}
+    assert harness.actions() == ["account.create", "team.create"]
+    assert details_of(harness.notes()[1]) == {"owner": NEW}
 
 
 @pytest.mark.parametrize(("team", "kind"), [("acme", NameTaken), ("A Team", InvalidInput)])
 def test_account_and_team_are_made_both_or_neither(
-    house: House, plane: ControlPlane, team: str, kind: type[Exception]
+    harness: Harness, plane: ControlPlane, team: str, kind: type[Exception]
 ) -> None:
-    house.refused(kind, plane.operator.create_account(NEW, PASSWORD, team=team))
-    assert house.do(plane.accounts.find(NEW)) is None
-    assert house.notes() == []
+    harness.refused(kind, plane.operator.create_account(NEW, PASSWORD, team=team))
+    assert harness.do(plane.accounts.find(NEW)) is None
+    assert harness.notes() == []
 
 
-def test_address_has_one_account_whatever_its_case(house: House, plane: ControlPlane) -> None:
-    problem = house.refused(NameTaken, plane.operator.create_account("OWNER@Acme.Example", PASSWORD))
+def test_address_has_one_account_whatever_its_case(harness: Harness, plane: ControlPlane) -> None:
+    problem = harness.refused(NameTaken, plane.operator.create_account("OWNER@Acme.Example", PASSWORD))
     assert problem.extras == {"field": "email"}
     assert "owner@acme.example has an account already" in problem.detail
 
 
-def test_accounts_are_listed_oldest_first(house: House, plane: ControlPlane) -> None:
-    assert [account.email for account in house.do(plane.operator.accounts(3))] == list(PEOPLE.values())[:3]
+def test_accounts_are_listed_oldest_first(harness: Harness, plane: ControlPlane) -> None:
+    assert [account.email for account in harness.do(plane.operator.accounts(3))] == list(PEOPLE.values())[:3]
 
 
-def test_switched_off_account_is_out_at_once_and_comes_back(house: House, plane: ControlPlane) -> None:
-    cookie = house.do(plane.logins.open_session(VISIT, house.account("owner")))
-    _, token = house.program("owner")
-    link = house.do(plane.accounts.reset_link(OPERATOR, PEOPLE["owner"]))
-    assert not house.do(plane.operator.switch("Owner@acme.example", active=False)).active
-    house.refused(LoginExpired, plane.logins.actor(VISIT, cookie, CONSOLE))
-    house.refused(LoginExpired, plane.logins.actor(VISIT, token, "personal"))
-    house.refused(WrongPassword, plane.accounts.check_password(VISIT, PEOPLE["owner"], PASSWORD))
-    house.refused(NotFound, plane.accounts.account_of_reset(link.rpartition("/")[2]))
-    assert house.do(plane.operator.switch("owner@acme.example", active=True)).active
-    house.do(plane.accounts.check_password(VISIT, PEOPLE["owner"], PASSWORD))
+def test_switched_off_account_is_out_at_once_and_comes_back(harness: Harness, plane: ControlPlane) -> None:
+    cookie = harness.do(plane.logins.open_session(VISIT, harness.account("owner")))
+    _, token = harness.program("owner")
+    link = harness.do(plane.accounts.reset_link(OPERATOR, PEOPLE["owner"]))
+    assert not harness.do(plane.operator.switch("Owner@acme.example", active=False)).active
+    harness.refused(LoginExpired, plane.logins.actor(VISIT, cookie, CONSOLE))
+    harness.refused(LoginExpired, plane.logins.actor(VISIT, token, "personal"))
+    harness.refused(WrongPassword, plane.accounts.check_password(VISIT, PEOPLE["owner"], PASSWORD))
+    harness.refused(NotFound, plane.accounts.account_of_reset(link.rpartition("/")[2]))
+    assert harness.do(plane.operator.switch("owner@acme.example", active=True)).active
+    harness.do(plane.accounts.check_password(VISIT, PEOPLE["owner"], PASSWORD))
     # What was ended stays ended.
-    house.refused(LoginExpired, plane.logins.actor(VISIT, cookie, CONSOLE))
-    assert house.actions()[-3:] == ["account.disable", "login.failed", "account.enable"]
-    house.refused(NotFound, plane.operator.switch("nobody@x.example", active=False))
+    harness.refused(LoginExpired, plane.logins.actor(VISIT, cookie, CONSOLE))
+    assert harness.actions()[-3:] == ["account.disable", "login.failed", "account.enable"]
+    harness.refused(NotFound, plane.operator.switch("nobody@x.example", active=False))
 
 
 # --- Sign-up -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("setting", ["closed", "invited"])
-def test_nobody_signs_up_unless_it_is_open(house: House, setting: str) -> None:
-    plane = house.choose(sign_up=setting)
-    problem = house.refused(SignUpClosed, plane.accounts.sign_up(VISIT, NEW, PASSWORD))
+def test_nobody_signs_up_unless_it_is_open(harness: Harness, setting: str) -> None:
+    plane = harness.choose(sign_up=setting)
+    problem = harness.refused(SignUpClosed, plane.accounts.sign_up(VISIT, NEW, PASSWORD))
     assert (problem.status, problem.detail) == (
         403, "Accounts are made by the operator here: ask for an invitation."
     )  # fmt: skip
 
 
-def without_mail(house: House) -> ControlPlane:
-    house.post.open = False
-    return house.choose(sign_up="open")
+def without_mail(harness: Harness) -> ControlPlane:
+    harness.post.open = False
+    return harness.choose(sign_up="open")
 
 
-def test_anybody_signs_up_where_it_is_open_and_the_address_is_not_yet_theirs(house: House) -> None:
-    plane = without_mail(house)
-    made = house.do(plane.accounts.sign_up(VISIT, NEW, PASSWORD, name="Nina"))
+def test_anybody_signs_up_where_it_is_open_and_the_address_is_not_yet_theirs(harness: Harness) -> None:
+    plane = without_mail(harness)
+    made = harness.do(plane.accounts.sign_up(VISIT, NEW, PASSWORD, name="Nina"))
     assert (made.email, made.name, made.verified_at) == (NEW, "Nina", None)
-    entry = house.notes()[0]
+    entry = harness.notes()[0]
     assert (entry.actor, entry.actor_id, entry.address, entry.via) == (NEW, made.id, VISIT.address, "console")
-    house.refused(NameTaken, plane.accounts.sign_up(VISIT, "NEW@X.example", PASSWORD))
+    harness.refused(NameTaken, plane.accounts.sign_up(VISIT, "NEW@X.example", PASSWORD))
 
 
-def test_two_who_sign_up_at_once_with_one_address_make_one_account(house: House) -> None:
-    plane = without_mail(house)
-    results = house.at_once(*(plane.accounts.sign_up(VISIT, NEW, PASSWORD) for _ in range(4)))
+def test_two_who_sign_up_at_once_with_one_address_make_one_account(harness: Harness) -> None:
+    plane = without_mail(harness)
+    results = harness.at_once(*(plane.accounts.sign_up(VISIT, NEW, PASSWORD) for _ in range(4)))
     assert sum(isinstance(result, NameTaken) for result in results) == 3
 
 
-def test_sign_ups_from_one_place_are_rationed(house: House) -> None:
-    plane = without_mail(house)
+def test_sign_ups_from_one_place_are_rationed(harness: Harness) -> None:
+    plane = without_mail(harness)
 
     def sign_up(number: int, address: str) -> None:
-        house.do(plane.accounts.sign_up(ClientInfo(address), f"n{number}@x.example", PASSWORD))
+        harness.do(plane.accounts.sign_up(ClientInfo(address), f"n{number}@x.example", PASSWORD))
 
     # The addresses of one /64 are one customer's.
     for number in range(21):
@@ -130,15 +130,15 @@ def test_sign_ups_from_one_place_are_rationed(house: House) -> None:
         sign_up(99, "2001:db8::99")
     assert "new accounts from this address" in caught.value.detail
     sign_up(50, "2001:db8:0:1::1")
-    house.clock.advance(HOUR)
+    harness.clock.advance(HOUR)
     sign_up(51, "2001:db8::99")
 
 
 @pytest.mark.parametrize("password", ["short-one", "x" * 257, NEW, "N1n2N3n4n5@x.example", "\ud800" * 12])
-def test_poor_passwords_are_refused(house: House, password: str) -> None:
-    plane = without_mail(house)
+def test_poor_passwords_are_refused(harness: Harness, password: str) -> None:
+    plane = without_mail(harness)
     email = "n1n2n3n4n5@x.example" if password.startswith("N1") else NEW
-    problem = house.refused(InvalidInput, plane.accounts.sign_up(VISIT, email, password))
+    problem = harness.refused(InvalidInput, plane.accounts.sign_up(VISIT, email, password))
     assert problem.extras == {"field": "password"}
     assert password not in problem.detail
 
@@ -146,87 +146,89 @@ def test_poor_passwords_are_refused(house: House, password: str) -> None:
 # --- Sign-up by mail -----------------------------------------------------------------------------------
 
 
-def link_to(house: House, email: str) -> str:
+def link_to(harness: Harness, email: str) -> str:
     """The link in the last mail to somebody."""
-    text = next(text for to, _, text in reversed(house.post.posted) if to == email)
+    text = next(text for to, _, text in reversed(harness.post.posted) if to == email)
     return next(line for line in text.splitlines() if "/console/invitations/" in line)
 
 
-def test_account_is_made_by_the_mailed_link_alone_and_its_address_is_proved(house: House) -> None:
-    plane = house.choose(sign_up="open")
-    house.refused(SignUpClosed, plane.accounts.sign_up(VISIT, NEW, PASSWORD))
-    house.do(plane.invitations.request_link(VISIT, "NEW@x.example"))
-    assert house.do(plane.accounts.find(NEW)) is None
-    invitation, team = house.do(plane.invitations.look(link_to(house, NEW)))
+def test_account_is_made_by_the_mailed_link_alone_and_its_address_is_proved(harness: Harness) -> None:
+    plane = harness.choose(sign_up="open")
+    harness.refused(SignUpClosed, plane.accounts.sign_up(VISIT, NEW, PASSWORD))
+    harness.do(plane.invitations.request_link(VISIT, "NEW@x.example"))
+    assert harness.do(plane.accounts.find(NEW)) is None
+    invitation, team = harness.do(plane.invitations.look(link_to(harness, NEW)))
     assert (invitation.email, invitation.by_oneself, team) == (NEW, True, None)
-    made = house.do(plane.accounts.sign_up_invited(VISIT, invitation, PASSWORD, name="Nina"))
-    assert (made.email, made.verified_at) == (NEW, house.clock.now)
-    assert house.actions() == ["account.create"]
+    made = harness.do(plane.accounts.sign_up_invited(VISIT, invitation, PASSWORD, name="Nina"))
+    assert (made.email, made.verified_at) == (NEW, harness.clock.now)
+    assert harness.actions() == ["account.create"]
 
 
-def test_who_has_an_account_is_told_by_mail_alone(house: House) -> None:
-    plane = house.choose(sign_up="open")
-    house.do(plane.invitations.request_link(VISIT, PEOPLE["owner"]))
-    [(to, subject, text)] = house.post.posted
+def test_who_has_an_account_is_told_by_mail_alone(harness: Harness) -> None:
+    plane = harness.choose(sign_up="open")
+    harness.do(plane.invitations.request_link(VISIT, PEOPLE["owner"]))
+    [(to, subject, text)] = harness.post.posted
     assert (to, subject) == (PEOPLE["owner"], "Your Tollgate account")
     assert "You have an account already" in text
     assert "/console/invitations/" not in text
-    assert house.write(lambda records: records.invitations.count()) == 0
+    assert harness.write(lambda records: records.invitations.count()) == 0
 
 
 @pytest.mark.parametrize("setting", ["closed", "invited"])
-def test_nobody_is_mailed_a_link_unless_sign_up_is_open(house: House, setting: str) -> None:
-    plane = house.choose(sign_up="open")
-    house.do(plane.invitations.request_link(VISIT, NEW))
-    invitation, _ = house.do(plane.invitations.look(link_to(house, NEW)))
-    plane = house.choose(sign_up=setting)
-    house.refused(SignUpClosed, plane.invitations.request_link(VISIT, NEW))
+def test_nobody_is_mailed_a_link_unless_sign_up_is_open(harness: Harness, setting: str) -> None:
+    plane = harness.choose(sign_up="open")
+    harness.do(plane.invitations.request_link(VISIT, NEW))
+    invitation, _ = harness.do(plane.invitations.look(link_to(harness, NEW)))
+    plane = harness.choose(sign_up=setting)
+    harness.refused(SignUpClosed, plane.invitations.request_link(VISIT, NEW))
     # Nor is one good that was mailed before.
-    house.refused(SignUpClosed, plane.accounts.sign_up_invited(VISIT, invitation, PASSWORD))
+    harness.refused(SignUpClosed, plane.accounts.sign_up_invited(VISIT, invitation, PASSWORD))
 
 
 def test_a_stranger_who_asks_again_and_again_neither_floods_a_mailbox_nor_spoils_the_first_link(
-    house: House,
+    harness: Harness,
 ) -> None:
-    plane = house.choose(sign_up="open")
+    plane = harness.choose(sign_up="open")
     for email in (NEW, PEOPLE["owner"]):
-        house.post.posted.clear()
+        harness.post.posted.clear()
         for number in range(60):
-            house.do(plane.invitations.request_link(ClientInfo(f"192.0.2.{number}"), email))
-        assert len(house.post.posted) == 5
-    assert house.write(lambda records: records.invitations.count(email=NEW)) == 5
+            harness.do(plane.invitations.request_link(ClientInfo(f"192.0.2.{number}"), email))
+        assert len(harness.post.posted) == 5
+    assert harness.write(lambda records: records.invitations.count(email=NEW)) == 5
     for hour in range(30):
-        house.clock.advance(2 * HOUR)
-        house.do(plane.invitations.request_link(ClientInfo(f"198.51.100.{hour}"), NEW))
-    assert house.write(lambda records: records.invitations.count(email=NEW)) == MAX_OWN
+        harness.clock.advance(2 * HOUR)
+        harness.do(plane.invitations.request_link(ClientInfo(f"198.51.100.{hour}"), NEW))
+    assert harness.write(lambda records: records.invitations.count(email=NEW)) == MAX_OWN
 
 
-def test_asking_from_one_place_is_rationed(house: House) -> None:
-    plane = house.choose(sign_up="open")
+def test_asking_from_one_place_is_rationed(harness: Harness) -> None:
+    plane = harness.choose(sign_up="open")
     for number in range(21):
-        house.do(plane.invitations.request_link(VISIT, f"n{number}@x.example"))
-    house.refused(TooManyAttempts, plane.invitations.request_link(VISIT, "one.more@x.example"))
+        harness.do(plane.invitations.request_link(VISIT, f"n{number}@x.example"))
+    harness.refused(TooManyAttempts, plane.invitations.request_link(VISIT, "one.more@x.example"))
 
 
-def test_guest_of_a_team_owns_no_team_before_the_address_is_proved(house: House) -> None:
+def test_guest_of_a_team_owns_no_team_before_the_address_is_proved(harness: Harness) -> None:
     chosen = replace(settings(sign_up="open"), mail=MailSettings(host="mail.example"))
-    plane = house.plane = house.another(chosen)
-    made = house.do(plane.invitations.create(house.actor("owner"), "acme", NEW, "viewer"))
-    guest = house.do(plane.accounts.sign_up_invited(VISIT, made.invitation, PASSWORD))
-    problem = house.refused(AddressUnproved, plane.teams.create(Actor(guest, None, VISIT), "mine"))
+    plane = harness.plane = harness.another(chosen)
+    made = harness.do(plane.invitations.create(harness.actor("owner"), "acme", NEW, "viewer"))
+    guest = harness.do(plane.accounts.sign_up_invited(VISIT, made.invitation, PASSWORD))
+    problem = harness.refused(AddressUnproved, plane.teams.create(Actor(guest, None, VISIT), "mine"))
     assert (problem.status, "/console/forgot" in problem.detail) == (403, True)
-    house.do(plane.accounts.forgot(VISIT, NEW))
-    link = next(line for line in house.post.posted[-1][2].splitlines() if line.startswith("https:"))
-    proved = house.do(plane.accounts.reset(VISIT, link.rpartition("/")[2], PASSWORD))
-    assert house.do(plane.teams.create(Actor(proved, None, VISIT), "mine")).team.name == "mine"
+    harness.do(plane.accounts.forgot(VISIT, NEW))
+    link = next(line for line in harness.post.posted[-1][2].splitlines() if line.startswith("https:"))
+    proved = harness.do(plane.accounts.reset(VISIT, link.rpartition("/")[2], PASSWORD))
+    assert harness.do(plane.teams.create(Actor(proved, None, VISIT), "mine")).team.name == "mine"
 
 
-def test_without_mail_and_by_a_provider_nobody_has_to_prove_an_address(house: House) -> None:
-    plane = without_mail(house)
-    made = house.do(plane.accounts.sign_up(VISIT, NEW, PASSWORD))
-    house.do(plane.teams.create(Actor(made, None, VISIT), "mine"))
-    plane = house.plane = house.another(replace(settings(sign_up="open"), mail=MailSettings(host="mail.example")))
-    house.do(plane.teams.create(Actor(replace(made, password_hash=""), None, VISIT), "other"))
+def test_without_mail_and_by_a_provider_nobody_has_to_prove_an_address(harness: Harness) -> None:
+    plane = without_mail(harness)
+    made = harness.do(plane.accounts.sign_up(VISIT, NEW, PASSWORD))
+    harness.do(plane.teams.create(Actor(made, None, VISIT), "mine"))
+    plane = harness.plane = harness.another(
+        replace(settings(sign_up="open"), mail=MailSettings(host="mail.example"))
+    )
+    harness.do(plane.teams.create(Actor(replace(made, password_hash=""), None, VISIT), "other"))
 
 
 # --- Invitations ---------------------------------------------------------------------------------------
@@ -236,43 +238,43 @@ def test_without_mail_and_by_a_provider_nobody_has_to_prove_an_address(house: Ho
     ("setting", "by_team"), [("closed", False), ("invited", True), ("open", True)]
 )  # fmt: skip
 def test_invitations_of_teams_let_accounts_be_made_unless_closed(
-    house: House, setting: str, by_team: bool
+    harness: Harness, setting: str, by_team: bool
 ) -> None:
-    plane = house.choose(sign_up=setting)
-    made = house.do(plane.invitations.create(house.actor("owner"), "acme", NEW, "viewer"))
+    plane = harness.choose(sign_up=setting)
+    made = harness.do(plane.invitations.create(harness.actor("owner"), "acme", NEW, "viewer"))
     sign_up = plane.accounts.sign_up_invited(VISIT, made.invitation, PASSWORD, name="Nina")
     if not by_team:
-        house.refused(SignUpClosed, sign_up)
+        harness.refused(SignUpClosed, sign_up)
         return
-    account = house.do(sign_up)
+    account = harness.do(sign_up)
     assert (account.email, account.name, account.verified_at) == (NEW, "Nina", None)
 
 
 @pytest.mark.parametrize("setting", ["closed", "invited", "open"])
-def test_invitations_of_the_operator_let_accounts_be_made_always(house: House, setting: str) -> None:
-    plane = house.choose(sign_up=setting)
-    made = house.do(plane.invitations.create_by_operator(OPERATOR, NEW, "acme", "viewer"))
+def test_invitations_of_the_operator_let_accounts_be_made_always(harness: Harness, setting: str) -> None:
+    plane = harness.choose(sign_up=setting)
+    made = harness.do(plane.invitations.create_by_operator(OPERATOR, NEW, "acme", "viewer"))
     assert made.invitation.by_operator
-    assert house.do(plane.accounts.sign_up_invited(VISIT, made.invitation, PASSWORD)).email == NEW
+    assert harness.do(plane.accounts.sign_up_invited(VISIT, made.invitation, PASSWORD)).email == NEW
 
 
-def test_invited_account_needs_a_good_password_and_no_account(house: House) -> None:
-    plane = house.choose(sign_up="invited")
-    made = house.do(plane.invitations.create_by_operator(OPERATOR, PEOPLE["loner"], None, "viewer"))
-    house.refused(InvalidInput, plane.accounts.sign_up_invited(VISIT, made.invitation, "short"))
-    house.refused(NameTaken, plane.accounts.sign_up_invited(VISIT, made.invitation, PASSWORD))
+def test_invited_account_needs_a_good_password_and_no_account(harness: Harness) -> None:
+    plane = harness.choose(sign_up="invited")
+    made = harness.do(plane.invitations.create_by_operator(OPERATOR, PEOPLE["loner"], None, "viewer"))
+    harness.refused(InvalidInput, plane.accounts.sign_up_invited(VISIT, made.invitation, "short"))
+    harness.refused(NameTaken, plane.accounts.sign_up_invited(VISIT, made.invitation, PASSWORD))
 
 
-def test_withdrawn_used_or_expired_invitation_makes_no_account(house: House) -> None:
-    plane = house.choose(sign_up="invited")
-    owner = house.actor("owner")
-    made = house.do(plane.invitations.create(owner, "acme", NEW, "viewer"))
-    house.do(plane.invitations.revoke(owner, "acme", made.invitation.id))
-    house.refused(NotFound, plane.accounts.sign_up_invited(VISIT, made.invitation, PASSWORD))
-    made = house.do(plane.invitations.create(owner, "acme", NEW, "viewer"))
-    house.clock.now = made.invitation.expires_at
-    house.refused(NotFound, plane.accounts.sign_up_invited(VISIT, made.invitation, PASSWORD))
-    assert house.do(plane.accounts.find(NEW)) is None
+def test_withdrawn_used_or_expired_invitation_makes_no_account(harness: Harness) -> None:
+    plane = harness.choose(sign_up="invited")
+    owner = harness.actor("owner")
+    made = harness.do(plane.invitations.create(owner, "acme", NEW, "viewer"))
+    harness.do(plane.invitations.revoke(owner, "acme", made.invitation.id))
+    harness.refused(NotFound, plane.accounts.sign_up_invited(VISIT, made.invitation, PASSWORD))
+    made = harness.do(plane.invitations.create(owner, "acme", NEW, "viewer"))
+    harness.clock.now = made.invitation.expires_at
+    harness.refused(NotFound, plane.accounts.sign_up_invited(VISIT, made.invitation, PASSWORD))
+    assert harness.do(plane.accounts.find(NEW)) is None
 
 
 # --- Names and addresses -------------------------------------------------------------------------------
@@ -309,9 +311,9 @@ def test_names_are_kept_as_written_but_for_space_around(name: str) -> None:
     assert name_of(f"  {name} ") == name
 
 
-def test_one_renames_oneself_and_nobody_else(house: House, plane: ControlPlane) -> None:
-    renamed = house.do(plane.accounts.rename(house.actor("viewer", ELSEWHERE), " Vera "))
-    assert (renamed.name, house.account("viewer").name) == ("Vera", "Vera")
-    assert house.do(plane.accounts.rename(house.actor("viewer"), "")).name == ""
-    house.refused(InvalidInput, plane.accounts.rename(house.actor("viewer"), "a\nb"))
-    assert [entry.address for entry in house.notes()] == [ELSEWHERE.address, VISIT.address]
+def test_one_renames_oneself_and_nobody_else(harness: Harness, plane: ControlPlane) -> None:
+    renamed = harness.do(plane.accounts.rename(harness.actor("viewer", ELSEWHERE), " Vera "))
+    assert (renamed.name, harness.account("viewer").name) == ("Vera", "Vera")
+    assert harness.do(plane.accounts.rename(harness.actor("viewer"), "")).name == ""
+    harness.refused(InvalidInput, plane.accounts.rename(harness.actor("viewer"), "a\nb"))
+    assert [entry.address for entry in harness.notes()] == [ELSEWHERE.address, VISIT.address]

@@ -6,7 +6,7 @@ import sqlite3
 from contextlib import closing
 
 import pytest
-from tests.control.services.house import ACME, DAY, MINUTE, NOON, VISIT, House
+from tests.control.services.harness import ACME, DAY, MINUTE, NOON, VISIT, Harness
 
 from tollgate.control.services.devices import OAuthError
 from tollgate.core.models import Domain, Token
@@ -69,50 +69,50 @@ async def keep(records: Repositories) -> None:
     await records.logins.add(Login("log_ci2", WHO, PERSONAL, "ci", long_ago, digest("q")))
 
 
-def everything(house: House) -> set[str]:
+def everything(harness: Harness) -> set[str]:
     tables = (
         "device_logins", "replays", "failures", "invitations", "reset_links", "logins", "audit", "tokens",
         "domains", "identities", "accounts", "teams", "members",
     )  # fmt: skip
-    with closing(sqlite3.connect(house.folder / "control.db")) as connection:
+    with closing(sqlite3.connect(harness.folder / "control.db")) as connection:
         return {row[0] for table in tables for row in connection.execute(f"SELECT id FROM {table}")}
 
 
-def test_what_has_expired_goes_and_nothing_else(house: House) -> None:
-    house.write(fill)
-    house.write(keep)
-    before = everything(house)
-    house.do(house.plane.sweep.run())
-    gone = before - everything(house)
+def test_what_has_expired_goes_and_nothing_else(harness: Harness) -> None:
+    harness.write(fill)
+    harness.write(keep)
+    before = everything(harness)
+    harness.do(harness.plane.sweep.run())
+    gone = before - everything(harness)
     assert gone == {name for name in before if name.endswith("_over")}
     assert len(gone) == 8
-    house.clock.advance(2)
-    house.do(house.plane.sweep.run())
-    assert {name for name in before if name.endswith("_left")} & everything(house) == set()
-    assert {"tok_1", "dom_1", "idn_1", "log_ci", "log_ci2", "acc_owner", ACME.id} <= everything(house)
+    harness.clock.advance(2)
+    harness.do(harness.plane.sweep.run())
+    assert {name for name in before if name.endswith("_left")} & everything(harness) == set()
+    assert {"tok_1", "dom_1", "idn_1", "log_ci", "log_ci2", "acc_owner", ACME.id} <= everything(harness)
 
 
-def test_sweep_of_nothing_does_nothing(house: House) -> None:
-    before = everything(house)
-    house.do(house.plane.sweep.run())
-    assert everything(house) == before
-    assert house.notes() == []
+def test_sweep_of_nothing_does_nothing(harness: Harness) -> None:
+    before = everything(harness)
+    harness.do(harness.plane.sweep.run())
+    assert everything(harness) == before
+    assert harness.notes() == []
 
 
 @pytest.mark.parametrize("days", [1, 1_000])
-def test_entries_of_the_audit_log_are_kept_as_long_as_is_set(house: House, days: int) -> None:
-    plane = house.choose(audit_days=days)
-    house.write(lambda records: records.audit.add(AuditEntry("aud_1", NOON - 2 * DAY, "x", "y")))
-    house.do(plane.sweep.run())
-    assert ("aud_1" in everything(house)) is (days == 1_000)
+def test_entries_of_the_audit_log_are_kept_as_long_as_is_set(harness: Harness, days: int) -> None:
+    plane = harness.choose(audit_days=days)
+    harness.write(lambda records: records.audit.add(AuditEntry("aud_1", NOON - 2 * DAY, "x", "y")))
+    harness.do(plane.sweep.run())
+    assert ("aud_1" in everything(harness)) is (days == 1_000)
 
 
-def test_tool_hears_for_a_while_why_its_code_is_gone(house: House) -> None:
-    started = house.do(house.plane.devices.start(VISIT, ""))
-    house.clock.advance(15 * MINUTE + 1)
-    house.do(house.plane.sweep.run())
-    poll = house.plane.devices.poll
-    assert house.refused(OAuthError, poll(VISIT, started.device_code)).code == "expired_token"
-    house.clock.advance(10 * MINUTE)
-    house.do(house.plane.sweep.run())
-    assert house.refused(OAuthError, poll(VISIT, started.device_code)).code == "invalid_grant"
+def test_tool_hears_for_a_while_why_its_code_is_gone(harness: Harness) -> None:
+    started = harness.do(harness.plane.devices.start(VISIT, ""))
+    harness.clock.advance(15 * MINUTE + 1)
+    harness.do(harness.plane.sweep.run())
+    poll = harness.plane.devices.poll
+    assert harness.refused(OAuthError, poll(VISIT, started.device_code)).code == "expired_token"
+    harness.clock.advance(10 * MINUTE)
+    harness.do(harness.plane.sweep.run())
+    assert harness.refused(OAuthError, poll(VISIT, started.device_code)).code == "invalid_grant"

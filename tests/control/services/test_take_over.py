@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 from msgspec.structs import replace
-from tests.control.services.house import ACME, ALL, PEOPLE, RIVAL, House, details_of, member_id, words
+from tests.control.services.harness import ACME, ALL, PEOPLE, RIVAL, Harness, details_of, member_id, words
 
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import (
@@ -24,49 +24,49 @@ OURS, THEIRS = ("example.com", ACME.id), ("example.com", RIVAL.id)
 
 
 @pytest.fixture
-def held(house: House) -> Domain:
+def held(harness: Harness) -> Domain:
     """An entry of rival that nobody has proven."""
-    return house.do(house.plane.domains.add(house.actor("stranger"), "rival", "example.com"))
+    return harness.do(harness.plane.domains.add(harness.actor("stranger"), "rival", "example.com"))
 
 
 @pytest.fixture
-def verified(house: House, held: Domain) -> Domain:
+def verified(harness: Harness, held: Domain) -> Domain:
     """An entry of rival with a proof, which may have vanished since."""
-    entry = replace(held, verified_at=house.clock.now)
-    house.write(lambda records: records.domains.replace(entry))
+    entry = replace(held, verified_at=harness.clock.now)
+    harness.write(lambda records: records.domains.replace(entry))
     return entry
 
 
-def take_over(house: House, wish: DomainSettings | None = None) -> Domain:
-    domains = house.plane.domains
-    return house.do(
-        domains.add(house.actor("developer"), "acme", "example.com", wish or DomainSettings(), take_over=True)
+def take_over(harness: Harness, wish: DomainSettings | None = None) -> Domain:
+    domains = harness.plane.domains
+    return harness.do(
+        domains.add(harness.actor("developer"), "acme", "example.com", wish or DomainSettings(), take_over=True)
     )
 
 
-def holder(house: House) -> str:
-    entry = house.write(lambda records: records.domains.find(domain="example.com"))
+def holder(harness: Harness) -> str:
+    entry = harness.write(lambda records: records.domains.find(domain="example.com"))
     assert entry is not None
     return entry.team_id
 
 
-def test_unverified_claim_falls_to_a_proof(house: House, held: Domain) -> None:
-    house.proofs.proven.add(OURS)
-    entry = take_over(house, DomainSettings(address_per_minute=5))
-    assert (entry.team_id, entry.verified_at, entry.address_per_minute) == (ACME.id, house.clock.now, 5)
+def test_unverified_claim_falls_to_a_proof(harness: Harness, held: Domain) -> None:
+    harness.proofs.proven.add(OURS)
+    entry = take_over(harness, DomainSettings(address_per_minute=5))
+    assert (entry.team_id, entry.verified_at, entry.address_per_minute) == (ACME.id, harness.clock.now, 5)
     assert entry.id != held.id
-    assert house.proofs.looks == [OURS]
-    grant = house.do(house.store.domain(["example.com"]))
+    assert harness.proofs.looks == [OURS]
+    grant = harness.do(harness.store.domain(["example.com"]))
     assert grant is not None
     assert grant.team.id == ACME.id
 
 
-def test_both_teams_read_of_it_and_the_old_one_hears_not_by_whom(house: House, held: Domain) -> None:
-    house.proofs.proven.add(OURS)
-    entry = take_over(house)
-    plane = house.plane
-    lost = house.do(plane.audit.of_team(house.actor("stranger"), "rival", ALL)).items
-    gained = house.do(plane.audit.of_team(house.actor("owner"), "acme", ALL)).items
+def test_both_teams_read_of_it_and_the_old_one_hears_not_by_whom(harness: Harness, held: Domain) -> None:
+    harness.proofs.proven.add(OURS)
+    entry = take_over(harness)
+    plane = harness.plane
+    lost = harness.do(plane.audit.of_team(harness.actor("stranger"), "rival", ALL)).items
+    gained = harness.do(plane.audit.of_team(harness.actor("owner"), "acme", ALL)).items
     assert sorted(note.action for note in lost) == ["domain.add", "domain.lost"]
     [note] = [note for note in lost if note.action == "domain.lost"]
     assert (note.target, note.name, note.actor_id, note.address) == (held.id, "example.com", None, "")
@@ -78,82 +78,84 @@ def test_both_teams_read_of_it_and_the_old_one_hears_not_by_whom(house: House, h
     assert details_of(gained[0]) == {"verified": True, "by": "dns"}
 
 
-def test_owners_of_the_old_team_get_mail(house: House, held: Domain) -> None:
-    house.joins("loner", "owner", RIVAL)
-    house.joins("viewer", "admin", RIVAL)
-    house.proofs.proven.add(OURS)
-    take_over(house)
-    assert sorted(to for to, _, _ in house.post.posted) == [PEOPLE["loner"], PEOPLE["stranger"]]
-    _, subject, text = house.post.posted[0]
+def test_owners_of_the_old_team_get_mail(harness: Harness, held: Domain) -> None:
+    harness.joins("loner", "owner", RIVAL)
+    harness.joins("viewer", "admin", RIVAL)
+    harness.proofs.proven.add(OURS)
+    take_over(harness)
+    assert sorted(to for to, _, _ in harness.post.posted) == [PEOPLE["loner"], PEOPLE["stranger"]]
+    _, subject, text = harness.post.posted[0]
     assert subject == "example.com left your whitelist"
     assert held.id in text
     assert "tollgate rpc whitelist add example.com --take-over" in text
     assert "acme" not in text
 
 
-def test_without_a_proof_nothing_happens(house: House, plane: ControlPlane, held: Domain) -> None:
-    deed = plane.domains.add(house.actor("developer"), "acme", "example.com", take_over=True)
-    problem = house.refused(NotProven, deed)
+def test_without_a_proof_nothing_happens(harness: Harness, plane: ControlPlane, held: Domain) -> None:
+    deed = plane.domains.add(harness.actor("developer"), "acme", "example.com", take_over=True)
+    problem = harness.refused(NotProven, deed)
     assert problem.extras["dns_value"] == f"tollgate-team={ACME.id}"
     assert problem.extras["problems"] == ["Nothing was there", "Nor there."]
-    assert holder(house) == RIVAL.id
-    assert house.post.posted == []
-    assert len(house.notes()) == 1
+    assert holder(harness) == RIVAL.id
+    assert harness.post.posted == []
+    assert len(harness.notes()) == 1
 
 
 def test_verified_claim_stands_while_its_own_proof_does(
-    house: House, plane: ControlPlane, verified: Domain
+    harness: Harness, plane: ControlPlane, verified: Domain
 ) -> None:
-    house.proofs.proven |= {OURS, THEIRS}
-    deed = plane.domains.add(house.actor("developer"), "acme", "example.com", take_over=True)
-    problem = house.refused(DomainVerified, deed)
+    harness.proofs.proven |= {OURS, THEIRS}
+    deed = plane.domains.add(harness.actor("developer"), "acme", "example.com", take_over=True)
+    problem = harness.refused(DomainVerified, deed)
     assert words(problem) == (
         409,
         "domain_verified",
         "Another team has proven example.com, and its proof still stands: remove it, then try again.",
         {"domain": "example.com"},
     )
-    assert holder(house) == RIVAL.id
+    assert holder(harness) == RIVAL.id
 
 
-def test_verified_claim_falls_when_its_proof_has_vanished_for_certain(house: House, verified: Domain) -> None:
-    house.proofs.proven.add(OURS)
-    assert take_over(house).team_id == ACME.id
-    assert house.proofs.looks == [OURS, THEIRS]
+def test_verified_claim_falls_when_its_proof_has_vanished_for_certain(harness: Harness, verified: Domain) -> None:
+    harness.proofs.proven.add(OURS)
+    assert take_over(harness).team_id == ACME.id
+    assert harness.proofs.looks == [OURS, THEIRS]
 
 
-def test_verified_claim_stands_while_nobody_can_tell(house: House, plane: ControlPlane, verified: Domain) -> None:
-    house.proofs.proven.add(OURS)
-    house.proofs.unsure.add(THEIRS)
-    deed = plane.domains.add(house.actor("developer"), "acme", "example.com", take_over=True)
-    problem = house.refused(DomainVerified, deed)
+def test_verified_claim_stands_while_nobody_can_tell(
+    harness: Harness, plane: ControlPlane, verified: Domain
+) -> None:
+    harness.proofs.proven.add(OURS)
+    harness.proofs.unsure.add(THEIRS)
+    deed = plane.domains.add(harness.actor("developer"), "acme", "example.com", take_over=True)
+    problem = harness.refused(DomainVerified, deed)
     assert "as far as can be checked now" in problem.detail
-    assert holder(house) == RIVAL.id
+    assert holder(harness) == RIVAL.id
 
 
 def test_others_proof_does_not_help_a_verified_claim_against_no_proof_of_ours(
-    house: House, plane: ControlPlane, verified: Domain
+    harness: Harness, plane: ControlPlane, verified: Domain
 ) -> None:
-    deed = plane.domains.add(house.actor("developer"), "acme", "example.com", take_over=True)
-    house.refused(NotProven, deed)
+    deed = plane.domains.add(harness.actor("developer"), "acme", "example.com", take_over=True)
+    harness.refused(NotProven, deed)
     # Whether theirs stands is nobody's business without a proof of one's own.
-    assert house.proofs.looks == [OURS]
+    assert harness.proofs.looks == [OURS]
 
 
-def test_free_domain_is_simply_added(house: House) -> None:
-    entry = take_over(house)
-    assert (entry.team_id, entry.verified_at, house.proofs.looks) == (ACME.id, None, [])
+def test_free_domain_is_simply_added(harness: Harness) -> None:
+    entry = take_over(harness)
+    assert (entry.team_id, entry.verified_at, harness.proofs.looks) == (ACME.id, None, [])
 
 
 # --- What happens while the proof is looked for --------------------------------------------------------
 
 
-def meanwhile(house: House, held: Domain, what: str) -> Callable[[], Awaitable[object]]:
-    domains, stranger = house.plane.domains, house.actor("stranger")
+def meanwhile(harness: Harness, held: Domain, what: str) -> Callable[[], Awaitable[object]]:
+    domains, stranger = harness.plane.domains, harness.actor("stranger")
 
     async def verify() -> None:
-        async with house.store.changing() as records:
-            await records.domains.replace(replace(held, verified_at=house.clock.now))
+        async with harness.store.changing() as records:
+            await records.domains.replace(replace(held, verified_at=harness.clock.now))
 
     async def anew() -> None:
         await domains.remove(stranger, "rival", held.id)
@@ -169,68 +171,68 @@ def meanwhile(house: House, held: Domain, what: str) -> Callable[[], Awaitable[o
 
 @pytest.mark.parametrize("what", ["verified", "anew"])
 def test_entry_that_is_another_one_by_then_is_not_taken(
-    house: House, plane: ControlPlane, held: Domain, what: str
+    harness: Harness, plane: ControlPlane, held: Domain, what: str
 ) -> None:
-    house.proofs.proven.add(OURS)
-    house.proofs.meanwhile = meanwhile(house, held, what)
-    deed = plane.domains.add(house.actor("developer"), "acme", "example.com", take_over=True)
-    house.refused(DomainTaken, deed)
-    assert holder(house) == RIVAL.id
-    assert "domain.lost" not in house.actions()
+    harness.proofs.proven.add(OURS)
+    harness.proofs.meanwhile = meanwhile(harness, held, what)
+    deed = plane.domains.add(harness.actor("developer"), "acme", "example.com", take_over=True)
+    harness.refused(DomainTaken, deed)
+    assert holder(harness) == RIVAL.id
+    assert "domain.lost" not in harness.actions()
 
 
-def test_entry_that_was_removed_by_then_is_not_lost_by_anybody(house: House, held: Domain) -> None:
-    house.proofs.proven.add(OURS)
-    house.proofs.meanwhile = meanwhile(house, held, "removed")
-    assert take_over(house).team_id == ACME.id
-    assert "domain.lost" not in house.actions()
+def test_entry_that_was_removed_by_then_is_not_lost_by_anybody(harness: Harness, held: Domain) -> None:
+    harness.proofs.proven.add(OURS)
+    harness.proofs.meanwhile = meanwhile(harness, held, "removed")
+    assert take_over(harness).team_id == ACME.id
+    assert "domain.lost" not in harness.actions()
 
 
-def test_changing_its_settings_all_the_time_does_not_keep_an_entry(house: House, held: Domain) -> None:
-    house.proofs.proven.add(OURS)
-    house.proofs.meanwhile = meanwhile(house, held, "changed")
-    assert take_over(house).team_id == ACME.id
+def test_changing_its_settings_all_the_time_does_not_keep_an_entry(harness: Harness, held: Domain) -> None:
+    harness.proofs.proven.add(OURS)
+    harness.proofs.meanwhile = meanwhile(harness, held, "changed")
+    assert take_over(harness).team_id == ACME.id
 
 
 @pytest.mark.parametrize(("role", "kind"), [("viewer", RoleNeeded), (None, NoSuchTeam)])
 def test_who_may_not_do_it_by_then_does_not_do_it(
-    house: House, plane: ControlPlane, held: Domain, role: str | None, kind: type[Exception]
+    harness: Harness, plane: ControlPlane, held: Domain, role: str | None, kind: type[Exception]
 ) -> None:
-    owner = house.actor("owner")
-    house.proofs.proven.add(OURS)
-    house.proofs.meanwhile = (
+    owner = harness.actor("owner")
+    harness.proofs.proven.add(OURS)
+    harness.proofs.meanwhile = (
         (lambda: plane.teams.set_role(owner, "acme", member_id("developer"), "viewer"))
         if role
         else (lambda: plane.teams.remove(owner, "acme", member_id("developer")))
     )
-    house.refused(kind, plane.domains.add(house.actor("developer"), "acme", "example.com", take_over=True))
-    assert holder(house) == RIVAL.id
+    harness.refused(kind, plane.domains.add(harness.actor("developer"), "acme", "example.com", take_over=True))
+    assert holder(harness) == RIVAL.id
 
 
-def test_two_take_overs_at_once_give_it_to_one(house: House, plane: ControlPlane, held: Domain) -> None:
-    membership = house.do(plane.teams.create(house.actor("loner"), "third"))
-    house.proofs.proven |= {OURS, ("example.com", membership.team.id)}
-    results = house.at_once(
-        plane.domains.add(house.actor("developer"), "acme", "example.com", take_over=True),
-        plane.domains.add(house.actor("loner"), "third", "example.com", take_over=True),
+def test_two_take_overs_at_once_give_it_to_one(harness: Harness, plane: ControlPlane, held: Domain) -> None:
+    membership = harness.do(plane.teams.create(harness.actor("loner"), "third"))
+    harness.proofs.proven |= {OURS, ("example.com", membership.team.id)}
+    results = harness.at_once(
+        plane.domains.add(harness.actor("developer"), "acme", "example.com", take_over=True),
+        plane.domains.add(harness.actor("loner"), "third", "example.com", take_over=True),
     )
     assert [type(result) for result in results if isinstance(result, BaseException)] == [DomainTaken]
-    assert house.actions().count("domain.lost") == 1
+    assert harness.actions().count("domain.lost") == 1
 
 
-def test_full_list_takes_nothing_over(house: House, held: Domain) -> None:
-    plane = house.choose(domains_per_team=1)
-    house.do(plane.domains.add(house.actor("developer"), "acme", "example.org"))
-    house.proofs.proven.add(OURS)
-    deed = plane.domains.add(house.actor("developer"), "acme", "example.com", take_over=True)
-    house.refused(LimitReached, deed)
-    assert holder(house) == RIVAL.id
-    assert house.post.posted == []
+def test_full_list_takes_nothing_over(harness: Harness, held: Domain) -> None:
+    plane = harness.choose(domains_per_team=1)
+    harness.do(plane.domains.add(harness.actor("developer"), "acme", "example.org"))
+    harness.proofs.proven.add(OURS)
+    deed = plane.domains.add(harness.actor("developer"), "acme", "example.com", take_over=True)
+    harness.refused(LimitReached, deed)
+    assert holder(harness) == RIVAL.id
+    assert harness.post.posted == []
 
 
-def test_old_team_may_take_it_back(house: House, plane: ControlPlane, held: Domain) -> None:
-    house.proofs.proven.add(OURS)
-    take_over(house)
-    house.proofs.proven = {THEIRS}
-    entry = house.do(plane.domains.add(house.actor("stranger"), "rival", "example.com", take_over=True))
-    assert (entry.team_id, entry.verified_at) == (RIVAL.id, house.clock.now)
+def test_old_team_may_take_it_back(harness: Harness, plane: ControlPlane, held: Domain) -> None:
+    harness.proofs.proven.add(OURS)
+    take_over(harness)
+    harness.proofs.proven = {THEIRS}
+    entry = harness.do(plane.domains.add(harness.actor("stranger"), "rival", "example.com", take_over=True))
+    assert (entry.team_id, entry.verified_at) == (RIVAL.id, harness.clock.now)

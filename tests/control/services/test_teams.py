@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.control.services.house import ACME, ALL, PEOPLE, ROLES, House, details_of
+from tests.control.services.harness import ACME, ALL, PEOPLE, ROLES, Harness, details_of
 
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import (
@@ -17,12 +17,12 @@ from tollgate.control.service_context import PageRequest
 from tollgate.control.versions import version_of
 
 
-def test_whoever_makes_a_team_owns_it(house: House, plane: ControlPlane) -> None:
-    membership = house.do(plane.teams.create(house.actor("loner"), "nova"))
+def test_whoever_makes_a_team_owns_it(harness: Harness, plane: ControlPlane) -> None:
+    membership = harness.do(plane.teams.create(harness.actor("loner"), "nova"))
     assert (membership.team.name, membership.role, membership.member.account_id) == ("nova", "owner", "acc_loner")
     assert membership.team.id.startswith("team_")
-    assert house.do(plane.teams.show(house.actor("loner"), "nova")) == membership
-    [entry] = house.notes()
+    assert harness.do(plane.teams.show(harness.actor("loner"), "nova")) == membership
+    [entry] = harness.notes()
     assert (entry.action, entry.team_id, entry.target, entry.name) == (
         "team.create", membership.team.id, membership.team.id, "nova"
     )  # fmt: skip
@@ -30,99 +30,99 @@ def test_whoever_makes_a_team_owns_it(house: House, plane: ControlPlane) -> None
 
 
 @pytest.mark.parametrize("name", ["ab", "a-b", "0x", "--", "x" * 40])
-def test_names_of_teams(house: House, plane: ControlPlane, name: str) -> None:
-    assert house.do(plane.teams.create(house.actor("loner"), name)).team.name == name
+def test_names_of_teams(harness: Harness, plane: ControlPlane, name: str) -> None:
+    assert harness.do(plane.teams.create(harness.actor("loner"), name)).team.name == name
 
 
 @pytest.mark.parametrize("name", ["", "a", "Acme", "a b", "a_b", "x" * 41, "ä-b", "ab\n", " ab", "team_acme"])
-def test_what_is_no_name_of_a_team(house: House, plane: ControlPlane, name: str) -> None:
+def test_what_is_no_name_of_a_team(harness: Harness, plane: ControlPlane, name: str) -> None:
     for deed in (
-        plane.teams.create(house.actor("loner"), name),
-        plane.teams.rename(house.actor("owner"), "acme", name),
+        plane.teams.create(harness.actor("loner"), name),
+        plane.teams.rename(harness.actor("owner"), "acme", name),
     ):
-        problem = house.refused(InvalidInput, deed)
+        problem = harness.refused(InvalidInput, deed)
         assert problem.extras == {"field": "name"}
         assert problem.detail == "A team's name has 2 to 40 of a-z, 0-9 and hyphens."
 
 
-def test_name_is_taken_once_even_at_once(house: House, plane: ControlPlane) -> None:
-    problem = house.refused(NameTaken, plane.teams.create(house.actor("loner"), "acme"))
+def test_name_is_taken_once_even_at_once(harness: Harness, plane: ControlPlane) -> None:
+    problem = harness.refused(NameTaken, plane.teams.create(harness.actor("loner"), "acme"))
     assert (problem.status, problem.extras) == (409, {"field": "name"})
-    actors = [house.actor(who) for who in ("loner", "owner", "viewer")]
-    results = house.at_once(*(plane.teams.create(actor, "nova") for actor in actors))
+    actors = [harness.actor(who) for who in ("loner", "owner", "viewer")]
+    results = harness.at_once(*(plane.teams.create(actor, "nova") for actor in actors))
     assert sum(isinstance(result, NameTaken) for result in results) == 2
-    assert house.actions() == ["team.create"]
+    assert harness.actions() == ["team.create"]
 
 
-def test_teams_that_one_owns_are_bounded(house: House) -> None:
-    plane = house.choose(teams_per_account=2)
-    actor = house.actor("viewer")  # belongs to acme, but owns nothing
+def test_teams_that_one_owns_are_bounded(harness: Harness) -> None:
+    plane = harness.choose(teams_per_account=2)
+    actor = harness.actor("viewer")  # belongs to acme, but owns nothing
     for name in ("one", "two"):
-        house.do(plane.teams.create(actor, name))
-    problem = house.refused(LimitReached, plane.teams.create(actor, "three"))
+        harness.do(plane.teams.create(actor, name))
+    problem = harness.refused(LimitReached, plane.teams.create(actor, "three"))
     assert problem.extras == {"limit": 2}
-    results = house.at_once(*(plane.teams.create(house.actor("loner"), f"n-{n}") for n in range(5)))
+    results = harness.at_once(*(plane.teams.create(harness.actor("loner"), f"n-{n}") for n in range(5)))
     assert sum(isinstance(result, LimitReached) for result in results) == 3
 
 
-def test_one_lists_ones_own_teams_page_by_page(house: House, plane: ControlPlane) -> None:
-    actor = house.actor("viewer")
+def test_one_lists_ones_own_teams_page_by_page(harness: Harness, plane: ControlPlane) -> None:
+    actor = harness.actor("viewer")
     names = ["zeta", "beta", "eta"]
     for name in names:
-        house.clock.advance(1)
-        house.do(plane.teams.create(actor, name))
-    first = house.do(plane.teams.list(actor, PageRequest(2)))
-    rest = house.do(plane.teams.list(actor, PageRequest(2, first.next)))
+        harness.clock.advance(1)
+        harness.do(plane.teams.create(actor, name))
+    first = harness.do(plane.teams.list(actor, PageRequest(2)))
+    rest = harness.do(plane.teams.list(actor, PageRequest(2, first.next)))
     assert [team.name for team in first.items + rest.items] == ["acme", *names]
     assert rest.next is None
-    assert house.do(plane.teams.list(house.actor("loner"), ALL)).items == []
-    roles = house.do(plane.teams.roles(actor))
+    assert harness.do(plane.teams.list(harness.actor("loner"), ALL)).items == []
+    roles = harness.do(plane.teams.roles(actor))
     assert sorted(roles.values()) == ["owner", "owner", "owner", "viewer"]
     assert roles[ACME.id] == "viewer"
 
 
-def test_renamed_team_is_found_by_its_new_name_alone(house: House, plane: ControlPlane) -> None:
-    owner = house.actor("owner")
-    membership = house.do(plane.teams.rename(owner, "acme", "acme-two"))
+def test_renamed_team_is_found_by_its_new_name_alone(harness: Harness, plane: ControlPlane) -> None:
+    owner = harness.actor("owner")
+    membership = harness.do(plane.teams.rename(owner, "acme", "acme-two"))
     assert (membership.team.id, membership.team.name) == (ACME.id, "acme-two")
-    assert house.refused(NoSuchTeam, plane.teams.show(owner, "acme")).extras["suggestion"] == "acme-two"
-    assert house.do(plane.teams.show(owner, ACME.id)).team.name == "acme-two"
-    [entry] = house.notes()
+    assert harness.refused(NoSuchTeam, plane.teams.show(owner, "acme")).extras["suggestion"] == "acme-two"
+    assert harness.do(plane.teams.show(owner, ACME.id)).team.name == "acme-two"
+    [entry] = harness.notes()
     assert (entry.action, entry.name) == ("team.rename", "acme-two")
     assert details_of(entry) == {"before": {"name": "acme"}, "after": {"name": "acme-two"}}
     # The old name is free again.
-    house.do(plane.teams.create(house.actor("loner"), "acme"))
+    harness.do(plane.teams.create(harness.actor("loner"), "acme"))
 
 
-def test_team_is_not_renamed_to_a_name_that_is_taken(house: House, plane: ControlPlane) -> None:
-    house.refused(NameTaken, plane.teams.rename(house.actor("owner"), "acme", "rival"))
-    assert house.do(plane.teams.show(house.actor("owner"), "acme")).team.name == "acme"
-    assert house.notes() == []
+def test_team_is_not_renamed_to_a_name_that_is_taken(harness: Harness, plane: ControlPlane) -> None:
+    harness.refused(NameTaken, plane.teams.rename(harness.actor("owner"), "acme", "rival"))
+    assert harness.do(plane.teams.show(harness.actor("owner"), "acme")).team.name == "acme"
+    assert harness.notes() == []
 
 
-def test_rename_honours_the_version(house: House, plane: ControlPlane) -> None:
-    owner = house.actor("owner")
-    seen = version_of(house.do(plane.teams.show(owner, "acme")).team)
-    house.do(plane.teams.rename(owner, "acme", "acme-two", seen))
-    problem = house.refused(ChangedMeanwhile, plane.teams.rename(owner, "acme-two", "acme-three", seen))
+def test_rename_honours_the_version(harness: Harness, plane: ControlPlane) -> None:
+    owner = harness.actor("owner")
+    seen = version_of(harness.do(plane.teams.show(owner, "acme")).team)
+    harness.do(plane.teams.rename(owner, "acme", "acme-two", seen))
+    problem = harness.refused(ChangedMeanwhile, plane.teams.rename(owner, "acme-two", "acme-three", seen))
     assert problem.status == 412
-    house.do(plane.teams.rename(owner, "acme-two", "acme-three", "*"))
+    harness.do(plane.teams.rename(owner, "acme-two", "acme-three", "*"))
 
 
-def test_members_are_listed_page_by_page_in_the_order_of_joining(house: House, plane: ControlPlane) -> None:
-    viewer = house.actor("viewer")
+def test_members_are_listed_page_by_page_in_the_order_of_joining(harness: Harness, plane: ControlPlane) -> None:
+    viewer = harness.actor("viewer")
     found, after = [], None
     while True:
-        page = house.do(plane.teams.members(viewer, "acme", PageRequest(2, after)))
+        page = harness.do(plane.teams.members(viewer, "acme", PageRequest(2, after)))
         found += page.items
         if page.next is None:
             break
         after = page.next
     assert [person.account.email for person in found] == [PEOPLE[role] for role in ROLES]
     assert [person.member.role for person in found] == list(ROLES)
-    house.refused(InvalidInput, plane.teams.members(house.actor("stranger"), "rival", PageRequest(2, after)))
+    harness.refused(InvalidInput, plane.teams.members(harness.actor("stranger"), "rival", PageRequest(2, after)))
 
 
-def test_emptied_page_is_a_page(house: House, plane: ControlPlane) -> None:
-    page = house.do(plane.tokens.list(house.actor("viewer"), "acme", PageRequest(1)))
+def test_emptied_page_is_a_page(harness: Harness, plane: ControlPlane) -> None:
+    page = harness.do(plane.tokens.list(harness.actor("viewer"), "acme", PageRequest(1)))
     assert (page.items, page.next) == ([], None)

@@ -1,6 +1,6 @@
 """Failed attempts that are taken back after a success, while others fail."""
 
-from tests.control.services.house import House
+from tests.control.services.harness import Harness
 
 from tollgate.control.services import throttle
 from tollgate.core.patience import Patience
@@ -8,8 +8,8 @@ from tollgate.core.patience import Patience
 FREE = Patience(free=100, first_wait=60.0, longest_wait=900.0, forgiven_after=3_600.0)
 
 
-def test_success_takes_back_its_own_attempt_and_no_other(house: House) -> None:
-    context = house.plane.context
+def test_success_takes_back_its_own_attempt_and_no_other(harness: Harness) -> None:
+    context = harness.plane.context
 
     async def attempt() -> throttle.Before:
         async with context.store.changing() as records:
@@ -23,12 +23,12 @@ def test_success_takes_back_its_own_attempt_and_no_other(house: House) -> None:
 
     begun = []
     for _ in range(4):
-        begun.append(house.do(attempt()))
-        house.clock.advance(1.0)
-    now = house.clock()
+        begun.append(harness.do(attempt()))
+        harness.clock.advance(1.0)
+    now = harness.clock()
     # The second succeeds after two others have begun: those stay counted, with their time.
-    assert house.do(taken_back(begun[1])) == (3, now - 1.0)
+    assert harness.do(taken_back(begun[1])) == (3, now - 1.0)
     # The last that stands alone goes with its time.
-    assert house.do(taken_back(begun[2])) == (2, now - 3.0)
-    assert house.do(taken_back(begun[0])) == (1, now - 3.0)
-    assert house.do(taken_back(begun[0])) is None
+    assert harness.do(taken_back(begun[2])) == (2, now - 3.0)
+    assert harness.do(taken_back(begun[0])) == (1, now - 3.0)
+    assert harness.do(taken_back(begun[0])) is None

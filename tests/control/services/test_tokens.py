@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from tests.control.services.house import ACME, ALL, DAY, PEOPLE, House, details_of
+from tests.control.services.harness import ACME, ALL, DAY, PEOPLE, Harness, details_of
 
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import (
@@ -24,36 +24,40 @@ from tollgate.core import secrets
 from tollgate.core.models import Token
 
 
-def make(house: House, name: str = "ci", **wish: Any) -> tuple[Token, str]:
-    return house.do(house.plane.tokens.create(house.actor("developer"), "acme", TokenSettings(name=name, **wish)))
+def make(harness: Harness, name: str = "ci", **wish: Any) -> tuple[Token, str]:
+    return harness.do(
+        harness.plane.tokens.create(harness.actor("developer"), "acme", TokenSettings(name=name, **wish))
+    )
 
 
-def change(house: House, token: Token, if_match: str | None = None, **wish: Any) -> Token:
-    update = house.plane.tokens.update(house.actor("developer"), "acme", token.id, TokenSettings(**wish), if_match)
-    return house.do(update)
+def change(harness: Harness, token: Token, if_match: str | None = None, **wish: Any) -> Token:
+    update = harness.plane.tokens.update(
+        harness.actor("developer"), "acme", token.id, TokenSettings(**wish), if_match
+    )
+    return harness.do(update)
 
 
 # --- Making --------------------------------------------------------------------------------------------
 
 
-def test_token_is_made_with_a_secret_that_is_shown_once(house: House, plane: ControlPlane) -> None:
-    token, secret = make(house, " ci ")
+def test_token_is_made_with_a_secret_that_is_shown_once(harness: Harness, plane: ControlPlane) -> None:
+    token, secret = make(harness, " ci ")
     assert secrets.well_formed(secret)
     assert token == Token(
-        token.id, ACME.id, "ci", secret[:8], house.clock.now, created_by=PEOPLE["developer"]
+        token.id, ACME.id, "ci", secret[:8], harness.clock.now, created_by=PEOPLE["developer"]
     )  # fmt: skip
-    grant = house.do(house.store.token(plane.context.digest(secret)))
+    grant = harness.do(harness.store.token(plane.context.digest(secret)))
     assert grant is not None
     assert (grant.token, grant.team) == (token, ACME)
-    assert house.do(plane.tokens.show(house.actor("viewer"), "acme", token.id)) == token
-    [entry] = house.notes()
+    assert harness.do(plane.tokens.show(harness.actor("viewer"), "acme", token.id)) == token
+    [entry] = harness.notes()
     assert (entry.action, entry.team_id, entry.target, entry.name) == ("token.create", ACME.id, token.id, "ci")
     assert details_of(entry) == {"prefix": secret[:8]}
 
 
-def test_token_is_made_with_all_its_settings(house: House) -> None:
+def test_token_is_made_with_all_its_settings(harness: Harness) -> None:
     wishes: dict[str, Any] = {
-        "expires_at": house.clock.now + DAY,
+        "expires_at": harness.clock.now + DAY,
         "networks": ["eth/sepolia", "eth/mainnet", "eth/sepolia"],
         "methods": ["eth_call", "eth_get*", "eth_call"],
         "requests_per_second": 5,
@@ -64,40 +68,42 @@ def test_token_is_made_with_all_its_settings(house: House) -> None:
         "contracts": ("0xab",),
         "active": False,
     }
-    token, _ = make(house, **wishes)
+    token, _ = make(harness, **wishes)
     assert token.networks == ("eth/sepolia", "eth/mainnet")
     assert token.methods == ("eth_call", "eth_get*")
     for name in wishes.keys() - {"networks", "methods"}:
         assert getattr(token, name) == wishes[name]
 
 
-def test_name_is_needed_and_unique_in_its_team_alone(house: House, plane: ControlPlane) -> None:
-    problem = house.refused(InvalidInput, plane.tokens.create(house.actor("developer"), "acme", TokenSettings()))
+def test_name_is_needed_and_unique_in_its_team_alone(harness: Harness, plane: ControlPlane) -> None:
+    problem = harness.refused(
+        InvalidInput, plane.tokens.create(harness.actor("developer"), "acme", TokenSettings())
+    )
     assert (problem.detail, problem.extras) == ("A token needs a `name`.", {"field": "name"})
-    make(house)
-    problem_taken = house.refused(
-        NameTaken, plane.tokens.create(house.actor("developer"), "acme", TokenSettings(name="ci"))
+    make(harness)
+    problem_taken = harness.refused(
+        NameTaken, plane.tokens.create(harness.actor("developer"), "acme", TokenSettings(name="ci"))
     )
     assert problem_taken.detail == "The team has a token named 'ci' already: choose another name."
-    house.do(plane.tokens.create(house.actor("stranger"), "rival", TokenSettings(name="ci")))
-    results = house.at_once(
-        *(plane.tokens.create(house.actor("owner"), "acme", TokenSettings(name="once")) for _ in range(4))
+    harness.do(plane.tokens.create(harness.actor("stranger"), "rival", TokenSettings(name="ci")))
+    results = harness.at_once(
+        *(plane.tokens.create(harness.actor("owner"), "acme", TokenSettings(name="once")) for _ in range(4))
     )
     assert sum(isinstance(result, NameTaken) for result in results) == 3
 
 
-def test_tokens_of_a_team_are_bounded(house: House) -> None:
-    plane = house.choose(tokens_per_team=2)
-    first, _ = make(house, "one")
-    make(house, "two")
-    problem = house.refused(
-        LimitReached, plane.tokens.create(house.actor("developer"), "acme", TokenSettings(name="three"))
+def test_tokens_of_a_team_are_bounded(harness: Harness) -> None:
+    plane = harness.choose(tokens_per_team=2)
+    first, _ = make(harness, "one")
+    make(harness, "two")
+    problem = harness.refused(
+        LimitReached, plane.tokens.create(harness.actor("developer"), "acme", TokenSettings(name="three"))
     )
     assert problem.extras == {"limit": 2}
-    house.refused(LimitReached, plane.tokens.rotate(house.actor("developer"), "acme", first.id, 60))
-    assert house.do(plane.tokens.show(house.actor("viewer"), "acme", first.id)) == first
-    house.do(plane.tokens.delete(house.actor("developer"), "acme", first.id))
-    make(house, "three")
+    harness.refused(LimitReached, plane.tokens.rotate(harness.actor("developer"), "acme", first.id, 60))
+    assert harness.do(plane.tokens.show(harness.actor("viewer"), "acme", first.id)) == first
+    harness.do(plane.tokens.delete(harness.actor("developer"), "acme", first.id))
+    make(harness, "three")
 
 
 # --- Settings ------------------------------------------------------------------------------------------
@@ -143,29 +149,29 @@ BAD: list[tuple[str, Any, str]] = [
 
 @pytest.mark.parametrize(("field", "value", "told"), BAD)
 def test_bad_settings_are_refused_with_what_is_accepted(
-    house: House, plane: ControlPlane, field: str, value: Any, told: str
+    harness: Harness, plane: ControlPlane, field: str, value: Any, told: str
 ) -> None:
-    token, _ = make(house)
+    token, _ = make(harness)
     wishes = {"name": "other", field: value}
     for deed in (
-        plane.tokens.create(house.actor("developer"), "acme", TokenSettings(**wishes)),
-        plane.tokens.update(house.actor("developer"), "acme", token.id, TokenSettings(**{field: value})),
+        plane.tokens.create(harness.actor("developer"), "acme", TokenSettings(**wishes)),
+        plane.tokens.update(harness.actor("developer"), "acme", token.id, TokenSettings(**{field: value})),
     ):
-        problem = house.refused(InvalidInput, deed)
+        problem = harness.refused(InvalidInput, deed)
         assert told in problem.detail
         assert problem.extras == {"field": field}
         assert len(problem.detail) < 300
-    assert house.do(plane.tokens.list(house.actor("viewer"), "acme", ALL)).items == [token]
-    assert len(house.notes()) == 1
+    assert harness.do(plane.tokens.list(harness.actor("viewer"), "acme", ALL)).items == [token]
+    assert len(harness.notes()) == 1
 
 
-def test_expiry_lies_in_the_future_by_the_clock(house: House) -> None:
-    token, _ = make(house)
+def test_expiry_lies_in_the_future_by_the_clock(harness: Harness) -> None:
+    token, _ = make(harness)
     with pytest.raises(InvalidInput):
-        change(house, token, expires_at=house.clock.now)
-    assert change(house, token, expires_at=house.clock.now + 0.001).expires_at == house.clock.now + 0.001
+        change(harness, token, expires_at=harness.clock.now)
+    assert change(harness, token, expires_at=harness.clock.now + 0.001).expires_at == harness.clock.now + 0.001
     end_of_days = datetime(9998, 12, 31, tzinfo=UTC).timestamp()
-    assert change(house, token, expires_at=end_of_days).expires_at == end_of_days
+    assert change(harness, token, expires_at=end_of_days).expires_at == end_of_days
 
 
 @pytest.mark.parametrize(
@@ -173,95 +179,97 @@ def test_expiry_lies_in_the_future_by_the_clock(house: House) -> None:
     [("requests_per_second", 1), ("requests_per_second", 1_000_000), ("monthly_requests", 10**12),
      ("methods", ["*"]), ("methods", ["a*"]), ("methods", [f"eth_{n}" for n in range(100)]), ("networks", [])],
 )  # fmt: skip
-def test_bounds_themselves_are_accepted(house: House, field: str, value: Any) -> None:
-    token, _ = make(house, **{field: value})
+def test_bounds_themselves_are_accepted(harness: Harness, field: str, value: Any) -> None:
+    token, _ = make(harness, **{field: value})
     assert getattr(token, field) == (tuple(value) if isinstance(value, list) else value)
 
 
 # --- Changing ------------------------------------------------------------------------------------------
 
 
-def test_change_touches_only_what_is_given_and_notes_what_differs(house: House, plane: ControlPlane) -> None:
-    token, secret = make(house, networks=["eth/mainnet"], requests_per_second=5)
-    changed = change(house, token, name="deploy", methods=["eth_call"], requests_per_second=5, show_upstream=True)
+def test_change_touches_only_what_is_given_and_notes_what_differs(harness: Harness, plane: ControlPlane) -> None:
+    token, secret = make(harness, networks=["eth/mainnet"], requests_per_second=5)
+    changed = change(
+        harness, token, name="deploy", methods=["eth_call"], requests_per_second=5, show_upstream=True
+    )
     assert (changed.name, changed.methods, changed.networks, changed.requests_per_second) == (
         "deploy", ("eth_call",), ("eth/mainnet",), 5
     )  # fmt: skip
-    entry = house.notes()[-1]
+    entry = harness.notes()[-1]
     assert (entry.action, entry.name) == ("token.update", "deploy")
     assert details_of(entry) == {
         "before": {"name": "ci", "methods": [], "show_upstream": False},
         "after": {"name": "deploy", "methods": ["eth_call"], "show_upstream": True},
     }
-    grant = house.do(house.store.token(plane.context.digest(secret)))
+    grant = harness.do(harness.store.token(plane.context.digest(secret)))
     assert grant is not None
     assert grant.token == changed
 
 
-def test_null_takes_a_limit_away(house: House) -> None:
-    token, _ = make(house, expires_at=house.clock.now + DAY, requests_per_second=5, monthly_requests=5)
-    changed = change(house, token, expires_at=None, requests_per_second=None, monthly_requests=None)
+def test_null_takes_a_limit_away(harness: Harness) -> None:
+    token, _ = make(harness, expires_at=harness.clock.now + DAY, requests_per_second=5, monthly_requests=5)
+    changed = change(harness, token, expires_at=None, requests_per_second=None, monthly_requests=None)
     assert (changed.expires_at, changed.requests_per_second, changed.monthly_requests) == (None, None, None)
 
 
-def test_disabled_token_has_no_grant_until_it_is_enabled(house: House, plane: ControlPlane) -> None:
-    token, secret = make(house)
+def test_disabled_token_has_no_grant_until_it_is_enabled(harness: Harness, plane: ControlPlane) -> None:
+    token, secret = make(harness)
     digest = plane.context.digest(secret)
-    assert not change(house, token, active=False).active
-    assert house.do(house.store.token(digest)) is None
-    assert change(house, token, active=True).active
-    assert house.do(house.store.token(digest)) is not None
+    assert not change(harness, token, active=False).active
+    assert harness.do(harness.store.token(digest)) is None
+    assert change(harness, token, active=True).active
+    assert harness.do(harness.store.token(digest)) is not None
 
 
-def test_change_to_a_name_that_is_taken_changes_nothing(house: House, plane: ControlPlane) -> None:
-    token, _ = make(house)
-    make(house, "taken")
+def test_change_to_a_name_that_is_taken_changes_nothing(harness: Harness, plane: ControlPlane) -> None:
+    token, _ = make(harness)
+    make(harness, "taken")
     with pytest.raises(NameTaken):
-        change(house, token, name="taken", active=False)
-    assert house.do(plane.tokens.show(house.actor("viewer"), "acme", token.id)) == token
+        change(harness, token, name="taken", active=False)
+    assert harness.do(plane.tokens.show(harness.actor("viewer"), "acme", token.id)) == token
 
 
-def test_version_is_honoured_by_update_and_delete(house: House, plane: ControlPlane) -> None:
-    token, _ = make(house)
+def test_version_is_honoured_by_update_and_delete(harness: Harness, plane: ControlPlane) -> None:
+    token, _ = make(harness)
     seen = version_of(token)
-    changed = change(house, token, seen, active=False)
+    changed = change(harness, token, seen, active=False)
     for deed in (
-        plane.tokens.update(house.actor("developer"), "acme", token.id, TokenSettings(active=True), seen),
-        plane.tokens.delete(house.actor("developer"), "acme", token.id, seen),
+        plane.tokens.update(harness.actor("developer"), "acme", token.id, TokenSettings(active=True), seen),
+        plane.tokens.delete(harness.actor("developer"), "acme", token.id, seen),
     ):
-        house.refused(ChangedMeanwhile, deed)
-    house.do(plane.tokens.delete(house.actor("developer"), "acme", token.id, version_of(changed)))
+        harness.refused(ChangedMeanwhile, deed)
+    harness.do(plane.tokens.delete(harness.actor("developer"), "acme", token.id, version_of(changed)))
 
 
-def test_use_of_a_token_is_no_change_of_its_version(house: House, plane: ControlPlane) -> None:
-    token, _ = make(house, monthly_requests=1)
-    used = replace(token, last_used_at=house.clock.now, capped_until=house.clock.now + 60)
-    house.write(lambda records: records.tokens.replace(used))
-    assert house.do(plane.tokens.show(house.actor("viewer"), "acme", token.id)) == used
-    change(house, token, version_of(token), active=False)
+def test_use_of_a_token_is_no_change_of_its_version(harness: Harness, plane: ControlPlane) -> None:
+    token, _ = make(harness, monthly_requests=1)
+    used = replace(token, last_used_at=harness.clock.now, capped_until=harness.clock.now + 60)
+    harness.write(lambda records: records.tokens.replace(used))
+    assert harness.do(plane.tokens.show(harness.actor("viewer"), "acme", token.id)) == used
+    change(harness, token, version_of(token), active=False)
 
 
-def test_deleted_token_is_gone(house: House, plane: ControlPlane) -> None:
-    token, secret = make(house)
-    house.do(plane.tokens.delete(house.actor("developer"), "acme", token.id))
-    assert house.do(house.store.token(plane.context.digest(secret))) is None
-    problem = house.refused(NotFound, plane.tokens.delete(house.actor("developer"), "acme", token.id))
+def test_deleted_token_is_gone(harness: Harness, plane: ControlPlane) -> None:
+    token, secret = make(harness)
+    harness.do(plane.tokens.delete(harness.actor("developer"), "acme", token.id))
+    assert harness.do(harness.store.token(plane.context.digest(secret))) is None
+    problem = harness.refused(NotFound, plane.tokens.delete(harness.actor("developer"), "acme", token.id))
     assert problem.detail == (
         f"The team acme has no token {token.id}: list them with `tollgate rpc tokens list --team acme`."
     )
-    assert house.actions() == ["token.create", "token.delete"]
+    assert harness.actions() == ["token.create", "token.delete"]
 
 
-def test_tokens_are_listed_page_by_page(house: House, plane: ControlPlane) -> None:
+def test_tokens_are_listed_page_by_page(harness: Harness, plane: ControlPlane) -> None:
     names = [f"n{number}" for number in range(5)]
     for name in names:
-        house.clock.advance(1)
-        make(house, name)
-    viewer = house.actor("viewer")
+        harness.clock.advance(1)
+        make(harness, name)
+    viewer = harness.actor("viewer")
     found: list[str] = []
     after: str | None = None
     for size in (2, 2, 1):
-        page = house.do(plane.tokens.list(viewer, "acme", PageRequest(2, after)))
+        page = harness.do(plane.tokens.list(viewer, "acme", PageRequest(2, after)))
         assert len(page.items) == size
         found += [token.name for token in page.items]
         after = page.next

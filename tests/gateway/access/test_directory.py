@@ -16,7 +16,7 @@ from tollgate.store.base import Changes
 A, B, C = b"a" * 32, b"b" * 32, b"c" * 32
 
 
-class House:
+class Harness:
     """A directory on a scripted store."""
 
     def __init__(self, entries: int = 100) -> None:
@@ -35,119 +35,121 @@ class House:
         return self.regions.totals().get((metrics.DIRECTORY_LOOKUPS.name, outcome), 0)
 
 
-async def open_house(**options: Any) -> House:
-    house = House(**options)
-    house.store.tokens[A] = house.store.tokens[B] = token_grant()
-    house.store.tokens[C] = token_grant(OTHER_TEAM)
-    house.store.grants["example.com"] = domain_grant()
-    house.store.grants["globex.org"] = domain_grant(OTHER_TEAM)
-    await house.directory.refresh()
-    return house
+async def open_harness(**options: Any) -> Harness:
+    harness = Harness(**options)
+    harness.store.tokens[A] = harness.store.tokens[B] = token_grant()
+    harness.store.tokens[C] = token_grant(OTHER_TEAM)
+    harness.store.grants["example.com"] = domain_grant()
+    harness.store.grants["globex.org"] = domain_grant(OTHER_TEAM)
+    await harness.directory.refresh()
+    return harness
 
 
 @pytest.fixture
-async def house() -> House:
-    return await open_house()
+async def harness() -> Harness:
+    return await open_harness()
 
 
 # --- Filling -----------------------------------------------------------------------------------------------
 
 
-async def test_token_is_read_once_and_then_known(house: House) -> None:
-    assert house.directory.tokens.get(A) is None
-    found = await house.directory.find_token(A)
+async def test_token_is_read_once_and_then_known(harness: Harness) -> None:
+    assert harness.directory.tokens.get(A) is None
+    found = await harness.directory.find_token(A)
     assert found is not None
     assert found.grant == token_grant()
-    assert house.directory.tokens.get(A) is found
-    assert house.counted("found") == 1
+    assert harness.directory.tokens.get(A) is found
+    assert harness.counted("found") == 1
 
 
-async def test_host_is_looked_for_under_all_its_parents(house: House) -> None:
-    found = await house.directory.find_host("a.b.example.com")
+async def test_host_is_looked_for_under_all_its_parents(harness: Harness) -> None:
+    found = await harness.directory.find_host("a.b.example.com")
     assert found is not None
-    assert house.store.asked == [("a.b.example.com", "b.example.com", "example.com", "com")]
-    assert house.directory.known_host("a.b.example.com") is found
-    assert house.directory.known_host("example.com") is None
+    assert harness.store.asked == [("a.b.example.com", "b.example.com", "example.com", "com")]
+    assert harness.directory.known_host("a.b.example.com") is found
+    assert harness.directory.known_host("example.com") is None
 
 
-async def test_requests_at_the_same_time_ask_the_store_once(house: House) -> None:
-    house.store.gate = asyncio.Event()
-    tasks = [asyncio.ensure_future(house.directory.find_token(A)) for _ in range(20)]
+async def test_requests_at_the_same_time_ask_the_store_once(harness: Harness) -> None:
+    harness.store.gate = asyncio.Event()
+    tasks = [asyncio.ensure_future(harness.directory.find_token(A)) for _ in range(20)]
     await turns()
-    house.store.gate.set()
+    harness.store.gate.set()
     assert len({id(caller) for caller in await asyncio.gather(*tasks)}) == 1
-    assert house.store.asked == [A]
+    assert harness.store.asked == [A]
 
 
-async def test_one_cancelled_request_does_not_spoil_the_others(house: House) -> None:
-    house.store.gate = asyncio.Event()
-    first, second = (asyncio.ensure_future(house.directory.find_token(A)) for _ in range(2))
+async def test_one_cancelled_request_does_not_spoil_the_others(harness: Harness) -> None:
+    harness.store.gate = asyncio.Event()
+    first, second = (asyncio.ensure_future(harness.directory.find_token(A)) for _ in range(2))
     await turns()
     first.cancel()
     await turns()
-    house.store.gate.set()
+    harness.store.gate.set()
     assert await second is not None
 
 
 async def test_least_recently_used_is_dropped_first() -> None:
-    house = await open_house(entries=2)
-    await house.directory.find_token(A)
-    await house.directory.find_token(B)
-    house.directory.tokens.get(A)
-    await house.directory.find_token(C)
-    known = [house.directory.tokens.get(digest) is not None for digest in (A, B, C)]
+    harness = await open_harness(entries=2)
+    await harness.directory.find_token(A)
+    await harness.directory.find_token(B)
+    harness.directory.tokens.get(A)
+    await harness.directory.find_token(C)
+    known = [harness.directory.tokens.get(digest) is not None for digest in (A, B, C)]
     assert known == [True, False, True]
 
 
 async def test_unknown_ones_are_bounded_too() -> None:
-    house = await open_house(entries=2)
+    harness = await open_harness(entries=2)
     for number in range(10):
-        await house.directory.find_token(bytes([number]) * 32)
-    remembered = [house.directory.unknown_token(bytes([number]) * 32) for number in range(10)]
+        await harness.directory.find_token(bytes([number]) * 32)
+    remembered = [harness.directory.unknown_token(bytes([number]) * 32) for number in range(10)]
     assert remembered == [False] * 8 + [True] * 2
 
 
-async def test_unknown_token_is_remembered_for_a_while(house: House) -> None:
+async def test_unknown_token_is_remembered_for_a_while(harness: Harness) -> None:
     unknown = b"x" * 32
-    assert await house.directory.find_token(unknown) is None
-    assert house.directory.unknown_token(unknown)
-    house.clock.advance(5.1)
-    assert not house.directory.unknown_token(unknown)
-    assert house.counted("unknown") == 1
+    assert await harness.directory.find_token(unknown) is None
+    assert harness.directory.unknown_token(unknown)
+    harness.clock.advance(5.1)
+    assert not harness.directory.unknown_token(unknown)
+    assert harness.counted("unknown") == 1
 
 
-async def test_too_many_look_ups_at_once_are_refused(house: House) -> None:
-    house.store.gate = asyncio.Event()
+async def test_too_many_look_ups_at_once_are_refused(harness: Harness) -> None:
+    harness.store.gate = asyncio.Event()
     tasks = [
-        asyncio.ensure_future(house.directory.find_token(number.to_bytes(32, "big")))
+        asyncio.ensure_future(harness.directory.find_token(number.to_bytes(32, "big")))
         for number in range(MAX_LOOKUPS)
     ]
     await turns()
     with pytest.raises(Overloaded):
-        await house.directory.find_token(A)
-    house.store.gate.set()
+        await harness.directory.find_token(A)
+    harness.store.gate.set()
     await asyncio.gather(*tasks)
-    assert await house.directory.find_token(A) is not None
+    assert await harness.directory.find_token(A) is not None
 
 
 # --- Changes -----------------------------------------------------------------------------------------------
 
 
-async def fill(house: House) -> None:
+async def fill(harness: Harness) -> None:
     for digest in (A, B, C):
-        await house.directory.find_token(digest)
+        await harness.directory.find_token(digest)
     for host in ("www.example.com", "example.com", "globex.org"):
-        await house.directory.find_host(host)
-    await house.directory.find_token(b"x" * 32)
-    await house.directory.find_host("www.unknown.net")
+        await harness.directory.find_host(host)
+    await harness.directory.find_token(b"x" * 32)
+    await harness.directory.find_host("www.unknown.net")
 
 
-def remembered(house: House) -> str:
+def remembered(harness: Harness) -> str:
     """What is in memory, in short."""
-    tokens = [name for name, digest in zip("ABC", (A, B, C), strict=True) if house.directory.tokens.get(digest)]
-    hosts = [host for host in ("www.example.com", "example.com", "globex.org") if house.directory.known_host(host)]
-    unknown = ["x"] if house.directory.unknown_token(b"x" * 32) else []
-    unknown += ["net"] if house.directory.unknown_host("www.unknown.net") else []
+    tokens = [name for name, digest in zip("ABC", (A, B, C), strict=True) if harness.directory.tokens.get(digest)]
+    hosts = [
+        host for host in ("www.example.com", "example.com", "globex.org") if harness.directory.known_host(host)
+    ]
+    unknown = ["x"] if harness.directory.unknown_token(b"x" * 32) else []
+    unknown += ["net"] if harness.directory.unknown_host("www.unknown.net") else []
     return " ".join(tokens + hosts + unknown)
 
 
@@ -168,44 +170,46 @@ EVERYTHING = "A B C www.example.com example.com globex.org x net"
         ({"everything": True}, ""),
     ],
 )
-async def test_change_drops_what_it_names_and_nothing_else(what: dict[str, Any], left: str, house: House) -> None:
-    await fill(house)
-    assert remembered(house) == EVERYTHING
-    await house.change(**what)
-    assert remembered(house) == left
+async def test_change_drops_what_it_names_and_nothing_else(
+    what: dict[str, Any], left: str, harness: Harness
+) -> None:
+    await fill(harness)
+    assert remembered(harness) == EVERYTHING
+    await harness.change(**what)
+    assert remembered(harness) == left
 
 
 async def test_first_revision_drops_what_was_read_before_it() -> None:
-    house = House()
-    house.store.tokens[A] = token_grant()
-    await house.directory.find_token(A)
-    await house.directory.refresh()
-    assert house.directory.tokens.get(A) is None
+    harness = Harness()
+    harness.store.tokens[A] = token_grant()
+    await harness.directory.find_token(A)
+    await harness.directory.refresh()
+    assert harness.directory.tokens.get(A) is None
 
 
 @pytest.mark.parametrize("known", [True, False])
-async def test_look_up_that_overlaps_a_change_is_used_and_not_remembered(known: bool, house: House) -> None:
+async def test_look_up_that_overlaps_a_change_is_used_and_not_remembered(known: bool, harness: Harness) -> None:
     digest = A if known else b"x" * 32
-    house.store.gate = asyncio.Event()
-    asked = asyncio.ensure_future(house.directory.find_token(digest))
+    harness.store.gate = asyncio.Event()
+    asked = asyncio.ensure_future(harness.directory.find_token(digest))
     await turns()
-    await house.change(tokens=(digest,))
-    house.store.gate.set()
+    await harness.change(tokens=(digest,))
+    harness.store.gate.set()
     assert (await asked is not None) is known
-    assert house.directory.tokens.get(digest) is None
-    assert not house.directory.unknown_token(digest)
+    assert harness.directory.tokens.get(digest) is None
+    assert not harness.directory.unknown_token(digest)
 
 
-async def test_request_after_a_change_does_not_share_a_look_up_from_before_it(house: House) -> None:
+async def test_request_after_a_change_does_not_share_a_look_up_from_before_it(harness: Harness) -> None:
     """Or a deleted token would live on for as long as the store takes to answer."""
-    house.store.gate = asyncio.Event()
-    before = asyncio.ensure_future(house.directory.find_token(A))
+    harness.store.gate = asyncio.Event()
+    before = asyncio.ensure_future(harness.directory.find_token(A))
     await turns()
-    del house.store.tokens[A]
-    await house.change(tokens=(A,))
-    after = asyncio.ensure_future(house.directory.find_token(A))
+    del harness.store.tokens[A]
+    await harness.change(tokens=(A,))
+    after = asyncio.ensure_future(harness.directory.find_token(A))
     await turns()
-    house.store.gate.set()
+    harness.store.gate.set()
     await before
     assert await after is None
 
@@ -213,29 +217,29 @@ async def test_request_after_a_change_does_not_share_a_look_up_from_before_it(ho
 # --- The store is silent -----------------------------------------------------------------------------------
 
 
-async def test_known_grants_go_on_for_a_bounded_time_and_come_back(house: House) -> None:
-    await house.directory.find_token(A)
-    house.store.down = True
+async def test_known_grants_go_on_for_a_bounded_time_and_come_back(harness: Harness) -> None:
+    await harness.directory.find_token(A)
+    harness.store.down = True
     for _ in range(6):
-        house.clock.advance(100.0)
-        await house.directory.refresh()
-        assert house.directory.stale is False
-        assert house.directory.tokens.get(A) is not None
-    house.clock.advance(0.1)
-    await house.directory.refresh()
-    assert house.directory.stale
-    assert house.regions.totals()[metrics.DIRECTORY_STALE_SECONDS.name,] == 600
-    house.store.down = False
-    await house.directory.refresh()
-    assert vars(house.directory)["stale"] is False
-    assert house.regions.totals()[metrics.DIRECTORY_STALE_SECONDS.name,] == 0
+        harness.clock.advance(100.0)
+        await harness.directory.refresh()
+        assert harness.directory.stale is False
+        assert harness.directory.tokens.get(A) is not None
+    harness.clock.advance(0.1)
+    await harness.directory.refresh()
+    assert harness.directory.stale
+    assert harness.regions.totals()[metrics.DIRECTORY_STALE_SECONDS.name,] == 600
+    harness.store.down = False
+    await harness.directory.refresh()
+    assert vars(harness.directory)["stale"] is False
+    assert harness.regions.totals()[metrics.DIRECTORY_STALE_SECONDS.name,] == 0
 
 
-async def test_unknown_caller_is_told_to_come_back_while_the_store_is_silent(house: House) -> None:
-    house.store.down = True
+async def test_unknown_caller_is_told_to_come_back_while_the_store_is_silent(harness: Harness) -> None:
+    harness.store.down = True
     with pytest.raises(Overloaded):
-        await house.directory.find_token(A)
-    assert house.counted("failed") == 1
-    assert not house.directory.unknown_token(A)
-    house.store.down = False
-    assert await house.directory.find_token(A) is not None
+        await harness.directory.find_token(A)
+    assert harness.counted("failed") == 1
+    assert not harness.directory.unknown_token(A)
+    harness.store.down = False
+    assert await harness.directory.find_token(A) is not None

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 from tests.gateway.fakes import fly, turns
-from tests.gateway.pooled import OK, House
+from tests.gateway.pooled import OK, Harness
 from tests.gateway.worker import http
 
 from tollgate.gateway.upstream.connection import AttemptFailed, Response
@@ -14,134 +14,134 @@ from tollgate.gateway.upstream.pool import FRESH_SECONDS, IDLE_SECONDS
 
 
 async def test_connection_is_used_again() -> None:
-    house = House()
-    assert await house.call() is await house.call()
-    assert house.pool.size == 1
+    harness = Harness()
+    assert await harness.call() is await harness.call()
+    assert harness.pool.size == 1
 
 
 async def test_newest_connection_is_used_first() -> None:
-    house = House()
-    first, second = house.send(), house.send()
+    harness = Harness()
+    first, second = harness.send(), harness.send()
     await turns()
-    older, newer = house.loop.transports
+    older, newer = harness.loop.transports
     older.say(OK)
     newer.say(OK)
     await asyncio.gather(first, second)
-    assert await house.call() is newer
-    assert await house.call() is newer
+    assert await harness.call() is newer
+    assert await harness.call() is newer
 
 
 async def test_idle_connection_is_closed_by_the_sweep() -> None:
-    house = House()
-    transport = await house.call()
-    house.later(IDLE_SECONDS - 1)
+    harness = Harness()
+    transport = await harness.call()
+    harness.later(IDLE_SECONDS - 1)
     assert not transport.is_closing()
-    house.later(2)
+    harness.later(2)
     await turns()
     assert transport.is_closing()
-    assert house.pool.size == 0
+    assert harness.pool.size == 0
 
 
 async def test_connection_that_is_used_does_not_grow_old() -> None:
-    house = House()
-    transport = await house.call()
+    harness = Harness()
+    transport = await harness.call()
     for _ in range(3):
-        house.later(IDLE_SECONDS - 1)
-        assert await house.call() is transport
+        harness.later(IDLE_SECONDS - 1)
+        assert await harness.call() is transport
 
 
 async def test_connection_that_was_closed_while_idle_is_not_used() -> None:
-    house = House()
-    (await house.call()).drop()
-    await house.call()
-    assert len(house.loop.transports) == 2
+    harness = Harness()
+    (await harness.call()).drop()
+    await harness.call()
+    assert len(harness.loop.transports) == 2
 
 
 async def test_write_takes_a_kept_connection_only_while_it_is_fresh() -> None:
-    house = House()
-    transport = await house.call()
-    house.later(FRESH_SECONDS / 2)
-    assert await house.call(write=True) is transport
-    house.later(FRESH_SECONDS * 2)
-    assert await house.call(write=True) is not transport
+    harness = Harness()
+    transport = await harness.call()
+    harness.later(FRESH_SECONDS / 2)
+    assert await harness.call(write=True) is transport
+    harness.later(FRESH_SECONDS * 2)
+    assert await harness.call(write=True) is not transport
 
 
 async def test_write_does_not_wait_where_all_connections_are_idle_but_none_is_fresh() -> None:
-    house = House(connections=1)
-    await house.call()
-    house.later(FRESH_SECONDS * 2)
-    sent = house.send(write=True)
+    harness = Harness(connections=1)
+    await harness.call()
+    harness.later(FRESH_SECONDS * 2)
+    sent = harness.send(write=True)
     await turns(30)
-    assert len(house.loop.transports) == 2, "the write waits for a connection that nobody will free"
-    house.loop.transports[-1].say(OK)
+    assert len(harness.loop.transports) == 2, "the write waits for a connection that nobody will free"
+    harness.loop.transports[-1].say(OK)
     assert await sent == Response(200, b"{}")
-    assert house.pool.size <= 1
+    assert harness.pool.size <= 1
 
 
 # --- Stale connections -------------------------------------------------------------------------------------
 
 
 async def test_read_on_a_stale_connection_is_repeated_on_a_new_one() -> None:
-    house = House()
-    transport = await house.call()
-    sent = house.send()
+    harness = Harness()
+    transport = await harness.call()
+    sent = harness.send()
     await turns()
     transport.drop()
     await turns()
-    assert house.loop.transports[1].take().endswith(b"\r\n\r\n{}")
-    house.loop.transports[1].say(OK)
+    assert harness.loop.transports[1].take().endswith(b"\r\n\r\n{}")
+    harness.loop.transports[1].say(OK)
     assert await sent == Response(200, b"{}")
 
 
 async def test_read_is_repeated_once() -> None:
-    house = House()
-    await house.call()
-    sent = house.send()
+    harness = Harness()
+    await harness.call()
+    sent = harness.send()
     for transport in range(2):
         await turns()
-        house.loop.transports[transport].drop()
+        harness.loop.transports[transport].drop()
     with pytest.raises(AttemptFailed):
         await sent
-    assert len(house.loop.transports) == 2
+    assert len(harness.loop.transports) == 2
 
 
 async def test_write_on_a_stale_connection_is_not_repeated() -> None:
-    house = House()
-    transport = await house.call()
-    sent = house.send(write=True)
+    harness = Harness()
+    transport = await harness.call()
+    sent = harness.send(write=True)
     await turns()
     transport.drop()
     with pytest.raises(AttemptFailed) as caught:
         await sent
     assert caught.value.sent
-    assert len(house.loop.transports) == 1
+    assert len(harness.loop.transports) == 1
 
 
 async def test_read_that_was_half_answered_is_not_repeated_here() -> None:
-    house = House()
-    transport = await house.call()
-    sent = house.send()
+    harness = Harness()
+    transport = await harness.call()
+    sent = harness.send()
     await turns()
     transport.say(OK[:10])
     transport.drop()
     with pytest.raises(AttemptFailed):
         await sent
-    assert len(house.loop.transports) == 1
+    assert len(harness.loop.transports) == 1
 
 
 async def test_answer_that_comes_twice_is_not_given_to_the_next_call() -> None:
-    house = House()
-    deadline = house.clock() + 15
+    harness = Harness()
+    deadline = harness.clock() + 15
 
     async def two_calls() -> list[bytes]:
-        first = await house.pool.send(b"[1]", deadline, repeatable=True)
-        second = await house.pool.send(b"[2]", deadline, repeatable=True)
+        first = await harness.pool.send(b"[1]", deadline, repeatable=True)
+        second = await harness.pool.send(b"[2]", deadline, repeatable=True)
         return [first.body, second.body]
 
     sent = fly(two_calls())
     await turns()
-    house.loop.transports[0].say(http(b"one") + http(b"one"))
+    harness.loop.transports[0].say(http(b"one") + http(b"one"))
     await turns(30)
     if not sent.done():
-        house.open[-1].say(http(b"two"))
+        harness.open[-1].say(http(b"two"))
     assert await sent == [b"one", b"two"]

@@ -177,7 +177,7 @@ def settings(**accounts: Any) -> Settings:
     return Settings(accounts=AccountSettings(**accounts), families=families)
 
 
-class House:
+class Harness:
     """A control plane and everything around it, for tests that are transcripts."""
 
     def __init__(self, template: Path, folder: Path, loop: asyncio.Runner, chosen: Settings) -> None:

@@ -45,7 +45,7 @@ def nothing(_: str) -> None:
     pass
 
 
-class House:
+class Harness:
     """A spool and its ledger."""
 
     def __init__(self, folder: Path) -> None:

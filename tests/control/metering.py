@@ -1,4 +1,4 @@
-"""A house with a ledger: what its teams call is committed by the real collector's rules, caps and all.
+"""The harness with a ledger: what its teams call is committed by the real collector's rules, caps and all.
 
 Months go by with the clock. Webhooks are called by a scripted caller, which fails as the test says.
 """
@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 from sqlalchemy import create_engine
-from tests.control.services.house import ACME, PEPPER, House
+from tests.control.services.harness import ACME, PEPPER, Harness
 from tests.store.account_rows import Books, calls
 
 from tollgate.control.outbound import Unreachable
@@ -61,8 +61,8 @@ class Hooks:
             raise Unreachable(f"{host} cannot be reached.")
 
 
-class Till(House):
-    """A house whose teams call and pay."""
+class Metering(Harness):
+    """A control plane whose teams call and pay."""
 
     def __init__(self, template: Path, ledger: Path, folder: Path, loop: asyncio.Runner, chosen: Settings) -> None:
         shutil.copy(ledger, folder / "ledger.db")
