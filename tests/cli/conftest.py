@@ -35,7 +35,7 @@ DEADLINE = 30.0
 
 
 @dataclass
-class Asked:
+class SeenRequest:
     """A request as the server saw it."""
 
     method: str
@@ -74,7 +74,7 @@ class Api:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self.asked: list[Asked] = []
+        self.requests: list[SeenRequest] = []
         self.surprises: list[str] = []
         self._script: deque[Scripted] = deque()
 
@@ -103,12 +103,12 @@ class Api:
         answer = {"type": "about:blank", "title": "x", "status": status, "detail": detail, "reason": reason}
         return self.on(method, path, {**answer, **extras}, status=status, headers=headers)
 
-    def take(self, asked: Asked) -> Scripted:
-        self.asked.append(asked)
+    def take(self, request: SeenRequest) -> Scripted:
+        self.requests.append(request)
         expected = self._script.popleft() if self._script else None
-        if expected is None or (expected.method, expected.path) != (asked.method, asked.path):
-            self.surprises.append(f"{asked.method} {asked.path} came; expected was {expected}")
-            return Scripted(asked.method, asked.path, 599)
+        if expected is None or (expected.method, expected.path) != (request.method, request.path):
+            self.surprises.append(f"{request.method} {request.path} came; expected was {expected}")
+            return Scripted(request.method, request.path, 599)
         return expected
 
     def check(self) -> None:
@@ -123,7 +123,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def _serve(self) -> None:
         body = self.rfile.read(int(self.headers.get("content-length") or 0))
         headers = {name.lower(): value for name, value in self.headers.items()}
-        scripted = self.server.api.take(Asked(self.command, self.path, headers, body))
+        scripted = self.server.api.take(SeenRequest(self.command, self.path, headers, body))
         if scripted.before is not None:
             scripted.before()
         if scripted.drop:

@@ -31,9 +31,9 @@ def node(*, status: int = 200, **answers: Any) -> Iterator[str]:
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
-            asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
-            said = known.get(asked["method"], BAD_PARAMS)
-            body = json.dumps({"jsonrpc": "2.0", "id": asked["id"], **said}).encode()
+            request = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            answer = known.get(request["method"], BAD_PARAMS)
+            body = json.dumps({"jsonrpc": "2.0", "id": request["id"], **answer}).encode()
             self.send_response(status)
             self.send_header("content-type", "application/json")
             self.send_header("content-length", str(len(body)))

@@ -60,8 +60,8 @@ def test_create_prints_the_secret_once(api: Api, acme: Tool, arguments: list[str
     assert (ran.code, ran.out) == (0, f"id      log_2\nname    ci\nsecret  {SECRET}\n")
     assert "shown only this once" in ran.err
     assert SECRET not in ran.err
-    assert api.asked[0].json == body
-    assert "idempotency-key" in api.asked[0].headers
+    assert api.requests[0].json == body
+    assert "idempotency-key" in api.requests[0].headers
 
 
 @pytest.mark.parametrize("expires", ["12h", "0d", "366d", "36h"])
@@ -132,7 +132,7 @@ def test_password_from_a_pipe_is_two_lines(api: Api, acme: Tool) -> None:
     api.on("POST", "me/password", status=204)
     ran = acme.run("account", "password", stdin="old one\r\n new one \n")
     assert (ran.code, ran.out) == (0, "")
-    assert api.asked[0].json == {"current": "old one", "new": " new one "}
+    assert api.requests[0].json == {"current": "old one", "new": " new one "}
     assert "one" not in ran.err.replace("one.", "")
 
 
@@ -151,7 +151,7 @@ def test_password_on_a_terminal_is_asked_for_and_not_echoed(api: Api, acme: Tool
             terminal.type(f"{answer}\n")
         assert terminal.end() == 0
         assert "hunter" not in terminal.seen
-    assert api.asked[0].json == {"current": "hunter1", "new": "hunter2"}
+    assert api.requests[0].json == {"current": "hunter1", "new": "hunter2"}
 
 
 # ---- the address
@@ -161,7 +161,7 @@ def test_address_waits_for_the_link_where_one_was_mailed(api: Api, acme: Tool) -
     api.on("POST", "me/email", {"email": "ann@example.com", "mailed_to": "ann@new.example"})
     ran = acme.run("account", "email", "ann@new.example", stdin="old one\n")
     assert (ran.code, ran.out) == (0, "")
-    assert api.asked[0].json == {"email": "ann@new.example", "password": "old one"}
+    assert api.requests[0].json == {"email": "ann@new.example", "password": "old one"}
     assert "A link was sent to ann@new.example. Your address is ann@example.com until it is opened." in ran.err
 
 
@@ -172,4 +172,4 @@ def test_address_is_changed_at_once_or_by_its_link(api: Api, acme: Tool) -> None
         ran = acme.run("account", *words, stdin="old one\n")
         assert ran.code == 0
         assert "Your address is ann@new.example now." in ran.err
-    assert api.asked[-1].json == {"link": "https://x/console/account/email/abc"}
+    assert api.requests[-1].json == {"link": "https://x/console/account/email/abc"}

@@ -125,7 +125,7 @@ def test_logout_revokes_at_the_server_and_forgets(api: Api, acme: Tool) -> None:
     api.on("POST", "oauth/revoke", {})
     ran = acme.run("auth", "logout")
     assert (ran.code, ran.out, ran.err) == (0, "", f"Logged out of {api.url}.\n")
-    assert api.asked[0].form == {"token": "tgr_one"}
+    assert api.requests[0].form == {"token": "tgr_one"}
     assert acme.keep.credential(api.url) is None
     assert acme.run("auth", "logout").code == 4
 

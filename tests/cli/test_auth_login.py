@@ -75,9 +75,9 @@ def test_login_shows_the_code_waits_and_keeps_the_login(api: Api, tool: Tool) ->
     assert before + 3600 <= kept.expires_at <= time.time() + 3600
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert tool.keep.choices() == Choices(api.url, "acme")
-    assert "@" in api.asked[0].form["machine"]
-    assert api.asked[1].bearer == api.asked[2].bearer == ""
-    assert api.asked[-1].bearer == "tga_new"
+    assert "@" in api.requests[0].form["machine"]
+    assert api.requests[1].bearer == api.requests[2].bearer == ""
+    assert api.requests[-1].bearer == "tga_new"
     for secret in ("tga_new", "tgr_new", "tgd_code"):
         assert secret not in ran.err
 
@@ -166,7 +166,7 @@ def test_a_token_of_the_environment_is_said_to_go_first(api: Api, tool: Tool) ->
     approved(api)
     ran = tool.run("auth", "login", env={"TOLLGATE_TOKEN": "tgp_x"})
     assert "TOLLGATE_TOKEN is set and goes before this login" in ran.err
-    assert api.asked[-1].bearer == "tga_new"
+    assert api.requests[-1].bearer == "tga_new"
 
 
 def test_plain_http_to_another_machine_is_warned_of(tool: Tool) -> None:

@@ -44,9 +44,9 @@ class FakeVault:
         del self.held[url]
 
 
-def keep_in(folder: Path, keyring: Keyring | None = None, said: list[str] | None = None) -> CredentialStore:
-    heard: list[str] = [] if said is None else said
-    return CredentialStore(folder / "tollgate", keyring=lambda: keyring, warn=heard.append)
+def keep_in(folder: Path, keyring: Keyring | None = None, warnings: list[str] | None = None) -> CredentialStore:
+    warned: list[str] = [] if warnings is None else warnings
+    return CredentialStore(folder / "tollgate", keyring=lambda: keyring, warn=warned.append)
 
 
 def mode(path: Path) -> int:
@@ -89,15 +89,15 @@ def test_a_folder_that_others_can_enter_is_closed(tmp_path: Path) -> None:
 
 
 def test_a_file_that_others_can_read_is_mended_with_a_word_and_still_used(tmp_path: Path) -> None:
-    said: list[str] = []
-    keep = keep_in(tmp_path, said=said)
+    warnings: list[str] = []
+    keep = keep_in(tmp_path, warnings=warnings)
     keep.put(URL, LOGIN)
     keep.credentials_file.chmod(0o644)
     assert keep.credential(URL) == LOGIN
     assert mode(keep.credentials_file) == 0o600
-    assert said == [f"{keep.credentials_file} could be read by others (mode 0644); it is 0600 now."]
+    assert warnings == [f"{keep.credentials_file} could be read by others (mode 0644); it is 0600 now."]
     assert keep.credential(URL) == LOGIN
-    assert len(said) == 1
+    assert len(warnings) == 1
 
 
 def test_a_file_is_replaced_whole_and_no_draft_stays(tmp_path: Path) -> None:
@@ -205,10 +205,10 @@ def test_without_a_keyring_the_file_holds_it(tmp_path: Path) -> None:
 
 
 def test_a_keyring_that_refuses_is_said_and_the_file_holds_it(tmp_path: Path) -> None:
-    said: list[str] = []
-    keep = keep_in(tmp_path, FakeVault(fails="put"), said)
+    warnings: list[str] = []
+    keep = keep_in(tmp_path, FakeVault(fails="put"), warnings)
     keep.put(URL, LOGIN)
-    assert said == ["The system keyring did not take the login (KeyringLocked): it goes to a file instead."]
+    assert warnings == ["The system keyring did not take the login (KeyringLocked): it goes to a file instead."]
     assert keep.credential(URL) == LOGIN
     assert keep.place(URL) == str(keep.credentials_file)
 
@@ -261,11 +261,11 @@ def test_a_login_that_somebody_took_out_of_the_keyring_is_no_login(tmp_path: Pat
 
 
 def test_a_keyring_that_does_not_let_go_is_said(tmp_path: Path) -> None:
-    said: list[str] = []
-    keep = keep_in(tmp_path, FakeVault(fails="delete"), said)
+    warnings: list[str] = []
+    keep = keep_in(tmp_path, FakeVault(fails="delete"), warnings)
     keep.put(URL, LOGIN)
     keep.forget(URL)
-    assert said == ["The system keyring did not let go of the login (KeyringLocked)."]
+    assert warnings == ["The system keyring did not let go of the login (KeyringLocked)."]
     assert keep.credential(URL) is None
 
 

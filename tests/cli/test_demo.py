@@ -25,14 +25,14 @@ def taken() -> Iterator[int]:
 
 
 @pytest.mark.parametrize(
-    ("said", "in_words_of_the_demo"),
+    ("message", "in_words_of_the_demo"),
     [
         ("choose one above 1023 for server.metrics_port, or", "choose one above 1023 for --metrics-port, or"),
         ("server.host: 'x' is not an address of this machine.", "--host: 'x' is not an address of this machine."),
     ],
 )
-def test_an_error_of_the_start_names_options_and_no_settings(said: str, in_words_of_the_demo: str) -> None:
-    assert str(in_options(StartError(said))) == in_words_of_the_demo
+def test_an_error_of_the_start_names_options_and_no_settings(message: str, in_words_of_the_demo: str) -> None:
+    assert str(in_options(StartError(message))) == in_words_of_the_demo
 
 
 def test_who_starts_a_second_demo_is_told_the_option_for_another_port(taken: int) -> None:

@@ -19,11 +19,11 @@ GRANT = DeviceGrant("tgd_code", "WDJB-MJHT", "https://t.example.com/device", exp
 GRANT_TYPE = "urn:ietf:params:oauth:grant-type:device_code"
 
 
-def said(reason: str) -> Failure:
+def refusal(reason: str) -> Failure:
     return OAuthRefusal("words", reason=reason)
 
 
-class Conversation:
+class PendingLogin:
     """Drives the generator: each answer is heard at the moment its wait has passed."""
 
     def __init__(self, interval: float = 5, expires_in: float = 900) -> None:
@@ -31,36 +31,36 @@ class Conversation:
         self._steps = polling(interval, expires_in, self.now)
         self.pauses = [next(self._steps)]
 
-    def hear(self, heard: TokenResponse | Failure, took: float = 0) -> float:
+    def answer(self, response: TokenResponse | Failure, took: float = 0) -> float:
         self.now += self.pauses[-1] + took
-        self.pauses.append(self._steps.send((heard, self.now)))
+        self.pauses.append(self._steps.send((response, self.now)))
         return self.pauses[-1]
 
-    def end(self, heard: TokenResponse | Failure) -> TokenResponse:
+    def end(self, response: TokenResponse | Failure) -> TokenResponse:
         with pytest.raises(StopIteration) as stopped:
-            self.hear(heard)
+            self.answer(response)
         tokens: TokenResponse = stopped.value.value
         return tokens
 
 
 def test_it_waits_for_the_interval_before_it_asks_at_all() -> None:
-    assert Conversation(interval=7).pauses == [7]
+    assert PendingLogin(interval=7).pauses == [7]
 
 
 def test_it_asks_at_the_interval_while_the_login_is_pending() -> None:
-    talk = Conversation()
+    login = PendingLogin()
     for _ in range(3):
-        talk.hear(said("authorization_pending"))
-    assert talk.pauses == [5, 5, 5, 5]
-    assert talk.end(TOKENS) == TOKENS
+        login.answer(refusal("authorization_pending"))
+    assert login.pauses == [5, 5, 5, 5]
+    assert login.end(TOKENS) == TOKENS
 
 
 def test_slow_down_adds_five_seconds_for_good() -> None:
-    talk = Conversation()
-    assert talk.hear(said("slow_down")) == 10
-    assert talk.hear(said("authorization_pending")) == 10
-    assert talk.hear(said("slow_down")) == 15
-    assert talk.hear(said("authorization_pending")) == 15
+    login = PendingLogin()
+    assert login.answer(refusal("slow_down")) == 10
+    assert login.answer(refusal("authorization_pending")) == 10
+    assert login.answer(refusal("slow_down")) == 15
+    assert login.answer(refusal("authorization_pending")) == 15
 
 
 @pytest.mark.parametrize(
@@ -76,35 +76,35 @@ def test_slow_down_adds_five_seconds_for_good() -> None:
     ],
 )
 def test_a_server_that_is_away_is_asked_less_and_less_often_and_then_as_before(failure: Failure) -> None:
-    talk = Conversation()
-    assert [talk.hear(failure) for _ in range(6)] == [10, 20, 40, 60, 60, 60]
-    assert talk.hear(said("authorization_pending")) == 5
-    assert talk.hear(failure) == 10
+    login = PendingLogin()
+    assert [login.answer(failure) for _ in range(6)] == [10, 20, 40, 60, 60, 60]
+    assert login.answer(refusal("authorization_pending")) == 5
+    assert login.answer(failure) == 10
 
 
 def test_a_server_that_stays_away_is_given_up_when_the_code_has_expired() -> None:
-    talk = Conversation(expires_in=30)
-    assert [talk.hear(NoServer("x")) for _ in range(2)] == [10, 15]
+    login = PendingLogin(expires_in=30)
+    assert [login.answer(NoServer("x")) for _ in range(2)] == [10, 15]
     with pytest.raises(Failure, match=r"^The code has expired\. Run tollgate auth login again\.$"):
-        talk.hear(NoServer("x"))
+        login.answer(NoServer("x"))
 
 
 def test_the_last_wait_ends_with_the_code() -> None:
-    talk = Conversation(expires_in=12)
-    talk.hear(said("authorization_pending"))
-    assert talk.hear(said("authorization_pending")) == 2
+    login = PendingLogin(expires_in=12)
+    login.answer(refusal("authorization_pending"))
+    assert login.answer(refusal("authorization_pending")) == 2
 
 
 def test_tokens_that_come_at_the_last_moment_count() -> None:
-    talk = Conversation(expires_in=5)
-    assert talk.end(TOKENS) == TOKENS
+    login = PendingLogin(expires_in=5)
+    assert login.end(TOKENS) == TOKENS
 
 
 def test_slow_answers_do_not_make_a_wait_negative() -> None:
-    talk = Conversation(expires_in=12)
-    talk.hear(said("authorization_pending"))
+    login = PendingLogin(expires_in=12)
+    login.answer(refusal("authorization_pending"))
     with pytest.raises(Failure, match="expired"):
-        talk.hear(said("authorization_pending"), took=40)
+        login.answer(refusal("authorization_pending"), took=40)
 
 
 @pytest.mark.parametrize(
@@ -118,13 +118,13 @@ def test_slow_answers_do_not_make_a_wait_negative() -> None:
 )
 def test_a_final_answer_ends_it(reason: str, words: str) -> None:
     with pytest.raises(Failure) as caught:
-        Conversation().hear(said(reason))
+        PendingLogin().answer(refusal(reason))
     assert (str(caught.value), caught.value.exit_code) == (words, 1)
 
 
 def test_an_answer_of_somebody_else_ends_it() -> None:
     with pytest.raises(NotTollgate):
-        Conversation().hear(NotTollgate("not a Tollgate"))
+        PendingLogin().answer(NotTollgate("not a Tollgate"))
 
 
 # ---- the driver
@@ -145,7 +145,7 @@ def test_the_driver_sleeps_as_told_and_sends_the_code_until_there_are_tokens(api
         tokens = wait_for_approval(transport, GRANT, sleep=slept.append, clock=lambda: sum(slept))
     assert tokens == TokenResponse("tga_one", None, 60)
     assert slept == [5, 5, 10, 20, 40]
-    assert {tuple(sorted(asked.form.items())) for asked in api.asked} == {
+    assert {tuple(sorted(request.form.items())) for request in api.requests} == {
         (("client_id", "tollgate-cli"), ("device_code", "tgd_code"), ("grant_type", GRANT_TYPE))
     }
 
@@ -167,7 +167,7 @@ def test_starting_says_which_machine_asks(api: Api) -> None:
     with Transport(api.url) as transport:
         grant = start(transport, "ann@laptop")
     assert (grant.interval, grant.user_code) == (5, "A-B")
-    assert api.asked[0].form == {"client_id": "tollgate-cli", "machine": "ann@laptop"}
+    assert api.requests[0].form == {"client_id": "tollgate-cli", "machine": "ann@laptop"}
 
 
 @pytest.mark.parametrize("page", ["file:///etc/passwd", "javascript:alert(1)", "", "-x", "https://a/\x1b[2J"])

@@ -144,17 +144,17 @@ def test_whole_chains_of_the_audit_log_are_well_though_their_oldest_entries_are_
 
 
 @pytest.mark.parametrize(
-    ("statement", "told"),
+    ("statement", "finding"),
     [
         ("UPDATE audit SET actor = 'eve' WHERE number = 2", "team_1 entry 2: its content was changed"),
         ("DELETE FROM audit WHERE number = 2", "team_1 entry 3: it comes after entry 1, others are missing"),
         ("DELETE FROM audit WHERE number = 4", "team_1 entry 4: the newest entries are gone, 3 is the last"),
     ],
 )
-def test_tampering_with_the_audit_log_is_told(tool: Tool, folder: Path, statement: str, told: str) -> None:
+def test_tampering_with_the_audit_log_is_told(tool: Tool, folder: Path, statement: str, finding: str) -> None:
     change(chained(folder, 4), statement)
     assert run(tool, folder).code == 1
-    assert audit_lines(tool, folder)[1:] == [f"  {told}"]
+    assert audit_lines(tool, folder)[1:] == [f"  {finding}"]
 
 
 def change(url: URL, statement: str) -> None:

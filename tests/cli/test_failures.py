@@ -288,7 +288,7 @@ def test_a_refused_token_of_the_environment_is_named(api: Api, tool: Tool, reaso
     assert ran.code == 4
     assert f"{api.url} refused the token in TOLLGATE_TOKEN" in ran.err
     assert "tgp_secret" not in ran.err
-    assert api.asked[0].bearer == "tgp_secret"
+    assert api.requests[0].bearer == "tgp_secret"
 
 
 @pytest.mark.parametrize("token", ["two words", "a\nb", "tgp_ü", "a\x01b"])
@@ -301,7 +301,7 @@ def test_a_variable_that_cannot_hold_a_token_is_named_before_anything_is_sent(to
 def test_the_token_of_the_environment_goes_before_the_kept_login(api: Api, acme: Tool) -> None:
     api.on("GET", "me", {"id": "acc_1", "email": "ci@example.com"})
     assert acme.run("account", "show", env={"TOLLGATE_TOKEN": " tgp_ci\n"}).code == 0
-    assert api.asked[0].bearer == "tgp_ci"
+    assert api.requests[0].bearer == "tgp_ci"
 
 
 def test_an_expired_personal_token_is_an_expired_login(api: Api, tool: Tool) -> None:

@@ -65,7 +65,7 @@ def test_init_for_scripts_prints_one_object_with_what_it_made(tool: Tool) -> Non
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "message"),
     [
         ((), 2, "Which upstreams? Give --upstream FAMILY/NETWORK=URL"),
         (("--upstream", "mainnet=http://x"), 2, "--upstream must read FAMILY/NETWORK=URL"),
@@ -80,10 +80,10 @@ def test_init_for_scripts_prints_one_object_with_what_it_made(tool: Tool) -> Non
     ],
 )  # fmt: skip
 def test_init_writes_nothing_after_a_mistake(
-    tool: Tool, folder: Path, arguments: tuple[str, ...], code: int, said: str
+    tool: Tool, folder: Path, arguments: tuple[str, ...], code: int, message: str
 ) -> None:
     ran = tool.run("init", *arguments)
-    assert (ran.code, said in ran.err) == (code, True), ran.err
+    assert (ran.code, message in ran.err) == (code, True), ran.err
     assert "SECRET" not in ran.out + ran.err
     assert not (folder / "tollgate.toml").exists()
 
@@ -142,7 +142,7 @@ def test_config_check_online_says_what_exactly_failed(tool: Tool, folder: Path) 
 
 def test_on_a_terminal_init_asks_for_what_is_missing_and_says_what_is_wrong(tool: Tool, folder: Path) -> None:
     with node() as url, tool.terminal("init", env={"NO_COLOR": "1"}) as terminal:
-        for asked, typed in (
+        for prompt, typed in (
             ("Network (empty: no more) [eth/mainnet]: ", "mainnet"),
             ("A network is written FAMILY/NETWORK, such as eth/mainnet", None),
             ("Network (empty: no more) [eth/mainnet]: ", ""),
@@ -157,7 +157,7 @@ def test_on_a_terminal_init_asks_for_what_is_missing_and_says_what_is_wrong(tool
             ("Password (", "a password of good length"),
             ("Repeat for confirmation: ", "a password of good length"),
         ):
-            terminal.expect(asked)
+            terminal.expect(prompt)
             if typed is not None:
                 terminal.type(f"{typed}\n")
         terminal.expect("Wrote tollgate.toml. Next:")

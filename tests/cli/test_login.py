@@ -35,12 +35,12 @@ def test_a_refused_access_token_is_renewed_once_and_the_request_sent_again(
     api.on("POST", "oauth/token", NEW)
     api.on("GET", "me", ME)
     assert acme.run("account", "show").code == 0
-    assert api.asked[1].form == {
+    assert api.requests[1].form == {
         "grant_type": "refresh_token",
         "refresh_token": "tgr_one",
         "client_id": "tollgate-cli",
     }
-    assert [asked.bearer for asked in api.asked] == ["tga_one", "", "tga_two"]
+    assert [request.bearer for request in api.requests] == ["tga_one", "", "tga_two"]
     kept = acme.keep.credential(api.url)
     assert kept is not None
     assert (kept.access, kept.refresh) == ("tga_two", "tgr_two")

@@ -20,10 +20,10 @@ AT = "2026-11-15T06:00:00Z"
 
 def test_teams_are_listed_with_what_they_used(api: Api, acme: Tool) -> None:
     api.on("GET", "operator/teams?limit=100", {"items": [TEAM, {**TEAM, "suspended_at": AT}], "next": None})
-    said = acme.run("operator", "teams").out
-    assert "1.50" in said
-    assert "active" in said
-    assert "suspended" in said
+    output = acme.run("operator", "teams").out
+    assert "1.50" in output
+    assert "active" in output
+    assert "suspended" in output
 
 
 def test_teams_in_one_state_are_listed(api: Api, acme: Tool) -> None:
@@ -36,10 +36,10 @@ def test_team_is_suspended_and_let_go(api: Api, acme: Tool) -> None:
     api.on("PATCH", "operator/teams/acme", {**TEAM, "suspended_at": AT, "suspended_reason": "unpaid"})
     ran = acme.run("operator", "suspend", "acme", "--reason", "unpaid")
     assert "unpaid" in ran.out
-    assert json.loads(api.asked[-1].body) == {"suspended": True, "suspended_reason": "unpaid"}
+    assert json.loads(api.requests[-1].body) == {"suspended": True, "suspended_reason": "unpaid"}
     api.on("PATCH", "operator/teams/acme", TEAM)
     assert acme.run("operator", "unsuspend", "acme").code == 0
-    assert json.loads(api.asked[-1].body) == {"suspended": False}
+    assert json.loads(api.requests[-1].body) == {"suspended": False}
 
 
 @pytest.mark.parametrize(
@@ -60,14 +60,14 @@ def test_plan_of_a_team_is_set(api: Api, acme: Tool, options: tuple[str, ...], b
     api.on("PATCH", "operator/teams/acme", {**TEAM, "micros_per_million": 3_000_000})
     ran = acme.run("operator", "plan", "acme", *options)
     assert "$3.00 (default $5.00)" in ran.out
-    assert json.loads(api.asked[-1].body) == body
+    assert json.loads(api.requests[-1].body) == body
 
 
 def test_plan_without_options_is_shown(api: Api, acme: Tool) -> None:
     api.on("GET", "operator/teams/acme", TEAM)
-    said = acme.run("operator", "plan", "acme").out
-    assert "$5.00 (default)" in said
-    assert "1,000,000 (default)" in said
+    output = acme.run("operator", "plan", "acme").out
+    assert "$5.00 (default)" in output
+    assert "1,000,000 (default)" in output
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_plan_that_cannot_be_is_refused_before_anything_is_sent(
     api: Api, acme: Tool, options: tuple[str, ...]
 ) -> None:
     assert acme.run("operator", "plan", "acme", *options).code == 2
-    assert api.asked == []
+    assert api.requests == []
 
 
 def test_usage_of_all_teams_and_of_one_is_shown(api: Api, acme: Tool) -> None:
@@ -114,9 +114,9 @@ def test_only_faults_of_the_last_day_are_listed(api: Api, acme: Tool) -> None:
     ]
     items = [{"network": "eth/mainnet", "upstream": "node-1", "steps": steps}]
     api.on("GET", "operator/upstreams/history", {"items": items, "next": None})
-    said = acme.run("operator", "history").out
-    assert said.count("node-1") == 1
-    assert "down" in said
+    output = acme.run("operator", "history").out
+    assert output.count("node-1") == 1
+    assert "down" in output
 
 
 def test_check_that_finds_something_fails(api: Api, acme: Tool) -> None:
@@ -144,4 +144,4 @@ def test_codes_are_switched_on_by_a_first_one(api: Api, acme: Tool) -> None:
     ran = acme.run("account", "codes", "on", stdin="123456\n")
     assert "JBSW" in ran.err
     assert ran.out == "aaaaa-bbbbb\n"
-    assert json.loads(api.asked[-1].body) == {"code": "123456"}
+    assert json.loads(api.requests[-1].body) == {"code": "123456"}

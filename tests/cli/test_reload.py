@@ -36,7 +36,7 @@ class Harness:
         self.data = folder / "data"
         self.data.mkdir()
         self.file = folder / "tollgate.toml"
-        self.said = folder / "said"
+        self.output = folder / "output"
         self.write()
 
     def write(self, text: str = "", upstream: str = "a") -> None:
@@ -51,7 +51,7 @@ class Harness:
         given = arguments or (str(self.file),)
         argv = [sys.executable, str(script), str(self.data), *given]
         with running(
-            argv, folder=self.said / f"{len(arguments)}", ready=lambda program: program.lines()
+            argv, folder=self.output / f"{len(arguments)}", ready=lambda program: program.lines()
         ) as program:
             yield program
 
@@ -124,11 +124,11 @@ def test_bad_settings_are_refused_in_the_words_of_config_check(harness: Harness)
         harness.write("[limits]\nbatch_calls = 0\nbody_byte = 3")
         ran = harness.reload()
         checked = harness.tool.run("config", "check", "--config", str(harness.file))
-        told = harness.reload("--json")
-    assert (ran.code, checked.code, told.code) == (1, 1, 1)
+        reloaded = harness.reload("--json")
+    assert (ran.code, checked.code, reloaded.code) == (1, 1, 1)
     assert ran.err == "Nothing was changed:\n" + checked.err
-    assert told.json["error"] + "\n" == checked.err
-    assert (told.json["ok"], told.json["generation"], told.json["changed"]) == (False, 0, [])
+    assert reloaded.json["error"] + "\n" == checked.err
+    assert (reloaded.json["ok"], reloaded.json["generation"], reloaded.json["changed"]) == (False, 0, [])
 
 
 def test_file_that_is_no_toml_is_refused_in_the_same_words(harness: Harness) -> None:
@@ -267,8 +267,8 @@ def test_change_that_is_taken_back_is_a_change(harness: Harness) -> None:
         for calls in (7, 100, 7):
             harness.write(f"[limits]\nbatch_calls = {calls}")
             assert harness.reload().code == 0
-        told = [outcome.changed for outcome in read_record(harness.data).outcomes]
-    assert told == [
+        reloaded = [outcome.changed for outcome in read_record(harness.data).outcomes]
+    assert reloaded == [
         ("limits.batch_calls: 100 -> 7",),
         ("limits.batch_calls: 7 -> 100",),
         ("limits.batch_calls: 100 -> 7",),

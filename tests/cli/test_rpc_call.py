@@ -24,7 +24,7 @@ def test_api_prints_what_the_server_says(api: Api, acme: Tool) -> None:
     assert (ran.code, ran.json) == (0, {"id": "team_1", "name": "acme"})
     api.on("PATCH", "teams/acme", {"id": "team_1", "name": "new"})
     assert acme.run("api", "PATCH", "/api/v1/teams/acme", "--data", '{"name": "new"}').json["name"] == "new"
-    assert api.asked[1].json == {"name": "new"}
+    assert api.requests[1].json == {"name": "new"}
 
 
 @pytest.mark.parametrize(("status", "code"), [(404, 3), (403, 5), (422, 1)])
@@ -53,7 +53,7 @@ def test_a_call_prints_its_result_and_who_answered_and_leaves_no_token(api: Api,
     ran = acme.run("rpc", "call", "eth/mainnet", "eth_getBalance", "0xab", "latest", '{"a": [1]}')
     assert (ran.code, ran.json) == (0, "0x2a")
     assert ran.err.endswith(" ms, HTTP 200, cache miss, upstream alpha, request r1\n")
-    made, sent = api.asked[0].json, api.asked[1]
+    made, sent = api.requests[0].json, api.requests[1]
     assert (made["networks"], made["show_upstream"]) == (["eth/mainnet"], True)
     assert (sent.json["params"], sent.bearer) == (["0xab", "latest", {"a": [1]}], "tg_secret")
 
@@ -63,7 +63,7 @@ def test_a_call_that_ends_in_an_error_exits_with_1(api: Api, acme: Tool) -> None
     api.on("POST", "/x/eth/mainnet", {"jsonrpc": "2.0", "id": 1, "error": error})
     ran = acme.run("rpc", "call", "eth/mainnet", "eth_nope", "--token", "tg_mine")
     assert (ran.code, ran.json) == (1, error)
-    assert api.asked[0].bearer == "tg_mine"
+    assert api.requests[0].bearer == "tg_mine"
 
 
 def test_an_answer_that_is_none_is_told_apart(api: Api, acme: Tool) -> None:

@@ -147,8 +147,8 @@ def test_calls_of_today_fit_80_columns_without_their_date(api: Api, acme: Tool) 
 
 def test_nothing_is_said_in_words(api: Api, acme: Tool) -> None:
     api.on("GET", f"{PATH}?limit=100", page())
-    said = acme.run("rpc", "logs").err
-    assert said == f"No calls yet. Send one to {api.url}/x/<family>/<network>, with a token of the team.\n"
+    output = acme.run("rpc", "logs").err
+    assert output == f"No calls yet. Send one to {api.url}/x/<family>/<network>, with a token of the team.\n"
 
 
 def test_a_page_that_the_server_ended_early_is_gone_on_with(api: Api, acme: Tool) -> None:
@@ -162,8 +162,8 @@ def test_a_page_that_the_server_ended_early_is_gone_on_with(api: Api, acme: Tool
 def test_a_page_that_stands_still_is_not_asked_for_again(api: Api, acme: Tool) -> None:
     api.on("GET", f"{PATH}?limit=100&errors=true", page(after="c2"))
     api.on("GET", f"{PATH}?limit=100&after=c2&errors=true", page(after="c2"))
-    said = acme.run("rpc", "logs", "--errors").err
-    assert said == "Nothing that fits is among the newest calls. Go on with --after.\n"
+    output = acme.run("rpc", "logs", "--errors").err
+    assert output == "Nothing that fits is among the newest calls. Go on with --after.\n"
 
 
 def test_all_that_fits_is_exported_line_by_line(api: Api, acme: Tool) -> None:
@@ -285,9 +285,9 @@ def test_an_outage_is_told_once_waited_out_and_told_to_be_over() -> None:
         Failure("503", reason="unavailable"),
         Failure("503", reason="store_unavailable"),
     ]
-    heard = [steps.send((failure, False, float(at))) for at, failure in enumerate(failures)]
-    assert [words for _, words in heard] == [AWAY, "", "", ""]
-    assert [pause for pause, _ in heard] == [POLL_SECONDS * 1.5**number for number in range(1, 5)]
+    steps_taken = [steps.send((failure, False, float(at))) for at, failure in enumerate(failures)]
+    assert [words for _, words in steps_taken] == [AWAY, "", "", ""]
+    assert [pause for pause, _ in steps_taken] == [POLL_SECONDS * 1.5**number for number in range(1, 5)]
     assert steps.send((None, False, 10.0)) == (POLL_SECONDS, BACK)
     assert steps.send((NoServer("no"), False, 11.0)) == (1.5 * POLL_SECONDS, AWAY)
 
@@ -321,8 +321,8 @@ def entry(number: int) -> dict[str, Any]:
 def interrupted(started: subprocess.Popen[bytes]) -> tuple[int, str]:
     """Do what Ctrl-C does; give the exit code and what was said to the person."""
     started.send_signal(signal.SIGINT)
-    _, said = started.communicate(timeout=30)
-    return started.returncode, said.decode()
+    _, output = started.communicate(timeout=30)
+    return started.returncode, output.decode()
 
 
 def lines(started: subprocess.Popen[bytes], count: int) -> list[Any]:
@@ -340,21 +340,21 @@ def test_followed_calls_are_json_lines_oldest_first_without_gap_or_double(api: A
     api.on("GET", where, drop=True)
     api.on("GET", where, {"status": 503, "detail": "The control plane is starting."}, status=503)
     api.on("GET", where, page(entry(5), newer="n3"))
-    asked, ended = threading.Event(), threading.Event()
+    requested, ended = threading.Event(), threading.Event()
     last = f"{PATH}?limit=1000&newer=n3&errors=true"
 
     def asked_for() -> None:
-        asked.set()
+        requested.set()
         ended.wait(30)
 
     api.on("GET", last, page(newer="n3"), before=asked_for)
     with acme.started("rpc", "logs", "-f", "--limit", "2", "--since", "1h", "--errors", "--json") as started:
         assert lines(started, 5) == [entry(number) for number in range(1, 6)]
-        assert asked.wait(30)
-        code, said = interrupted(started)
+        assert requested.wait(30)
+        code, output = interrupted(started)
         ended.set()
     assert code == 130
-    assert said.split("\n") == [AWAY, BACK, "", ""]
+    assert output.split("\n") == [AWAY, BACK, "", ""]
 
 
 def test_a_person_sees_lines_under_titles(api: Api, acme: Tool) -> None:

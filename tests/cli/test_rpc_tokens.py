@@ -173,7 +173,7 @@ def test_update_sends_what_was_given_and_no_more(
     api.on("PATCH", ONE, TOKEN)
     ran = acme.run("rpc", "tokens", "update", TOKEN["id"], *arguments, "--json")
     assert (ran.code, ran.json) == (0, TOKEN)
-    assert api.asked[0].json == body
+    assert api.requests[0].json == body
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def test_an_update_that_says_nothing_is_wrong_usage(acme: Tool, arguments: list[
 def test_disable_and_enable_set_active(api: Api, acme: Tool, command: str, active: bool) -> None:
     api.on("PATCH", ONE, {**TOKEN, "active": active})
     ran = acme.run("rpc", "tokens", command, TOKEN["id"])
-    assert (ran.code, api.asked[0].json) == (0, {"active": active})
+    assert (ran.code, api.requests[0].json) == (0, {"active": active})
     assert f"state           {'active' if active else 'disabled'}" in ran.out
 
 
@@ -203,15 +203,15 @@ def test_rotate_prints_the_successor_and_says_how_long_the_old_one_lives(api: Ap
     ran = acme.run("rpc", "tokens", "rotate", TOKEN["id"])
     assert (ran.code, ran.out) == (0, f"id      tok_next\nname    ci\nsecret  {SECRET}\n")
     assert f"The old token {TOKEN['id']} works for another 1d." in ran.err
-    assert api.asked[0].json == {"overlap_seconds": 86_400}
-    assert "idempotency-key" in api.asked[0].headers
+    assert api.requests[0].json == {"overlap_seconds": 86_400}
+    assert "idempotency-key" in api.requests[0].headers
 
 
 def test_rotate_without_overlap_says_that_the_old_one_has_ended(api: Api, acme: Tool) -> None:
     api.on("POST", f"{ONE}/rotate", {**TOKEN, "id": "tok_next", "secret": SECRET}, status=201)
     ran = acme.run("rpc", "tokens", "rotate", TOKEN["id"], "--overlap", "0s")
     assert f"The old token {TOKEN['id']} no longer works." in ran.err
-    assert api.asked[0].json == {"overlap_seconds": 0}
+    assert api.requests[0].json == {"overlap_seconds": 0}
 
 
 @pytest.mark.parametrize(("overlap", "words"), [("31d", "30d at most"), ("soon", "not a duration")])
@@ -322,7 +322,7 @@ def test_a_name_works_wherever_an_id_does(
     api.on(method, f"{PATH}/{TOKEN['id']}", {**TOKEN, "name": "ci"})
     assert acme.run("rpc", "tokens", *arguments).code == 0
     if body is not None:
-        assert api.asked[1].json == body
+        assert api.requests[1].json == body
 
 
 def test_a_name_that_no_token_has_is_not_found(api: Api, acme: Tool) -> None:

@@ -19,9 +19,9 @@ def test_create_prints_id_name_and_secret_and_says_that_it_is_shown_once(api: Ap
     ran = acme.run("rpc", "tokens", "create", "ci", "--team", "acme")
     assert (ran.code, ran.out) == (0, f"id      {TOKEN['id']}\nname    ci\nsecret  {SECRET}\n")
     assert ran.err == "Keep the secret now: it is shown only this once.\n"
-    assert api.asked[0].json == {"name": "ci"}
-    assert api.asked[0].bearer == "tga_one"
-    assert api.asked[0].headers["user-agent"].startswith("tollgate/")
+    assert api.requests[0].json == {"name": "ci"}
+    assert api.requests[0].bearer == "tga_one"
+    assert api.requests[0].headers["user-agent"].startswith("tollgate/")
 
 
 def test_create_as_json_prints_the_servers_object_and_nothing_else(api: Api, acme: Tool) -> None:
@@ -36,7 +36,7 @@ def test_every_setting_goes_into_the_body(api: Api, acme: Tool) -> None:
     settings = "--expires 2099-12-31 --network eth/mainnet --network starknet/sepolia --method eth_* --rps 50"
     settings += " --monthly-requests 1000000 --allow-in-url --show-upstream"
     assert acme.run("rpc", "tokens", "create", "ci", *settings.split()).code == 0
-    assert api.asked[0].json == {
+    assert api.requests[0].json == {
         "name": "ci",
         "expires_at": "2099-12-31T23:59:59Z",
         "networks": ["eth/mainnet", "starknet/sepolia"],
@@ -52,7 +52,7 @@ def test_an_expiry_as_a_duration_counts_from_now(api: Api, acme: Tool) -> None:
     api.on("POST", PATH, {**TOKEN, "secret": SECRET}, status=201)
     before = datetime.datetime.now(datetime.UTC).replace(microsecond=0)
     acme.run("rpc", "tokens", "create", "ci", "--expires", "30d")
-    sent = datetime.datetime.fromisoformat(api.asked[0].json["expires_at"])
+    sent = datetime.datetime.fromisoformat(api.requests[0].json["expires_at"])
     assert before <= sent - datetime.timedelta(days=30) <= datetime.datetime.now(datetime.UTC)
 
 
@@ -79,7 +79,7 @@ def test_a_creation_whose_connection_breaks_is_sent_again_under_the_same_key(api
     api.on("POST", PATH, drop=True).on("POST", PATH, {**TOKEN, "secret": SECRET}, status=201)
     ran = acme.run("rpc", "tokens", "create", "ci")
     assert (ran.code, SECRET in ran.out) == (0, True)
-    keys = [asked.headers["idempotency-key"] for asked in api.asked]
+    keys = [request.headers["idempotency-key"] for request in api.requests]
     assert keys[0] == keys[1]
     assert len(keys[0]) == 36
 
@@ -88,7 +88,7 @@ def test_two_creations_have_different_keys(api: Api, acme: Tool) -> None:
     for _ in range(2):
         api.on("POST", PATH, {**TOKEN, "secret": SECRET}, status=201)
         acme.run("rpc", "tokens", "create", "ci")
-    assert api.asked[0].headers["idempotency-key"] != api.asked[1].headers["idempotency-key"]
+    assert api.requests[0].headers["idempotency-key"] != api.requests[1].headers["idempotency-key"]
 
 
 @pytest.mark.parametrize("options", [[], ["--json"]])

@@ -41,15 +41,15 @@ def test_add_prints_the_entry_and_says_how_to_prove_it(api: Api, acme: Tool) -> 
     ran = acme.run("rpc", "whitelist", "add", "example.com", "--team", "acme")
     assert (ran.code, ran.out) == (0, FIELDS)
     assert "tollgate rpc whitelist verify dom_1 --team acme" in ran.err
-    assert api.asked[0].json == {"domain": "example.com"}
-    assert "idempotency-key" in api.asked[0].headers
+    assert api.requests[0].json == {"domain": "example.com"}
+    assert "idempotency-key" in api.requests[0].headers
 
 
 def test_add_takes_a_domain_over_only_when_told(api: Api, acme: Tool) -> None:
     api.on("POST", PATH, {**ENTRY, "verified_at": "2026-11-15T06:44:44Z"}, status=201)
     ran = acme.run("rpc", "whitelist", "add", "example.com", "--take-over")
     assert (ran.code, ran.err) == (0, "")
-    assert api.asked[0].json == {"domain": "example.com", "take_over": True}
+    assert api.requests[0].json == {"domain": "example.com", "take_over": True}
 
 
 def test_a_subdomain_is_refused_with_the_root_to_use(api: Api, acme: Tool) -> None:
@@ -129,7 +129,7 @@ def test_check_says_whether_and_why(api: Api, acme: Tool, allowed: bool, word: s
 def test_update_sends_what_was_given(api: Api, acme: Tool, arguments: list[str], body: dict[str, Any]) -> None:
     api.on("PATCH", f"{PATH}/dom_1", ENTRY)
     assert acme.run("rpc", "whitelist", "update", "dom_1", *arguments).code == 0
-    assert api.asked[0].json == body
+    assert api.requests[0].json == body
 
 
 def test_an_update_that_says_nothing_is_wrong_usage(acme: Tool) -> None:

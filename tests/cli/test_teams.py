@@ -49,7 +49,7 @@ def test_create_prints_the_team_and_makes_the_first_one_the_default(api: Api, to
     ran = tool.run("teams", "create", "acme")
     assert ran.out == "id       team_1\nname     acme\nrole     owner\ncreated  2026-11-15T06:44:44Z\n"
     assert ran.err == "Commands act for team acme unless --team is given.\n"
-    assert (api.asked[0].json, "idempotency-key" in api.asked[0].headers) == ({"name": "acme"}, True)
+    assert (api.requests[0].json, "idempotency-key" in api.requests[0].headers) == ({"name": "acme"}, True)
     assert tool.keep.choices() == Choices(tool.url, "acme")
 
 
@@ -91,7 +91,7 @@ def test_rename_takes_the_default_along(api: Api, tool: Tool, default: str, afte
     api.on("PATCH", "teams/acme", {**TEAM, "name": "new"})
     ran = tool.run("teams", "rename", "new", "--team", "acme")
     assert (ran.code, "name     new\n" in ran.out) == (0, True)
-    assert api.asked[0].json == {"name": "new"}
+    assert api.requests[0].json == {"name": "new"}
     assert tool.keep.choices().team == after
 
 
@@ -107,7 +107,7 @@ def test_join_sends_the_link_and_makes_the_first_team_the_default(api: Api, tool
     tool.log_in(team=None)
     api.on("POST", "invitations/accept", {**TEAM, "role": "developer"})
     ran = tool.run("teams", "join", link)
-    assert (ran.code, api.asked[0].json) == (0, {"link": link})
+    assert (ran.code, api.requests[0].json) == (0, {"link": link})
     assert tool.keep.choices().team == "acme"
 
 
@@ -145,7 +145,7 @@ def test_invite_prints_the_link_and_says_whether_it_was_mailed(
     ran = acme.run("teams", "members", "invite", "eve@example.com", "--role", "developer")
     assert (ran.code, ran.err) == (0, words)
     assert f"link     {LINK}\n" in ran.out
-    assert api.asked[1].json == {"email": "eve@example.com", "role": "developer"}
+    assert api.requests[1].json == {"email": "eve@example.com", "role": "developer"}
 
 
 def test_invite_warns_where_only_people_with_an_account_could_take_it(api: Api, acme: Tool) -> None:
@@ -212,7 +212,7 @@ def test_set_role(api: Api, acme: Tool) -> None:
     api.on("PATCH", f"{MEMBERS}/mem_2", {**BOB, "role": "admin"})
     ran = acme.run("teams", "members", "set-role", "BOB@EXAMPLE.COM", "admin")
     assert ran.out == "id     mem_2\nemail  Bob@example.com\nrole   admin\n"
-    assert api.asked[1].json == {"role": "admin"}
+    assert api.requests[1].json == {"role": "admin"}
 
 
 # ---- invitations

@@ -53,7 +53,7 @@ def serving(answer: Callable[[socket.socket], None], listener: socket.socket | N
         thread.join(10)
 
 
-def saying(*parts: bytes) -> Callable[[socket.socket], None]:
+def sending(*parts: bytes) -> Callable[[socket.socket], None]:
     def answer(connection: socket.socket) -> None:
         connection.recv(65536)
         for part in parts:
@@ -76,7 +76,7 @@ def failure_at(url: str) -> Failure:
 
 
 def test_an_answer_has_its_status_headers_and_body() -> None:
-    with serving(saying(OK)) as url, Transport(url) as transport:
+    with serving(sending(OK)) as url, Transport(url) as transport:
         reply = transport.send("GET", "/")
     assert (reply.status, reply.headers["CONTENT-length"], reply.body) == (200, "2", b"{}")
     assert "{}" not in repr(reply)
@@ -89,7 +89,7 @@ def test_a_get_that_is_refused_is_sent_once_more() -> None:
     def answer_once() -> None:
         connection, _ = closed.accept()
         with connection:
-            saying(OK)(connection)
+            sending(OK)(connection)
 
     thread = threading.Thread(target=answer_once, daemon=True)
 
@@ -139,13 +139,13 @@ def test_a_name_that_does_not_resolve_is_not_asked_twice() -> None:
     ],
 )
 def test_an_answer_that_breaks_off_or_is_no_http_is_lost(parts: list[bytes]) -> None:
-    with serving(saying(*parts)) as url, Transport(url) as transport, pytest.raises(Lost, match="broke before"):
+    with serving(sending(*parts)) as url, Transport(url) as transport, pytest.raises(Lost, match="broke before"):
         transport.send("GET", "/")
 
 
 def test_a_chunked_answer_is_read_whole() -> None:
     chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n"
-    with serving(saying(chunked)) as url, Transport(url) as transport:
+    with serving(sending(chunked)) as url, Transport(url) as transport:
         assert transport.send("GET", "/").body == b"abcde"
 
 
@@ -174,7 +174,7 @@ def test_an_answer_without_an_end_is_not_read_for_ever() -> None:
 
 def test_a_redirect_is_an_answer_like_any_other() -> None:
     away = b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n"
-    with serving(saying(away)) as url, Transport(url) as transport:
+    with serving(sending(away)) as url, Transport(url) as transport:
         assert transport.send("GET", "/").status == 302
 
 
@@ -192,7 +192,7 @@ def test_a_certificate_that_nobody_vouches_for_is_refused_with_the_way_to_trust_
 
 
 def test_https_on_a_port_for_plain_http_proposes_http() -> None:
-    with serving(saying(b"HTTP/1.1 400 Bad Request\r\n\r\n")) as url:
+    with serving(sending(b"HTTP/1.1 400 Bad Request\r\n\r\n")) as url:
         secure = url.replace("http://", "https://")
         assert str(failure_at(secure)) == f"{secure} does not speak TLS: use {url} instead."
 
@@ -235,10 +235,10 @@ def test_a_certificate_of_an_authority_that_is_trusted_passes(
 
 
 def test_a_proxy_of_the_environment_is_used_but_never_for_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[bytes] = []
+    requests: list[bytes] = []
 
     def proxy(connection: socket.socket) -> None:
-        asked.append(connection.recv(65536).splitlines()[0])
+        requests.append(connection.recv(65536).splitlines()[0])
         connection.sendall(OK)
 
     with serving(proxy) as url:
@@ -246,9 +246,9 @@ def test_a_proxy_of_the_environment_is_used_but_never_for_this_machine(monkeypat
         monkeypatch.setenv("http_proxy", url)
         with Transport("http://tollgate.invalid") as transport:
             assert transport.send("GET", "/api/v1/service").status == 200
-        with serving(saying(OK)) as own, Transport(own) as transport:
+        with serving(sending(OK)) as own, Transport(own) as transport:
             assert transport.send("GET", "/").status == 200
-    assert asked == [b"GET http://tollgate.invalid/api/v1/service HTTP/1.1"]
+    assert requests == [b"GET http://tollgate.invalid/api/v1/service HTTP/1.1"]
 
 
 def test_a_proxy_that_is_away_is_told_from_a_server_that_is(monkeypatch: pytest.MonkeyPatch) -> None:

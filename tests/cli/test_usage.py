@@ -117,7 +117,7 @@ def test_cap_takes_dollars_or_none(api: Api, acme: Tool, typed: str, micros: int
     api.on("PATCH", "teams/acme/billing", {**BILLING, "webhook_secret": None})
     ran = acme.run("usage", "cap", typed)
     assert (ran.code, ran.out) == (0, "cap      $25.50\nwebhook  -\nemails   yes\n")
-    assert api.asked[0].json == {"spending_cap_micros": micros}
+    assert api.requests[0].json == {"spending_cap_micros": micros}
 
 
 @pytest.mark.parametrize("typed", ["", "x", "1,000", "1e3", "25.1234567", "25 USD", "1000000000", ".5"])
@@ -145,7 +145,7 @@ def test_alerts_sends_what_was_given_and_no_more(
 ) -> None:
     api.on("PATCH", "teams/acme/billing", {**BILLING, "webhook_secret": None})
     ran = acme.run("usage", "alerts", *arguments)
-    assert (ran.code, api.asked[0].json, ran.err) == (0, body, "")
+    assert (ran.code, api.requests[0].json, ran.err) == (0, body, "")
 
 
 def test_alerts_without_options_shows_and_changes_nothing(api: Api, acme: Tool) -> None:

@@ -74,14 +74,14 @@ class LogOffice:
         """Somebody."""
         return Actor(Account(f"acc_{who}", f"{who}@x.example", NOON - DAY))
 
-    def page(self, who: str = "owner", team: str = "acme", **ask: Any) -> LogResults:
+    def page(self, who: str = "owner", team: str = "acme", **query: Any) -> LogResults:
         """A part of a team's logs."""
-        return self.do(self.plane.logs.page(self.actor(who), team, LogQuery(**ask)))
+        return self.do(self.plane.logs.page(self.actor(who), team, LogQuery(**query)))
 
-    def refused(self, kind: type[Refused], who: str = "owner", team: str = "acme", **ask: Any) -> Refused:
+    def refused(self, kind: type[Refused], who: str = "owner", team: str = "acme", **query: Any) -> Refused:
         """Why a part is refused: exactly this kind."""
         with pytest.raises(kind) as caught:
-            self.page(who, team, **ask)
+            self.page(who, team, **query)
         assert type(caught.value) is kind
         return caught.value
 

@@ -46,7 +46,7 @@ class Provider:
 
     def __init__(self) -> None:
         self.clock = Clock()
-        self.asked: list[httpx.Request] = []
+        self.requests: list[httpx.Request] = []
         self.metadata: dict[str, Any] = {
             "issuer": ISSUER,
             "authorization_endpoint": f"{ISSUER}/auth",
@@ -73,10 +73,10 @@ class Provider:
 
     @property
     def paths(self) -> list[str]:
-        return [request.url.path for request in self.asked]
+        return [request.url.path for request in self.requests]
 
     async def answer(self, request: httpx.Request) -> httpx.Response:
-        self.asked.append(request)
+        self.requests.append(request)
         path = request.url.path
         if path in self.instead:
             answer = self.instead[path](request)

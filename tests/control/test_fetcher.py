@@ -36,7 +36,7 @@ def answer(body: bytes = b"", status: str = "200 OK", *headers: str) -> bytes:
 class Site:
     """A web site that says the same to everyone, and keeps what it was sent."""
 
-    says: bytes
+    reply: bytes
     hangs: bool = False
     """Never ends the connection by itself."""
     repeats: bool = False
@@ -59,10 +59,10 @@ class Site:
                 first = await reader.read(1)
                 self.came.set()
                 self.requests.append((first + await reader.readuntil(b"\r\n\r\n")).decode())
-            writer.write(self.says)
+            writer.write(self.reply)
             await writer.drain()
             while self.repeats:
-                writer.write(self.says)
+                writer.write(self.reply)
                 await writer.drain()
                 await asyncio.sleep(0)  # the other side runs in the same loop
             if self.hangs:
@@ -97,10 +97,10 @@ class Given:
 
     def __init__(self, *addresses: str) -> None:
         self._addresses = addresses
-        self.asked: list[str] = []
+        self.lookups: list[str] = []
 
     async def addresses(self, host: str) -> list[str]:
-        self.asked.append(host)
+        self.lookups.append(host)
         return list(self._addresses)
 
 
@@ -161,7 +161,7 @@ async def test_name_is_resolved_once(certificate: Certificate) -> None:
     async with on_the_web(Site(answer(b"hello")), certificate) as site:
         tls = certificate.client_context()
         await Fetcher(names, allow_private=True, port=site.port, tls=tls).get(HOST, WELL_KNOWN)
-    assert names.asked == [HOST]
+    assert names.lookups == [HOST]
 
 
 async def test_proxies_of_the_environment_are_not_used(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,7 +222,7 @@ async def test_body_of_exactly_the_limit_is_taken(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize(
-    "says",
+    "reply",
     [
         answer(b"x" * 4097),
         b"HTTP/1.1 200 OK\r\nContent-Length: 999999999999\r\n\r\n" + b"x" * 4097,
@@ -231,9 +231,9 @@ async def test_body_of_exactly_the_limit_is_taken(bench: Bench) -> None:
     ],
     ids=["by length", "endless", "chunked", "until close"],
 )
-async def test_longer_body_is_refused_before_its_end(bench: Bench, says: bytes) -> None:
+async def test_longer_body_is_refused_before_its_end(bench: Bench, reply: bytes) -> None:
     with pytest.raises(FetchRefused, match="larger than 4096 bytes"):
-        await bench.get(Site(says, hangs=True))
+        await bench.get(Site(reply, hangs=True))
 
 
 async def test_compressed_body_is_refused(bench: Bench) -> None:
@@ -297,10 +297,12 @@ async def test_fetch_cancelled_within_the_handshake_closes_the_connection(bench:
         await asyncio.wait_for(site.left.wait(), 5)
 
 
-@pytest.mark.parametrize("says", [b"", b"SSH-2.0-hello\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx"])
-async def test_answer_that_is_not_whole_http_leaves_doubt(bench: Bench, says: bytes) -> None:
+@pytest.mark.parametrize(
+    "reply", [b"", b"SSH-2.0-hello\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx"]
+)
+async def test_answer_that_is_not_whole_http_leaves_doubt(bench: Bench, reply: bytes) -> None:
     with pytest.raises(Unreachable, match="gives no whole answer in HTTP"):
-        await bench.get(Site(says))
+        await bench.get(Site(reply))
 
 
 @pytest.mark.parametrize(
@@ -318,10 +320,10 @@ async def test_slow_answer_ends_at_the_deadline(bench: Bench, site: Site) -> Non
 
 
 @pytest.mark.parametrize(
-    "says",
+    "reply",
     [b"HTTP/1.1 103 Early Hints\r\n\r\n", b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 1_000],
     ids=["many heads", "one long head"],
 )
-async def test_endless_head_is_given_up_long_before_the_deadline(bench: Bench, says: bytes) -> None:
+async def test_endless_head_is_given_up_long_before_the_deadline(bench: Bench, reply: bytes) -> None:
     with pytest.raises(FetchRefused, match="sends over 16384 bytes besides the file"):
-        await bench.get(Site(says, repeats=True))
+        await bench.get(Site(reply, repeats=True))

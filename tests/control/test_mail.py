@@ -34,8 +34,8 @@ class Server:
         self._tls, self._starttls, self._answers = tls, starttls, answers
         self.lines: list[str] = []
         self.mails: list[EmailMessage] = []
-        self.connected, self.speak = threading.Event(), threading.Event()
-        self.speak.set()
+        self.connected, self.answering = threading.Event(), threading.Event()
+        self.answering.set()
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self.listener.getsockname()[1]
 
@@ -47,7 +47,7 @@ class Server:
                 return
             connection.settimeout(20)
             self.connected.set()
-            self.speak.wait(20)
+            self.answering.wait(20)
             with suppress(OSError), connection:
                 if self._tls:
                     connection = self._tls.wrap_socket(connection, server_side=True)
@@ -94,7 +94,7 @@ def serving(
     thread = threading.Thread(target=server.serve, daemon=True)
     thread.start()
     yield server
-    server.speak.set()
+    server.answering.set()
     server.listener.shutdown(socket.SHUT_RDWR)
     server.listener.close()
     thread.join(20)
@@ -260,7 +260,7 @@ by_hand = pytest.mark.parametrize("new_loop", [Hands])
 @by_hand
 async def test_silent_server_holds_nobody_up_and_is_not_waited_for(lines: Lines) -> None:
     with serving() as server:
-        server.speak.clear()
+        server.answering.clear()
         mailer = Mailer(settings(server.port))
         assert all(mailer.post("ada@x.example", "Hello", TEXT) for _ in range(3))
         await asyncio.to_thread(server.connected.wait, 20)
@@ -269,7 +269,7 @@ async def test_silent_server_holds_nobody_up_and_is_not_waited_for(lines: Lines)
         assert not closing.done()
         await advance(1)
         await closing
-        server.speak.set()
+        server.answering.set()
     # The one that was under way went out; those behind it were given up.
     assert len(server.mails) == 1
 
@@ -277,7 +277,7 @@ async def test_silent_server_holds_nobody_up_and_is_not_waited_for(lines: Lines)
 @by_hand
 async def test_waiting_mails_are_bounded(lines: Lines) -> None:
     with serving() as server:
-        server.speak.clear()
+        server.answering.clear()
         mailer = Mailer(settings(server.port))
         posted = [mailer.post("ada@x.example", "Hello", TEXT) for _ in range(MAX_WAITING + 2)]
         assert posted == [True] * MAX_WAITING + [False] * 2
@@ -285,5 +285,5 @@ async def test_waiting_mails_are_bounded(lines: Lines) -> None:
         await asyncio.to_thread(server.connected.wait, 20)
         await advance(SECONDS)
         await closing
-        server.speak.set()
+        server.answering.set()
     assert failures(lines)[:2] == [("a mail was dropped: too many wait for the server", "Hello", None)] * 2

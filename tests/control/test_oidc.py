@@ -67,7 +67,7 @@ async def test_two_sign_ins_share_nothing(provider: Provider) -> None:
 
 async def test_code_is_redeemed_with_the_verifier_and_encoded_basic_credentials(provider: Provider) -> None:
     await provider.run()
-    request = provider.asked[-1]
+    request = provider.requests[-1]
     form = {name: values[0] for name, values in parse_qs(request.content.decode()).items()}
     basic = base64.b64decode(request.headers["Authorization"].removeprefix("Basic ")).decode()
     assert basic == "tollgate:s3cret%2B%2F+%25"
@@ -78,9 +78,9 @@ async def test_code_is_redeemed_with_the_verifier_and_encoded_basic_credentials(
 async def test_secret_is_posted_where_the_provider_takes_it_only_there(provider: Provider) -> None:
     provider.metadata["token_endpoint_auth_methods_supported"] = ["private_key_jwt", "client_secret_post"]
     await provider.run()
-    form = parse_qs(provider.asked[-1].content.decode())
+    form = parse_qs(provider.requests[-1].content.decode())
     assert (form["client_id"], form["client_secret"]) == (["tollgate"], [SECRET])
-    assert "Authorization" not in provider.asked[-1].headers
+    assert "Authorization" not in provider.requests[-1].headers
 
 
 async def test_issuer_with_a_slash_at_its_end_is_kept_as_it_is(provider: Provider) -> None:
@@ -109,16 +109,16 @@ async def test_keys_that_are_not_understood_do_not_spoil_the_others(provider: Pr
 
 async def test_cookies_of_the_provider_are_not_kept(provider: Provider) -> None:
     await provider.run()
-    assert all("Cookie" not in request.headers for request in provider.asked)
+    assert all("Cookie" not in request.headers for request in provider.requests)
 
 
 @pytest.mark.parametrize(
-    ("said", "verified"), [(True, True), ("true", True), (False, False), (1.5, False), (None, False)]
+    ("sent_claim", "verified"), [(True, True), ("true", True), (False, False), (1.5, False), (None, False)]
 )
 async def test_email_is_verified_only_where_the_provider_says_so(
-    provider: Provider, said: object, verified: bool
+    provider: Provider, sent_claim: object, verified: bool
 ) -> None:
-    provider.claims["email_verified"] = said
+    provider.claims["email_verified"] = sent_claim
     assert (await provider.run()).email_verified is verified
 
 
@@ -218,7 +218,7 @@ async def test_email_is_asked_for_where_the_id_token_has_none(provider: Provider
         provider.userinfo[name] = provider.claims.pop(name)
     assert await provider.run() == PERSON
     assert provider.paths[-1] == "/me"
-    assert provider.asked[-1].headers["Authorization"] == "Bearer at-1"
+    assert provider.requests[-1].headers["Authorization"] == "Bearer at-1"
 
 
 async def test_verification_of_one_source_does_not_vouch_for_the_email_of_another(provider: Provider) -> None:
@@ -227,10 +227,10 @@ async def test_verification_of_one_source_does_not_vouch_for_the_email_of_anothe
     assert (claim.email, claim.email_verified, claim.name) == (PERSON.email, False, PERSON.name)
 
 
-@pytest.mark.parametrize("said", [{"sub": "somebody"}, {}, {"sub": None}])
-async def test_description_of_somebody_else_is_refused(provider: Provider, said: dict[str, object]) -> None:
+@pytest.mark.parametrize("sent_claim", [{"sub": "somebody"}, {}, {"sub": None}])
+async def test_description_of_somebody_else_is_refused(provider: Provider, sent_claim: dict[str, object]) -> None:
     del provider.claims["email"]
-    provider.userinfo = {"email": "eve@example.com", "email_verified": True, **said}
+    provider.userinfo = {"email": "eve@example.com", "email_verified": True, **sent_claim}
     with pytest.raises(OidcError, match="returned another person"):
         await provider.run()
 

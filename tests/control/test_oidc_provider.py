@@ -183,4 +183,4 @@ async def test_redirects_are_not_followed(provider: Provider, path: str) -> None
     provider.instead[path] = lambda _: httpx.Response(307, headers={"Location": "https://evil.example.com/"})
     with pytest.raises(OidcError, match=r"HTTP 307"):
         await provider.run()
-    assert {request.url.host for request in provider.asked} == {"id.example.com"}
+    assert {request.url.host for request in provider.requests} == {"id.example.com"}

@@ -1,4 +1,4 @@
-"""Which addresses are fetched from, and how DNS is asked; the DNS server here is scripted, on loopback."""
+"""Which addresses are fetched from, and how DNS is queried; the DNS server here is scripted, on loopback."""
 
 from __future__ import annotations
 
@@ -150,10 +150,10 @@ class Names:
 
     def __init__(self, addresses: list[str] | None) -> None:
         self._addresses = addresses
-        self.asked: list[str] = []
+        self.lookups: list[str] = []
 
     async def addresses(self, host: str) -> list[str]:
-        self.asked.append(host)
+        self.lookups.append(host)
         if self._addresses is None:
             await asyncio.get_running_loop().create_future()
         return list(self._addresses or ())
@@ -183,7 +183,7 @@ async def test_what_is_no_host_name_is_refused_before_dns(host: str) -> None:
     names = Names(["9.9.9.9"])
     with pytest.raises(FetchRefused, match="no URL of a named host"):
         await fetch(names, host)
-    assert names.asked == []
+    assert names.lookups == []
 
 
 @pytest.mark.parametrize("path", ["", "a", "@evil.example/", "/a b", "/a\r\nX: y", "/ü"])
@@ -191,7 +191,7 @@ async def test_what_is_no_path_is_refused_before_dns(path: str) -> None:
     names = Names(["9.9.9.9"])
     with pytest.raises(FetchRefused, match="no URL of a named host"):
         await fetch(names, path=path)
-    assert names.asked == []
+    assert names.lookups == []
 
 
 async def test_time_of_dns_counts_towards_the_deadline() -> None:
@@ -206,7 +206,7 @@ async def test_name_that_gets_an_inner_address_after_the_check_is_not_resolved_a
 
     class Rebound(Names):
         async def addresses(self, host: str) -> list[str]:
-            return ["127.0.0.1"] if await super().addresses(host) and len(self.asked) > 1 else ["9.9.9.9"]
+            return ["127.0.0.1"] if await super().addresses(host) and len(self.lookups) > 1 else ["9.9.9.9"]
 
     connected: list[str] = []
 
@@ -218,14 +218,14 @@ async def test_name_that_gets_an_inner_address_after_the_check_is_not_resolved_a
     names = Rebound(["9.9.9.9"])
     with pytest.raises(Unreachable, match="cannot be reached"):
         await fetch(names)
-    assert (names.asked, connected) == (["example.com"], ["9.9.9.9"])
+    assert (names.lookups, connected) == (["example.com"], ["9.9.9.9"])
 
 
 async def test_host_is_asked_for_in_its_normal_form() -> None:
     names = Names([])
     with pytest.raises(Missing):
         await fetch(names, "Bücher.Example.")
-    assert names.asked == ["xn--bcher-kva.example"]
+    assert names.lookups == ["xn--bcher-kva.example"]
 
 
 def test_url_shows_the_port_only_where_it_is_unusual() -> None:
@@ -245,14 +245,14 @@ class Wire(asyncio.DatagramProtocol):
 
     def __init__(self, script: Script) -> None:
         self._script = script
-        self.asked: list[tuple[str, str]] = []
+        self.queries: list[tuple[str, str]] = []
         self.transport: asyncio.DatagramTransport | None = None
 
     def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
         query = dns.message.from_wire(data)
         question = query.question[0]
         key = (question.name.to_text(omit_final_dot=True), dns.rdatatype.to_text(question.rdtype))
-        self.asked.append(key)
+        self.queries.append(key)
         answer = self._script.get(key, dns.rcode.NXDOMAIN)
         if answer is None:
             return
@@ -277,19 +277,19 @@ async def server(script: Script) -> AsyncIterator[tuple[Wire, str]]:
         transport.close()
 
 
-async def ask(
+async def resolve(
     script: Script, question: Callable[[DnsResolver], Awaitable[list[str]]], seconds: float = 5.0
 ) -> tuple[list[str], list[tuple[str, str]]]:
     async with server(script) as (wire, address):
-        return await question(DnsResolver([address], seconds=seconds)), wire.asked
+        return await question(DnsResolver([address], seconds=seconds)), wire.queries
 
 
 async def addresses(script: Script, seconds: float = 5.0) -> list[str]:
-    return (await ask(script, lambda resolver: resolver.addresses("a.example"), seconds))[0]
+    return (await resolve(script, lambda resolver: resolver.addresses("a.example"), seconds))[0]
 
 
 async def texts(script: Script, name: str = "a.example", seconds: float = 5.0) -> list[str]:
-    return (await ask(script, lambda resolver: resolver.texts(name), seconds))[0]
+    return (await resolve(script, lambda resolver: resolver.texts(name), seconds))[0]
 
 
 A, AAAA, TEXT = ("a.example", "A"), ("a.example", "AAAA"), ("a.example", "TXT")
@@ -303,8 +303,8 @@ async def test_addresses_come_in_turn_so_that_neither_family_hides_the_other() -
 
 
 async def test_each_family_is_asked_for_once_and_without_the_search_list() -> None:
-    _, asked = await ask({A: ["9.9.9.9"], AAAA: []}, lambda resolver: resolver.addresses("a.example"))
-    assert sorted(asked) == [A, AAAA]
+    _, queries = await resolve({A: ["9.9.9.9"], AAAA: []}, lambda resolver: resolver.addresses("a.example"))
+    assert sorted(queries) == [A, AAAA]
 
 
 @pytest.mark.parametrize("script", [{}, {A: [], AAAA: []}], ids=["no such name", "no such record"])

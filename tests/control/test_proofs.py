@@ -45,14 +45,14 @@ class Web:
     """The one file, or what is raised instead."""
 
     answer: bytes | Exception | Never = field(default_factory=lambda: Missing(f"{URL} answers 404."))
-    asked: list[tuple[str, str]] = field(default_factory=list)
+    fetched: list[tuple[str, str]] = field(default_factory=list)
     given_up: list[str] = field(default_factory=list)
 
     def url(self, host: str, path: str) -> str:
         return f"https://{host}{path}"
 
     async def get(self, host: str, path: str) -> bytes:
-        self.asked.append((host, path))
+        self.fetched.append((host, path))
         if isinstance(self.answer, Never):
             await wait_for_ever(self.given_up, host)
         if isinstance(self.answer, Exception):
@@ -143,7 +143,7 @@ async def test_problem_says_when_the_record_is_something_else() -> None:
 async def test_line_of_the_file_proves(body: bytes) -> None:
     web = Web(body)
     assert await look(Dns(), web) == Finding(proven=True, by="well-known")
-    assert web.asked == [(DOMAIN, WELL_KNOWN)]
+    assert web.fetched == [(DOMAIN, WELL_KNOWN)]
 
 
 @pytest.mark.parametrize(
@@ -242,7 +242,7 @@ async def test_defect_is_not_taken_for_a_missing_proof() -> None:
 async def test_localhost_is_never_proven_nor_asked(domain: str) -> None:
     web = Web(PROOF.encode())
     finding = await look(Dns({domain: [PROOF], dns_name(domain): [PROOF]}), web, domain=domain)
-    assert (finding.proven, finding.certain, web.asked) == (False, True, [])
+    assert (finding.proven, finding.certain, web.fetched) == (False, True, [])
     assert "localhost" in finding.problems[0]
     assert Proofs(Dns(), web).how_to(domain, TEAM) == finding.problems[0]
 

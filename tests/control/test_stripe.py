@@ -15,7 +15,7 @@ ITEM = InvoiceItem("cus_1", 500, "2,000,000 requests in 2026-11 (TG-1)", "TG-1",
 KEY = "sk_test_secret"
 
 
-async def ask(answer: Callable[[httpx.Request], httpx.Response]) -> str:
+async def report(answer: Callable[[httpx.Request], httpx.Response]) -> str:
     client = StripeClient(StripeSettings(api_key=KEY), transport=httpx.MockTransport(answer))
     try:
         return await client.create_item(ITEM, "rep_1")
@@ -30,7 +30,7 @@ async def test_an_item_is_a_form_with_a_key_and_a_bearer() -> None:
         seen.append(request)
         return httpx.Response(200, json={"id": "ii_1", "object": "invoiceitem"})
 
-    assert await ask(answer) == "ii_1"
+    assert await report(answer) == "ii_1"
     (request,) = seen
     assert (request.method, str(request.url)) == ("POST", "https://api.stripe.com/v1/invoiceitems")
     assert request.headers["Authorization"] == f"Bearer {KEY}"
@@ -49,13 +49,13 @@ async def test_an_item_is_a_form_with_a_key_and_a_bearer() -> None:
 @pytest.mark.parametrize("status", [400, 401, 402, 403, 404, 429])
 async def test_a_refusal_is_one_with_stripe_s_words(status: int) -> None:
     with pytest.raises(StripeRefused, match=f"Stripe answers {status}: No such customer"):
-        await ask(lambda _: httpx.Response(status, json={"error": {"message": "No such customer"}}))
+        await report(lambda _: httpx.Response(status, json={"error": {"message": "No such customer"}}))
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b'{"error":{}}', b"[]"])
 async def test_a_refusal_in_other_words_is_one_too(body: bytes) -> None:
     with pytest.raises(StripeRefused):
-        await ask(lambda _: httpx.Response(400, content=body))
+        await report(lambda _: httpx.Response(400, content=body))
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ async def test_a_refusal_in_other_words_is_one_too(body: bytes) -> None:
 )
 async def test_nobody_knows_what_became_of_it(response: httpx.Response) -> None:
     with pytest.raises(StripeUnsure):
-        await ask(lambda _: response)
+        await report(lambda _: response)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ async def test_only_what_was_never_sent_was_surely_not_done(error: Exception, ki
         raise error
 
     with pytest.raises(kind) as caught:
-        await ask(broken)
+        await report(broken)
     assert KEY not in str(caught.value)
 
 

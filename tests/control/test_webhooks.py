@@ -31,18 +31,18 @@ class Names:
 
     def __init__(self, *addresses: str) -> None:
         self.addresses_ = list(addresses)
-        self.asked: list[str] = []
+        self.lookups: list[str] = []
 
     async def addresses(self, host: str) -> list[str]:
-        self.asked.append(host)
+        self.lookups.append(host)
         return self.addresses_
 
 
 class Receiver:
     """Answers every call with the same bytes, and keeps what it was sent."""
 
-    def __init__(self, says: bytes, *, silent: bool = False) -> None:
-        self.says = says
+    def __init__(self, reply: bytes, *, silent: bool = False) -> None:
+        self.reply = reply
         self.silent = silent
         self.port = 0
         self.calls: list[bytes] = []
@@ -54,7 +54,7 @@ class Receiver:
             self.calls.append(head + await reader.readexactly(int(length.partition(b":")[2])))
             if self.silent:
                 await reader.read()
-            writer.write(self.says)
+            writer.write(self.reply)
             await writer.drain()
         except (OSError, asyncio.IncompleteReadError):
             pass  # the other side gave up
@@ -123,7 +123,7 @@ async def test_a_redirect_is_refused_and_not_followed(certificate: Certificate, 
     names = Names("127.0.0.1")
     with pytest.raises(FetchRefused, match="redirects are not followed"):
         await call(receiver, certificate, names=names)
-    assert (len(receiver.calls), names.asked) == (1, [HOST])
+    assert (len(receiver.calls), names.lookups) == (1, [HOST])
 
 
 @pytest.mark.parametrize("status", ["400 Bad Request", "404 Not Found", "410 Gone", "500 Oops", "503 Away"])
@@ -158,10 +158,10 @@ async def test_a_certificate_of_nobody_is_refused(certificate: Certificate, tmp_
     assert receiver.calls == []
 
 
-@pytest.mark.parametrize("says", [b"", b"SSH-2.0\r\n", answer("500 Oops"), answer("302 Found")])
-async def test_no_word_of_a_failure_names_the_path(certificate: Certificate, says: bytes) -> None:
+@pytest.mark.parametrize("reply", [b"", b"SSH-2.0\r\n", answer("500 Oops"), answer("302 Found")])
+async def test_no_word_of_a_failure_names_the_path(certificate: Certificate, reply: bytes) -> None:
     with pytest.raises((FetchRefused, Unreachable)) as caught:
-        await call(Receiver(says), certificate)
+        await call(Receiver(reply), certificate)
     assert SECRET not in str(caught.value)
     assert HOST in str(caught.value)
 

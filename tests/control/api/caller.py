@@ -77,10 +77,10 @@ class Api:
 
     def login_id(self, who: str) -> str:
         """The id of somebody's login with the tool."""
-        found: str = self.ask("GET", "/me", who=who).json()["login"]["id"]
+        found: str = self.request("GET", "/me", who=who).json()["login"]["id"]
         return found
 
-    def ask(
+    def request(
         self,
         method: str,
         path: str,
@@ -118,27 +118,27 @@ class Api:
 
     def get(self, path: str, **more: Any) -> Json:
         """What is read at a path."""
-        answer = self.ask("GET", path, **more)
+        answer = self.request("GET", path, **more)
         assert answer.status_code == 200, answer.text
         return shown(answer)
 
     def make(self, path: str, body: Json | None = None, **more: Any) -> Json:
         """What is created at a path."""
-        answer = self.ask("POST", path, json=body, **more)
+        answer = self.request("POST", path, json=body, **more)
         assert answer.status_code == 201, answer.text
         return shown(answer)
 
     def form(self, path: str, **form: str) -> httpx.Response:
         """Send a form, as nobody."""
-        return self.ask("POST", path, who=None, data=form)
+        return self.request("POST", path, who=None, data=form)
 
     def logged_in(self, who: str) -> Secrets:
         """Log the tool in as somebody, the whole way."""
-        asked = self.form("/oauth/device_authorization", client_id="tollgate-cli", machine="ada@laptop").json()
-        self.harness.do(self.harness.plane.devices.approve(self.harness.actor(who), asked["user_code"]))
+        started = self.form("/oauth/device_authorization", client_id="tollgate-cli", machine="ada@laptop").json()
+        self.harness.do(self.harness.plane.devices.approve(self.harness.actor(who), started["user_code"]))
         grant = "urn:ietf:params:oauth:grant-type:device_code"
         given = self.form(
-            "/oauth/token", grant_type=grant, client_id="tollgate-cli", device_code=asked["device_code"]
+            "/oauth/token", grant_type=grant, client_id="tollgate-cli", device_code=started["device_code"]
         ).json()
         return Secrets(given["access_token"], given["refresh_token"], given["expires_in"])
 

@@ -12,7 +12,7 @@ def test_every_change_stands_in_the_log_newest_first(api: Api, harness: Harness)
     made = api.make("/teams/acme/tokens", {"name": "ci"})
     harness.clock.advance(1)
     _, personal = harness.program("developer", "deploy")
-    api.ask("PATCH", f"/teams/acme/tokens/{made['id']}", token=personal, json={"active": False})
+    api.request("PATCH", f"/teams/acme/tokens/{made['id']}", token=personal, json={"active": False})
     latest, first = api.get("/teams/acme/audit")["items"]
     assert first == {
         "id": first["id"],
@@ -36,7 +36,7 @@ def test_every_change_stands_in_the_log_newest_first(api: Api, harness: Harness)
 def test_log_is_filtered_by_who_what_to_what_and_when(api: Api, harness: Harness) -> None:
     made = api.make("/teams/acme/tokens", {"name": "ci"})
     harness.clock.advance(3_600)
-    api.ask("PATCH", f"/teams/acme/tokens/{made['id']}", who="developer", json={"name": "deploy"})
+    api.request("PATCH", f"/teams/acme/tokens/{made['id']}", who="developer", json={"name": "deploy"})
     harness.clock.advance(60)
     api.make("/teams/acme/tokens", {"name": "other"})
     for query, actions in (
@@ -52,11 +52,11 @@ def test_log_is_filtered_by_who_what_to_what_and_when(api: Api, harness: Harness
     ):
         assert [row["action"] for row in api.get(f"/teams/acme/audit?{query}")["items"]] == actions, query
     for query in ("since=yesterday", "until=noon", "until=2026-11-15T12:30:00"):
-        assert reason(api.ask("GET", f"/teams/acme/audit?{query}")) == (400, "invalid_request")
+        assert reason(api.request("GET", f"/teams/acme/audit?{query}")) == (400, "invalid_request")
 
 
 def test_log_is_for_those_who_lead(api: Api) -> None:
-    answer = api.ask("GET", "/teams/acme/audit", who="developer")
+    answer = api.request("GET", "/teams/acme/audit", who="developer")
     assert reason(answer) == (403, "role_needed")
     assert (answer.json()["role"], answer.json()["roles"]) == ("developer", ["owner", "admin"])
 
@@ -64,7 +64,7 @@ def test_log_is_for_those_who_lead(api: Api) -> None:
 def test_no_secret_stands_in_the_log(api: Api) -> None:
     made = api.make("/teams/acme/tokens", {"name": "ci"})
     link = api.make("/teams/acme/invitations", {"email": "a@b.example", "role": "viewer"})["link"]
-    text = api.ask("GET", "/teams/acme/audit").text + api.ask("GET", "/me/audit").text
+    text = api.request("GET", "/teams/acme/audit").text + api.request("GET", "/me/audit").text
     for secret in (made["secret"], link.rpartition("/")[2], api.secrets("owner").access):
         assert secret not in text
 
@@ -76,28 +76,28 @@ def test_export_can_be_checked_by_hand_and_continued(api: Api, harness: Harness)
     for name in ("a", "b", "c"):
         api.make("/teams/acme/tokens", {"name": name})
         harness.clock.advance(-5)
-    answer = api.ask("GET", "/teams/acme/audit/export?limit=2")
+    answer = api.request("GET", "/teams/acme/audit/export?limit=2")
     assert (answer.status_code, answer.headers["content-type"]) == (200, "application/x-ndjson")
-    more = api.ask("GET", "/teams/acme/audit/export?after=2")
+    more = api.request("GET", "/teams/acme/audit/export?after=2")
     lines = [json.loads(line) for line in (answer.text + more.text).splitlines()]
     assert [(line["number"], line["name"], line["action"]) for line in lines] == [
         (1, "a", "token.create"), (2, "b", "token.create"), (3, "c", "token.create")
     ]  # fmt: skip
     before = "0" * 64
     for line in lines:
-        told = line.pop("hash")
+        given = line.pop("hash")
         assert line["previous"] == before
         text = json.dumps(line, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         before = hashlib.sha256(text.encode()).hexdigest()
-        assert before == told
-    assert api.ask("GET", "/teams/acme/audit/export?after=3").text == ""
+        assert before == given
+    assert api.request("GET", "/teams/acme/audit/export?after=3").text == ""
 
 
 def test_export_is_for_those_who_lead_and_of_their_team_alone(api: Api) -> None:
-    assert reason(api.ask("GET", "/teams/acme/audit/export", who="developer")) == (403, "role_needed")
-    assert reason(api.ask("GET", "/teams/acme/audit/export", who="stranger")) == (403, "no_such_team")
+    assert reason(api.request("GET", "/teams/acme/audit/export", who="developer")) == (403, "role_needed")
+    assert reason(api.request("GET", "/teams/acme/audit/export", who="stranger")) == (403, "no_such_team")
 
 
 @pytest.mark.parametrize("query", ["after=-1", "after=x", "after=", "after=2147483648", "limit=0", "limit=1001"])
 def test_export_refuses_what_is_no_number(api: Api, query: str) -> None:
-    assert reason(api.ask("GET", f"/teams/acme/audit/export?{query}")) == (400, "invalid_request")
+    assert reason(api.request("GET", f"/teams/acme/audit/export?{query}")) == (400, "invalid_request")

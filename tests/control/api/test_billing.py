@@ -19,7 +19,7 @@ NOTHING: dict[str, Any] = {
 
 
 def change(api: Api, body: object, **more: Any) -> Any:
-    return api.ask("PATCH", "/teams/acme/billing", json=body, **more)
+    return api.request("PATCH", "/teams/acme/billing", json=body, **more)
 
 
 def test_what_is_set_is_shown_and_the_secret_once(api: Api) -> None:
@@ -74,27 +74,27 @@ def test_what_does_not_fit_is_refused_by_its_name(
 
 
 def test_a_version_that_was_changed_meanwhile_is_refused(api: Api) -> None:
-    tag = api.ask("GET", "/teams/acme/billing").headers["ETag"]
+    tag = api.request("GET", "/teams/acme/billing").headers["ETag"]
     changed = change(api, {"spending_cap_micros": 5}, headers={"If-Match": tag})
     assert changed.status_code == 200
     assert reason(change(api, {"spending_cap_micros": 6}, headers={"If-Match": tag})) == (412, "changed_meanwhile")
-    assert changed.headers["ETag"] == api.ask("GET", "/teams/acme/billing").headers["ETag"] != tag
+    assert changed.headers["ETag"] == api.request("GET", "/teams/acme/billing").headers["ETag"] != tag
     for good in (changed.headers["ETag"], f'"other", {changed.headers["ETag"]}', "*"):
         assert change(api, {"spending_cap_micros": 5}, headers={"If-Match": good}).status_code == 200
 
 
 def test_another_secret_of_the_same_webhook_is_another_version(api: Api) -> None:
-    wish = {"alert_webhook": "https://hooks.example/x"}
-    tag = change(api, wish).headers["ETag"]
-    assert change(api, wish, headers={"If-Match": tag}).status_code == 200
-    assert reason(change(api, wish, headers={"If-Match": tag})) == (412, "changed_meanwhile")
+    wanted = {"alert_webhook": "https://hooks.example/x"}
+    tag = change(api, wanted).headers["ETag"]
+    assert change(api, wanted, headers={"If-Match": tag}).status_code == 200
+    assert reason(change(api, wanted, headers={"If-Match": tag})) == (412, "changed_meanwhile")
 
 
 @pytest.mark.parametrize("given", ['"other"', "W/{}", "nonsense", '""'])
 def test_nothing_changes_where_the_version_is_another(api: Api, given: str) -> None:
-    tag = api.ask("GET", "/teams/acme/billing").headers["ETag"]
-    wish = {"spending_cap_micros": 5, "alert_webhook": HOOK}
-    answer = change(api, wish, headers={"If-Match": given.replace("{}", tag)})
+    tag = api.request("GET", "/teams/acme/billing").headers["ETag"]
+    wanted = {"spending_cap_micros": 5, "alert_webhook": HOOK}
+    answer = change(api, wanted, headers={"If-Match": given.replace("{}", tag)})
     assert reason(answer) == (412, "changed_meanwhile")
     assert api.get("/teams/acme/billing") == NOTHING
 
@@ -108,6 +108,6 @@ def test_a_change_creates_nothing_so_that_no_key_replays_its_secret(api: Api) ->
 
 @pytest.mark.parametrize("who", ["developer", "viewer"])
 def test_others_than_leaders_and_payers_are_told_who_may(api: Api, who: str) -> None:
-    for answer in (change(api, {}, who=who), api.ask("GET", "/teams/acme/billing", who=who)):
+    for answer in (change(api, {}, who=who), api.request("GET", "/teams/acme/billing", who=who)):
         assert reason(answer) == (403, "role_needed")
         assert answer.json()["roles"] == ["owner", "admin", "billing"]

@@ -32,7 +32,7 @@ CREATIONS: dict[str, Callable[[Api], tuple[str, Json]]] = {
 
 
 def send(api: Api, path: str, body: object, **more: Any) -> httpx.Response:
-    return api.ask("POST", path, json=body, headers=KEY, **more)
+    return api.request("POST", path, json=body, headers=KEY, **more)
 
 
 def test_every_creation_of_the_document_is_tried(api: Api) -> None:
@@ -111,7 +111,7 @@ def test_failed_creation_is_forgotten(api: Api) -> None:
     for _ in range(2):
         assert reason(send(api, "/teams/acme/tokens", {"name": "ci"})) == (409, "name_taken")
     [row] = api.get("/teams/acme/tokens")["items"]
-    api.ask("DELETE", f"/teams/acme/tokens/{row['id']}")
+    api.request("DELETE", f"/teams/acme/tokens/{row['id']}")
     assert send(api, "/teams/acme/tokens", {"name": "ci"}).status_code == 201
 
 
@@ -137,7 +137,7 @@ def test_key_is_kept_for_a_day(api: Api, harness: Harness) -> None:
 
 def test_key_that_is_none_is_refused(api: Api) -> None:
     for key in (b"", b" ", b"a b", b"\xe9", b"x" * 256):
-        answer = api.ask("POST", "/teams", json={"name": "lovelace"}, headers={"Idempotency-Key": key})
+        answer = api.request("POST", "/teams", json={"name": "lovelace"}, headers={"Idempotency-Key": key})
         assert reason(answer) == (400, "invalid_request"), key
         assert answer.json()["field"] == "Idempotency-Key"
 

@@ -26,7 +26,7 @@ def test_settings_are_changed_and_the_others_stay(api: Api) -> None:
     made = api.make("/teams/acme/domains", {"domain": "example.com", "address_per_minute": 5})
     path = f"/teams/acme/domains/{made['id']}"
     for change in ({"active": False}, {"domain_per_minute": 9}, {"address_per_minute": None, "active": True}, {}):
-        answer = api.ask("PATCH", path, json=change)
+        answer = api.request("PATCH", path, json=change)
         assert answer.status_code == 200, answer.text
         made |= change
         assert answer.json() == api.get(path) == made
@@ -34,8 +34,8 @@ def test_settings_are_changed_and_the_others_stay(api: Api) -> None:
 
 def test_domain_is_removed_by_its_id(api: Api) -> None:
     made = api.make("/teams/acme/domains", {"domain": "example.com"})
-    assert reason(api.ask("DELETE", "/teams/acme/domains/example.com")) == (404, "not_found")
-    assert api.ask("DELETE", f"/teams/acme/domains/{made['id']}").status_code == 204
+    assert reason(api.request("DELETE", "/teams/acme/domains/example.com")) == (404, "not_found")
+    assert api.request("DELETE", f"/teams/acme/domains/{made['id']}").status_code == 204
     assert api.get("/teams/acme/domains")["items"] == []
 
 
@@ -43,14 +43,14 @@ def test_domain_is_removed_by_its_id(api: Api) -> None:
 def test_proof_is_found(api: Api, harness: Harness, body: dict[str, str] | None) -> None:
     made = api.make("/teams/acme/domains", {"domain": "example.com"})
     harness.proofs.proven.add(("example.com", ACME.id))
-    answer = api.ask("POST", f"/teams/acme/domains/{made['id']}/verify", json=body)
+    answer = api.request("POST", f"/teams/acme/domains/{made['id']}/verify", json=body)
     assert answer.status_code == 200
     assert answer.json() == made | {"verified_at": "2026-11-15T12:00:00Z"}
 
 
 def test_missing_proof_is_told_with_what_to_publish(api: Api) -> None:
     made = api.make("/teams/acme/domains", {"domain": "example.com"})
-    answer = api.ask("POST", f"/teams/acme/domains/{made['id']}/verify")
+    answer = api.request("POST", f"/teams/acme/domains/{made['id']}/verify")
     assert reason(answer) == (409, "not_proven")
     body = answer.json()
     assert body["domain"] == "example.com"
@@ -62,19 +62,19 @@ def test_missing_proof_is_told_with_what_to_publish(api: Api) -> None:
 
 def test_domain_of_another_team_is_taken_over_by_proof(api: Api, harness: Harness) -> None:
     api.make("/teams/rival/domains", {"domain": "example.com"}, who="stranger")
-    wish = {"domain": "example.com"}
-    taken = api.ask("POST", "/teams/acme/domains", json=wish)
+    wanted = {"domain": "example.com"}
+    taken = api.request("POST", "/teams/acme/domains", json=wanted)
     assert reason(taken) == (409, "domain_taken")
     assert taken.json()["dns_value"] == f"tollgate-team={ACME.id}"
     assert RIVAL.id not in taken.text
     harness.proofs.proven.add(("example.com", ACME.id))
-    made = api.make("/teams/acme/domains", wish | {"take_over": True})
+    made = api.make("/teams/acme/domains", wanted | {"take_over": True})
     assert made["verified_at"] == "2026-11-15T12:00:00Z"
     assert api.get("/teams/rival/domains", who="stranger")["items"] == []
 
 
 def test_root_to_use_instead_is_suggested(api: Api) -> None:
-    answer = api.ask("POST", "/teams/acme/domains", json={"domain": "app.example.com"})
+    answer = api.request("POST", "/teams/acme/domains", json={"domain": "app.example.com"})
     assert reason(answer) == (422, "not_a_root_domain")
     assert answer.json()["domain"] == "app.example.com"
     assert answer.json()["suggestion"] == "example.com"
@@ -82,7 +82,7 @@ def test_root_to_use_instead_is_suggested(api: Api) -> None:
 
 def test_what_is_no_root_domain_is_refused(api: Api) -> None:
     for domain in ("com", "", "a b", "\0", "https://example.com", "💩.la" * 30, "xn--a", "1.2.3.4"):
-        answer = api.ask("POST", "/teams/acme/domains", json={"domain": domain})
+        answer = api.request("POST", "/teams/acme/domains", json={"domain": domain})
         assert reason(answer) == (422, "not_a_root_domain"), domain
         assert "suggestion" not in answer.json()
 
@@ -97,7 +97,7 @@ WRONG: dict[str, list[object]] = {
 
 def test_wrong_member_is_refused_by_name(api: Api) -> None:
     for field, value in ((field, value) for field, values in WRONG.items() for value in values):
-        answer = api.ask("POST", "/teams/acme/domains", json={"domain": "example.com"} | {field: value})
+        answer = api.request("POST", "/teams/acme/domains", json={"domain": "example.com"} | {field: value})
         assert reason(answer) == (400, "invalid_request"), value
         assert answer.json()["field"] == field
 
@@ -121,6 +121,6 @@ def test_origin_is_checked(api: Api) -> None:
 
 def test_origin_must_be_given(api: Api) -> None:
     for query in ("", "?origin=", "?origin=" + "x" * 301, "?other=https://example.com"):
-        answer = api.ask("GET", f"/teams/acme/domains/check{query}")
+        answer = api.request("GET", f"/teams/acme/domains/check{query}")
         assert reason(answer) == (400, "invalid_request"), query
         assert answer.json()["field"] == "origin"

@@ -24,7 +24,7 @@ def called(api: Api, count: int = 3) -> None:
 
 def test_spreadsheet_calculates_nothing(api: Api) -> None:
     called(api)
-    answer = api.ask("GET", "/teams/acme/logs/export/csv")
+    answer = api.request("GET", "/teams/acme/logs/export/csv")
     assert answer.headers["Content-Disposition"] == 'attachment; filename="acme-logs.csv"'
     rows = list(csv.DictReader(io.StringIO(answer.text)))
     assert [row["method"] for row in rows] == [f"'{FORMULA}"] * 3
@@ -32,7 +32,7 @@ def test_spreadsheet_calculates_nothing(api: Api) -> None:
 
 def test_lines_are_the_entries_of_the_list(api: Api) -> None:
     called(api)
-    answer = api.ask("GET", "/teams/acme/logs/export/jsonl")
+    answer = api.request("GET", "/teams/acme/logs/export/jsonl")
     listed = api.get("/teams/acme/logs")["items"]
     assert [line["id"] for line in map(json.loads, answer.text.splitlines())] == [item["id"] for item in listed]
 
@@ -41,11 +41,11 @@ def test_one_entry_is_shown_by_its_id_and_no_other(api: Api) -> None:
     called(api)
     item = api.get("/teams/acme/logs")["items"][1]
     assert api.get(f"/teams/acme/logs/{item['id']}") == item
-    assert reason(api.ask("GET", "/teams/acme/logs/ent_x")) == (404, "not_found")
+    assert reason(api.request("GET", "/teams/acme/logs/ent_x")) == (404, "not_found")
 
 
 def test_other_forms_are_refused(api: Api) -> None:
-    assert reason(api.ask("GET", "/teams/acme/logs/export/xls")) == (400, "invalid_request")
+    assert reason(api.request("GET", "/teams/acme/logs/export/xls")) == (400, "invalid_request")
 
 
 async def test_search_that_finds_nothing_for_long_shows_that_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,11 +56,11 @@ async def test_search_that_finds_nothing_for_long_shows_that_it_goes_on(monkeypa
     async def page(*_asked: object) -> Any:
         return pages.pop(0)
 
-    async def said(quiet: float) -> list[bytes]:
+    async def pieces(quiet: float) -> list[bytes]:
         monkeypatch.setattr(exports, "QUIET_SECONDS", quiet)
-        logs, ask = SimpleNamespace(page=page), LogQuery()
-        return [each async for each in exports._pieces(logs, None, await page(), ask, "jsonl")]  # type: ignore[arg-type]
+        logs, query = SimpleNamespace(page=page), LogQuery()
+        return [each async for each in exports._pieces(logs, None, await page(), query, "jsonl")]  # type: ignore[arg-type]
 
-    assert await said(-1.0) == [b"\n"] * 4
+    assert await pieces(-1.0) == [b"\n"] * 4
     pages += [SimpleNamespace(team=SimpleNamespace(id="t", name="acme"), rows=[], next=None)]
-    assert await said(60.0) == []
+    assert await pieces(60.0) == []

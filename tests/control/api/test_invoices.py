@@ -85,7 +85,7 @@ def test_json_has_everything_and_adds_up(final: dict[str, Any]) -> None:
 def test_csv_has_the_same_lines_by_query_and_by_header(
     money: Api, final: dict[str, Any], how: dict[str, Any]
 ) -> None:
-    answer = money.ask("GET", PATH + how.get("path", ""), headers=how.get("headers"))
+    answer = money.request("GET", PATH + how.get("path", ""), headers=how.get("headers"))
     assert answer.headers["Content-Type"].partition(";")[0] == "text/csv"
     assert answer.headers["Content-Disposition"] == f'attachment; filename="{NUMBER}.csv"'
     assert answer.headers["Cache-Control"] == "no-store"
@@ -104,13 +104,15 @@ def test_a_name_that_looks_like_a_formula_is_a_text_in_a_spreadsheet(
     metering: Metering, money: Api, name: str
 ) -> None:
     metering.write(lambda records: records.teams.replace(replace(ACME, name=name)))
-    rows = list(csv.DictReader(io.StringIO(money.ask("GET", f"{PATH.replace('acme', ACME.id)}?format=csv").text)))
+    rows = list(
+        csv.DictReader(io.StringIO(money.request("GET", f"{PATH.replace('acme', ACME.id)}?format=csv").text))
+    )
     assert {row["team"] for row in rows} == {f"'{name}"}
 
 
 def test_a_name_of_a_token_never_gets_into_an_invoice(metering: Metering, money: Api) -> None:
     metering.call(1)
-    assert "tok_" not in money.ask("GET", PATH).text
+    assert "tok_" not in money.request("GET", PATH).text
 
 
 @pytest.mark.parametrize(
@@ -124,12 +126,12 @@ def test_a_name_of_a_token_never_gets_into_an_invoice(metering: Metering, money:
     ],
 )
 def test_json_unless_csv_alone_is_welcome(money: Api, accept: str, media_type: str) -> None:
-    answer = money.ask("GET", PATH, headers={"Accept": accept})
+    answer = money.request("GET", PATH, headers={"Accept": accept})
     assert answer.headers["Content-Type"].partition(";")[0] == media_type
 
 
 def test_page_shows_every_line_and_loads_nothing(money: Api, final: dict[str, Any]) -> None:
-    answer = money.ask("GET", f"{PATH}?format=html")
+    answer = money.request("GET", f"{PATH}?format=html")
     assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
     text = html.unescape(re.sub(r"<[^>]+>", " ", answer.text))
     for line in final["lines"]:
@@ -148,7 +150,7 @@ def test_page_shows_every_line_and_loads_nothing(money: Api, final: dict[str, An
 
 def test_a_draft_says_so(money: Api) -> None:
     assert money.get(PATH)["status"] == "draft"
-    page = money.ask("GET", f"{PATH}?format=html").text
+    page = money.request("GET", f"{PATH}?format=html").text
     assert ("Draft" in page, "Not yet" in page) == (True, True)
 
 
@@ -160,16 +162,16 @@ def test_list_has_drafts_and_final_ones_page_by_page(money: Api, final: dict[str
 
 
 def test_what_is_not_there_or_not_meant_is_refused(money: Api) -> None:
-    assert reason(money.ask("GET", f"/teams/acme/invoices/{BEFORE}")) == (404, "not_found")
-    answer = money.ask("GET", f"{PATH}?format=xml")
+    assert reason(money.request("GET", f"/teams/acme/invoices/{BEFORE}")) == (404, "not_found")
+    answer = money.request("GET", f"{PATH}?format=xml")
     assert reason(answer) == (400, "invalid_request")
     assert answer.json()["detail"] == "`format` is one of json, csv, html, pdf."
-    assert reason(money.ask("GET", "/teams/acme/invoices?after=x")) == (400, "invalid_request")
+    assert reason(money.request("GET", "/teams/acme/invoices?after=x")) == (400, "invalid_request")
 
 
 @pytest.mark.parametrize("month", ["latest", "2026-13", "2026-1", "9999-12", "2026-11%0A", "%00"])
 def test_what_is_no_month_is_refused_with_the_accepted_form(money: Api, month: str) -> None:
-    answer = money.ask("GET", f"/teams/acme/invoices/{month}")
+    answer = money.request("GET", f"/teams/acme/invoices/{month}")
     assert reason(answer) == (400, "invalid_request")
     assert answer.json()["field"] == "month"
     assert f"write one such as {MONTH}" in answer.json()["detail"]
@@ -177,10 +179,10 @@ def test_what_is_no_month_is_refused_with_the_accepted_form(money: Api, month: s
 
 @pytest.mark.parametrize("path", ["/teams/acme/invoices", PATH, f"{PATH}?format=csv", f"{PATH}?format=html"])
 def test_only_whoever_leads_or_pays_may_see(money: Api, path: str) -> None:
-    assert money.ask("GET", path, who="billing").status_code == 200
+    assert money.request("GET", path, who="billing").status_code == 200
     for who in ("developer", "viewer"):
-        answer = money.ask("GET", path, who=who)
+        answer = money.request("GET", path, who=who)
         assert reason(answer) == (403, "role_needed")
         assert answer.json()["roles"] == ["owner", "admin", "billing"]
-    assert reason(money.ask("GET", path, who="stranger")) == (403, "no_such_team")
-    assert reason(money.ask("GET", path, who=None)) == (401, "not_logged_in")
+    assert reason(money.request("GET", path, who="stranger")) == (403, "no_such_team")
+    assert reason(money.request("GET", path, who=None)) == (401, "not_logged_in")

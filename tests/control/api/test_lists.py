@@ -126,7 +126,7 @@ WRONG = (
 def test_wrong_limit_or_cursor_is_refused_by_name(api: Api, route: str) -> None:
     operated(api)
     for query in WRONG:
-        answer = api.ask("GET", f"{route.format(team='acme')}?{query}")
+        answer = api.request("GET", f"{route.format(team='acme')}?{query}")
         assert reason(answer) == (400, "invalid_request"), query
         assert answer.json()["field"] == ("after" if "after" in query else "limit")
 
@@ -136,7 +136,7 @@ def test_cursor_of_another_list_is_refused(api: Api, harness: Harness) -> None:
     cursor = api.get("/teams/acme/tokens", params={"limit": 1})["next"]
     harness.joins("stranger", "owner")
     for path in ("/teams/acme/domains", "/teams/rival/tokens", "/me/logins"):
-        answer = api.ask("GET", path, who="stranger", params={"after": cursor})
+        answer = api.request("GET", path, who="stranger", params={"after": cursor})
         assert reason(answer) == (400, "invalid_request")
         assert "another list" in answer.json()["detail"]
 
@@ -148,14 +148,16 @@ def test_cursors_of_logs_and_invoices_are_not_those_of_other_lists(api: Api) -> 
     cursors = {path: api.get(path, params={"limit": 1})["next"] for path in paths[:2]}
     for mine, cursor in cursors.items():
         for path in paths:
-            answer = api.ask("GET", path, params={"after": cursor})
+            answer = api.request("GET", path, params={"after": cursor})
             assert answer.status_code == (200 if path == mine else 400), (mine, path)
 
 
 @pytest.mark.parametrize("moment", [1e300, -1e300, 1e18, 1e12, 253_402_300_800])
 def test_made_up_cursor_of_a_moment_without_a_month_is_refused(api: Api, moment: float) -> None:
     written = msgspec.json.encode([f"invoices:{ACME.id}", [moment, "x"]])
-    answer = api.ask("GET", "/teams/acme/invoices", params={"after": base64.urlsafe_b64encode(written).decode()})
+    answer = api.request(
+        "GET", "/teams/acme/invoices", params={"after": base64.urlsafe_b64encode(written).decode()}
+    )
     assert reason(answer) == (400, "invalid_request")
     assert answer.json()["field"] == "after"
 

@@ -38,7 +38,7 @@ class Api:
         described: Json = self.document["paths"]["/api/v1/teams/{team}/logs"]["get"]
         return described
 
-    def ask(self, query: str = "", *, who: str = "owner", path: str = LOGS) -> httpx.Response:
+    def request(self, query: str = "", *, who: str = "owner", path: str = LOGS) -> httpx.Response:
         headers = {"Authorization": f"Bearer {self._token(who)}"} if who else {}
         answer = self.store.do(self.client.get(f"{path}?{query}", headers=headers))
         assert str(answer.status_code) in self.operation["responses"], answer.text
@@ -48,7 +48,7 @@ class Api:
         return answer
 
     def get(self, query: str = "", **more: str) -> Json:
-        answer = self.ask(query, **more)
+        answer = self.request(query, **more)
         assert answer.status_code == 200, answer.text
         body: Json = answer.json()
         return body
@@ -231,7 +231,7 @@ WRONG = [
 
 @pytest.mark.parametrize(("query", "field", "words"), WRONG)
 def test_what_is_wrong_is_refused_with_the_accepted_form(api: Api, query: str, field: str, words: str) -> None:
-    answer = api.ask(query)
+    answer = api.request(query)
     assert (answer.status_code, answer.json()["reason"]) == (400, "invalid_request")
     assert answer.json()["field"] == field
     assert words in answer.json()["detail"]
@@ -244,15 +244,15 @@ def test_every_parameter_stands_in_the_document(api: Api) -> None:
 
 def test_unknown_token_or_domain_is_not_found(api: Api) -> None:
     for query in ("token=nobody", "domain=other.example"):
-        answer = api.ask(query)
+        answer = api.request(query)
         assert (answer.status_code, answer.json()["reason"]) == (404, "not_found")
 
 
 def test_other_teams_and_roles_are_refused(api: Api) -> None:
     commit(api, CI)
-    assert api.ask(who="").json()["reason"] == "not_logged_in"
-    assert api.ask(who="stranger").json()["reason"] == "no_such_team"
-    denied = api.ask(who="billing")
+    assert api.request(who="").json()["reason"] == "not_logged_in"
+    assert api.request(who="stranger").json()["reason"] == "no_such_team"
+    denied = api.request(who="billing")
     assert (denied.status_code, denied.json()["reason"]) == (403, "role_needed")
     assert denied.json()["roles"] == ["owner", "admin", "developer", "viewer"]
     assert api.get(who="stranger", path="/api/v1/teams/rival/logs")["items"] == []
@@ -264,6 +264,6 @@ def test_ledger_that_cannot_be_read_is_said_so(api: Api) -> None:
     api.store.ledger.close()
     for file in database.parent.glob("ledger.db*"):
         file.unlink()
-    answer = api.ask()
+    answer = api.request()
     assert (answer.status_code, answer.json()["reason"]) == (503, "store_unavailable")
     assert answer.headers["Retry-After"] == "2"

@@ -51,7 +51,7 @@ def taking(api: Api) -> Iterator[tuple[str, str, Json, Json]]:
 
 
 def refused(api: Api, method: str, path: str, content: Any, headers: dict[str, str]) -> Json:
-    answer = api.ask(method, path, content=content, headers=headers)
+    answer = api.request(method, path, content=content, headers=headers)
     assert reason(answer) == (400, "invalid_request"), (method, path, content[:60])
     body: Json = answer.json()
     return body
@@ -106,7 +106,7 @@ def test_member_of_a_wrong_type_is_named(api: Api) -> None:
 
 def test_empty_body_is_refused_where_one_is_needed(api: Api) -> None:
     for method, path, body, _ in taking(api):
-        answer = api.ask(method, path, content=b"")
+        answer = api.request(method, path, content=b"")
         if body["required"]:
             assert reason(answer) == (400, "invalid_request")
         else:
@@ -126,13 +126,13 @@ def test_empty_body_is_refused_where_one_is_needed(api: Api) -> None:
 )
 def test_body_of_another_kind_is_refused(api: Api, headers: dict[str, str]) -> None:
     for method, path, _, _ in taking(api):
-        answer = api.ask(method, path, content=b'{"name": "ci"}', headers=headers)
+        answer = api.request(method, path, content=b'{"name": "ci"}', headers=headers)
         assert reason(answer) == (415, "unsupported_media_type"), (method, path)
 
 
 def test_media_type_is_read_with_its_parameters_in_any_case(api: Api) -> None:
     headers = {"Content-Type": "Application/JSON; charset=utf-8"}
-    assert api.ask("PATCH", "/me", content=b'{"name": "Ada"}', headers=headers).status_code == 200
+    assert api.request("PATCH", "/me", content=b'{"name": "Ada"}', headers=headers).status_code == 200
 
 
 def test_body_that_is_too_large_is_refused(api: Api) -> None:
@@ -144,7 +144,7 @@ def test_body_that_is_too_large_is_refused(api: Api) -> None:
 
     for method, path, _, _ in taking(api):
         for content in (large, pieces()):
-            answer = api.ask(method, path, content=content, headers=JSON)
+            answer = api.request(method, path, content=content, headers=JSON)
             assert reason(answer) == (413, "body_too_large"), (method, path)
 
 
@@ -173,4 +173,4 @@ def test_caller_that_leaves_within_its_body_is_no_defect(api: Api, path: str) ->
 
 def test_body_of_a_stranger_is_not_even_looked_at(api: Api) -> None:
     for method, path, _, _ in taking(api):
-        assert reason(api.ask(method, path, who=None, content=b"{")) == (401, "not_logged_in")
+        assert reason(api.request(method, path, who=None, content=b"{")) == (401, "not_logged_in")

@@ -121,7 +121,7 @@ MALFORMED: list[tuple[bytes, str]] = [
 def test_malformed_form_is_an_error_of_oauth(api: Api) -> None:
     for content, media_type in MALFORMED:
         headers = {"Content-Type": media_type} if media_type else {}
-        answer = api.ask("POST", "/oauth/device_authorization", who=None, content=content, headers=headers)
+        answer = api.request("POST", "/oauth/device_authorization", who=None, content=content, headers=headers)
         assert error(answer) == "invalid_request", content
 
 
@@ -137,7 +137,7 @@ def test_form_that_is_too_large_is_refused(api: Api) -> None:
 def test_login_is_renewed_with_a_new_refresh_token_each_time(api: Api, harness: Harness) -> None:
     secrets = api.logged_in("owner")
     harness.clock.advance(61 * MINUTE)
-    assert reason(api.ask("GET", "/me", token=secrets.access)) == (401, "login_expired")
+    assert reason(api.request("GET", "/me", token=secrets.access)) == (401, "login_expired")
     renewed = refresh(api, secrets.refresh)
     assert renewed.status_code == 200
     assert renewed.json()["refresh_token"] != secrets.refresh
@@ -149,7 +149,7 @@ def test_old_refresh_token_that_comes_back_late_ends_the_login(api: Api, harness
     renewed = refresh(api, secrets.refresh).json()
     harness.clock.advance(2 * MINUTE)
     assert error(refresh(api, secrets.refresh)) == "invalid_grant"
-    assert reason(api.ask("GET", "/me", token=renewed["access_token"])) == (401, "login_expired")
+    assert reason(api.request("GET", "/me", token=renewed["access_token"])) == (401, "login_expired")
 
 
 def test_refresh_token_that_was_not_used_for_long_is_over(api: Api, harness: Harness) -> None:
@@ -163,7 +163,7 @@ def test_revoking_either_token_ends_the_login(api: Api, which: str) -> None:
     secrets = api.logged_in("owner")
     answer = api.form("/oauth/revoke", token=getattr(secrets, which), client_id=CLIENT)
     assert answer.status_code == 200
-    assert reason(api.ask("GET", "/me", token=secrets.access)) == (401, "login_expired")
+    assert reason(api.request("GET", "/me", token=secrets.access)) == (401, "login_expired")
     assert error(refresh(api, secrets.refresh)) == "invalid_grant"
 
 

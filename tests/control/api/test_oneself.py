@@ -31,14 +31,14 @@ def test_oneself_is_shown_with_the_login_that_asks(api: Api) -> None:
 def test_scheme_is_known_in_any_case(api: Api) -> None:
     secret = api.secrets("owner").access
     for scheme in ("Bearer", "bearer", "BEARER"):
-        answer = api.ask("GET", "/me", who=None, headers={"Authorization": f"{scheme} {secret}"})
+        answer = api.request("GET", "/me", who=None, headers={"Authorization": f"{scheme} {secret}"})
         assert answer.status_code == 200
 
 
 def test_without_a_usable_credential_nobody_is_let_in(api: Api) -> None:
     wrong = (b"", b"Bearer", b"Bearer ", b"Bearer nonsense", b"Basic b3duZXI6cHc=", b"tga_x", b"Bearer \xe9")
     for given in (*wrong, b"Bearer tga_" + b"0" * 38):
-        answer = api.ask("GET", "/me", who=None, headers={"Authorization": given})
+        answer = api.request("GET", "/me", who=None, headers={"Authorization": given})
         assert reason(answer) == (401, "not_logged_in"), given
         assert answer.headers["WWW-Authenticate"] == "Bearer"
 
@@ -47,39 +47,39 @@ def test_cookie_of_the_console_lets_nobody_in(api: Api, harness: Harness) -> Non
     session = harness.do(harness.plane.logins.open_session(VISIT, harness.account("owner")))
     assert harness.do(harness.plane.logins.actor(VISIT, session, CONSOLE)).id == "acc_owner"
     cookies = {"Cookie": f"__Host-tollgate={session}; tollgate={session}"}
-    assert reason(api.ask("GET", "/me", who=None, headers=cookies)) == (401, "not_logged_in")
-    assert reason(api.ask("GET", "/me", token=session)) == (401, "not_logged_in")
+    assert reason(api.request("GET", "/me", who=None, headers=cookies)) == (401, "not_logged_in")
+    assert reason(api.request("GET", "/me", token=session)) == (401, "not_logged_in")
 
 
 def test_other_secrets_of_ours_let_nobody_in(api: Api) -> None:
     made = api.make("/teams/acme/tokens", {"name": "ci"})
-    assert reason(api.ask("GET", "/me", token=made["secret"])) == (401, "not_logged_in")
-    assert reason(api.ask("GET", "/me", token=api.secrets("owner").refresh)) == (401, "not_logged_in")
+    assert reason(api.request("GET", "/me", token=made["secret"])) == (401, "not_logged_in")
+    assert reason(api.request("GET", "/me", token=api.secrets("owner").refresh)) == (401, "not_logged_in")
     unknown = secrets.new_token(secrets.ACCESS)
-    answer = api.ask("GET", "/me", token=unknown)
+    answer = api.request("GET", "/me", token=unknown)
     assert reason(answer) == (401, "login_expired")
     assert answer.headers["WWW-Authenticate"] == 'Bearer error="invalid_token"'
 
 
 def test_name_is_changed_and_an_empty_change_changes_nothing(api: Api) -> None:
-    answer = api.ask("PATCH", "/me", json={"name": "Ada Lovelace"})
+    answer = api.request("PATCH", "/me", json={"name": "Ada Lovelace"})
     assert answer.status_code == 200
     assert answer.json()["name"] == "Ada Lovelace"
-    assert api.ask("PATCH", "/me", json={}).json() == api.get("/me") == answer.json()
+    assert api.request("PATCH", "/me", json={}).json() == api.get("/me") == answer.json()
 
 
 def test_password_is_changed_and_all_other_logins_end(api: Api, harness: Harness) -> None:
     other = api.logged_in("owner")
     _, personal = harness.program("owner")
-    answer = api.ask("POST", "/me/password", json={"current": PASSWORD, "new": "another good one"})
+    answer = api.request("POST", "/me/password", json={"current": PASSWORD, "new": "another good one"})
     assert (answer.status_code, answer.content) == (204, b"")
-    assert reason(api.ask("GET", "/me", token=other.access)) == (401, "login_expired")
-    assert reason(api.ask("GET", "/me", token=personal)) == (401, "login_expired")
+    assert reason(api.request("GET", "/me", token=other.access)) == (401, "login_expired")
+    assert reason(api.request("GET", "/me", token=personal)) == (401, "login_expired")
     assert api.get("/me")["id"] == "acc_owner"
 
 
 def test_new_password_that_is_refused_is_named_as_the_body_names_it(api: Api) -> None:
-    answer = api.ask("POST", "/me/password", json={"current": PASSWORD, "new": "short"})
+    answer = api.request("POST", "/me/password", json={"current": PASSWORD, "new": "short"})
     assert reason(answer) == (400, "invalid_request")
     assert answer.json()["field"] == "new"
 
@@ -122,7 +122,7 @@ def test_personal_token_works_until_it_expires(api: Api, harness: Harness) -> No
         "expires_at": made["expires_at"],
     }
     harness.clock.advance(DAY)
-    assert reason(api.ask("GET", "/me", token=made["secret"])) == (401, "login_expired")
+    assert reason(api.request("GET", "/me", token=made["secret"])) == (401, "login_expired")
 
 
 def test_personal_token_without_an_end_has_none(api: Api) -> None:
@@ -133,7 +133,7 @@ def test_personal_token_may_not_do_what_only_a_person_may(api: Api, harness: Har
     _, personal = harness.program("owner")
     password = {"current": PASSWORD, "new": "another good one"}
     for path, body in (("/me/tokens", {"name": "more"}), ("/me/password", password)):
-        answer = api.ask("POST", path, token=personal, json=body)
+        answer = api.request("POST", path, token=personal, json=body)
         assert reason(answer) == (403, "personal_token_refused")
 
 
@@ -143,22 +143,22 @@ def test_login_of_any_kind_is_ended(api: Api, harness: Harness) -> None:
     own = api.login_id("owner")
     for row in api.get("/me/logins")["items"]:
         if row["id"] != own:
-            answer = api.ask("DELETE", f"/me/logins/{row['id']}")
+            answer = api.request("DELETE", f"/me/logins/{row['id']}")
             assert (answer.status_code, answer.content) == (204, b"")
     assert [row["id"] for row in api.get("/me/logins")["items"]] == [own]
-    assert api.ask("DELETE", f"/me/logins/{own}").status_code == 204
-    assert reason(api.ask("GET", "/me")) == (401, "login_expired")
+    assert api.request("DELETE", f"/me/logins/{own}").status_code == 204
+    assert reason(api.request("GET", "/me")) == (401, "login_expired")
 
 
 def test_login_of_somebody_else_is_not_found(api: Api) -> None:
-    assert reason(api.ask("DELETE", f"/me/logins/{api.login_id('admin')}")) == (404, "not_found")
+    assert reason(api.request("DELETE", f"/me/logins/{api.login_id('admin')}")) == (404, "not_found")
     assert api.get("/me", who="admin")["email"] == "admin@acme.example"
 
 
 def test_own_deeds_are_listed_newest_first(api: Api, harness: Harness) -> None:
     api.secrets("owner")
     harness.clock.advance(MINUTE)
-    api.ask("PATCH", "/me", json={"name": "Ada"})
+    api.request("PATCH", "/me", json={"name": "Ada"})
     harness.clock.advance(MINUTE)
     api.make("/teams/acme/tokens", {"name": "ci"})
     items = api.get("/me/audit")["items"]
@@ -170,8 +170,8 @@ def test_own_deeds_are_listed_newest_first(api: Api, harness: Harness) -> None:
 # --- Personal tokens for one team, and for reading --------------------------------------------------------
 
 
-def personal(api: Api, **wish: object) -> dict[str, Any]:
-    answer = api.ask("POST", "/me/tokens", json={"name": "ci", **wish})
+def personal(api: Api, **wanted: object) -> dict[str, Any]:
+    answer = api.request("POST", "/me/tokens", json={"name": "ci", **wanted})
     assert answer.status_code == 201, answer.text
     made: dict[str, Any] = answer.json()
     return made
@@ -184,14 +184,14 @@ def test_personal_token_expires_unless_told_otherwise(api: Api) -> None:
 
 def test_personal_token_for_reading_changes_nothing(api: Api) -> None:
     token = personal(api, read_only=True)["secret"]
-    assert api.ask("GET", "/teams/acme/tokens", token=token).status_code == 200
+    assert api.request("GET", "/teams/acme/tokens", token=token).status_code == 200
     for method, path, body in (
         ("POST", "/teams/acme/tokens", {"name": "x"}),
         ("POST", "/teams", {"name": "another"}),
         ("DELETE", "/me/logins/log_x", None),
     ):
         more: dict[str, Any] = {"json": body} if body else {}
-        answer = api.ask(method, path, token=token, **more)
+        answer = api.request(method, path, token=token, **more)
         assert reason(answer) == (403, "personal_token_refused"), path
 
 
@@ -199,32 +199,32 @@ def test_personal_token_for_one_team_is_a_stranger_to_others(api: Api) -> None:
     made = personal(api, team="acme")
     token = made["secret"]
     assert made["team_id"].startswith("team_")
-    assert api.ask("GET", "/me", token=token).status_code == 200
-    assert api.ask("GET", "/teams/acme/tokens", token=token).status_code == 200
-    assert api.ask("POST", "/teams/acme/tokens", token=token, json={"name": "x"}).status_code == 201
-    api.ask("POST", "/teams", json={"name": "another"})
-    assert reason(api.ask("GET", "/teams/another/tokens", token=token)) == (403, "no_such_team")
+    assert api.request("GET", "/me", token=token).status_code == 200
+    assert api.request("GET", "/teams/acme/tokens", token=token).status_code == 200
+    assert api.request("POST", "/teams/acme/tokens", token=token, json={"name": "x"}).status_code == 201
+    api.request("POST", "/teams", json={"name": "another"})
+    assert reason(api.request("GET", "/teams/another/tokens", token=token)) == (403, "no_such_team")
     for method, path in (("GET", "/teams"), ("POST", "/teams"), ("GET", "/me/audit")):
         more: dict[str, Any] = {"json": {"name": "third"}} if method == "POST" else {}
-        answer = api.ask(method, path, token=token, **more)
+        answer = api.request(method, path, token=token, **more)
         assert reason(answer) == (403, "personal_token_refused"), path
-    assert reason(api.ask("POST", "/me/tokens", json={"name": "ci", "team": "rival"}))[1] == "no_such_team"
+    assert reason(api.request("POST", "/me/tokens", json={"name": "ci", "team": "rival"}))[1] == "no_such_team"
 
 
 def test_address_changes_by_the_link_that_was_mailed_to_it(api: Api, harness: Harness) -> None:
     body = {"email": " New@Acme.example", "password": PASSWORD}
-    asked = api.ask("POST", "/me/email", json=body).json()
-    assert asked == {"email": "owner@acme.example", "mailed_to": "new@acme.example"}
+    changed = api.request("POST", "/me/email", json=body).json()
+    assert changed == {"email": "owner@acme.example", "mailed_to": "new@acme.example"}
     link = next(line for line in harness.post.posted[-1][2].splitlines() if line.startswith("https:"))
-    done = api.ask("POST", "/me/email/confirm", json={"link": link}).json()
+    done = api.request("POST", "/me/email/confirm", json={"link": link}).json()
     assert done == {"email": "new@acme.example", "mailed_to": None}
     assert api.get("/me")["email"] == "new@acme.example"
-    assert reason(api.ask("POST", "/me/email/confirm", json={"link": link})) == (404, "not_found")
+    assert reason(api.request("POST", "/me/email/confirm", json={"link": link})) == (404, "not_found")
 
 
 def test_address_changes_at_once_where_no_mail_is_sent(api: Api, harness: Harness) -> None:
     harness.post.open = False
     body = {"email": "new@acme.example", "password": "wrong"}
-    assert reason(api.ask("POST", "/me/email", json=body))[1] == "wrong_password"
-    answer = api.ask("POST", "/me/email", json={**body, "password": PASSWORD}).json()
+    assert reason(api.request("POST", "/me/email", json=body))[1] == "wrong_password"
+    answer = api.request("POST", "/me/email", json={**body, "password": PASSWORD}).json()
     assert answer == {"email": "new@acme.example", "mailed_to": None}

@@ -201,7 +201,7 @@ def test_document_names_no_other_host(document: Json) -> None:
 
 
 def test_page_shows_every_operation_with_an_example(api: Api, document: Json) -> None:
-    answer = api.ask("GET", "/docs", who=None)
+    answer = api.request("GET", "/docs", who=None)
     assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
     text = html.unescape(re.sub(r"<[^>]+>", "", answer.text))
     for path, method, operation in operations(document):
@@ -214,7 +214,7 @@ def test_page_shows_every_operation_with_an_example(api: Api, document: Json) ->
 
 
 def test_page_loads_nothing_and_runs_nothing(api: Api) -> None:
-    answer = api.ask("GET", "/docs", who=None)
+    answer = api.request("GET", "/docs", who=None)
     style = re.findall(r"<style>(.*?)</style>", answer.text, re.DOTALL)
     assert len(style) == 1
     digest = base64.b64encode(hashlib.sha256(style[0].encode()).digest()).decode()
@@ -226,13 +226,13 @@ def test_page_loads_nothing_and_runs_nothing(api: Api) -> None:
 
 
 def test_anchors_of_the_page_lead_somewhere(api: Api) -> None:
-    page = api.ask("GET", "/docs", who=None).text
+    page = api.request("GET", "/docs", who=None).text
     names = re.findall(r'id="([^"]+)"', page)
     assert len(names) == len(set(names))
     assert set(re.findall(r'href="#([^"]+)"', page)) <= set(names)
 
 
 def test_page_names_every_form_of_an_answer(api: Api) -> None:
-    page = api.ask("GET", "/docs", who=None).text
+    page = api.request("GET", "/docs", who=None).text
     cells = re.findall(r'<h3 id="getInvoice">.*?<th scope="row">200</th><td>(.*?)</td>', page, re.DOTALL)
     assert cells == ['<a href="#shape-Invoice">Invoice</a>, or text/csv, text/html, application/pdf']

@@ -112,12 +112,12 @@ def things(api: Api) -> Things:
     """Fill the first team."""
     key = "key-of-the-owner"
     header = {"Idempotency-Key": key}
-    token = api.ask("POST", "/teams/acme/tokens", json={"name": "first-secret"}, headers=header)
-    domain = api.ask("POST", "/teams/acme/domains", json={"domain": "first-domain.com"}, headers=header)
+    token = api.request("POST", "/teams/acme/tokens", json={"name": "first-secret"}, headers=header)
+    domain = api.request("POST", "/teams/acme/domains", json={"domain": "first-domain.com"}, headers=header)
     guest = {"email": "guest@first.example", "role": "viewer"}
     invitation = api.make("/teams/acme/invitations", guest)
     webhook = "https://first-hook.com/path-of-the-first"
-    billing = api.ask("PATCH", "/teams/acme/billing", json={"alert_webhook": webhook})
+    billing = api.request("PATCH", "/teams/acme/billing", json={"alert_webhook": webhook})
     called(api.harness, token.json()["id"])
     return Things(
         ids={
@@ -208,7 +208,7 @@ class Walker:
         self.own = logins | {f"acc_{who}", member_id(who), PEOPLE[who]}
         self.walked: set[str] = set()
 
-    def ask(self, path: str, method: str, operation: Json, body: Json | None = None) -> httpx.Response:
+    def request(self, path: str, method: str, operation: Json, body: Json | None = None) -> httpx.Response:
         """Ask with all that the owner's own requests had, and see that nothing is told."""
         self.walked.add(operation["operationId"])
         headers = {"Idempotency-Key": self.things.key, "If-Match": ", ".join(self.things.etags.values())}
@@ -219,15 +219,15 @@ class Walker:
         params = asked_for(operation)
         target = path.removeprefix("/api/v1")
         sent: dict[str, Any] = {"params": params, "data" if form else "json": body}
-        answer = self.api.ask(method, target, token=self.token, headers=headers, **sent)
+        answer = self.api.request(method, target, token=self.token, headers=headers, **sent)
         assert answer.status_code < 500, (method, path, answer.text)
         assert "Idempotency-Replayed" not in answer.headers, (method, path)
-        asked = f"{path} {body} {params}"
+        question = f"{path} {body} {params}"
         text = answer.text
         for word in self.own:
             text = text.replace(word, "")
-        told = {word for word in self.guarded if word in text and word not in asked}
-        assert not told, (method, path, told)
+        leaked = {word for word in self.guarded if word in text and word not in question}
+        assert not leaked, (method, path, leaked)
         return answer
 
     def nothing_changed(self) -> None:
@@ -243,7 +243,7 @@ class Walker:
 def follower(request: pytest.FixtureRequest, api: Api, harness: Harness, things: Things) -> Walker:
     who = {"no team": "loner", "removed": "viewer"}.get(request.param, "stranger")
     if request.param == "removed":
-        assert api.ask("DELETE", f"/teams/acme/members/{member_id('viewer')}", who="viewer").status_code == 204
+        assert api.request("DELETE", f"/teams/acme/members/{member_id('viewer')}", who="viewer").status_code == 204
         things.ids["member"] = member_id("billing")
     personal = harness.program(who)[1] if "personal" in request.param else None
     return Walker(api, things, who, personal or api.secrets(who).access)
@@ -254,18 +254,18 @@ def test_every_route_that_names_no_team_has_its_place_above(api: Api) -> None:
 
 
 def test_owner_is_told_of_the_guarded_things_wherever_something_is_read(api: Api, things: Things) -> None:
-    guarded, told = things.guarded(api.harness), set()
+    guarded, leaked = things.guarded(api.harness), set()
     for path, method, operation in operations(api):
         if "{team}" not in path or method != "GET":
             continue
         filled = path.format(**{**things.ids, "team": ACME.name}).removeprefix("/api/v1")
         params = asked_for(operation)
-        answer = api.ask("GET", filled, params=params)
+        answer = api.request("GET", filled, params=params)
         assert answer.status_code == 200, (filled, answer.text)
         here = {word for word in guarded if word in answer.text and word not in f"{filled} {params}"}
         assert here, f"{operation['operationId']} would tell a walker nothing, were it open"
-        told |= here
-    assert set(things.names.values()) - told == {things.names["webhook_secret"]}
+        leaked |= here
+    assert set(things.names.values()) - leaked == {things.names["webhook_secret"]}
 
 
 def test_first_team_s_own_path_is_closed(api: Api, follower: Walker) -> None:
@@ -274,7 +274,7 @@ def test_first_team_s_own_path_is_closed(api: Api, follower: Walker) -> None:
             continue
         for team in (ACME.name, ACME.id):
             filled = path.format(**{**follower.things.ids, "team": team})
-            answer = follower.ask(filled, method, operation)
+            answer = follower.request(filled, method, operation)
             assert reason(answer) == (403, "no_such_team"), (method, filled)
             assert answer.json()["team"] == team
     follower.nothing_changed()
@@ -288,7 +288,7 @@ def test_nothing_is_reached_through_one_s_own_team(api: Api, things: Things) -> 
             continue
         filled = path.format(**{**things.ids, "team": RIVAL.name})
         body = things.filled(THROUGH_OWN.get(operation["operationId"]))
-        answer = follower.ask(filled, method, operation, body)
+        answer = follower.request(filled, method, operation, body)
         if path.count("{") > 1 and "{format}" not in path:
             assert reason(answer) == (404, "not_found"), (method, filled)
     follower.nothing_changed()
@@ -300,7 +300,9 @@ def test_nothing_is_told_where_no_team_is_named(api: Api, follower: Walker) -> N
         if "{team}" in path or operation["operationId"] == "deleteSelf":
             continue
         body, allowed = TEAMLESS[operation["operationId"]]
-        answer = follower.ask(path.format(**follower.things.ids), method, operation, follower.things.filled(body))
+        answer = follower.request(
+            path.format(**follower.things.ids), method, operation, follower.things.filled(body)
+        )
         assert answer.status_code in allowed, (method, path, answer.text)
     follower.nothing_changed()
     assert follower.walked == set(TEAMLESS) - {"deleteSelf"}
@@ -310,18 +312,21 @@ def test_cursors_of_the_first_team_are_of_no_use(api: Api, things: Things) -> No
     api.make("/teams/acme/tokens", {"name": "second"})
     cursor = api.get("/teams/acme/tokens", params={"limit": 1})["next"]
     for path in ("/teams/rival/tokens", "/teams/rival/audit", "/me/logins"):
-        assert reason(api.ask("GET", path, who="stranger", params={"after": cursor})) == (400, "invalid_request")
+        assert reason(api.request("GET", path, who="stranger", params={"after": cursor})) == (
+            400,
+            "invalid_request",
+        )
     for kind in ("logs", "invoices"):
         first = api.get(f"/teams/acme/{kind}", params={"limit": 1})
         cursors = {"after": first["next"], **({"newer": first["newer"]} if kind == "logs" else {})}
         for name, each in cursors.items():
-            answer = api.ask("GET", f"/teams/rival/{kind}", who="stranger", params={name: each})
+            answer = api.request("GET", f"/teams/rival/{kind}", who="stranger", params={name: each})
             assert reason(answer) == (400, "invalid_request"), name
 
 
 def test_same_webhook_has_another_secret_in_another_team(api: Api, things: Things) -> None:
     body = things.filled(THROUGH_OWN["updateBilling"])
-    answer = api.ask("PATCH", "/teams/rival/billing", who="stranger", json=body)
+    answer = api.request("PATCH", "/teams/rival/billing", who="stranger", json=body)
     assert answer.json()["alert_webhook"] == things.names["webhook"]
     assert answer.json()["webhook_secret"] != things.names["webhook_secret"]
 
@@ -331,14 +336,16 @@ def test_first_team_s_token_and_domain_filter_nothing_into_another_s_logs(api: A
         found = api.get("/teams/rival/logs", who="stranger", params={kind: things.ids[kind]})
         assert found["items"] == []
         name = things.names[f"{kind}_name"]
-        answer = api.ask("GET", "/teams/rival/logs", who="stranger", params={kind: name})
+        answer = api.request("GET", "/teams/rival/logs", who="stranger", params={kind: name})
         assert reason(answer) == (404, "not_found")
 
 
 def test_foreign_and_unknown_ids_answer_alike(api: Api, things: Things) -> None:
     for kind in ("token", "domain"):
         words = [
-            api.ask("GET", f"/teams/rival/{kind}s/{thing}", who="stranger").json()["detail"].replace(thing, "x")
+            api.request("GET", f"/teams/rival/{kind}s/{thing}", who="stranger")
+            .json()["detail"]
+            .replace(thing, "x")
             for thing in (things.ids[kind], things.ids[kind][:-1] + "0")
         ]
         assert words[0] == words[1]

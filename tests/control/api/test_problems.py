@@ -15,127 +15,127 @@ Scene = Callable[[Api], httpx.Response]
 
 
 def invalid_request(api: Api) -> httpx.Response:
-    return api.ask("POST", "/teams", json={"name": "A"})
+    return api.request("POST", "/teams", json={"name": "A"})
 
 
 def not_logged_in(api: Api) -> httpx.Response:
-    return api.ask("GET", "/me", who=None)
+    return api.request("GET", "/me", who=None)
 
 
 def login_expired(api: Api) -> httpx.Response:
     secret = api.secrets("owner").access
     api.harness.clock.advance(3_600)
-    return api.ask("GET", "/me", token=secret)
+    return api.request("GET", "/me", token=secret)
 
 
 def wrong_password(api: Api) -> httpx.Response:
-    return api.ask("POST", "/me/password", json={"current": "wrong", "new": "another good one"})
+    return api.request("POST", "/me/password", json={"current": "wrong", "new": "another good one"})
 
 
 def no_such_team(api: Api) -> httpx.Response:
-    return api.ask("GET", "/teams/acne")
+    return api.request("GET", "/teams/acne")
 
 
 def role_needed(api: Api) -> httpx.Response:
-    return api.ask("POST", "/teams/acme/tokens", who="viewer", json={"name": "ci"})
+    return api.request("POST", "/teams/acme/tokens", who="viewer", json={"name": "ci"})
 
 
 def personal_token_refused(api: Api) -> httpx.Response:
-    return api.ask("POST", "/me/tokens", token=api.harness.program("owner")[1], json={"name": "ci"})
+    return api.request("POST", "/me/tokens", token=api.harness.program("owner")[1], json={"name": "ci"})
 
 
 def invitation_for_other(api: Api) -> httpx.Response:
     made = api.make("/teams/acme/invitations", {"email": "other@x.example", "role": "viewer"})
-    return api.ask("POST", "/invitations/accept", who="loner", json={"link": made["link"]})
+    return api.request("POST", "/invitations/accept", who="loner", json={"link": made["link"]})
 
 
 def not_found(api: Api) -> httpx.Response:
-    return api.ask("GET", "/teams/acme/tokens/tok_none")
+    return api.request("GET", "/teams/acme/tokens/tok_none")
 
 
 def method_not_allowed(api: Api) -> httpx.Response:
-    return api.ask("PUT", "/me")
+    return api.request("PUT", "/me")
 
 
 def name_taken(api: Api) -> httpx.Response:
-    return api.ask("POST", "/teams", json={"name": "rival"})
+    return api.request("POST", "/teams", json={"name": "rival"})
 
 
 def domain_taken(api: Api) -> httpx.Response:
     api.make("/teams/rival/domains", {"domain": "example.com"}, who="stranger")
-    return api.ask("POST", "/teams/acme/domains", json={"domain": "example.com"})
+    return api.request("POST", "/teams/acme/domains", json={"domain": "example.com"})
 
 
 def domain_verified(api: Api) -> httpx.Response:
     made = api.make("/teams/rival/domains", {"domain": "example.com"}, who="stranger")
     api.harness.proofs.proven |= {("example.com", RIVAL.id), ("example.com", ACME.id)}
-    api.ask("POST", f"/teams/rival/domains/{made['id']}/verify", who="stranger")
-    return api.ask("POST", "/teams/acme/domains", json={"domain": "example.com", "take_over": True})
+    api.request("POST", f"/teams/rival/domains/{made['id']}/verify", who="stranger")
+    return api.request("POST", "/teams/acme/domains", json={"domain": "example.com", "take_over": True})
 
 
 def not_proven(api: Api) -> httpx.Response:
     made = api.make("/teams/acme/domains", {"domain": "example.com"})
-    return api.ask("POST", f"/teams/acme/domains/{made['id']}/verify")
+    return api.request("POST", f"/teams/acme/domains/{made['id']}/verify")
 
 
 def last_owner(api: Api) -> httpx.Response:
-    return api.ask("DELETE", f"/teams/acme/members/{member_id('owner')}")
+    return api.request("DELETE", f"/teams/acme/members/{member_id('owner')}")
 
 
 def already_member(api: Api) -> httpx.Response:
-    return api.ask("POST", "/teams/acme/invitations", json={"email": "viewer@acme.example", "role": "viewer"})
+    return api.request("POST", "/teams/acme/invitations", json={"email": "viewer@acme.example", "role": "viewer"})
 
 
 def limit_reached(api: Api) -> httpx.Response:
     for number in range(19):
         api.make("/teams", {"name": f"team-{number}"})
-    return api.ask("POST", "/teams", json={"name": "one-too-many"})
+    return api.request("POST", "/teams", json={"name": "one-too-many"})
 
 
 def request_running(api: Api) -> httpx.Response:
     body = b'{"name":"lovelace"}'
     begun = api.harness.plane.replays.begin(api.harness.actor("owner"), "POST /api/v1/teams", "key", body)
     api.harness.do(begun)
-    return api.ask("POST", "/teams", content=body, headers={"Content-Type": "application/json", **KEY})
+    return api.request("POST", "/teams", content=body, headers={"Content-Type": "application/json", **KEY})
 
 
 def changed_meanwhile(api: Api) -> httpx.Response:
-    return api.ask("PATCH", "/teams/acme", json={"name": "other"}, headers={"If-Match": '"x"'})
+    return api.request("PATCH", "/teams/acme", json={"name": "other"}, headers={"If-Match": '"x"'})
 
 
 def body_too_large(api: Api) -> httpx.Response:
-    return api.ask("POST", "/teams", json={"name": "x" * 300_000})
+    return api.request("POST", "/teams", json={"name": "x" * 300_000})
 
 
 def unsupported_media_type(api: Api) -> httpx.Response:
-    return api.ask("POST", "/teams", content=b"name=acme", headers={"Content-Type": "text/plain"})
+    return api.request("POST", "/teams", content=b"name=acme", headers={"Content-Type": "text/plain"})
 
 
 def key_reused(api: Api) -> httpx.Response:
-    api.ask("POST", "/teams", json={"name": "one"}, headers=KEY)
-    return api.ask("POST", "/teams", json={"name": "two"}, headers=KEY)
+    api.request("POST", "/teams", json={"name": "one"}, headers=KEY)
+    return api.request("POST", "/teams", json={"name": "two"}, headers=KEY)
 
 
 def not_a_root_domain(api: Api) -> httpx.Response:
-    return api.ask("POST", "/teams/acme/domains", json={"domain": "app.example.com"})
+    return api.request("POST", "/teams/acme/domains", json={"domain": "app.example.com"})
 
 
 def too_many_attempts(api: Api) -> httpx.Response:
     for _ in range(5):
         wrong_password(api)
-    return api.ask("POST", "/me/password", json={"current": PASSWORD, "new": "another good one"})
+    return api.request("POST", "/me/password", json={"current": PASSWORD, "new": "another good one"})
 
 
 def rate_limited(api: Api) -> httpx.Response:
     api.limit(credential=3)
     for _ in range(3):
-        api.ask("GET", "/me")
-    return api.ask("GET", "/me")
+        api.request("GET", "/me")
+    return api.request("GET", "/me")
 
 
 def internal_error(api: Api) -> httpx.Response:
     api.harness.plane.audit = None  # type: ignore[assignment]
-    return api.ask("GET", "/me/audit")
+    return api.request("GET", "/me/audit")
 
 
 PROOF = {"domain", "dns_name", "dns_value", "well_known_url"}

@@ -20,7 +20,7 @@ PLANE: Any = SimpleNamespace(
 )
 
 
-def asked(
+def request_of(
     address: str = "192.0.2.1", token: str | None = "a", operation: Operation | None = None, **query: str
 ) -> Any:
     headers = {} if token is None else {"authorization": f"Bearer {token}"}
@@ -36,7 +36,7 @@ def passed(rates: Rates, **request: Any) -> int:
     """How many requests pass before one is refused."""
     for count in range(1_000):
         try:
-            rates.check(cast("Any", asked(**request)), PLANE)
+            rates.check(cast("Any", request_of(**request)), PLANE)
         except RateLimited:
             return count
     raise AssertionError("never refused")
@@ -63,7 +63,7 @@ def test_time_gives_back_what_was_used() -> None:
     rates = Rates(lambda: now)
     assert passed(rates) == 60
     with pytest.raises(RateLimited) as refused:
-        rates.check(asked(), PLANE)
+        rates.check(request_of(), PLANE)
     assert refused.value.extras == {"retry_after": 1, "limit": "credential"}
     now += 5.0
     assert passed(rates) == 5
@@ -82,21 +82,21 @@ def test_dear_operations_count_for_more_and_searches_only_where_they_search() ->
 def test_callers_that_are_remembered_are_bounded() -> None:
     rates = Rates(lambda: 0.0, max_callers=10)
     for place in range(1_000):
-        rates.check(asked(address=f"10.0.{place // 250}.{place % 250}", token=None), PLANE)
+        rates.check(request_of(address=f"10.0.{place // 250}.{place % 250}", token=None), PLANE)
     assert len(rates._arrivals) == 10
 
 
 def test_unknown_credentials_of_one_address_are_limited_by_it_before_the_store_is_asked(api: Api) -> None:
     api.limit(address=5)
-    told = [reason(api.ask("GET", "/me", token=f"tga_{n}"))[0] for n in range(8)]
-    assert told == [401] * 5 + [429] * 3
+    statuses = [reason(api.request("GET", "/me", token=f"tga_{n}"))[0] for n in range(8)]
+    assert statuses == [401] * 5 + [429] * 3
 
 
 def test_verify_and_filtered_logs_are_dear(api: Api) -> None:
-    api.ask("POST", "/teams/acme/domains", json={"domain": "example.com"})
-    found = api.ask("GET", "/teams/acme/domains").json()["items"][0]["id"]
+    api.request("POST", "/teams/acme/domains", json={"domain": "example.com"})
+    found = api.request("GET", "/teams/acme/domains").json()["items"][0]["id"]
     api.limit(credential=40)
     path = f"/teams/acme/domains/{found}/verify"
-    assert [api.ask("POST", path).status_code for _ in range(3)][-1] == 429
-    told = [api.ask("GET", "/teams/acme/logs?errors=true", who="admin").status_code for _ in range(5)]
-    assert told.count(429) == 1
+    assert [api.request("POST", path).status_code for _ in range(3)][-1] == 429
+    statuses = [api.request("GET", "/teams/acme/logs?errors=true", who="admin").status_code for _ in range(5)]
+    assert statuses.count(429) == 1

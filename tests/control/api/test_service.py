@@ -29,7 +29,7 @@ def test_service_tells_who_may_sign_up(harness: Harness) -> None:
 
 
 def test_metadata_names_the_endpoints_of_oauth(api: Api) -> None:
-    metadata = api.ask("GET", "/.well-known/oauth-authorization-server", who=None).json()
+    metadata = api.request("GET", "/.well-known/oauth-authorization-server", who=None).json()
     assert metadata["issuer"] == BASE_URL
     assert metadata["device_authorization_endpoint"] == f"{BASE_URL}{BASE}/oauth/device_authorization"
     assert metadata["token_endpoint"] == f"{BASE_URL}{BASE}/oauth/token"
@@ -39,41 +39,41 @@ def test_metadata_names_the_endpoints_of_oauth(api: Api) -> None:
 
 def test_unknown_path_says_where_the_documentation_is(api: Api) -> None:
     for path in ("", "/nothing", "/teams/acme/nothing", "/me/logins/a/b"):
-        answer = api.ask("GET", path)
+        answer = api.request("GET", path)
         assert reason(answer) == (404, "not_found")
         assert "/api/v1/docs" in answer.json()["detail"]
 
 
 def test_unknown_method_is_told_the_known_ones(api: Api) -> None:
-    answer = api.ask("PUT", "/teams")
+    answer = api.request("PUT", "/teams")
     assert reason(answer) == (405, "method_not_allowed")
     assert {"GET", "POST"} <= set(answer.headers["Allow"].split(", "))
 
 
 def test_answers_are_never_stored_but_the_documentation(api: Api) -> None:
-    assert api.ask("GET", "/me").headers["Cache-Control"] == "no-store"
-    assert api.ask("GET", "/openapi.json", who=None).headers["Cache-Control"] == "public, max-age=300"
+    assert api.request("GET", "/me").headers["Cache-Control"] == "no-store"
+    assert api.request("GET", "/openapi.json", who=None).headers["Cache-Control"] == "public, max-age=300"
 
 
 def test_request_id_of_the_worker_is_on_every_answer(api: Api) -> None:
     for method, path in (("GET", "/me"), ("GET", "/nothing"), ("PUT", "/me"), ("OPTIONS", "/me")):
-        assert api.ask(method, path).headers["X-Request-Id"] == REQUEST_ID
+        assert api.request(method, path).headers["X-Request-Id"] == REQUEST_ID
 
 
 def test_path_of_any_text_is_refused_like_any_other(api: Api) -> None:
     for part in ("%00", "%FF%FE", "a" * 5_000, "%F0%9F%92%A9", "%2e%2e", "team_%00", "{team}", "'--", "%0d%0aX:1"):
         for method in ("GET", "PATCH"):
-            answer = api.ask(method, f"/teams/{part}", json={"name": "other"} if method == "PATCH" else None)
+            answer = api.request(method, f"/teams/{part}", json={"name": "other"} if method == "PATCH" else None)
             assert reason(answer) == (403, "no_such_team"), part
-        assert reason(api.ask("GET", f"/teams/acme/tokens/{part}")) == (404, "not_found"), part
-        assert reason(api.ask("DELETE", f"/teams/acme/domains/{part}")) == (404, "not_found"), part
-        assert reason(api.ask("DELETE", f"/me/logins/{part}")) == (404, "not_found"), part
+        assert reason(api.request("GET", f"/teams/acme/tokens/{part}")) == (404, "not_found"), part
+        assert reason(api.request("DELETE", f"/teams/acme/domains/{part}")) == (404, "not_found"), part
+        assert reason(api.request("DELETE", f"/me/logins/{part}")) == (404, "not_found"), part
 
 
 def test_defect_is_logged_under_the_request_id_and_tells_nothing(api: Api, harness: Harness) -> None:
     harness.plane.teams = None  # type: ignore[assignment]
     with capture_logs() as logs:
-        answer = api.ask("GET", "/teams")
+        answer = api.request("GET", "/teams")
     assert reason(answer) == (500, "internal_error")
     assert not any(word in answer.text for word in ("NoneType", "Traceback", ".py"))
     [line] = logs
@@ -96,7 +96,7 @@ class Away:
 def test_store_that_is_away_is_told_with_a_wait(api: Api, harness: Harness) -> None:
     secret = api.secrets("owner").access
     harness.plane.context.store = Away()
-    for answer in (api.ask("GET", "/teams", token=secret), api.form("/oauth/revoke", token="x")):
+    for answer in (api.request("GET", "/teams", token=secret), api.form("/oauth/revoke", token="x")):
         assert reason(answer) == (503, "store_unavailable")
         assert answer.headers["Retry-After"] == "2"
     harness.plane.context.store = harness.store

@@ -30,15 +30,15 @@ def test_team_shows_one_s_own_role(api: Api, who: str) -> None:
 
 
 def test_team_is_renamed(api: Api) -> None:
-    answer = api.ask("PATCH", "/teams/acme", json={"name": "acme-two"})
+    answer = api.request("PATCH", "/teams/acme", json={"name": "acme-two"})
     assert answer.status_code == 200
     assert answer.json() == api.get("/teams/acme-two")
-    assert reason(api.ask("GET", "/teams/acme")) == (403, "no_such_team")
+    assert reason(api.request("GET", "/teams/acme")) == (403, "no_such_team")
 
 
 @pytest.mark.parametrize("team", [RIVAL.name, RIVAL.id, "nobody", "team_nobody"])
 def test_foreign_and_unknown_team_answer_alike(api: Api, team: str) -> None:
-    answer = api.ask("GET", f"/teams/{team}", who="loner")
+    answer = api.request("GET", f"/teams/{team}", who="loner")
     assert reason(answer) == (403, "no_such_team")
     body = answer.json()
     assert body["team"] == team
@@ -46,7 +46,7 @@ def test_foreign_and_unknown_team_answer_alike(api: Api, team: str) -> None:
 
 
 def test_mistyped_team_gets_a_suggestion_from_one_s_own(api: Api) -> None:
-    body = api.ask("GET", "/teams/acne").json()
+    body = api.request("GET", "/teams/acne").json()
     assert body["suggestion"] == "acme"
     assert body["detail"] == 'There is no team "acne" that you belong to. Did you mean "acme"?'
 
@@ -66,20 +66,20 @@ def test_members_are_listed_oldest_first(api: Api) -> None:
 
 def test_role_is_set_and_member_removed(api: Api) -> None:
     path = f"/teams/acme/members/{member_id('viewer')}"
-    answer = api.ask("PATCH", path, json={"role": "developer"})
+    answer = api.request("PATCH", path, json={"role": "developer"})
     assert answer.status_code == 200
     assert answer.json()["role"] == api.get("/teams/acme", who="viewer")["role"] == "developer"
-    assert api.ask("DELETE", path).status_code == 204
-    assert reason(api.ask("GET", "/teams/acme", who="viewer")) == (403, "no_such_team")
-    assert reason(api.ask("DELETE", path)) == (404, "not_found")
+    assert api.request("DELETE", path).status_code == 204
+    assert reason(api.request("GET", "/teams/acme", who="viewer")) == (403, "no_such_team")
+    assert reason(api.request("DELETE", path)) == (404, "not_found")
 
 
 def test_member_leaves_by_oneself(api: Api) -> None:
-    assert api.ask("DELETE", f"/teams/acme/members/{member_id('viewer')}", who="viewer").status_code == 204
+    assert api.request("DELETE", f"/teams/acme/members/{member_id('viewer')}", who="viewer").status_code == 204
 
 
 def test_unknown_role_is_refused_with_the_known_ones(api: Api) -> None:
-    answer = api.ask("PATCH", f"/teams/acme/members/{member_id('viewer')}", json={"role": "king"})
+    answer = api.request("PATCH", f"/teams/acme/members/{member_id('viewer')}", json={"role": "king"})
     assert reason(answer) == (400, "invalid_request")
     assert answer.json()["field"] == "role"
     assert "owner, admin, developer, billing, viewer" in answer.json()["detail"]
@@ -100,7 +100,7 @@ def test_invitation_is_made_listed_and_accepted(api: Api) -> None:
     assert made["link"].startswith(f"{BASE_URL}/console/invitations/tgi_")
     [listed] = api.get("/teams/acme/invitations")["items"]
     assert listed == {name: value for name, value in made.items() if name not in {"link", "mailed"}}
-    answer = api.ask("POST", "/invitations/accept", who="loner", json={"link": made["link"]})
+    answer = api.request("POST", "/invitations/accept", who="loner", json={"link": made["link"]})
     assert answer.status_code == 200
     assert answer.json() == api.get("/teams/acme", who="loner")
     assert answer.json()["role"] == "developer"
@@ -110,7 +110,7 @@ def test_invitation_is_made_listed_and_accepted(api: Api) -> None:
 def test_last_part_of_a_link_is_enough(api: Api) -> None:
     link = api.make("/teams/acme/invitations", {"email": "loner@nowhere.example", "role": "viewer"})["link"]
     secret = link.rpartition("/")[2]
-    assert api.ask("POST", "/invitations/accept", who="loner", json={"link": secret}).status_code == 200
+    assert api.request("POST", "/invitations/accept", who="loner", json={"link": secret}).status_code == 200
 
 
 def test_invitation_to_the_service_alone_has_no_team_to_show(api: Api, harness: Harness) -> None:
@@ -119,22 +119,22 @@ def test_invitation_to_the_service_alone_has_no_team_to_show(api: Api, harness: 
             harness.actor("owner"), "loner@nowhere.example", None, "viewer"
         )
     )
-    answer = api.ask("POST", "/invitations/accept", who="loner", json={"link": invited.link})
+    answer = api.request("POST", "/invitations/accept", who="loner", json={"link": invited.link})
     assert (answer.status_code, answer.content) == (204, b"")
 
 
 def test_invitation_is_withdrawn(api: Api) -> None:
     made = api.make("/teams/acme/invitations", {"email": "loner@nowhere.example", "role": "viewer"})
     path = f"/teams/acme/invitations/{made['id']}"
-    assert api.ask("DELETE", path).status_code == 204
-    assert reason(api.ask("DELETE", path)) == (404, "not_found")
-    answer = api.ask("POST", "/invitations/accept", who="loner", json={"link": made["link"]})
+    assert api.request("DELETE", path).status_code == 204
+    assert reason(api.request("DELETE", path)) == (404, "not_found")
+    answer = api.request("POST", "/invitations/accept", who="loner", json={"link": made["link"]})
     assert reason(answer) == (404, "not_found")
 
 
 def test_link_of_any_text_is_not_found(api: Api) -> None:
     for link in ("", "\0", "x" * 1_000, "tgi_" + "0" * 38, "💩", "https://toll.example/console/invitations/"):
-        answer = api.ask("POST", "/invitations/accept", json={"link": link})
+        answer = api.request("POST", "/invitations/accept", json={"link": link})
         assert reason(answer) == (404, "not_found"), link
 
 
@@ -142,4 +142,4 @@ def test_digests_are_in_no_answer(api: Api, harness: Harness) -> None:
     api.make("/teams/acme/invitations", {"email": "loner@nowhere.example", "role": "viewer"})
     [row] = harness.write(lambda records: records.invitations.page(10))
     assert isinstance(row, Invitation)
-    assert row.digest.hex() not in api.ask("GET", "/teams/acme/invitations").text
+    assert row.digest.hex() not in api.request("GET", "/teams/acme/invitations").text

@@ -72,7 +72,7 @@ def test_settings_are_changed_and_the_others_stay(api: Api) -> None:
         {},
     ]
     for change in changes:
-        answer = api.ask("PATCH", path, json=change)
+        answer = api.request("PATCH", path, json=change)
         assert answer.status_code == 200, answer.text
         made |= change
         assert answer.json() == api.get(path) == made
@@ -91,7 +91,7 @@ def test_time_in_any_zone_is_kept_in_utc(api: Api, given: str, kept: str) -> Non
 
 def test_time_without_a_zone_is_refused_with_an_example(api: Api) -> None:
     for given in ("2027-01-01T00:00:00", "2027-01-01", "tomorrow", "", 1_800_000_000, "2027-02-30T00:00:00Z"):
-        answer = api.ask("POST", "/teams/acme/tokens", json={"name": "ci", "expires_at": given})
+        answer = api.request("POST", "/teams/acme/tokens", json={"name": "ci", "expires_at": given})
         assert reason(answer) == (400, "invalid_request"), given
         assert answer.json()["field"] == "expires_at"
         assert "2026-11-15T06:44:44Z" in answer.json()["detail"]
@@ -100,7 +100,7 @@ def test_time_without_a_zone_is_refused_with_an_example(api: Api) -> None:
 def test_time_out_of_bounds_is_refused(api: Api) -> None:
     ends = ("0001-01-01T00:00:00+23:59", "1969-01-01T00:00:00Z", "9999-12-31T23:59:59-23:59")
     for given in (*ends, "2026-11-15T12:00:00Z"):
-        answer = api.ask("POST", "/teams/acme/tokens", json={"name": "ci", "expires_at": given})
+        answer = api.request("POST", "/teams/acme/tokens", json={"name": "ci", "expires_at": given})
         assert reason(answer) == (400, "invalid_request"), given
         assert answer.json()["field"] == "expires_at"
 
@@ -119,7 +119,7 @@ WRONG: dict[str, list[object]] = {
 @pytest.mark.parametrize("field", WRONG)
 def test_wrong_setting_is_refused_by_name(api: Api, field: str) -> None:
     for value in WRONG[field]:
-        answer = api.ask("POST", "/teams/acme/tokens", json={"name": "ci"} | {field: value})
+        answer = api.request("POST", "/teams/acme/tokens", json={"name": "ci"} | {field: value})
         assert reason(answer) == (400, "invalid_request"), value
         assert answer.json()["field"] == field
     assert api.get("/teams/acme/tokens")["items"] == []
@@ -139,7 +139,7 @@ def test_token_is_rotated_with_an_overlap(api: Api, harness: Harness) -> None:
     assert replaced["expires_at"] == "2026-11-16T13:00:00Z"
     assert replaced["name"].startswith("deploy-until-2026-11-16")
     harness.clock.advance(2 * HOUR)
-    assert reason(api.ask("POST", f"/teams/acme/tokens/{old['id']}/rotate")) == (400, "invalid_request")
+    assert reason(api.request("POST", f"/teams/acme/tokens/{old['id']}/rotate")) == (400, "invalid_request")
 
 
 @pytest.mark.parametrize("body", [None, {}])
@@ -152,7 +152,7 @@ def test_usual_overlap_is_a_day(api: Api, body: dict[str, Any] | None) -> None:
 def test_overlap_out_of_bounds_is_refused(api: Api) -> None:
     old = api.make("/teams/acme/tokens", {"name": "ci"})
     for overlap in (-1, 2_592_001, None, "1h", 10**25):
-        answer = api.ask("POST", f"/teams/acme/tokens/{old['id']}/rotate", json={"overlap_seconds": overlap})
+        answer = api.request("POST", f"/teams/acme/tokens/{old['id']}/rotate", json={"overlap_seconds": overlap})
         assert reason(answer) == (400, "invalid_request"), overlap
         assert answer.json()["field"] == "overlap_seconds"
 
@@ -160,9 +160,9 @@ def test_overlap_out_of_bounds_is_refused(api: Api) -> None:
 def test_token_is_deleted(api: Api) -> None:
     made = api.make("/teams/acme/tokens", {"name": "ci"})
     path = f"/teams/acme/tokens/{made['id']}"
-    answer = api.ask("DELETE", path)
+    answer = api.request("DELETE", path)
     assert (answer.status_code, answer.content) == (204, b"")
     for method in ("GET", "DELETE"):
-        answer = api.ask(method, path)
+        answer = api.request(method, path)
         assert reason(answer) == (404, "not_found")
         assert "tollgate rpc tokens list" in answer.json()["detail"]

@@ -77,7 +77,7 @@ def test_days_of_the_current_month_unless_told_otherwise(metering: Metering, mon
     ],
 )
 def test_a_bad_query_names_what_is_accepted(money: Api, query: str, accepted: str) -> None:
-    answer = money.ask("GET", f"/teams/acme/usage?{query}")
+    answer = money.request("GET", f"/teams/acme/usage?{query}")
     assert reason(answer) == (400, "invalid_request")
     assert answer.json()["field"] == query.partition("=")[0]
     assert accepted in answer.json()["detail"]
@@ -95,8 +95,8 @@ def test_every_member_may_see_it(money: Api, who: str) -> None:
 
 
 def test_it_wants_a_login_and_a_team_of_ones_own(money: Api) -> None:
-    assert reason(money.ask("GET", "/teams/acme/usage", who=None)) == (401, "not_logged_in")
-    assert reason(money.ask("GET", "/teams/acme/usage", who="stranger")) == (403, "no_such_team")
+    assert reason(money.request("GET", "/teams/acme/usage", who=None)) == (401, "not_logged_in")
+    assert reason(money.request("GET", "/teams/acme/usage", who="stranger")) == (403, "no_such_team")
 
 
 @pytest.mark.parametrize("path", ["usage", "invoices", f"invoices/{MONTH}"])
@@ -105,6 +105,6 @@ def test_without_a_ledger_it_is_away_for_now(metering: Metering, money: Api, pat
     metering.books.close()
     for file in metering.folder.glob("ledger.db*"):
         file.unlink()
-    answer = money.ask("GET", f"/teams/acme/{path}")
+    answer = money.request("GET", f"/teams/acme/{path}")
     assert reason(answer) == (503, "store_unavailable")
     assert "Retry-After" in answer.headers

@@ -20,19 +20,19 @@ THINGS: dict[str, tuple[str, Json, list[Json]]] = {
 def thing(request: pytest.FixtureRequest, api: Api) -> tuple[httpx.Response, str, list[Json]]:
     """What was answered to the creation of a thing, its path, and changes of it."""
     path, body, changes = THINGS[request.param]
-    made = api.ask("POST", path, json=body)
+    made = api.request("POST", path, json=body)
     return made, f"{path}/{made.json()['id']}", changes
 
 
 def test_version_changes_with_every_change(api: Api, thing: tuple[httpx.Response, str, list[Json]]) -> None:
     made, path, changes = thing
     versions = [made.headers["ETag"]]
-    assert api.ask("GET", path).headers["ETag"] == versions[0]
+    assert api.request("GET", path).headers["ETag"] == versions[0]
     for change in changes:
-        answer = api.ask("PATCH", path, json=change, headers={"If-Match": versions[-1]})
+        answer = api.request("PATCH", path, json=change, headers={"If-Match": versions[-1]})
         assert answer.status_code == 200, answer.text
         versions.append(answer.headers["ETag"])
-        assert api.ask("GET", path).headers["ETag"] == versions[-1]
+        assert api.request("GET", path).headers["ETag"] == versions[-1]
     assert versions[0] == versions[2] != versions[1]
 
 
@@ -42,8 +42,8 @@ def test_change_of_what_was_changed_meanwhile_is_refused(
 ) -> None:
     made, path, changes = thing
     headers = {"If-Match": given.replace("{}", made.headers["ETag"])}
-    assert reason(api.ask("PATCH", path, json=changes[0], headers=headers)) == (412, "changed_meanwhile")
-    assert api.ask("GET", path).headers["ETag"] == made.headers["ETag"]
+    assert reason(api.request("PATCH", path, json=changes[0], headers=headers)) == (412, "changed_meanwhile")
+    assert api.request("GET", path).headers["ETag"] == made.headers["ETag"]
 
 
 @pytest.mark.parametrize("given", ["*", "{}", '"other", {}'])
@@ -52,22 +52,22 @@ def test_version_that_was_seen_is_good_in_every_form(
 ) -> None:
     made, path, changes = thing
     headers = {"If-Match": given.replace("{}", made.headers["ETag"])}
-    assert api.ask("PATCH", path, json=changes[0], headers=headers).status_code == 200
+    assert api.request("PATCH", path, json=changes[0], headers=headers).status_code == 200
 
 
 @pytest.mark.parametrize("name", ["token", "domain"])
 def test_deletion_honours_the_version(api: Api, name: str) -> None:
     path, body, changes = THINGS[name]
-    made = api.ask("POST", path, json=body)
+    made = api.request("POST", path, json=body)
     target = f"{path}/{made.json()['id']}"
-    changed = api.ask("PATCH", target, json=changes[0])
-    answer = api.ask("DELETE", target, headers={"If-Match": made.headers["ETag"]})
+    changed = api.request("PATCH", target, json=changes[0])
+    answer = api.request("DELETE", target, headers={"If-Match": made.headers["ETag"]})
     assert reason(answer) == (412, "changed_meanwhile")
-    assert api.ask("DELETE", target, headers={"If-Match": changed.headers["ETag"]}).status_code == 204
+    assert api.request("DELETE", target, headers={"If-Match": changed.headers["ETag"]}).status_code == 204
 
 
 def test_use_of_a_token_is_no_change_of_it(api: Api, harness: Harness) -> None:
-    made = api.ask("POST", "/teams/acme/tokens", json={"name": "ci"})
+    made = api.request("POST", "/teams/acme/tokens", json={"name": "ci"})
 
     async def use(records: Repositories) -> None:
         token = await records.tokens.get(made.json()["id"])
@@ -75,7 +75,7 @@ def test_use_of_a_token_is_no_change_of_it(api: Api, harness: Harness) -> None:
         await records.tokens.replace(replace(token, last_used_at=harness.clock.now))
 
     harness.write(use)
-    seen = api.ask("GET", f"/teams/acme/tokens/{made.json()['id']}")
+    seen = api.request("GET", f"/teams/acme/tokens/{made.json()['id']}")
     assert seen.json()["last_used_at"] is not None
     assert seen.headers["ETag"] == made.headers["ETag"]
 
@@ -83,9 +83,9 @@ def test_use_of_a_token_is_no_change_of_it(api: Api, harness: Harness) -> None:
 def test_verified_and_successor_have_a_version_as_well(api: Api, harness: Harness) -> None:
     domain = api.make("/teams/acme/domains", {"domain": "example.com"})
     harness.proofs.proven.add(("example.com", api.get("/teams/acme")["id"]))
-    verified = api.ask("POST", f"/teams/acme/domains/{domain['id']}/verify")
-    assert verified.headers["ETag"] == api.ask("GET", f"/teams/acme/domains/{domain['id']}").headers["ETag"]
+    verified = api.request("POST", f"/teams/acme/domains/{domain['id']}/verify")
+    assert verified.headers["ETag"] == api.request("GET", f"/teams/acme/domains/{domain['id']}").headers["ETag"]
     token = api.make("/teams/acme/tokens", {"name": "ci"})
-    successor = api.ask("POST", f"/teams/acme/tokens/{token['id']}/rotate")
-    shown = api.ask("GET", f"/teams/acme/tokens/{successor.json()['id']}")
+    successor = api.request("POST", f"/teams/acme/tokens/{token['id']}/rotate")
+    shown = api.request("GET", f"/teams/acme/tokens/{successor.json()['id']}")
     assert successor.headers["ETag"] == shown.headers["ETag"]

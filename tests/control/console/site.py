@@ -153,12 +153,12 @@ class Browser:
             headers={"User-Agent": AGENT},
         )
 
-    def ask(self, method: str, path: str, **more: Any) -> httpx.Response:
+    def request(self, method: str, path: str, **more: Any) -> httpx.Response:
         self._site.app.state.plane = self._site.plane
         return self._site.do(self.client.request(method, path, **more))
 
     def get(self, path: str, **query: str) -> httpx.Response:
-        return self.ask("GET", path, params=query or None)
+        return self.request("GET", path, params=query or None)
 
     def post(self, path: str, /, **form: str) -> httpx.Response:
         """Send a form, as one of our own pages does."""
@@ -166,7 +166,7 @@ class Browser:
 
     def post_from(self, source: Mapping[str, str], path: str, /, **form: str) -> httpx.Response:
         """Send a form with headers that say where it comes from."""
-        return self.ask("POST", path, content=urlencode(form), headers={**FORM, **source})
+        return self.request("POST", path, content=urlencode(form), headers={**FORM, **source})
 
     @property
     def session(self) -> str | None:

@@ -34,21 +34,21 @@ def test_page_shows_which_machine_asks_and_as_whom(site: Site) -> None:
     site.account()
     browser, started = site.signed_in(), site.waiting()
     site.now += 125
-    said = words(browser.get("/console/device", user_code=started.user_code))
-    assert "act as ada@example.com , in all your teams" in said
-    assert "Machine ada@laptop" in said
-    assert "Address 198.51.100.9" in said
-    assert "Program tollgate/1.0" in said
-    assert "Requested 2 minutes ago (2027-01-15 08:00 UTC)" in said
-    assert f"Code {started.user_code}" in said
-    assert "Approve only what you started yourself" in said
+    shown = words(browser.get("/console/device", user_code=started.user_code))
+    assert "act as ada@example.com , in all your teams" in shown
+    assert "Machine ada@laptop" in shown
+    assert "Address 198.51.100.9" in shown
+    assert "Program tollgate/1.0" in shown
+    assert "Requested 2 minutes ago (2027-01-15 08:00 UTC)" in shown
+    assert f"Code {started.user_code}" in shown
+    assert "Approve only what you started yourself" in shown
 
 
 def test_machine_that_says_nothing_of_itself_is_shown_so(site: Site) -> None:
     site.account()
-    said = words(site.signed_in().get("/console/device", user_code=site.waiting("", "").user_code))
-    assert "Machine unknown" in said
-    assert "Program unknown" in said
+    shown = words(site.signed_in().get("/console/device", user_code=site.waiting("", "").user_code))
+    assert "Machine unknown" in shown
+    assert "Program unknown" in shown
 
 
 @pytest.mark.parametrize("how", ["{}", " {} ", "{lower}", "{plain}", "{spaced}"])
@@ -83,8 +83,8 @@ def test_denial_sends_the_tool_away(site: Site) -> None:
     browser, started = site.signed_in(), site.waiting()
     answer = browser.post("/console/device", user_code=started.user_code, act="deny")
     assert leads_to(answer) == "/console/device/denied"
-    said = words(browser.get("/console/device/denied"))
-    assert "was not let in. You can close this page and go back to the terminal." in said
+    shown = words(browser.get("/console/device/denied"))
+    assert "was not let in. You can close this page and go back to the terminal." in shown
     assert _poll(site, started) == "access_denied"
 
 

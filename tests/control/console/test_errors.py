@@ -29,7 +29,7 @@ NOWHERE = (
 @pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
 def test_unknown_path_is_a_page(browser: Browser, method: str) -> None:
     for path in NOWHERE:
-        answer = browser.ask(method, path, headers=OURS)
+        answer = browser.request(method, path, headers=OURS)
         assert answer.status_code == 404, path
         assert words(answer) == (
             "Not found There is no page at this address: check the link, or go to the start. Go to the start"
@@ -45,7 +45,7 @@ def test_method_that_a_page_does_not_take_is_a_page(browser: Browser) -> None:
         ("POST", "/console/oidc/callback", "GET, HEAD"),
         ("POST", "/console/device/approved", "GET, HEAD"),
     ):
-        answer = browser.ask(method, path, headers=OURS)
+        answer = browser.request(method, path, headers=OURS)
         assert (answer.status_code, answer.headers["allow"]) == (405, allow), path
         assert "go to the start" in words(answer)
 
@@ -60,14 +60,14 @@ def test_form_over_the_bound_is_refused_and_nothing_of_it_is_repeated(browser: B
 @pytest.mark.parametrize("content", [b"email=%ff", b"\xff", b"&".join(b"f=1" for _ in range(MAX_FIELDS + 1))])
 def test_form_that_cannot_be_read_is_refused(browser: Browser, content: bytes) -> None:
     headers = {**OURS, "Content-Type": "application/x-www-form-urlencoded"}
-    answer = browser.ask("POST", "/console/sign-in", content=content, headers=headers)
+    answer = browser.request("POST", "/console/sign-in", content=content, headers=headers)
     assert answer.status_code == 400
     assert "go back and try again" in words(answer)
 
 
 @pytest.mark.parametrize("kind", ["application/json", "multipart/form-data; boundary=x", "text/plain", ""])
 def test_body_that_is_no_form_is_refused(browser: Browser, kind: str) -> None:
-    answer = browser.ask("POST", "/console/sign-in", content=b"{}", headers={**OURS, "Content-Type": kind})
+    answer = browser.request("POST", "/console/sign-in", content=b"{}", headers={**OURS, "Content-Type": kind})
     assert answer.status_code == 415
 
 
@@ -84,7 +84,7 @@ class _Broken:
 def test_defect_is_a_page_with_the_request_and_a_log_line_without_secrets(site: Site) -> None:
     site.plane.invitations = cast(Any, _Broken())
     with capture_logs() as lines:
-        answer = site.browser().ask("GET", f"/console/invitations/{SECRET}", headers={"X-Request-Id": "req-1"})
+        answer = site.browser().request("GET", f"/console/invitations/{SECRET}", headers={"X-Request-Id": "req-1"})
     assert answer.status_code == 500
     assert "contact the operator. Request req-1" in words(answer)
     (line,) = lines
@@ -94,9 +94,9 @@ def test_defect_is_a_page_with_the_request_and_a_log_line_without_secrets(site: 
         "req-1",
     )
     assert "invitation_page" in line["trace"]
-    for said in (answer.text, str(line)):
-        assert SECRET not in said
-        assert TYPED not in said
+    for text in (answer.text, str(line)):
+        assert SECRET not in text
+        assert TYPED not in text
 
 
 def test_store_that_is_away_is_a_page_that_says_to_try_again(site: Site) -> None:
@@ -115,7 +115,7 @@ def test_store_that_is_away_is_a_page_that_says_to_try_again(site: Site) -> None
 def test_request_id_of_a_caller_is_escaped(site: Site) -> None:
     site.plane.invitations = cast(Any, _Broken())
     with capture_logs():
-        answer = site.browser().ask("GET", "/console/invitations/x", headers={"X-Request-Id": "<script>"})
+        answer = site.browser().request("GET", "/console/invitations/x", headers={"X-Request-Id": "<script>"})
     assert "<script>" not in answer.text
 
 

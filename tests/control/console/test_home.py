@@ -11,21 +11,21 @@ def test_page_shows_teams_with_roles_and_what_to_do_next(site: Site) -> None:
     other = site.team(bob, "acme")
     link = site.do(site.plane.invitations.create(other, "acme", ADA, "viewer")).link
     site.do(site.plane.invitations.accept(actor, link))
-    said = words(site.signed_in().get("/console"))
-    assert said.startswith("Teams Signed in as ada@example.com")
-    assert "a acme viewer r research owner" in said
-    assert f"tollgate auth login --url {site.base_url}" in said
-    assert "tollgate rpc tokens create my-app --team research" in said
-    assert "teams create" not in said
+    shown = words(site.signed_in().get("/console"))
+    assert shown.startswith("Teams Signed in as ada@example.com")
+    assert "a acme viewer r research owner" in shown
+    assert f"tollgate auth login --url {site.base_url}" in shown
+    assert "tollgate rpc tokens create my-app --team research" in shown
+    assert "teams create" not in shown
 
 
 def test_who_may_make_no_tokens_is_not_told_to(site: Site) -> None:
     ada, bob = site.account(), site.account(BOB)
     link = site.do(site.plane.invitations.create(site.team(bob), "acme", ADA, "billing")).link
     site.do(site.plane.invitations.accept(site.actor(ada), link))
-    said = words(site.signed_in().get("/console/teams"))
-    assert "tollgate rpc tokens list --team acme" in said
-    assert "tokens create" not in said
+    shown = words(site.signed_in().get("/console/teams"))
+    assert "tollgate rpc tokens list --team acme" in shown
+    assert "tokens create" not in shown
 
 
 def test_who_has_one_team_is_led_to_it(site: Site) -> None:
@@ -44,9 +44,9 @@ def test_team_is_made_and_a_name_that_is_taken_is_told_beside_the_field(site: Si
 
 def test_who_has_no_team_is_told_how_to_make_one(site: Site) -> None:
     site.account()
-    said = words(site.signed_in().get("/console"))
-    assert "You belong to no team yet" in said
-    assert "tollgate teams create my-team" in said
+    shown = words(site.signed_in().get("/console"))
+    assert "You belong to no team yet" in shown
+    assert "tollgate teams create my-team" in shown
 
 
 def test_login_can_be_ended(site: Site) -> None:

@@ -28,15 +28,15 @@ def _by_operator(site: Site, team: str | None = None) -> str:
 
 
 def test_page_says_what_it_invites_to_from_whom_and_for_whom(site: Site) -> None:
-    said = words(site.browser().get(_invited(site)))
-    assert said.startswith(
+    shown = words(site.browser().get(_invited(site)))
+    assert shown.startswith(
         "Join the team acme For bob@example.com From ada@example.com Role developer Until 2027-01-22 08:00 UTC"
     )
 
 
 def test_page_of_the_operators_invitation_says_so(site: Site) -> None:
-    said = words(site.browser().get(_by_operator(site)))
-    assert said.startswith("Use this service For bob@example.com From the operator of this service Until")
+    shown = words(site.browser().get(_by_operator(site)))
+    assert shown.startswith("Use this service For bob@example.com From the operator of this service Until")
 
 
 def test_whom_it_is_for_accepts_with_a_button(site: Site) -> None:
@@ -45,9 +45,9 @@ def test_whom_it_is_for_accepts_with_a_button(site: Site) -> None:
     browser = site.signed_in(BOB)
     assert "Accept" in words(browser.get(path))
     assert leads_to(browser.post(path, act="accept")) == "/console?done=joined"
-    said = words(browser.get("/console", done="joined"))
-    assert "You have accepted the invitation." in said
-    assert "acme developer" in said
+    shown = words(browser.get("/console", done="joined"))
+    assert "You have accepted the invitation." in shown
+    assert "acme developer" in shown
     assert browser.get(path).status_code == 404
 
 

@@ -5,11 +5,11 @@ from tests.control.console.conftest import OpenSite
 from tests.control.console.site import words
 
 
-@pytest.mark.parametrize(("sign_up", "is_told"), [("closed", True), ("invited", False), ("open", False)])
+@pytest.mark.parametrize(("sign_up", "is_warned"), [("closed", True), ("invited", False), ("open", False)])
 def test_who_invites_is_told_before_that_a_guest_could_not_accept(
-    open_site: OpenSite, sign_up: str, is_told: bool
+    open_site: OpenSite, sign_up: str, is_warned: bool
 ) -> None:
     site = open_site(sign_up=sign_up)
     site.team(site.account())
-    said = words(site.signed_in().get("/console/teams/acme/members"))
-    assert ("cannot accept" in said) is is_told
+    shown = words(site.signed_in().get("/console/teams/acme/members"))
+    assert ("cannot accept" in shown) is is_warned

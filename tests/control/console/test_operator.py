@@ -29,16 +29,16 @@ def browser(site: Site, tmp_path: Path) -> Iterator[Browser]:
 def test_plan_of_a_team_is_set_and_taken_back(browser: Browser) -> None:
     sent = {**PLAN, "price": "3.00", "free_requests": "2,000,000", "cap": "250"}
     assert browser.post(PAGE, **sent).headers["location"] == f"{PAGE}?done=changed"
-    said = browser.get(PAGE).text
-    assert 'value="3.00"' in said
-    assert 'value="2000000"' in said
-    assert "$250.00" in said
+    shown = browser.get(PAGE).text
+    assert 'value="3.00"' in shown
+    assert 'value="2000000"' in shown
+    assert "$250.00" in shown
     browser.post(PAGE, **PLAN)
     assert 'value="3.00"' not in browser.get(PAGE).text
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "told"),
+    ("field", "value", "message"),
     [
         ("price", "cheap", "Write an amount such as 25.00"),
         ("price", "99999999.00", "from 0 to 1000000000000"),
@@ -46,19 +46,19 @@ def test_plan_of_a_team_is_set_and_taken_back(browser: Browser) -> None:
     ],
 )
 def test_what_is_wrong_is_said_beside_the_field_and_what_was_typed_stays(
-    browser: Browser, field: str, value: str, told: str
+    browser: Browser, field: str, value: str, message: str
 ) -> None:
     answer = browser.post(PAGE, **{**PLAN, field: value})
-    assert told in words(answer)
+    assert message in words(answer)
     assert f'id="{field}-words" role="alert"' in answer.text
     assert f'value="{value}"' in answer.text
 
 
 def test_team_is_suspended_with_a_reason_and_let_go(browser: Browser) -> None:
     browser.post(PAGE, act="suspend", on="team", suspended_reason="unpaid")
-    said = words(browser.get(PAGE))
-    assert "Suspended" in said
-    assert "unpaid" in said
+    shown = words(browser.get(PAGE))
+    assert "Suspended" in shown
+    assert "unpaid" in shown
     assert "The operator has suspended this team (unpaid)" in words(browser.get("/console/teams/acme/members"))
     browser.post(PAGE, act="lift", on="team")
     assert "The operator has suspended" not in words(browser.get("/console/teams/acme/members"))

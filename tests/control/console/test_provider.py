@@ -29,14 +29,14 @@ class Visited:
         answer = self.browser.get("/console/oidc/start", next=back)
         target = urlsplit(leads_to(answer))
         assert f"{target.scheme}://{target.netloc}{target.path}" == f"{ISSUER}/auth"
-        asked = {name: values[0] for name, values in parse_qs(target.query).items()}
-        self.provider.claims["nonce"] = asked["nonce"]
-        return asked
+        params = {name: values[0] for name, values in parse_qs(target.query).items()}
+        self.provider.claims["nonce"] = params["nonce"]
+        return params
 
-    def back(self, asked: dict[str, str], browser: Browser | None = None, **query: str) -> httpx.Response:
+    def back(self, params: dict[str, str], browser: Browser | None = None, **query: str) -> httpx.Response:
         """Come back from the provider."""
         return (browser or self.browser).get(
-            "/console/oidc/callback", state=asked["state"], **{"code": "c", **query}
+            "/console/oidc/callback", state=params["state"], **{"code": "c", **query}
         )
 
 
@@ -73,12 +73,12 @@ def test_cookie_over_plain_http_has_no_secure(open_site: OpenSite) -> None:
 
 def test_callback_is_good_once(visited: Visited) -> None:
     visited.site.account()
-    asked = visited.start()
-    first = visited.back(asked)
+    params = visited.start()
+    first = visited.back(params)
     assert any(
         each.startswith(f'{KEPT}=""; ') and "Max-Age=0" in each for each in first.headers.get_list("set-cookie")
     )
-    again = visited.back(asked)
+    again = visited.back(params)
     assert again.status_code == 400
     assert "took too long, or was begun in another browser. Begin again." in words(again)
 
@@ -103,7 +103,7 @@ def test_callback_with_another_state_signs_nobody_in(visited: Visited) -> None:
 @pytest.mark.parametrize("value", ["", "x", "W10", "WyJhIiwiYiIsImMiXQ", "é" * 3, "A" * 4_000])
 def test_cookie_that_is_none_of_ours_is_no_error_of_ours(visited: Visited, value: str) -> None:
     headers = {"Cookie": f"{KEPT}={value}".encode("latin-1")}
-    answer = visited.browser.ask("GET", "/console/oidc/callback?state=x&code=y", headers=headers)
+    answer = visited.browser.request("GET", "/console/oidc/callback?state=x&code=y", headers=headers)
     assert answer.status_code == 400
 
 
@@ -189,9 +189,9 @@ def test_without_a_provider_there_is_no_button_and_no_page(site: Site) -> None:
 
 
 def test_nothing_of_the_sign_in_stands_on_the_page(visited: Visited) -> None:
-    asked = visited.start()
+    params = visited.start()
     answer: Any = visited.browser.get(
-        "/console/oidc/callback", state=asked["state"], error="<script>alert(1)</script>"
+        "/console/oidc/callback", state=params["state"], error="<script>alert(1)</script>"
     )
     assert "<script>" not in answer.text
-    assert asked["state"] not in answer.text
+    assert params["state"] not in answer.text

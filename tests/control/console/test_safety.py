@@ -147,7 +147,7 @@ def test_headers_stand_on_every_answer(browser: Browser) -> None:
         ("GET", "/console/sign-out", 405),
         ("POST", "/console/sign-in", 403),
     ):
-        answer = browser.ask(method, path)
+        answer = browser.request(method, path)
         assert answer.status_code == status, (method, path)
         for name, value in HEADERS.items():
             assert answer.headers.get_list(name) == [value], (method, path)

@@ -51,7 +51,7 @@ def test_form_sent_all_the_same_makes_no_account(open_site: OpenSite, setting: s
 
 
 @pytest.mark.parametrize(
-    ("change", "field", "said"),
+    ("change", "field", "message"),
     [
         ({"email": "ada"}, "email", "is not an email address: write one such as ada@example.com"),
         ({"password": "short", "again": "short"}, "password", "A password has 10 to 256 characters."),
@@ -61,12 +61,12 @@ def test_form_sent_all_the_same_makes_no_account(open_site: OpenSite, setting: s
     ],
 )
 def test_what_is_wrong_stands_beside_its_field(
-    open_site: OpenSite, change: dict[str, str], field: str, said: str
+    open_site: OpenSite, change: dict[str, str], field: str, message: str
 ) -> None:
     form = {**FORM, **change}
     answer = open_site(sign_up="open").browser().post("/console/sign-up", **form)
     assert answer.status_code == 400
-    assert said in words(answer)
+    assert message in words(answer)
     assert f'aria-invalid="true" aria-describedby="{field}-words"' in answer.text
     assert answer.text.count("aria-invalid") == 1
     assert f'value="{form["email"]}"' in answer.text

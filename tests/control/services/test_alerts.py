@@ -32,9 +32,10 @@ def hooked(metering: Metering) -> Metering:
     return metering
 
 
-def choose(metering: Metering, **wish: Any) -> str:
+def choose(metering: Metering, **wanted: Any) -> str:
     return (
-        metering.do(metering.plane.billing.change(metering.actor("owner"), "acme", BillingUpdate(**wish)))[1] or ""
+        metering.do(metering.plane.billing.change(metering.actor("owner"), "acme", BillingUpdate(**wanted)))[1]
+        or ""
     )
 
 
@@ -42,7 +43,7 @@ def run(metering: Metering) -> None:
     metering.do(metering.plane.alerts.run())
 
 
-def told(metering: Metering) -> list[int]:
+def notified(metering: Metering) -> list[int]:
     return [sent.json["threshold_percent"] for sent in metering.hooks.sent]
 
 
@@ -56,14 +57,14 @@ def test_each_threshold_is_told_once_as_it_is_passed(hooked: Metering) -> None:
         hooked.call(part)
         run(hooked)
         run(hooked)
-        passed.append(told(hooked))
+        passed.append(notified(hooked))
     assert passed == [[], [50], [50], [50, 80], [50, 80], [50, 80, 100], [50, 80, 100]]
 
 
 def test_all_that_were_passed_at_once_are_told(hooked: Metering) -> None:
     hooked.call(MILLION)
     run(hooked)
-    assert sorted(told(hooked)) == [50, 80, 100]
+    assert sorted(notified(hooked)) == [50, 80, 100]
 
 
 def test_call_says_what_happened_and_is_signed_with_the_secret_that_was_shown(metering: Metering) -> None:
@@ -167,15 +168,15 @@ def test_many_that_look_and_deliver_at_once_tell_once(hooked: Metering) -> None:
     hooked.call(MILLION)
     hooked.at_once(*(hooked.plane.alerts.run() for _ in range(5)))
     run(hooked)
-    assert sorted(told(hooked)) == [50, 80, 100]
+    assert sorted(notified(hooked)) == [50, 80, 100]
 
 
 def test_a_slow_receiver_does_not_hold_up_the_others(metering: Metering) -> None:
     for team, who in ((ACME, "owner"), (RIVAL, "stranger")):
-        wish = BillingUpdate(
+        wanted = BillingUpdate(
             spending_cap=DOLLAR, alert_webhook=f"https://{team.name}.example/", alert_emails=False
         )
-        metering.do(metering.plane.billing.change(metering.actor(who), team.id, wish))
+        metering.do(metering.plane.billing.change(metering.actor(who), team.id, wanted))
         metering.call(MILLION + HALF, team=team.id)
 
     async def scene() -> list[str]:
@@ -202,7 +203,7 @@ def test_another_month_begins_anew(hooked: Metering) -> None:
     run(hooked)
     hooked.clock.now = start_of("2026-12") + DAY
     run(hooked)
-    assert told(hooked) == [50]
+    assert notified(hooked) == [50]
     hooked.call(MILLION + HALF)
     run(hooked)
     assert [sent.json["month"] for sent in hooked.hooks.sent] == [MONTH, "2026-12"]
@@ -214,10 +215,10 @@ def test_another_cap_does_not_tell_the_same_threshold_again(hooked: Metering) ->
     choose(hooked, spending_cap=2 * DOLLAR)
     hooked.call(HALF)
     run(hooked)
-    assert told(hooked) == [50]
+    assert notified(hooked) == [50]
     hooked.call(60_000 * 2)
     run(hooked)
-    assert told(hooked) == [50, 80]
+    assert notified(hooked) == [50, 80]
 
 
 def test_without_a_cap_or_a_channel_nothing_is_told(metering: Metering) -> None:

@@ -21,8 +21,8 @@ from tollgate.core.pricing import MILLION
 HOOK = "https://hooks.example/T0/secret-part"
 
 
-def change(metering: Metering, who: str = "owner", **wish: object) -> tuple[BillingTerms, str | None]:
-    return metering.do(metering.plane.billing.change(metering.actor(who), "acme", BillingUpdate(**wish)))  # type: ignore[arg-type]
+def change(metering: Metering, who: str = "owner", **wanted: object) -> tuple[BillingTerms, str | None]:
+    return metering.do(metering.plane.billing.change(metering.actor(who), "acme", BillingUpdate(**wanted)))  # type: ignore[arg-type]
 
 
 def show(metering: Metering, who: str = "owner") -> BillingTerms:

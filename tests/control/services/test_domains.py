@@ -26,9 +26,9 @@ from tollgate.core.models import Domain
 
 
 def add(
-    harness: Harness, domain: str = "example.com", who: str = "developer", team: str = "acme", **wish: Any
+    harness: Harness, domain: str = "example.com", who: str = "developer", team: str = "acme", **wanted: Any
 ) -> Domain:
-    return harness.do(harness.plane.domains.add(harness.actor(who), team, domain, DomainSettings(**wish)))
+    return harness.do(harness.plane.domains.add(harness.actor(who), team, domain, DomainSettings(**wanted)))
 
 
 # --- Adding --------------------------------------------------------------------------------------------
@@ -68,7 +68,7 @@ def test_roots_are_kept_in_one_form(harness: Harness, typed: str, kept: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("typed", "told", "suggestion"),
+    ("typed", "message", "suggestion"),
     [
         ("app.example.com", "use example.com, which covers all its subdomains", "example.com"),
         ("a.b.example.co.uk", "use example.co.uk", "example.co.uk"),
@@ -96,11 +96,11 @@ def test_roots_are_kept_in_one_form(harness: Harness, typed: str, kept: str) -> 
     ],
 )
 def test_what_is_no_root_is_refused_with_the_root_to_use(
-    harness: Harness, plane: ControlPlane, typed: str, told: str, suggestion: str | None
+    harness: Harness, plane: ControlPlane, typed: str, message: str, suggestion: str | None
 ) -> None:
     problem = harness.refused(RootDomainNeeded, plane.domains.add(harness.actor("developer"), "acme", typed))
     assert (problem.status, problem.extras.get("suggestion")) == (422, suggestion)
-    assert told in problem.detail
+    assert message in problem.detail
     assert problem.extras["domain"] == typed[:253]
     assert len(problem.detail) < 500
     assert harness.do(plane.domains.list(harness.actor("viewer"), "acme", ALL)).items == []
@@ -170,10 +170,10 @@ def test_entries_of_a_team_are_bounded(harness: Harness) -> None:
 @pytest.mark.parametrize("value", [0, -1, 1_000_000_001])
 def test_bad_limits_are_refused(harness: Harness, plane: ControlPlane, field: str, value: int) -> None:
     entry = add(harness)
-    wish = replace(DomainSettings(), **{field: value})
+    wanted = replace(DomainSettings(), **{field: value})
     for deed in (
-        plane.domains.update(harness.actor("developer"), "acme", entry.id, wish),
-        plane.domains.add(harness.actor("developer"), "acme", "example.org", wish),
+        plane.domains.update(harness.actor("developer"), "acme", entry.id, wanted),
+        plane.domains.add(harness.actor("developer"), "acme", "example.org", wanted),
     ):
         problem = harness.refused(InvalidInput, deed)
         assert problem.detail == f"`{field}` is from 1 to 1000000000, or null for the usual."
@@ -183,8 +183,8 @@ def test_bad_limits_are_refused(harness: Harness, plane: ControlPlane, field: st
 def test_change_touches_only_what_is_given_and_notes_what_differs(harness: Harness, plane: ControlPlane) -> None:
     entry = add(harness, address_per_minute=60, domain_per_minute=600)
     developer = harness.actor("developer")
-    wish = DomainSettings(address_per_minute=None, domain_per_minute=600, active=False)
-    changed = harness.do(plane.domains.update(developer, "acme", entry.id, wish))
+    wanted = DomainSettings(address_per_minute=None, domain_per_minute=600, active=False)
+    changed = harness.do(plane.domains.update(developer, "acme", entry.id, wanted))
     assert (changed.address_per_minute, changed.domain_per_minute, changed.active) == (None, 600, False)
     assert details_of(harness.notes()[-1]) == {
         "before": {"address_per_minute": 60, "active": True},

@@ -26,13 +26,13 @@ def mailed(harness: Harness, to: str = NEW) -> str:
     return link
 
 
-def asked(harness: Harness) -> str:
+def requested_link(harness: Harness) -> str:
     assert harness.do(harness.plane.email_changes.request(harness.actor("owner"), NEW, PASSWORD)) is True
     return mailed(harness)
 
 
 def test_link_to_the_new_address_changes_it_and_the_old_one_is_told(harness: Harness, plane: ControlPlane) -> None:
-    link = asked(harness)
+    link = requested_link(harness)
     assert harness.account("owner").email == PEOPLE["owner"]
     harness.clock.advance(MINUTE)
     harness.do(plane.email_changes.confirm(harness.actor("owner"), link))
@@ -44,7 +44,7 @@ def test_link_to_the_new_address_changes_it_and_the_old_one_is_told(harness: Har
 
 
 def test_change_is_noted_for_oneself_and_in_every_team(harness: Harness, plane: ControlPlane) -> None:
-    harness.do(plane.email_changes.confirm(harness.actor("owner"), asked(harness)))
+    harness.do(plane.email_changes.confirm(harness.actor("owner"), requested_link(harness)))
     own, team = harness.notes()[-2:]
     assert (own.action, own.team_id, own.actor) == ("account.email", None, PEOPLE["owner"])
     assert (team.action, team.team_id, team.name) == ("member.email", ACME.id, NEW)
@@ -52,7 +52,7 @@ def test_change_is_noted_for_oneself_and_in_every_team(harness: Harness, plane: 
 
 
 def test_link_works_once_for_its_account_in_its_time(harness: Harness, plane: ControlPlane) -> None:
-    link = asked(harness)
+    link = requested_link(harness)
     for who in ("admin", "stranger"):
         harness.refused(NotFound, plane.email_changes.confirm(harness.actor(who), link))
     for broken in ("", "x", link[:-1], link + "A", link.replace("email/", "email/A"), "\udcff" * 40):
@@ -62,13 +62,13 @@ def test_link_works_once_for_its_account_in_its_time(harness: Harness, plane: Co
 
 
 def test_link_expires(harness: Harness, plane: ControlPlane) -> None:
-    link = asked(harness)
+    link = requested_link(harness)
     harness.clock.advance(MINUTE * harness.plane.settings.accounts.reset_minutes)
     harness.refused(NotFound, plane.email_changes.confirm(harness.actor("owner"), link))
 
 
 def test_another_password_ends_a_link(harness: Harness, plane: ControlPlane) -> None:
-    link = asked(harness)
+    link = requested_link(harness)
     harness.do(plane.accounts.change_password(harness.actor("owner"), PASSWORD, "an even better password"))
     harness.refused(NotFound, plane.email_changes.confirm(harness.actor("owner"), link))
 
@@ -77,7 +77,7 @@ def test_links_to_a_new_password_end_with_the_old_address(harness: Harness, plan
     harness.do(plane.accounts.forgot(VISIT, PEOPLE["owner"]))
     text = next(text for to, _, text in harness.post.posted if to == PEOPLE["owner"])
     secret = next(line for line in text.splitlines() if line.startswith("https:")).rpartition("/")[2]
-    harness.do(plane.email_changes.confirm(harness.actor("owner"), asked(harness)))
+    harness.do(plane.email_changes.confirm(harness.actor("owner"), requested_link(harness)))
     harness.refused(NotFound, plane.accounts.account_of_reset(secret))
 
 
@@ -89,7 +89,7 @@ def test_taken_address_is_told_to_nobody_but_its_owner(harness: Harness, plane: 
 
 
 def test_address_that_was_taken_meanwhile_is_refused(harness: Harness, plane: ControlPlane) -> None:
-    link = asked(harness)
+    link = requested_link(harness)
     harness.post.open = False
     harness.do(plane.email_changes.request(harness.actor("loner"), NEW, ""))
     harness.refused(NameTaken, plane.email_changes.confirm(harness.actor("owner"), link))
@@ -119,6 +119,6 @@ def test_no_address_and_ones_own_are_refused(harness: Harness, plane: ControlPla
 
 def test_mails_are_few(harness: Harness, plane: ControlPlane) -> None:
     for _ in range(5):
-        asked(harness)
+        requested_link(harness)
     harness.refused(TooManyAttempts, plane.email_changes.request(harness.actor("owner"), NEW, PASSWORD))
     assert len(harness.post.posted) == 5

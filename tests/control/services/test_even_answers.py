@@ -27,9 +27,9 @@ async def failed(plane: ControlPlane, email: str) -> None:
         await plane.accounts.check_password(VISIT, email, "not the password")
 
 
-@pytest.mark.parametrize("ask", [forgotten, signed_up, failed])
+@pytest.mark.parametrize("work", [forgotten, signed_up, failed])
 def test_answer_comes_at_the_same_time_for_anybody_and_nobody(
-    harness: Harness, monkeypatch: pytest.MonkeyPatch, ask: Any
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, work: Any
 ) -> None:
     plane = harness.choose(sign_up="open")
     waited: list[float] = []
@@ -40,7 +40,7 @@ def test_answer_comes_at_the_same_time_for_anybody_and_nobody(
     monkeypatch.setattr(service_context, "EVEN_SECONDS", LONG)
     monkeypatch.setattr(service_context, "sleep", sleep)
     for email in (PEOPLE["owner"], "nobody@x.example"):
-        harness.do(ask(plane, email))
+        harness.do(work(plane, email))
     assert len(waited) == 2
     assert all(LONG / 2 < seconds <= LONG for seconds in waited)
 

@@ -60,8 +60,8 @@ class Authenticator:
         return hashlib.sha256(self.host.encode()).digest() + bytes([flags]) + self.count.to_bytes(4, "big")
 
     def _client(self, kind: str, challenge: Challenge) -> bytes:
-        asked = json.loads(challenge.options)["challenge"]
-        return json.dumps({"type": kind, "challenge": asked, "origin": self.origin}).encode()
+        expected = json.loads(challenge.options)["challenge"]
+        return json.dumps({"type": kind, "challenge": expected, "origin": self.origin}).encode()
 
     def _credential(self, **response: bytes) -> str:
         values = {name: b64(value) for name, value in response.items()}

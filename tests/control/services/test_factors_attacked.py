@@ -114,13 +114,13 @@ class Passkey:
         harness.write(lambda records: records.factors.add(row))
 
     def signed(self, options: str, **changes: Any) -> str:
-        asked = {
+        client_data = {
             "type": "webauthn.get",
             "challenge": json.loads(options)["challenge"],
             "origin": ORIGIN,
             **changes,
         }
-        client = json.dumps(asked).encode()
+        client = json.dumps(client_data).encode()
         # Present and verified; the counter.
         data = hashlib.sha256(HOST.encode()).digest() + b"\x05" + bytes(4)
         signature = self.key.sign(data + hashlib.sha256(client).digest(), ec.ECDSA(hashes.SHA256()))

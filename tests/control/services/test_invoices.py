@@ -26,8 +26,8 @@ def show(metering: Metering, month: str = MONTH, who: str = "owner") -> Invoice:
     return metering.do(metering.plane.invoices.show(metering.actor(who), "acme", month))
 
 
-def listed(metering: Metering, ask: PageRequest = ALL) -> list[tuple[str, bool]]:
-    page = metering.do(metering.plane.invoices.list(metering.actor("owner"), "acme", ask))
+def listed(metering: Metering, wanted: PageRequest = ALL) -> list[tuple[str, bool]]:
+    page = metering.do(metering.plane.invoices.list(metering.actor("owner"), "acme", wanted))
     return [(each.invoice.month, each.invoice.is_final) for each in page.items]
 
 
@@ -145,13 +145,13 @@ def test_pages_have_every_invoice_once_newest_first(metering: Metering) -> None:
         metering.call(number, start_of(f"2026-{number:02d}"))
     close(metering)
     found: list[str] = []
-    ask = PageRequest(2)
+    wanted = PageRequest(2)
     while True:
-        page = metering.do(metering.plane.invoices.list(metering.actor("owner"), "acme", ask))
+        page = metering.do(metering.plane.invoices.list(metering.actor("owner"), "acme", wanted))
         found += [each.invoice.month for each in page.items]
         if page.next is None:
             break
-        ask = PageRequest(2, page.next)
+        wanted = PageRequest(2, page.next)
     assert found == [MONTH, *(f"2026-{number:02d}" for number in range(9, 0, -1))]
 
 
@@ -202,7 +202,7 @@ def _guess(name: str, metering: Metering) -> Any:
         "actor": metering.actor("owner"),
         "team": "acme",
         "month": MONTH,
-        "ask": ALL,
+        "page": ALL,
         "change": BillingUpdate(spending_cap=0, alert_webhook="https://hooks.example/", alert_emails=False),
         "by": "day",
         "name": "acme",

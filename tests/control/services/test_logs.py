@@ -41,17 +41,17 @@ def short_sighted(tmp_path: Path, loop: asyncio.Runner, monkeypatch: pytest.Monk
     opened.close()
 
 
-def pages(store: LogOffice, **ask: Any) -> list[list[int]]:
+def pages(store: LogOffice, **query: Any) -> list[list[int]]:
     """All pages; between them a second passes, a row arrives, and so does one that a dead worker left."""
     found = []
-    page = store.page(**ask)
+    page = store.page(**query)
     while True:
         found.append(seqs(page))
         if page.next is None:
             return found
         store.ledger.now += 1
         store.ledger.commit(entry(store.ledger.now), entry(NOON - DAY), entry(store.ledger.now, WEB))
-        page = store.page(**{**ask, "after": page.next})
+        page = store.page(**{**query, "after": page.next})
 
 
 # --- Pages --------------------------------------------------------------------------------------------------
@@ -150,9 +150,9 @@ def test_newer_keeps_filters_and_start(store: LogOffice) -> None:
 def test_cursor_is_good_for_its_team_alone(store: LogOffice) -> None:
     store.ledger.commit(*(entry(NOON, source) for source in (CI, THEIRS, CI, THEIRS)))
     theirs = store.page("stranger", "rival", limit=1)
-    for ask in ({"after": theirs.next}, {"newer": theirs.newer}):
-        problem = store.refused(InvalidInput, **ask)
-        (field,) = ask
+    for query in ({"after": theirs.next}, {"newer": theirs.newer}):
+        problem = store.refused(InvalidInput, **query)
+        (field,) = query
         assert problem.extras["field"] == field
         assert "earlier page of the same list, or none to begin" in problem.detail
 
@@ -162,8 +162,8 @@ def test_cursor_goes_with_its_filters(store: LogOffice) -> None:
     page = store.page(limit=1, status=429, token=CI)
     assert page.next is not None
     assert seqs(store.page(after=page.next, status=429, token="ci")) == [2, 1]
-    for ask in ({}, {"status": 200, "token": CI}, {"status": 429}, {"status": 429, "token": CI, "errors": True}):
-        problem = store.refused(InvalidInput, after=page.next, **ask)
+    for query in ({}, {"status": 200, "token": CI}, {"status": 429}, {"status": 429, "token": CI, "errors": True}):
+        problem = store.refused(InvalidInput, after=page.next, **query)
         assert "other filters" in problem.detail
         assert problem.extras["field"] == "after"
 
@@ -178,8 +178,8 @@ def test_cursors_of_both_kinds_are_not_mixed_up(store: LogOffice) -> None:
 
 @pytest.mark.parametrize("cursor", ["", "x", "old_", "old_" + "A" * 80, "new_" + "A" * 80, "e30", "ü" * 84])
 def test_made_up_cursor_is_refused(store: LogOffice, cursor: str) -> None:
-    for ask in ({"after": cursor}, {"newer": cursor}):
-        assert "not one of this team's logs" in store.refused(InvalidInput, **ask).detail
+    for query in ({"after": cursor}, {"newer": cursor}):
+        assert "not one of this team's logs" in store.refused(InvalidInput, **query).detail
 
 
 @pytest.mark.parametrize(("kind", "prefix"), [("after", "old_"), ("newer", "new_")])
@@ -256,13 +256,13 @@ def test_a_rotated_token_keeps_its_logs_by_its_name_and_every_id(store: LogOffic
     third = rotated(store, second)
     stranger = "tok_other00000000000"
     store.ledger.commit(entry(NOON), entry(NOON, second), entry(NOON, stranger), entry(NOON, third))
-    for asked in ("ci", CI, second, third):
-        assert seqs(store.page(token=asked)) == [4, 2, 1]
-        assert seqs(store.page(token=asked, method="eth_chainId")) == []
+    for given in ("ci", CI, second, third):
+        assert seqs(store.page(token=given)) == [4, 2, 1]
+        assert seqs(store.page(token=given, method="eth_chainId")) == []
     for token in (second, CI):
         store.do(store.plane.tokens.delete(store.actor(), "acme", token))
-        for asked in ("ci", CI, second, third):
-            assert seqs(store.page(token=asked)) == [4, 2, 1], f"{token} is deleted"
+        for given in ("ci", CI, second, third):
+            assert seqs(store.page(token=given)) == [4, 2, 1], f"{token} is deleted"
     assert seqs(store.page(token=stranger)) == [3]
 
 
@@ -284,7 +284,7 @@ def test_logs_of_a_deleted_token_are_read_by_its_id(store: LogOffice) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ask", "words"),
+    ("query", "words"),
     [
         ({"token": "nobody"}, "no token 'nobody': list them with `tollgate rpc tokens list --team acme`"),
         ({"token": "theirs"}, "no token 'theirs'"),
@@ -295,8 +295,8 @@ def test_logs_of_a_deleted_token_are_read_by_its_id(store: LogOffice) -> None:
         ({"domain": CI}, "no whitelisted domain"),
     ],
 )
-def test_unknown_token_or_domain_is_not_found(store: LogOffice, ask: dict[str, str], words: str) -> None:
-    assert words in store.refused(NotFound, **ask).detail
+def test_unknown_token_or_domain_is_not_found(store: LogOffice, query: dict[str, str], words: str) -> None:
+    assert words in store.refused(NotFound, **query).detail
 
 
 def test_token_of_another_team_shows_nothing(store: LogOffice) -> None:
@@ -324,8 +324,8 @@ def test_whoever_is_there_for_the_bills_does_not(store: LogOffice) -> None:
 
 
 def test_strangers_learn_nothing_before_anything_else_is_looked_at(store: LogOffice) -> None:
-    for ask in ({}, {"after": "x"}, {"token": "nobody"}, {"token": "ci", "domain": "web.example"}):
-        assert "no team" in store.refused(NoSuchTeam, "stranger", **ask).detail
+    for query in ({}, {"after": "x"}, {"token": "nobody"}, {"token": "ci", "domain": "web.example"}):
+        assert "no team" in store.refused(NoSuchTeam, "stranger", **query).detail
 
 
 def test_without_a_ledger_it_is_an_outage(store: LogOffice) -> None:

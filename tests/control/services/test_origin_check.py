@@ -14,9 +14,9 @@ from tollgate.core.models import Domain
 
 
 def add(
-    harness: Harness, domain: str = "example.com", who: str = "developer", team: str = "acme", **wish: Any
+    harness: Harness, domain: str = "example.com", who: str = "developer", team: str = "acme", **wanted: Any
 ) -> Domain:
-    return harness.do(harness.plane.domains.add(harness.actor(who), team, domain, DomainSettings(**wish)))
+    return harness.do(harness.plane.domains.add(harness.actor(who), team, domain, DomainSettings(**wanted)))
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ class Scripted:
         self.items: dict[str, InvoiceItem] = {}
         self.before: list[BaseException] = []
         self.after: list[BaseException] = []
-        self.asked = 0
+        self.attempts = 0
 
     def forget(self) -> None:
         """Forget all keys, but not what was done."""
@@ -36,7 +36,7 @@ class Scripted:
         self.items = {f"forgotten {key}": made for key, made in self.items.items()}
 
     def _begin(self) -> None:
-        self.asked += 1
+        self.attempts += 1
         if self.before:
             raise self.before.pop()
 
@@ -94,7 +94,7 @@ def test_an_invoice_is_reported_once_whatever_is_restarted(metering: Metering, p
             end=int(end_of(MONTH)),
         )
     ]
-    assert payments.asked == 2
+    assert payments.attempts == 2
     assert sorted((row.kind, row.month) for row in rows(metering)) == [(CUSTOMER, ""), (INVOICE_ITEM, MONTH)]
 
 
@@ -102,7 +102,7 @@ def test_nothing_is_reported_of_a_month_that_is_open(metering: Metering) -> None
     metering.call(2 * MILLION)
     payments = Scripted()
     run(metering, payments)
-    assert payments.asked == 0
+    assert payments.attempts == 0
 
 
 def test_the_next_month_goes_to_the_same_customer(metering: Metering, payments: Scripted) -> None:
@@ -118,7 +118,7 @@ def test_the_next_month_goes_to_the_same_customer(metering: Metering, payments: 
 def test_years_of_old_invoices_are_left_alone(metering: Metering, payments: Scripted) -> None:
     metering.clock.now = start_of("2027-03")
     run(metering, payments)
-    assert payments.asked == 0
+    assert payments.attempts == 0
 
 
 @pytest.mark.parametrize("lost", [StripeUnsure("no answer"), Killed()])

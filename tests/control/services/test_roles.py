@@ -244,8 +244,8 @@ def test_things_of_another_team_are_not_found_in_ones_own(
     mine = harness.refused(NotFound, service.show(stranger, "rival", held))
     nobodys = harness.refused(NotFound, service.show(stranger, "rival", held + "x"))
     assert mine.detail.replace(held, held + "x") == nobodys.detail
-    wish = {"tokens": tokens.TokenSettings(active=False), "domains": domains.DomainSettings(active=False)}[deed]
-    harness.refused(NotFound, service.update(stranger, "rival", held, wish))
+    changes = {"tokens": tokens.TokenSettings(active=False), "domains": domains.DomainSettings(active=False)}[deed]
+    harness.refused(NotFound, service.update(stranger, "rival", held, changes))
     remove = plane.tokens.delete if deed == "tokens" else plane.domains.remove
     harness.refused(NotFound, remove(stranger, "rival", held))
     harness.refused(NotFound, plane.invitations.revoke(stranger, "rival", INVITATION))

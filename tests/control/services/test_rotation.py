@@ -15,9 +15,9 @@ from tollgate.core.models import Token
 from tollgate.settings.model import Settings
 
 
-def make(harness: Harness, **wish: Any) -> tuple[Token, str]:
-    wish = {"name": "ci"} | wish
-    return harness.do(harness.plane.tokens.create(harness.actor("developer"), "acme", TokenSettings(**wish)))
+def make(harness: Harness, **wanted: Any) -> tuple[Token, str]:
+    wanted = {"name": "ci"} | wanted
+    return harness.do(harness.plane.tokens.create(harness.actor("developer"), "acme", TokenSettings(**wanted)))
 
 
 def rotate(harness: Harness, token: Token, overlap: int = 86_400) -> tuple[Token, str]:

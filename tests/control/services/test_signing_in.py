@@ -49,7 +49,7 @@ def test_right_password_gives_the_account(harness: Harness, plane: ControlPlane)
 def test_all_that_is_wrong_is_refused_in_the_same_words(harness: Harness, plane: ControlPlane) -> None:
     harness.do(plane.operator.create_account("off@x.example", PASSWORD))
     harness.do(plane.operator.switch("off@x.example", active=False))
-    told = {
+    refusals = {
         str(words(harness.refused(WrongPassword, plane.accounts.check_password(VISIT, email, password))))
         for email, password in (
             (OWNER, WRONG),
@@ -63,18 +63,18 @@ def test_all_that_is_wrong_is_refused_in_the_same_words(harness: Harness, plane:
             ("off@x.example", PASSWORD),
         )
     }
-    assert told == {"(401, 'wrong_password', 'The email or the password is wrong.', {})"}
+    assert refusals == {"(401, 'wrong_password', 'The email or the password is wrong.', {})"}
 
 
 def test_unknown_accounts_are_slowed_like_known_ones(harness: Harness) -> None:
-    told = []
+    refusals = []
     for email in (OWNER, "nobody@x.example"):
         visit = ClientInfo(f"192.0.2.{len(email)}")
         fail(harness, 5, email, visit)
-        told.append(
+        refusals.append(
             harness.refused(TooManyAttempts, harness.plane.accounts.check_password(visit, email, PASSWORD))
         )
-    assert words(told[0]) == words(told[1])
+    assert words(refusals[0]) == words(refusals[1])
 
 
 def test_stranger_cannot_lock_anybody_out(harness: Harness) -> None:
@@ -144,8 +144,8 @@ def test_success_forgives_the_account(harness: Harness) -> None:
 def test_many_guesses_at_once_gain_nothing(harness: Harness) -> None:
     works = [harness.plane.accounts.check_password(VISIT, OWNER, f"{WRONG} {n}") for n in range(20)]
     results = harness.at_once(*works)
-    heard = sum(isinstance(result, WrongPassword) for result in results)
-    assert (heard, sum(isinstance(result, TooManyAttempts) for result in results)) == (5, 15)
+    checked = sum(isinstance(result, WrongPassword) for result in results)
+    assert (checked, sum(isinstance(result, TooManyAttempts) for result in results)) == (5, 15)
     assert wait_of(harness) == 2
 
 

@@ -37,10 +37,10 @@ def verified(harness: Harness, held: Domain) -> Domain:
     return entry
 
 
-def take_over(harness: Harness, wish: DomainSettings | None = None) -> Domain:
+def take_over(harness: Harness, wanted: DomainSettings | None = None) -> Domain:
     domains = harness.plane.domains
     return harness.do(
-        domains.add(harness.actor("developer"), "acme", "example.com", wish or DomainSettings(), take_over=True)
+        domains.add(harness.actor("developer"), "acme", "example.com", wanted or DomainSettings(), take_over=True)
     )
 
 

@@ -24,15 +24,15 @@ from tollgate.core import secrets
 from tollgate.core.models import Token
 
 
-def make(harness: Harness, name: str = "ci", **wish: Any) -> tuple[Token, str]:
+def make(harness: Harness, name: str = "ci", **wanted: Any) -> tuple[Token, str]:
     return harness.do(
-        harness.plane.tokens.create(harness.actor("developer"), "acme", TokenSettings(name=name, **wish))
+        harness.plane.tokens.create(harness.actor("developer"), "acme", TokenSettings(name=name, **wanted))
     )
 
 
-def change(harness: Harness, token: Token, if_match: str | None = None, **wish: Any) -> Token:
+def change(harness: Harness, token: Token, if_match: str | None = None, **wanted: Any) -> Token:
     update = harness.plane.tokens.update(
-        harness.actor("developer"), "acme", token.id, TokenSettings(**wish), if_match
+        harness.actor("developer"), "acme", token.id, TokenSettings(**wanted), if_match
     )
     return harness.do(update)
 
@@ -56,7 +56,7 @@ def test_token_is_made_with_a_secret_that_is_shown_once(harness: Harness, plane:
 
 
 def test_token_is_made_with_all_its_settings(harness: Harness) -> None:
-    wishes: dict[str, Any] = {
+    chosen: dict[str, Any] = {
         "expires_at": harness.clock.now + DAY,
         "networks": ["eth/sepolia", "eth/mainnet", "eth/sepolia"],
         "methods": ["eth_call", "eth_get*", "eth_call"],
@@ -68,11 +68,11 @@ def test_token_is_made_with_all_its_settings(harness: Harness) -> None:
         "contracts": ("0xab",),
         "active": False,
     }
-    token, _ = make(harness, **wishes)
+    token, _ = make(harness, **chosen)
     assert token.networks == ("eth/sepolia", "eth/mainnet")
     assert token.methods == ("eth_call", "eth_get*")
-    for name in wishes.keys() - {"networks", "methods"}:
-        assert getattr(token, name) == wishes[name]
+    for name in chosen.keys() - {"networks", "methods"}:
+        assert getattr(token, name) == chosen[name]
 
 
 def test_name_is_needed_and_unique_in_its_team_alone(harness: Harness, plane: ControlPlane) -> None:
@@ -147,18 +147,18 @@ BAD: list[tuple[str, Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("field", "value", "told"), BAD)
+@pytest.mark.parametrize(("field", "value", "message"), BAD)
 def test_bad_settings_are_refused_with_what_is_accepted(
-    harness: Harness, plane: ControlPlane, field: str, value: Any, told: str
+    harness: Harness, plane: ControlPlane, field: str, value: Any, message: str
 ) -> None:
     token, _ = make(harness)
-    wishes = {"name": "other", field: value}
+    chosen = {"name": "other", field: value}
     for deed in (
-        plane.tokens.create(harness.actor("developer"), "acme", TokenSettings(**wishes)),
+        plane.tokens.create(harness.actor("developer"), "acme", TokenSettings(**chosen)),
         plane.tokens.update(harness.actor("developer"), "acme", token.id, TokenSettings(**{field: value})),
     ):
         problem = harness.refused(InvalidInput, deed)
-        assert told in problem.detail
+        assert message in problem.detail
         assert problem.extras == {"field": field}
         assert len(problem.detail) < 300
     assert harness.do(plane.tokens.list(harness.actor("viewer"), "acme", ALL)).items == [token]

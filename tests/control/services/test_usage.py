@@ -57,8 +57,8 @@ def test_a_rotated_token_keeps_its_usage_by_its_name_and_every_id(metering: Mete
     metering.call(3, source=new)
     metering.call(2, source=CD)
     assert report(metering, by="token").items == [Share(new, "ci", 8, 8, 0), Share(CD, "cd", 2, 2, 0)]
-    for asked in ("ci", CI, new):
-        found = report(metering, token=asked)
+    for given in ("ci", CI, new):
+        found = report(metering, token=given)
         assert (found.requests, [item.requests for item in found.items], found.free_left) == (8, [8], MILLION - 10)
     metering.do(metering.plane.tokens.delete(metering.actor("owner"), "acme", CI))
     assert report(metering, token="ci").requests == report(metering, token=CI).requests == 8
