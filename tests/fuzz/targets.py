@@ -53,7 +53,7 @@ def request(data: bytes) -> None:
         cut = data[0] if data else 0
         for piece in (data[1 : 1 + cut], data[1 + cut :]):
             if piece and not transport.closed:
-                transport.say(piece)
+                transport.deliver(piece)
         await turns(40)
         transport.drop()
         await turns()
@@ -69,7 +69,7 @@ def frames(data: bytes) -> None:
         caller = Caller(await open_server())
         await caller.connect()
         if not caller.wire.closed:
-            await caller.say(data)
+            await caller.deliver(data)
         caller.wire.drop()
         await turns()
 

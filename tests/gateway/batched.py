@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.gateway.scene import Scene, said
+from tests.gateway.scene import Scene, summary
 
 from tollgate.gateway.call.batch import BatchItem
 
@@ -21,12 +21,12 @@ def balance(number: int, block: str = "0x1") -> tuple[str, list[Any]]:
 def echo(scene: Scene) -> None:
     """Let every upstream say what it was asked."""
     for node in scene.nodes:
-        node.says = lambda method, params: [method, params]
+        node.respond = lambda method, params: [method, params]
 
 
-def told(items: list[BatchItem]) -> list[Any]:
+def results(items: list[BatchItem]) -> list[Any]:
     assert all(each.result is not None for each in items)
-    return [said(each.result) for each in items]
+    return [summary(each.result) for each in items]
 
 
 def ways(items: list[BatchItem]) -> list[str]:

@@ -9,11 +9,11 @@ from tests.gateway.worker import Worker, with_token
 from tollgate.gateway.messages import Answer, Request
 
 
-async def answer(worker: Worker, asked: Request) -> Answer:
+async def answer(worker: Worker, incoming: Request) -> Answer:
     """Run a request as the edge does; where it rests, let that time pass."""
-    asked.network = worker.network
+    incoming.network = worker.network
     worker.loop.clock = worker.clock
-    got = worker.pipeline.answer(asked)
+    got = worker.pipeline.answer(incoming)
     if isinstance(got, Answer):
         return got
     flown = fly(got)
@@ -23,7 +23,7 @@ async def answer(worker: Worker, asked: Request) -> Answer:
     return await flown
 
 
-async def say(worker: Worker, body: bytes | object) -> tuple[int, Any]:
+async def send(worker: Worker, body: bytes | object) -> tuple[int, Any]:
     """Send a body with the usual token; return the status and what the answer says."""
     sent = body if isinstance(body, bytes) else json.dumps(body).encode()
     got = await answer(worker, with_token(sent))

@@ -48,7 +48,7 @@ FAILURES: list[Failure] = [
 class Company:
     """Some upstreams of one network."""
 
-    def __init__(self, *settings: dict[str, Any], heard: bool = True) -> None:
+    def __init__(self, *settings: dict[str, Any], fresh: bool = True) -> None:
         self.clock = Clock()
         self.shared_status = SharedStatus(1, self.clock)
         self.row = self.shared_status.network(0)
@@ -63,7 +63,7 @@ class Company:
             for slot, each in enumerate(settings)
         ]
         self.upstreams.sort(key=lambda upstream: upstream.priority)
-        if heard:
+        if fresh:
             self.row.publish(HEAD, NOTHING, changed=True)
             for upstream in self.upstreams:
                 self.put(upstream.name)

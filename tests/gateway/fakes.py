@@ -52,9 +52,9 @@ class FakeTransport(asyncio.Transport):
         assert not self.lost, "written to a lost connection"
         self.written += data
         if self.node is not None and (answer := self.node(bytes(data).partition(b"\r\n\r\n")[2])) is not None:
-            asyncio.get_running_loop().call_soon(self.say, answer)
+            asyncio.get_running_loop().call_soon(self.deliver, answer)
 
-    def say(self, data: bytes) -> None:
+    def deliver(self, data: bytes) -> None:
         """Speak as the other side."""
         if not self.lost:
             self.protocol.data_received(data)
@@ -99,7 +99,7 @@ class ScriptedLoop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
         super().__init__()
         self.transports: list[FakeTransport] = []
-        self.asked: list[tuple[str, int, bool]] = []
+        self.connects: list[tuple[str, int, bool]] = []
         """Host, port and whether by TLS, of each connection asked for."""
         self.refusing = False
         self.gate: asyncio.Event | None = None
@@ -137,7 +137,7 @@ class ScriptedLoop(asyncio.SelectorEventLoop):
     async def create_connection(  # type: ignore[override]
         self, protocol_factory: Callable[[], asyncio.Protocol], host: str, port: int, *, ssl: object = None
     ) -> tuple[FakeTransport, asyncio.Protocol]:
-        self.asked.append((host, port, ssl is not None))
+        self.connects.append((host, port, ssl is not None))
         await asyncio.sleep(0)
         if self.gate is not None:
             await self.gate.wait()
@@ -213,18 +213,18 @@ class ScriptedStore:
     def __init__(self) -> None:
         self.tokens: dict[bytes, Grant] = {}
         self.grants: dict[str, Grant] = {}
-        self.asked: list[bytes | tuple[str, ...]] = []
+        self.lookups: list[bytes | tuple[str, ...]] = []
         self.news: deque[Changes | None] = deque()
         self.down = False
         self.gate: asyncio.Event | None = None
         """Where set, an answer is read at once and handed out only when it is."""
 
     async def token(self, digest: bytes) -> Grant | None:
-        self.asked.append(digest)
+        self.lookups.append(digest)
         return await self._answer(self.tokens.get(digest))
 
     async def domain(self, names: Sequence[str]) -> Grant | None:
-        self.asked.append(tuple(names))
+        self.lookups.append(tuple(names))
         return await self._answer(next((self.grants[name] for name in names if name in self.grants), None))
 
     async def _answer(self, grant: Grant | None) -> Grant | None:

@@ -41,16 +41,16 @@ class Line:
         self.transport = FakeTransport(self.connection)
         self.connection.connection_made(self.transport)
 
-    def ask(self) -> ResponseFuture:
+    def begin(self) -> ResponseFuture:
         response = ResponseFuture()
         self.connection.send(b"{}", 2_000.0, response)
         return response
 
     async def answered(self, pieces: Iterator[bytes]) -> Response:
         """Ask, hear all the pieces, and see what came of it."""
-        pending = self.ask()
+        pending = self.begin()
         for piece in pieces:
-            self.transport.say(piece)
+            self.transport.deliver(piece)
         return await pending
 
 

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from tests.gateway.fakes import turns
-from tests.gateway.speech import Answers, hello
+from tests.gateway.raw_http import Answers, hello
 from tests.gateway.worker import TOKEN, Worker, digest, token_grant
 
 from tollgate.core.entries import Entry
@@ -27,12 +27,12 @@ def sent(body: object, *headers: str, token: str | None = TOKEN, path: str = "/x
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + data
 
 
-async def ask(worker: Worker, *requests: bytes, seconds: float = 0.0) -> list[tuple[int, Any]]:
+async def answers_to(worker: Worker, *requests: bytes, seconds: float = 0.0) -> list[tuple[int, Any]]:
     """Send requests on one connection; what was answered, status and body. `seconds`: let them pass."""
     transport = worker.connect(hello)
     worker.loop.clock = worker.clock
     for each in requests:
-        transport.say(each)
+        transport.deliver(each)
     await turns(300)
     if seconds:
         await worker.loop.later(seconds)
@@ -42,7 +42,7 @@ async def ask(worker: Worker, *requests: bytes, seconds: float = 0.0) -> list[tu
 
 async def recorded(worker: Worker, *requests: bytes, seconds: float = 0.0) -> list[Entry]:
     """Send requests; what was written down of them."""
-    await ask(worker, *requests, seconds=seconds)
+    await answers_to(worker, *requests, seconds=seconds)
     assert not worker.sink.waiting, "left in memory"
     return worker.sink.written
 

@@ -19,7 +19,7 @@ from tests.gateway.scene import (
     Http,
     Scene,
     raw,
-    said,
+    summary,
 )
 from tests.gateway.worker import http
 
@@ -79,7 +79,7 @@ class Moment(Struct, frozen=True):
     finalized: int
 
 
-class Asked(Struct):
+class PlayedCall(Struct):
     """A call, and what is known of it."""
 
     method: str
@@ -90,7 +90,7 @@ class Asked(Struct):
     moment: Moment
     good: set[int]
     """The upstreams that would have answered it at any moment since."""
-    told: Any = None
+    given: Any = None
     attempts: int = 0
     """Made when it was told."""
 
@@ -110,38 +110,38 @@ class Play:
         self.saved = saved
         scene.save_hedges(saved)
         self.began = scene.clock()
-        self.serial = self.epoch = self.heard = 0
+        self.serial = self.epoch = self.received = 0
         self.ancestors: list[int] = []
         self.shown = NOTHING
         """The highest block told since the last reorganisation."""
         self.floor = NOTHING
         """The floor of the network after the last event."""
-        self.said: list[tuple[str, tuple[Any, ...]]] = []
-        self.asked: list[Asked] = []
-        self.open: list[Asked] = []
+        self.sent_calls: list[tuple[str, tuple[Any, ...]]] = []
+        self.played: list[PlayedCall] = []
+        self.open: list[PlayedCall] = []
         """Those of them that are not answered yet."""
         self.flights: list[asyncio.Future[None]] = []
         self.sent: dict[int, list[Any]] = {}
         """How each call that must not be repeated was answered, by its number."""
         self.moments: dict[int, Moment] = {}
         """When the question was asked that an answer with this serial belongs to."""
-        self.joined: list[tuple[Asked, int]] = []
+        self.joined: list[tuple[PlayedCall, int]] = []
         for index, node in enumerate(scene.nodes):
-            self.loop.nodes[node.name] = partial(self.hear, index)
+            self.loop.nodes[node.name] = partial(self.receive, index)
         scene.up(*self.heads, finalized=START - FINAL)
 
     # --- Nodes -----------------------------------------------------------------------------------------
 
-    def hear(self, index: int, transport: FakeTransport, body: bytes) -> bytes | None:
+    def receive(self, index: int, transport: FakeTransport, body: bytes) -> bytes | None:
         call = json.loads(body)
         how = self.hows[index]
-        self.heard += 1
+        self.received += 1
         if call["method"] == UNKNOWN:
             before = self.sent.setdefault(call["params"][0], [])
             assert all(each in TURNED_AWAY for each in before), "sent again though it may have been carried out"
             before.append(how)
         elif _asks_for_the_tip(call):
-            self.check_asked(index)
+            self.check_called(index)
         if how == SILENT:
             return None
         if how == DROP:
@@ -151,16 +151,16 @@ class Play:
         if isinstance(how, Http):
             return http(b"", status=b"%d Status" % how.status)
         if isinstance(how, Slow) and how.seconds:
-            self.loop.call_later(how.seconds, lambda: transport.say(self.words(index, call, how)))
+            self.loop.call_later(how.seconds, lambda: transport.deliver(self.words(index, call, how)))
             return None
         return self.words(index, call, how)
 
     def words(self, index: int, call: Any, how: Any) -> bytes:
-        told = how if isinstance(how, Error) else self.result(index, call["method"], call["params"], how)
-        if isinstance(told, Error):
-            part = {"error": {"code": told.code, "message": told.message}}
+        given = how if isinstance(how, Error) else self.result(index, call["method"], call["params"], how)
+        if isinstance(given, Error):
+            part = {"error": {"code": given.code, "message": given.message}}
         else:
-            part = {"result": told}
+            part = {"result": given}
         return http(json.dumps({"jsonrpc": "2.0", "id": call["id"], **part}).encode())
 
     def result(self, index: int, method: str, params: Any, how: Any) -> Any:
@@ -191,8 +191,8 @@ class Play:
         """An upstream closes all connections, idle or not."""
         index %= len(self.hows)
         self.dropped = True
-        for asked in self.open:
-            asked.good.discard(index)
+        for played in self.open:
+            played.good.discard(index)
         for connection in list(self.scene.upstream(index).pool._all):
             connection._transport.drop()
 
@@ -260,41 +260,41 @@ class Play:
 
     # --- Callers ---------------------------------------------------------------------------------------
 
-    def ask(self, call: tuple[str, tuple[Any, ...]], times: int) -> None:
-        self.said.append(call)
+    def call_all(self, call: tuple[str, tuple[Any, ...]], times: int) -> None:
+        self.sent_calls.append(call)
         for _ in range(times):
-            self.ask_one(*call)
+            self.call_one(*call)
 
     def again(self, back: int, _: None) -> None:
         """Somebody asks what was asked a moment ago."""
-        if len(self.said) >= back:
-            self.ask_one(*self.said[-back])
+        if len(self.sent_calls) >= back:
+            self.call_one(*self.sent_calls[-back])
 
-    def ask_one(self, method: str, params: tuple[Any, ...]) -> None:
+    def call_one(self, method: str, params: tuple[Any, ...]) -> None:
         number = next((self.row.head + each for each in params if type(each) is int), None)
         written = [hex(number) if type(each) is int and number is not None else each for each in params]
         if method == UNKNOWN:
-            written = [len(self.asked)]
+            written = [len(self.played)]
         deadline = self.scene.clock() + SECONDS
         moment = Moment(self.epoch, len(self.ancestors), self.row.finalized)
-        asked = Asked(method, number, deadline, Trace(), moment, set())
-        asked.good = self.serving(asked, self.ready())
-        self.asked.append(asked)
-        self.open.append(asked)
-        self.flights.append(fly(self.get(asked, PlainCall("2.0", 1, method, raw(written)))))
+        played = PlayedCall(method, number, deadline, Trace(), moment, set())
+        played.good = self.serving(played, self.ready())
+        self.played.append(played)
+        self.open.append(played)
+        self.flights.append(fly(self.get(played, PlainCall("2.0", 1, method, raw(written)))))
 
-    async def get(self, asked: Asked, call: PlainCall) -> None:
+    async def get(self, played: PlayedCall, call: PlainCall) -> None:
         resolver = self.scene.resolver
         key = resolver.key(call)
-        told: Any = resolver.recall(key)
-        if told is not None:
-            asked.trace.cache = "hit"
+        given: Any = resolver.recall(key)
+        if given is not None:
+            played.trace.cache = "hit"
         else:
             try:
-                told = await resolver.resolve(call, key, asked.deadline, asked.trace)
+                given = await resolver.resolve(call, key, played.deadline, played.trace)
             except Refusal as refusal:
-                told = refusal
-        self.end(asked, told)
+                given = refusal
+        self.end(played, given)
 
     # --- What must hold --------------------------------------------------------------------------------
 
@@ -316,62 +316,62 @@ class Play:
                 found[index] = self.heads[index] if head == NOTHING else min(head, self.heads[index])
         return found
 
-    def serving(self, asked: Asked, ready: dict[int, int]) -> set[int]:
+    def serving(self, played: PlayedCall, ready: dict[int, int]) -> set[int]:
         """Those of them that can answer a call."""
-        floor = self.row.floor if asked.tip else asked.number if asked.number is not None else NOTHING
+        floor = self.row.floor if played.tip else played.number if played.number is not None else NOTHING
         return {index for index, head in ready.items() if head >= floor}
 
-    def check_asked(self, index: int) -> None:
+    def check_called(self, index: int) -> None:
         """Nobody is asked about the tip who is known to be behind it."""
         upstream = self.scene.upstream(index)
         # Who waits for a connection, or for another one after a hang-up, was chosen a while ago.
         if self.row.is_fresh and upstream.settings.connections > 2 and not self.dropped:
             assert upstream.row.head == NOTHING or upstream.row.head >= self.floor
 
-    def end(self, asked: Asked, told: Any) -> None:
+    def end(self, played: PlayedCall, given: Any) -> None:
         """Check what a caller is told."""
-        assert asked.told is None, "told twice"
-        asked.told, asked.attempts = told, asked.trace.attempts
-        asked.good &= self.serving(asked, self.ready())
-        assert self.scene.clock() <= asked.deadline + 2 * SWEEP
-        assert asked.trace.attempts <= MAX_ATTEMPTS
-        answer = said(told)
-        if asked.good and asked.method != UNKNOWN and asked.trace.cache != "coalesced":
-            assert isinstance(told, Reply), f"{told!r}, though {asked.good} would have answered"
-            assert told.error is ABSENT or answer == REVERTED, f"{answer}, though {asked.good} knew better"
-        if isinstance(told, Reply) and told.error is ABSENT:
-            self.check_tip(asked, answer)
-            self.check_kept(asked, answer)
+        assert played.given is None, "told twice"
+        played.given, played.attempts = given, played.trace.attempts
+        played.good &= self.serving(played, self.ready())
+        assert self.scene.clock() <= played.deadline + 2 * SWEEP
+        assert played.trace.attempts <= MAX_ATTEMPTS
+        answer = summary(given)
+        if played.good and played.method != UNKNOWN and played.trace.cache != "coalesced":
+            assert isinstance(given, Reply), f"{given!r}, though {played.good} would have answered"
+            assert given.error is ABSENT or answer == REVERTED, f"{answer}, though {played.good} knew better"
+        if isinstance(given, Reply) and given.error is ABSENT:
+            self.check_tip(played, answer)
+            self.check_kept(played, answer)
         else:
-            assert asked.trace.cache != "hit", "an error from memory"
+            assert played.trace.cache != "hit", "an error from memory"
 
-    def check_tip(self, asked: Asked, answer: Any) -> None:
+    def check_tip(self, played: PlayedCall, answer: Any) -> None:
         """`latest` does not go backwards."""
-        if not asked.tip or asked.method not in (NUMBER, BLOCK) or answer is None:
+        if not played.tip or played.method not in (NUMBER, BLOCK) or answer is None:
             return
-        number = int(answer if asked.method == NUMBER else answer["number"], 16)
-        if asked.moment.reorgs == len(self.ancestors):
+        number = int(answer if played.method == NUMBER else answer["number"], 16)
+        if played.moment.reorgs == len(self.ancestors):
             assert number >= self.shown, f"{number} after {self.shown}"
             if number > max(self.shown, self.row.head):
                 self.epoch += 1
             self.shown = max(self.shown, number)
 
-    def check_kept(self, asked: Asked, answer: Any) -> None:
+    def check_kept(self, played: PlayedCall, answer: Any) -> None:
         """What comes from memory is no older than what it tells of."""
-        kept = asked.trace.cache == "hit"
+        kept = played.trace.cache == "hit"
         assert not (kept and answer is None)
         if not isinstance(answer, dict):
             return
         serial = answer["serial"]
-        if asked.trace.cache == "coalesced":
-            self.joined.append((asked, serial))
+        if played.trace.cache == "coalesced":
+            self.joined.append((played, serial))
         elif not kept:
-            self.moments[serial] = asked.moment
+            self.moments[serial] = played.moment
         else:
             queried_at = self.moments[serial]
-            number = int(answer["blockNumber"], 16) if asked.method == RECEIPT else asked.number
+            number = int(answer["blockNumber"], 16) if played.method == RECEIPT else played.number
             if number is None:
-                assert asked.method == CHAIN or (queried_at.epoch == self.epoch and self.row.is_fresh)
+                assert played.method == CHAIN or (queried_at.epoch == self.epoch and self.row.is_fresh)
             else:
                 assert number <= min([START * 2, *self.ancestors[queried_at.reorgs :]])
                 assert number <= queried_at.finalized or (self.row.is_fresh and self.row.floor <= self.row.head)
@@ -384,32 +384,32 @@ class Play:
         self.flights = [flight for flight in self.flights if not flight.done()]
         now, ready = self.scene.clock(), self.ready()
         self.floor = self.row.floor
-        self.open = [asked for asked in self.open if asked.told is None]
-        for asked in self.open:
-            asked.good &= self.serving(asked, ready)
-            assert now <= asked.deadline + 2 * SWEEP, "no end"
+        self.open = [played for played in self.open if played.given is None]
+        for played in self.open:
+            played.good &= self.serving(played, ready)
+            assert now <= played.deadline + 2 * SWEEP, "no end"
         assert all(upstream.in_flight >= 0 for upstream in self.scene.exchange.upstreams)
 
     def check_books(self) -> None:
         """Now and then."""
-        attempts = sum(asked.trace.attempts for asked in self.asked)
+        attempts = sum(played.trace.attempts for played in self.played)
         hedges = self.scene.exchange.hedge_budget.started
         assert hedges == self.scene.worker.counted(metrics.UPSTREAM_HEDGES, "eth", "mainnet")
         # Where calls are few, one in two seconds more.
         waited = (self.scene.clock() - self.began) / 2
         assert hedges <= self.saved + (attempts - hedges) / 20 + waited + 1e-6
-        assert self.heard <= attempts * (2 if self.dropped else 1)
+        assert self.received <= attempts * (2 if self.dropped else 1)
 
     async def close(self) -> None:
         """Let everything end, and look at what is left."""
         await self.later(SECONDS + 2 * SWEEP)
-        assert all(asked.told is not None for asked in self.asked)
+        assert all(played.given is not None for played in self.played)
         # A hedge that was called off lies in its line until it would have been due: after the p95, at most.
         await self.later(SECONDS * 1.2)
-        assert all(asked.trace.attempts == asked.attempts for asked in self.asked), "asked after it was told"
-        for asked, serial in self.joined:
-            if asked.tip:
-                assert self.moments[serial].epoch == asked.moment.epoch
+        assert all(played.trace.attempts == played.attempts for played in self.played), "asked after it was told"
+        for played, serial in self.joined:
+            if played.tip:
+                assert self.moments[serial].epoch == played.moment.epoch
         assert not self.scene.resolver.flights
         assert [upstream.in_flight for upstream in self.scene.exchange.upstreams] == [0] * len(self.hows)
         assert not self.scene.exchange._abandoned

@@ -38,7 +38,7 @@ class Harness:
         sent = self.send(write=write)
         await turns()
         (taken,) = [each for each in self.loop.transports if len(each.written) > before.get(id(each), 0)]
-        taken.say(OK)
+        taken.deliver(OK)
         assert await sent == Response(200, b"{}")
         return taken
 

@@ -55,13 +55,13 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 class Node:
-    """One upstream. It says what `says` says for a method and its params, at once or when it is let."""
+    """One upstream. It answers what `respond` returns for a method and its params, at once or when it is let."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.says: Callable[[str, Any], Any] = lambda method, params: name
+        self.respond: Callable[[str, Any], Any] = lambda method, params: name
         self.calls: list[tuple[str, Any]] = []
-        """Each call that it was asked, those of batches one by one."""
+        """Each call that it got, those of batches one by one."""
         self.requests: list[Any] = []
         """Each body that it was sent."""
         self.wire: Callable[[bytes], bytes] = lambda data: data
@@ -69,52 +69,54 @@ class Node:
         self.holds = False
         self.held: list[tuple[FakeTransport, Any]] = []
 
-    def hear(self, transport: FakeTransport, body: bytes) -> bytes | None:
-        said = json.loads(body, object_pairs_hook=_once)
-        self.requests.append(said)
-        self.calls += [(each["method"], each["params"]) for each in (said if isinstance(said, list) else [said])]
+    def receive(self, transport: FakeTransport, body: bytes) -> bytes | None:
+        parsed = json.loads(body, object_pairs_hook=_once)
+        self.requests.append(parsed)
+        self.calls += [
+            (each["method"], each["params"]) for each in (parsed if isinstance(parsed, list) else [parsed])
+        ]
         if self.holds:
-            self.held.append((transport, said))
+            self.held.append((transport, parsed))
             return None
-        return self._answer(transport, said)
+        return self._answer(transport, parsed)
 
     def let(self, index: int = 0) -> None:
         """Answer one of those that wait."""
-        transport, said = self.held.pop(index)
-        answer = self._answer(transport, said)
+        transport, parsed = self.held.pop(index)
+        answer = self._answer(transport, parsed)
         if answer is not None:
-            transport.say(answer)
+            transport.deliver(answer)
 
     def drop(self, index: int = 0) -> None:
         """Hang up on one of those that wait."""
         self.held.pop(index)[0].drop()
 
-    def _answer(self, transport: FakeTransport, said: Any) -> bytes | None:
-        many = isinstance(said, list)
+    def _answer(self, transport: FakeTransport, parsed: Any) -> bytes | None:
+        many = isinstance(parsed, list)
         replies = []
-        for each in said if many else [said]:
-            told = self.says(each["method"], each["params"])
-            if told is DROP:
+        for each in parsed if many else [parsed]:
+            given = self.respond(each["method"], each["params"])
+            if given is DROP:
                 asyncio.get_running_loop().call_soon(transport.drop)
                 return None
-            if isinstance(told, Http):
-                return self.wire(http(b"", status=b"%d Status" % told.status))
-            words = {"error": {"code": told.code, "message": told.message}} if isinstance(told, Error) else None
-            replies.append({"jsonrpc": "2.0", "id": each["id"], **(words or {"result": told})})
+            if isinstance(given, Http):
+                return self.wire(http(b"", status=b"%d Status" % given.status))
+            words = {"error": {"code": given.code, "message": given.message}} if isinstance(given, Error) else None
+            replies.append({"jsonrpc": "2.0", "id": each["id"], **(words or {"result": given})})
         return self.wire(http(json.dumps(replies if many else replies[0]).encode()))
 
     def plays(self, part: Callable[..., Any], *first: Any) -> None:
-        """Say what a function says, given these arguments before the method and its params."""
-        self.says = partial(part, *first)
+        """Answer what a function returns, given these arguments before the method and its params."""
+        self.respond = partial(part, *first)
 
-    def always(self, told: Any) -> None:
-        """Say the same to everything."""
-        self.says = lambda method, params: told
+    def always(self, given: Any) -> None:
+        """Answer everything alike."""
+        self.respond = lambda method, params: given
 
-    def in_turn(self, *told: Any) -> None:
-        """Say one thing after the other; the last one for good."""
-        left = list(told)
-        self.says = lambda method, params: left.pop(0) if len(left) > 1 else left[0]
+    def in_turn(self, *given: Any) -> None:
+        """Give one answer after the other; the last one for good."""
+        left = list(given)
+        self.respond = lambda method, params: left.pop(0) if len(left) > 1 else left[0]
 
 
 class Scene:
@@ -128,7 +130,7 @@ class Scene:
         self.resolver, self.exchange = self.worker.resolver, self.worker.exchange
         self.nodes = [Node(f"up{index}") for index in range(len(more))]
         for node in self.nodes:
-            self.loop.nodes[node.name] = node.hear
+            self.loop.nodes[node.name] = node.receive
         self.traces: list[Trace] = []
 
     def save_hedges(self, saved: float) -> None:
@@ -160,10 +162,10 @@ class Scene:
             await turns()
             left -= 0.1
 
-    # --- Asking ----------------------------------------------------------------------------------------
+    # --- Calling ---------------------------------------------------------------------------------------
 
-    def ask(self, method: str, *params: Any, seconds: float = SECONDS) -> asyncio.Future[Reply]:
-        """Ask one call; its trace is the last of `traces`."""
+    def send(self, method: str, *params: Any, seconds: float = SECONDS) -> asyncio.Future[Reply]:
+        """Send one call; its trace is the last of `traces`."""
         self.traces.append(Trace())
         call = PlainCall("2.0", 1, method, raw(params))
         key = self.resolver.key(call)
@@ -175,19 +177,19 @@ class Scene:
             return future
         return fly(self.resolver.resolve(call, key, self.clock() + seconds, self.traces[-1]))
 
-    async def told(self, method: str, *params: Any, seconds: float = SECONDS) -> Any:
-        """Ask one call; what is answered at once."""
-        asked = self.ask(method, *params, seconds=seconds)
+    async def call(self, method: str, *params: Any, seconds: float = SECONDS) -> Any:
+        """Send one call; what is answered at once."""
+        pending = self.send(method, *params, seconds=seconds)
         await turns()
-        return said(await asked)
+        return summary(await pending)
 
     def resolve_many(self, *calls: tuple[str, Any], seconds: float = SECONDS) -> asyncio.Future[list[BatchItem]]:
-        """Ask a batch."""
+        """Send a batch."""
         batch = [PlainCall("2.0", 1, method, raw(params)) for method, params in calls]
         return fly(resolve_many(self.resolver, batch, self.clock() + seconds))
 
     def counts(self) -> list[int]:
-        """How many calls each upstream was asked."""
+        """How many calls each upstream got."""
         return [len(node.calls) for node in self.nodes]
 
     @property
@@ -208,8 +210,8 @@ def raw(params: Any) -> Any:
     return [Raw(json.dumps(each).encode()) for each in params]
 
 
-def said(reply: Any) -> Any:
-    """What an answer says: its result, the code of its error, or the reason of a refusal."""
+def summary(reply: Any) -> Any:
+    """An answer in short: its result, the code of its error, or the reason of a refusal."""
     if not isinstance(reply, Reply):
         return reply.reason
     if reply.error is not ABSENT:
@@ -224,7 +226,7 @@ def written(method: str, *params: Any) -> WrittenCall:
 
 @asynccontextmanager
 async def open_scene(*more: dict[str, Any], **options: Any) -> AsyncIterator[Scene]:
-    """A worker with upstreams of these settings; two equal ones unless told otherwise."""
+    """A worker with upstreams of these settings; two equal ones unless others are given."""
     scene = Scene(*(more or ({}, {})), **options)
     yield scene
     await turns()

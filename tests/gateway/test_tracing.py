@@ -10,7 +10,7 @@ import pytest
 from tests.gateway.calls import call
 from tests.gateway.fakes import Clock, FakeTransport, turns
 from tests.gateway.notes import known, recorded, sent
-from tests.gateway.speech import Answers, hello
+from tests.gateway.raw_http import Answers, hello
 from tests.gateway.worker import TOKEN, Worker, echo, http, open_worker
 
 from tollgate.gateway import tracing
@@ -163,7 +163,7 @@ async def test_sampling_is_decided_for_each_request_of_a_connection_and_the_rest
     started: list[object] = []
     start = worker.context.start
     transport = worker.connect(hello)
-    transport.say(sent(call(1)))  # a stranger, on the general way
+    transport.deliver(sent(call(1)))  # a stranger, on the general way
     await turns(60)
 
     def noted(*args: Any) -> Any:
@@ -173,7 +173,7 @@ async def test_sampling_is_decided_for_each_request_of_a_connection_and_the_rest
     monkeypatch.setattr(worker.context, "start", noted)
     general = []
     for number in (2, 3, 4):
-        transport.say(sent(call(number)))
+        transport.deliver(sent(call(number)))
         await turns(60)
         general.append(len(started))
     assert [status for status, *_ in Answers(transport.take()).read] == [200] * 4
@@ -190,7 +190,7 @@ async def test_traceparent_of_one_request_is_not_that_of_the_next() -> None:
     worker = await traced(tracer)
     transport = worker.connect(hello)
     for trace in ("a" * 32, "b" * 32, "b" * 32):
-        transport.say(sent(call(1), f"traceparent: 00-{trace}-{PARENT}-01"))
+        transport.deliver(sent(call(1), f"traceparent: 00-{trace}-{PARENT}-01"))
         await turns(60)
     assert [span.trace_id[0] for span in ended(tracer) if span.kind == SERVER] == ["a", "b", "b"]
 
@@ -290,7 +290,7 @@ async def test_refused_request_has_a_span_too(request_: bytes, status: int, name
     tracer = make_tracer()
     worker = await traced(tracer)
     transport = worker.connect(hello)
-    transport.say(request_)
+    transport.deliver(request_)
     await turns(60)
     (request,) = ended(tracer)
     assert request.attributes["http.response.status_code"] == status
@@ -302,15 +302,15 @@ async def test_spans_hold_no_token_no_parameter_no_result_and_no_invented_name()
     tracer = make_tracer()
     worker = await traced(tracer, node=lambda _: http(b'{"jsonrpc":"2.0","id":1,"result":"0xresult"}'))
     known(worker, allow_in_url=True)
-    asked = {"jsonrpc": "2.0", "id": 1, "method": "eth_call", "params": [{"data": "0xparameter"}, "latest"]}
+    incoming = {"jsonrpc": "2.0", "id": 1, "method": "eth_call", "params": [{"data": "0xparameter"}, "latest"]}
     invented = {"jsonrpc": "2.0", "id": 1, "method": "invented_0xparameter", "params": []}
-    await recorded(worker, sent(asked, SAMPLED, token=None, path=f"/x/eth/mainnet/{TOKEN}"))
+    await recorded(worker, sent(incoming, SAMPLED, token=None, path=f"/x/eth/mainnet/{TOKEN}"))
     await recorded(worker, sent(invented, SAMPLED))
     spans = ended(tracer)
     assert [span.attributes.get("http.response.status_code") for span in spans] == [None, 200, None, 200]
-    said = json.dumps([[span.name, span.attributes] for span in spans])
+    encoded = json.dumps([[span.name, span.attributes] for span in spans])
     for word in (TOKEN, "0xparameter", "0xresult", "invented"):
-        assert word not in said
+        assert word not in encoded
 
 
 async def test_counters_and_records_of_a_traced_call_are_those_of_any_other() -> None:

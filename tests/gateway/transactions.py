@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.gateway.fakes import turns
-from tests.gateway.scene import Error, Scene, said
+from tests.gateway.scene import Error, Scene, summary
 
 from tollgate.errors import Refusal
 
@@ -29,10 +29,10 @@ DOUBT = "may have been carried out"
 THREE: tuple[dict[str, Any], ...] = ({}, {}, {})
 
 
-def plays(scene: Scene, *told: Any, found: Any = None) -> None:
+def plays(scene: Scene, *replies: Any, found: Any = None) -> None:
     """What each upstream says to a transaction, and what all of them say when they are asked for it."""
-    for node, each in zip(scene.nodes, told, strict=True):
-        node.plays(lambda told, method, _: told if method == SEND else found, each)
+    for node, each in zip(scene.nodes, replies, strict=True):
+        node.plays(lambda replies, method, _: replies if method == SEND else found, each)
 
 
 def sends(scene: Scene) -> list[int]:
@@ -47,11 +47,11 @@ def looks(scene: Scene) -> int:
 
 async def sent(scene: Scene, seconds: float = 0.0, method: str = SEND, params: Any = (RAW,)) -> Any:
     """Send a transaction; what its sender is told."""
-    asked = scene.ask(method, *params)
+    pending = scene.send(method, *params)
     await turns()
     if seconds:
         await scene.later(seconds)
     try:
-        return said(await asked)
+        return summary(await pending)
     except Refusal as refusal:
         return refusal

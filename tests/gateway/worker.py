@@ -218,13 +218,13 @@ async def open_worker(**options: Any) -> Worker:
     return worker
 
 
-async def identify(worker: Worker, asked: Request) -> Caller:
+async def identify(worker: Worker, incoming: Request) -> Caller:
     """Find the caller as the pipeline does: from memory, or else from the store."""
-    return worker.credentials.recall(asked) or await worker.credentials.look_up(asked)
+    return worker.credentials.recall(incoming) or await worker.credentials.look_up(incoming)
 
 
-async def refusal(worker: Worker, asked: Request) -> Refusal:
+async def refusal(worker: Worker, incoming: Request) -> Refusal:
     """Why a caller is refused."""
     with pytest.raises(Refusal) as caught:
-        await identify(worker, asked)
+        await identify(worker, incoming)
     return caught.value

@@ -28,9 +28,9 @@ from tollgate.gateway.messages import Request
 
 
 def in_path(token: str, **headers: Any) -> Request:
-    asked = request(**headers)
-    asked.path_token = token.encode()
-    return asked
+    incoming = request(**headers)
+    incoming.path_token = token.encode()
+    return incoming
 
 
 # --- Which credential decides ------------------------------------------------------------------------------
@@ -41,14 +41,14 @@ async def test_token_is_known_by_its_header_with_the_scheme_in_any_case(scheme: 
     for _ in range(2):
         caller = await identify(worker, request(authorization=f"{scheme}{TOKEN}"))
         assert caller.grant == token_grant()
-    assert worker.store.asked == [digest(TOKEN)]
+    assert worker.store.lookups == [digest(TOKEN)]
 
 
 @pytest.mark.parametrize("header", ["Basic abc", TOKEN, "Bearer", "", f"Token {TOKEN}", f"path {TOKEN}"])
 async def test_other_schemes_are_refused_without_a_look_up(header: str, worker: Worker) -> None:
     refused = await refusal(worker, request(authorization=header, origin="https://example.com"))
     assert isinstance(refused, TokenInvalid)
-    assert worker.store.asked == []
+    assert worker.store.lookups == []
 
 
 async def test_scheme_that_looks_like_a_token_of_the_path_is_refused_too(worker: Worker) -> None:
@@ -89,7 +89,7 @@ async def test_token_of_the_path_must_allow_it(worker: Worker) -> None:
 async def test_whitelisted_domain_and_its_subdomains_pass(host: str, worker: Worker) -> None:
     for _ in range(2):
         assert (await identify(worker, request(origin=f"https://{host}:8443"))).grant.domain is not None
-    assert len(worker.store.asked) == 1
+    assert len(worker.store.lookups) == 1
 
 
 async def test_no_credentials_at_all(worker: Worker) -> None:
@@ -102,9 +102,9 @@ async def test_no_credentials_at_all(worker: Worker) -> None:
 async def test_mistyped_token_is_refused_without_a_look_up(worker: Worker) -> None:
     mistyped = TOKEN[:10] + ("a" if TOKEN[10] != "a" else "b") + TOKEN[11:]
     for token in (mistyped, TOKEN + "x", TOKEN[:-1], "tg_", "x" * 5_000, "ä" * 41):
-        for asked in (with_token(token=token), in_path(token)):
-            assert isinstance(await refusal(worker, asked), TokenInvalid)
-    assert worker.store.asked == []
+        for incoming in (with_token(token=token), in_path(token)):
+            assert isinstance(await refusal(worker, incoming), TokenInvalid)
+    assert worker.store.lookups == []
     assert worker.meters.taken == []
 
 
@@ -136,7 +136,7 @@ async def test_origin_that_is_not_whitelisted_is_named_with_the_command_that_wou
         assert "https://app.unknown.co.uk" in refused.message
         assert "tollgate rpc whitelist add unknown.co.uk --team <TEAM>" in refused.message
         assert refused.data == {"origin": "https://app.unknown.co.uk"}
-    assert len(worker.store.asked) == 1
+    assert len(worker.store.lookups) == 1
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ async def test_origin_that_can_never_be_whitelisted_is_refused_without_a_look_up
     assert isinstance(refused, OriginNotAllowed)
     assert "Authorization: Bearer" in refused.message
     assert len(refused.message) < 1_000
-    assert worker.store.asked == []
+    assert worker.store.lookups == []
 
 
 @pytest.mark.parametrize("host", ["notexample.com", "example.com.evil.org", "example.org"])

@@ -65,7 +65,7 @@ async def test_token_is_read_once_and_then_known(harness: Harness) -> None:
 async def test_host_is_looked_for_under_all_its_parents(harness: Harness) -> None:
     found = await harness.directory.find_host("a.b.example.com")
     assert found is not None
-    assert harness.store.asked == [("a.b.example.com", "b.example.com", "example.com", "com")]
+    assert harness.store.lookups == [("a.b.example.com", "b.example.com", "example.com", "com")]
     assert harness.directory.known_host("a.b.example.com") is found
     assert harness.directory.known_host("example.com") is None
 
@@ -76,7 +76,7 @@ async def test_requests_at_the_same_time_ask_the_store_once(harness: Harness) ->
     await turns()
     harness.store.gate.set()
     assert len({id(caller) for caller in await asyncio.gather(*tasks)}) == 1
-    assert harness.store.asked == [A]
+    assert harness.store.lookups == [A]
 
 
 async def test_one_cancelled_request_does_not_spoil_the_others(harness: Harness) -> None:
@@ -191,11 +191,11 @@ async def test_first_revision_drops_what_was_read_before_it() -> None:
 async def test_look_up_that_overlaps_a_change_is_used_and_not_remembered(known: bool, harness: Harness) -> None:
     digest = A if known else b"x" * 32
     harness.store.gate = asyncio.Event()
-    asked = asyncio.ensure_future(harness.directory.find_token(digest))
+    lookup = asyncio.ensure_future(harness.directory.find_token(digest))
     await turns()
     await harness.change(tokens=(digest,))
     harness.store.gate.set()
-    assert (await asked is not None) is known
+    assert (await lookup is not None) is known
     assert harness.directory.tokens.get(digest) is None
     assert not harness.directory.unknown_token(digest)
 

@@ -21,32 +21,32 @@ class Door:
         self.clock = Clock()
         self.wall = Clock(1_700_000_000.0)
         self.meters = Meters()
-        self.limiter = Limiter(self.meters, lambda asked: asked.peer, monotonic=self.clock, time=self.wall)
+        self.limiter = Limiter(self.meters, lambda incoming: incoming.peer, monotonic=self.clock, time=self.wall)
         self.caller = Caller(grant, model.LimitSettings(**limits))
 
     def come(self, calls: int = 1, peer: str = "192.0.2.1") -> Request:
         """A request with so many calls."""
-        asked = request(peer=peer)
-        self._admit(asked, calls)
-        return asked
+        incoming = request(peer=peer)
+        self._admit(incoming, calls)
+        return incoming
 
-    def _admit(self, asked: Request, calls: int) -> None:
-        self.limiter.admit(self.caller, asked)
-        self.limiter.admit_rest(self.caller, asked, calls)
+    def _admit(self, incoming: Request, calls: int) -> None:
+        self.limiter.admit(self.caller, incoming)
+        self.limiter.admit_rest(self.caller, incoming, calls)
 
     def refused(self, calls: int = 1, peer: str = "192.0.2.1") -> tuple[RateLimited, Request]:
-        asked = request(peer=peer)
+        incoming = request(peer=peer)
         with pytest.raises(RateLimited) as caught:
-            self._admit(asked, calls)
-        return caught.value, asked
+            self._admit(incoming, calls)
+        return caught.value, incoming
 
 
 def team(rate: int | None = None, **fields: Any) -> Team:
     return Team("team_1", "acme", rate, **fields)
 
 
-def headers(asked: Request) -> bytes:
-    return asked.rates
+def headers(incoming: Request) -> bytes:
+    return incoming.rates
 
 
 # --- Caps --------------------------------------------------------------------------------------------------
@@ -206,7 +206,7 @@ def test_headers_of_several_limits() -> None:
 def test_headers_of_a_refusal_end_with_the_limit_that_refused() -> None:
     door = Door(token_grant(team(5), requests_per_second=1))
     door.come()
-    _, asked = door.refused()
-    assert headers(asked) == (
+    _, incoming = door.refused()
+    assert headers(incoming) == (
         b'ratelimit-policy: "token";q=1;w=1, "team";q=5;w=1\r\nratelimit: "token";r=0;t=1\r\n'
     )

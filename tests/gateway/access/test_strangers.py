@@ -21,7 +21,7 @@ async def test_look_ups_in_vain_are_limited_for_each_address() -> None:
     assert isinstance(refused, RateLimited)
     assert refused.data["limit"] == "address"
     assert refused.headers == ((b"retry-after", b"1"),)
-    assert len(worker.store.asked) == 3
+    assert len(worker.store.lookups) == 3
     assert isinstance(await refusal(worker, stranger("192.0.2.2")), TokenInvalid)
     worker.clock.advance(1.0)
     assert isinstance(await refusal(worker, stranger()), TokenInvalid)
@@ -33,7 +33,7 @@ async def test_look_ups_in_vain_are_limited_in_all() -> None:
         assert isinstance(await refusal(worker, stranger(f"192.0.2.{number}")), TokenInvalid)
     assert isinstance(await refusal(worker, stranger("192.0.2.9")), Overloaded)
     assert isinstance(await refusal(worker, request(origin="https://x.unknown.net")), Overloaded)
-    assert len(worker.store.asked) == 3
+    assert len(worker.store.lookups) == 3
 
 
 async def test_whole_ipv6_network_counts_as_one_address() -> None:

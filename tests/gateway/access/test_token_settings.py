@@ -17,9 +17,9 @@ BATCH = json.dumps([call(1), call(2)]).encode()
 
 
 def in_path() -> Request:
-    asked = request(BODY)
-    asked.path_token = TOKEN.encode()
-    return asked
+    incoming = request(BODY)
+    incoming.path_token = TOKEN.encode()
+    return incoming
 
 
 async def change(worker: Worker, grant: Grant | None) -> None:
@@ -31,9 +31,9 @@ async def change(worker: Worker, grant: Grant | None) -> None:
     await worker.directory.refresh()
 
 
-async def told(worker: Worker, asked: Request) -> tuple[int, str]:
+async def outcome_of(worker: Worker, incoming: Request) -> tuple[int, str]:
     """The status, and why it was refused."""
-    got = await answer(worker, asked)
+    got = await answer(worker, incoming)
     body = json.loads(got.body)
     return got.status, "" if got.status == 200 else reason(body)
 
@@ -53,12 +53,12 @@ async def told(worker: Worker, asked: Request) -> tuple[int, str]:
 async def test_setting_stops_a_token_in_use_until_it_is_taken_back(
     grant: Grant | None, status: int, slug: str, worker: Worker
 ) -> None:
-    assert await told(worker, with_token(BODY)) == (200, "")
+    assert await outcome_of(worker, with_token(BODY)) == (200, "")
     await change(worker, grant)
     for _ in range(2):
-        assert await told(worker, with_token(BODY)) == (status, slug)
+        assert await outcome_of(worker, with_token(BODY)) == (status, slug)
     await change(worker, token_grant())
-    assert await told(worker, with_token(BODY)) == (200, "")
+    assert await outcome_of(worker, with_token(BODY)) == (200, "")
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ async def test_setting_that_fits_lets_calls_through(fields: dict[str, Any], work
     """The monthly cap itself is the store's to count: the gateway obeys `capped_until`."""
     worker.store.tokens[digest(TOKEN)] = token_grant(**fields)
     for _ in range(2):
-        assert await told(worker, with_token(BODY)) == (200, "")
+        assert await outcome_of(worker, with_token(BODY)) == (200, "")
     got = await answer(worker, with_token(BATCH))
     assert ["result" in each for each in json.loads(got.body)] == [True, True]
 
@@ -88,13 +88,13 @@ async def test_cap_ends_at_its_moment_without_a_word_from_the_store(worker: Work
     )
     for seconds, status in ((0, 402), (30, 402), (29, 402), (1, 200)):
         worker.wall.advance(seconds)
-        assert (await told(worker, with_token(BODY)))[0] == status
-    assert len(worker.store.asked) == 1
+        assert (await outcome_of(worker, with_token(BODY)))[0] == status
+    assert len(worker.store.lookups) == 1
 
 
 async def test_capped_batch_is_refused_whole(worker: Worker) -> None:
     worker.store.tokens[digest(TOKEN)] = token_grant(capped_until=NOW + 60)
-    assert await told(worker, with_token(BATCH)) == (402, "spending_cap")
+    assert await outcome_of(worker, with_token(BATCH)) == (402, "spending_cap")
     assert worker.loop.transports == []
 
 
@@ -107,25 +107,25 @@ async def test_networks_of_a_token_bind_every_call_of_a_batch(worker: Worker) ->
 
 async def test_requests_per_second_of_a_token(worker: Worker) -> None:
     worker.store.tokens[digest(TOKEN)] = token_grant(requests_per_second=2)
-    found = [await told(worker, with_token(BODY)) for _ in range(3)]
+    found = [await outcome_of(worker, with_token(BODY)) for _ in range(3)]
     assert found == [(200, ""), (200, ""), (429, "rate_limited")]
     worker.clock.advance(1)
-    assert await told(worker, with_token(BODY)) == (200, "")
+    assert await outcome_of(worker, with_token(BODY)) == (200, "")
 
 
 async def test_token_in_the_address_only_while_it_is_allowed(worker: Worker) -> None:
-    assert await told(worker, in_path()) == (401, "token_invalid")
+    assert await outcome_of(worker, in_path()) == (401, "token_invalid")
     await change(worker, token_grant(allow_in_url=True))
-    assert await told(worker, in_path()) == (200, "")
-    assert await told(worker, with_token(BODY)) == (200, "")
+    assert await outcome_of(worker, in_path()) == (200, "")
+    assert await outcome_of(worker, with_token(BODY)) == (200, "")
     await change(worker, token_grant())
-    assert await told(worker, in_path()) == (401, "token_invalid")
+    assert await outcome_of(worker, in_path()) == (401, "token_invalid")
 
 
 async def test_token_in_the_address_obeys_its_other_settings(worker: Worker) -> None:
     await change(worker, token_grant(allow_in_url=True, expires_at=NOW + 60))
-    assert await told(worker, in_path()) == (200, "")
+    assert await outcome_of(worker, in_path()) == (200, "")
     worker.wall.advance(60)
-    assert await told(worker, in_path()) == (401, "token_expired")
+    assert await outcome_of(worker, in_path()) == (401, "token_expired")
     await change(worker, token_grant(allow_in_url=True, capped_until=worker.wall() + 60))
-    assert await told(worker, in_path()) == (402, "spending_cap")
+    assert await outcome_of(worker, in_path()) == (402, "spending_cap")

@@ -18,12 +18,12 @@ def request(**changes: Any) -> Any:
     return SimpleNamespace(**{**given, **changes})
 
 
-def fits(asked: Any, caller: object = CALLER, epoch: int = 3) -> bool:
+def fits(incoming: Any, caller: object = CALLER, epoch: int = 3) -> bool:
     made = SimpleNamespace(
         epoch=3, context=SimpleNamespace(epoch=epoch), caller=CALLER, network=NETWORK, keep_alive=True,
         _request=request(),
     )  # fmt: skip
-    return Admission.fits(cast("Admission", made), asked, cast("Any", caller))
+    return Admission.fits(cast("Admission", made), incoming, cast("Any", caller))
 
 
 def test_request_that_is_alike_uses_it() -> None:

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.gateway.batched import CHAIN, KEPT, PRICE, WRITE, balance, echo, sizes, told, ways
+from tests.gateway.batched import CHAIN, KEPT, PRICE, WRITE, balance, echo, results, sizes, ways
 from tests.gateway.fakes import turns
 from tests.gateway.scene import (
     BROKEN,
     DROP,
     Scene,
     open_scene,
-    said,
+    summary,
 )
 
 from tollgate.core.shapes import Reply
@@ -26,7 +26,7 @@ async def test_batch_goes_out_as_one_and_is_told_in_its_order(scene: Scene) -> N
     echo(scene)
     calls = [balance(number) for number in range(5)]
     items = await scene.resolve_many(*calls)
-    assert told(items) == [list(call) for call in calls]
+    assert results(items) == [list(call) for call in calls]
     assert (sizes(scene), ways(items)) == ([5], ["bypass"] * 5)
     assert {(each.trace.upstream, each.trace.attempts) for each in items} == {("up0", 1)}
 
@@ -36,10 +36,10 @@ async def test_what_is_kept_is_told_from_memory_and_only_the_rest_is_asked() -> 
         scene.up(100)
         echo(scene)
         for number in (1, 3):
-            await scene.told(*balance(number)[:1], *balance(number)[1])
+            await scene.call(*balance(number)[:1], *balance(number)[1])
         scene.nodes[0].requests.clear()
         items = await scene.resolve_many(*[balance(number) for number in range(5)])
-        assert told(items) == [list(balance(number)) for number in range(5)]
+        assert results(items) == [list(balance(number)) for number in range(5)]
         assert (sizes(scene), ways(items)) == ([3], ["miss", "hit", "miss", "hit", "miss"])
         items = await scene.resolve_many(*[balance(number) for number in range(5)])
         assert (sizes(scene), ways(items)) == ([3], ["hit"] * 5)
@@ -48,7 +48,9 @@ async def test_what_is_kept_is_told_from_memory_and_only_the_rest_is_asked() -> 
 async def test_what_goes_its_own_way_is_told_from_memory_too() -> None:
     async with open_scene({}, **KEPT) as scene:
         scene.up(100, finalized=90)
-        scene.nodes[0].says = lambda method, params: [{"blockNumber": "0x5"}] if method == "eth_getLogs" else "0x1"
+        scene.nodes[0].respond = lambda method, params: (
+            [{"blockNumber": "0x5"}] if method == "eth_getLogs" else "0x1"
+        )
         logs = ("eth_getLogs", [{"fromBlock": "0x5", "toBlock": "0x5"}])
         for expected in (["miss", "miss"], ["hit", "hit"]):
             assert ways(await scene.resolve_many(logs, CHAIN)) == expected
@@ -60,7 +62,7 @@ async def test_same_call_twice_in_a_batch_is_asked_once() -> None:
         scene.up(100)
         echo(scene)
         items = await scene.resolve_many(balance(1), balance(2), balance(1), balance(1))
-        assert [params[0] for _, params in told(items)] == ["0x1", "0x2", "0x1", "0x1"]
+        assert [params[0] for _, params in results(items)] == ["0x1", "0x2", "0x1", "0x1"]
         assert (sizes(scene), ways(items)) == ([2], ["miss", "miss", "coalesced", "coalesced"])
 
 
@@ -69,18 +71,18 @@ async def test_call_of_a_batch_joins_a_question_that_is_under_way_and_the_other_
         scene.up(100)
         echo(scene)
         scene.nodes[0].holds = True
-        first = scene.ask(*balance(1)[:1], *balance(1)[1])
+        first = scene.send(*balance(1)[:1], *balance(1)[1])
         await turns()
         batch = scene.resolve_many(balance(1), balance(2))
         await turns()
-        last = scene.ask(*balance(2)[:1], *balance(2)[1])
+        last = scene.send(*balance(2)[:1], *balance(2)[1])
         await turns()
         assert scene.counts() == [2]
         for _ in range(2):
             scene.nodes[0].let()
         items = await batch
         assert ways(items) == ["coalesced", "miss"]
-        assert [said(await first), said(await last)] == told(items)
+        assert [summary(await first), summary(await last)] == results(items)
         assert not scene.resolver.flights
 
 
@@ -89,7 +91,7 @@ async def test_batches_are_no_larger_than_upstreams_take(size: int, sent: list[i
     async with open_scene({"batch_calls": size}, {}) as scene:
         echo(scene)
         items = await scene.resolve_many(*[balance(number) for number in range(7)])
-        assert told(items) == [list(balance(number)) for number in range(7)]
+        assert results(items) == [list(balance(number)) for number in range(7)]
         assert sizes(scene) == sent
         assert all(isinstance(body, dict) for body in scene.nodes[0].requests) is (size == 1)
 
@@ -99,7 +101,7 @@ async def test_calls_go_to_upstreams_whose_lists_allow_them() -> None:
         scene.nodes[0].always("a")
         scene.nodes[1].always("b")
         items = await scene.resolve_many(CHAIN, ("trace_block", ["0x1"]), PRICE, ("trace_get", ["0x1", []]))
-        assert told(items) == ["a", "b", "a", "b"]
+        assert results(items) == ["a", "b", "a", "b"]
         assert [each.trace.upstream for each in items] == ["up0", "up1", "up0", "up1"]
         assert [sizes(scene, index) for index in range(2)] == [[2], [2]]
 
@@ -107,7 +109,7 @@ async def test_calls_go_to_upstreams_whose_lists_allow_them() -> None:
 async def test_what_may_be_a_write_is_never_in_a_batch_with_reads(scene: Scene) -> None:
     echo(scene)
     items = await scene.resolve_many(CHAIN, ("foo_a", []), PRICE, ("foo_b", []))
-    assert [method for method, _ in told(items)] == ["eth_chainId", "foo_a", "eth_gasPrice", "foo_b"]
+    assert [method for method, _ in results(items)] == ["eth_chainId", "foo_a", "eth_gasPrice", "foo_b"]
     bodies = [[each["method"] for each in body] for body in scene.nodes[0].requests]
     assert sorted(bodies) == [["eth_chainId", "eth_gasPrice"], ["foo_a", "foo_b"]]
 
@@ -118,15 +120,15 @@ async def test_what_may_be_a_write_is_never_in_a_batch_with_reads(scene: Scene) 
 async def test_transactions_filters_and_logs_go_their_own_ways(apart: tuple[str, Any], scene: Scene) -> None:
     echo(scene)
     items = await scene.resolve_many(CHAIN, apart, PRICE)
-    assert [answer[0] for answer in told(items)] == ["eth_chainId", apart[0], "eth_gasPrice"]
+    assert [answer[0] for answer in results(items)] == ["eth_chainId", apart[0], "eth_gasPrice"]
     assert sorted(sizes(scene)) == [1, 2]
 
 
 async def test_transaction_in_a_batch_goes_on_to_the_next_upstream(scene: Scene) -> None:
-    scene.nodes[0].says = lambda method, _: DROP if method == WRITE[0] else "a"
+    scene.nodes[0].respond = lambda method, _: DROP if method == WRITE[0] else "a"
     items = await scene.resolve_many(CHAIN, WRITE)
     await scene.later(1.0)
-    assert told(items) == ["a", "up1"]
+    assert results(items) == ["a", "up1"]
     assert [(each.trace.upstream, each.trace.attempts) for each in items] == [("up0", 1), ("up1", 2)]
 
 
@@ -186,16 +188,16 @@ async def test_every_call_of_any_batches_is_told_its_own_answer(
     ) as scene:
         scene.up(100, 100)
         echo(scene)
-        scene.nodes[0].says = lambda method, params: BROKEN if method in faulty else [method, params]
-        asked = [scene.resolve_many(*batch) for batch in batches]
+        scene.nodes[0].respond = lambda method, params: BROKEN if method in faulty else [method, params]
+        pending = [scene.resolve_many(*batch) for batch in batches]
         await scene.later(0.5)
-        for batch, each in zip(batches, asked, strict=True):
+        for batch, each in zip(batches, pending, strict=True):
             for (method, params), item in zip(batch, await each, strict=True):
                 assert item.call.method == method
                 assert isinstance(item.result, Reply)
                 if method == "foo_bar" and method in faulty:
-                    assert said(item.result) == BROKEN
+                    assert summary(item.result) == BROKEN
                 else:
-                    assert said(item.result) == [method, params]
+                    assert summary(item.result) == [method, params]
         assert not scene.resolver.flights
         assert all(count <= size for index in range(2) for count in sizes(scene, index))

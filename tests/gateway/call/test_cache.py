@@ -48,13 +48,13 @@ class Shelf:
         self.cache = Cache(self.catalogue, self.row, max_bytes, max_entry)
         self.row.publish(HEAD, FINAL, changed=True)
 
-    def put(self, asked: PlainCall, result: Any = "0x1", stamp: Stamp | None = None) -> None:
-        scope = self.catalogue.scope(asked.method, asked.params)
+    def put(self, kept_call: PlainCall, result: Any = "0x1", stamp: Stamp | None = None) -> None:
+        scope = self.catalogue.scope(kept_call.method, kept_call.params)
         reply = Reply(Raw(json.dumps(result).encode()))
-        self.cache.put(key_of(asked), scope, reply, stamp or self.row.stamp)
+        self.cache.put(key_of(kept_call), scope, reply, stamp or self.row.stamp)
 
-    def get(self, asked: PlainCall) -> Any:
-        reply = self.cache.get(key_of(asked))
+    def get(self, kept_call: PlainCall) -> Any:
+        reply = self.cache.get(key_of(kept_call))
         return None if reply is None else json.loads(bytes(reply.result))
 
     def block(self, number: int) -> None:
@@ -65,9 +65,9 @@ class Shelf:
         self.row.publish_reorg(ancestor)
         self.block(head)
 
-    def keeps(self, asked: PlainCall, result: Any = "0x1") -> bool:
-        self.put(asked, result)
-        return self.get(asked) is not None
+    def keeps(self, kept_call: PlainCall, result: Any = "0x1") -> bool:
+        self.put(kept_call, result)
+        return self.get(kept_call) is not None
 
 
 # --- How long ------------------------------------------------------------------------------------------------
@@ -163,26 +163,26 @@ def test_nothing_above_an_ancestor_is_ever_told(steps: list[tuple[str, int]]) ->
         else:
             # It may forget, but what it tells is of this chain.
             assert shelf.get(at(number)) in (None, kept.get(number))
-    told = [number for number in kept if shelf.get(at(number)) is not None]
-    assert fork >= 16 or told == list(kept), "and it does not forget without a reason"
+    known = [number for number in kept if shelf.get(at(number)) is not None]
+    assert fork >= 16 or known == list(kept), "and it does not forget without a reason"
 
 
 def test_unfinished_blocks_are_not_told_while_nobody_watches_for_reorganisations() -> None:
     shelf = Shelf()
-    for asked in (at(970), at(5), CHAIN):
-        shelf.put(asked)
+    for kept_call in (at(970), at(5), CHAIN):
+        shelf.put(kept_call)
     shelf.clock.advance(SILENCE_SECONDS + 1)
-    assert [shelf.get(asked) for asked in (at(970), at(5), CHAIN)] == [None, "0x1", "0x1"]
+    assert [shelf.get(kept_call) for kept_call in (at(970), at(5), CHAIN)] == [None, "0x1", "0x1"]
     shelf.row.pulse()
     assert shelf.get(at(970)) == "0x1"
 
 
 def test_blocks_are_not_told_while_a_newer_one_was_seen_that_the_prober_has_not() -> None:
     shelf = Shelf()
-    for asked in (at(970), at(5)):
-        shelf.put(asked)
+    for kept_call in (at(970), at(5)):
+        shelf.put(kept_call)
     shelf.row.saw(HEAD + 1)
-    assert [shelf.get(asked) for asked in (at(970), at(5))] == [None, "0x1"], "it may be another chain"
+    assert [shelf.get(kept_call) for kept_call in (at(970), at(5))] == [None, "0x1"], "it may be another chain"
     shelf.block(HEAD + 1)
     assert shelf.get(at(970)) == "0x1"
 
@@ -190,24 +190,24 @@ def test_blocks_are_not_told_while_a_newer_one_was_seen_that_the_prober_has_not(
 def test_final_and_named_by_hash_hold_over_everything() -> None:
     shelf = Shelf()
     by_hash = call("eth_getBlockByHash", HASH, False)
-    asked = [CHAIN, at(FINAL), call("eth_getBlockByNumber", "earliest", False)]
-    for each in asked:
+    kept_call = [CHAIN, at(FINAL), call("eth_getBlockByNumber", "earliest", False)]
+    for each in kept_call:
         shelf.put(each, {"number": "0x0"})
     shelf.put(by_hash, {"hash": HASH})
     shelf.reorganise(FINAL + 1)
     for number in range(20):
         shelf.block(HEAD + number)
-    assert all(shelf.get(each) for each in [*asked, by_hash])
+    assert all(shelf.get(each) for each in [*kept_call, by_hash])
 
 
 def test_nothing_is_kept_before_the_network_was_heard_of() -> None:
     shelf = Shelf()
     shelf.clock.advance(SILENCE_SECONDS + 1)
-    assert not any(shelf.keeps(asked) for asked in (LATEST, at(970), at(5), CHAIN))
+    assert not any(shelf.keeps(kept_call) for kept_call in (LATEST, at(970), at(5), CHAIN))
 
 
 @pytest.mark.parametrize(
-    ("asked", "result", "kept"),
+    ("kept_call", "result", "kept"),
     [
         (at(HEAD), "0x1", True),
         (at(HEAD + 1), "0x1", False),
@@ -221,16 +221,16 @@ def test_nothing_is_kept_before_the_network_was_heard_of() -> None:
         (call("foo_bar"), "0x1", False),
     ],
 )
-def test_what_may_be_kept_at_all(asked: PlainCall, result: Any, kept: bool) -> None:
-    assert Shelf().keeps(asked, result) is kept
+def test_what_may_be_kept_at_all(kept_call: PlainCall, result: Any, kept: bool) -> None:
+    assert Shelf().keeps(kept_call, result) is kept
 
 
 def test_empty_answer_about_the_past_is_kept_no_longer_than_a_tip() -> None:
     shelf = Shelf()
-    asked = call("eth_getLogs", {"fromBlock": "0x1", "toBlock": "0x5"})
-    shelf.put(asked, [])
+    kept_call = call("eth_getLogs", {"fromBlock": "0x1", "toBlock": "0x5"})
+    shelf.put(kept_call, [])
     shelf.block(HEAD + 1)
-    assert shelf.get(asked) is None
+    assert shelf.get(kept_call) is None
 
 
 # --- How much --------------------------------------------------------------------------------------------------
@@ -412,8 +412,8 @@ class Bounded(RuleBasedStateMachine):
 
     @rule(number=st.integers(0, 30), size=st.integers(0, 2_000), tip=st.booleans())
     def put(self, number: int, size: int, tip: bool) -> None:
-        asked = call("eth_getBalance", str(number), "latest" if tip else hex(number + 920))
-        self.shelf.put(asked, "x" * size)
+        kept_call = call("eth_getBalance", str(number), "latest" if tip else hex(number + 920))
+        self.shelf.put(kept_call, "x" * size)
 
     @rule(number=st.integers(0, 30), tip=st.booleans())
     def get(self, number: int, tip: bool) -> None:

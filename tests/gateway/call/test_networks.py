@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from tests.gateway.calls import call, say
+from tests.gateway.calls import call, send
 from tests.gateway.fakes import turns
-from tests.gateway.scene import Scene, open_scene, said
+from tests.gateway.scene import Scene, open_scene, summary
 
 from tollgate.errors import UpstreamUnavailable
 from tollgate.settings import model
@@ -34,7 +34,7 @@ def reload(scene: Scene, *upstreams: model.UpstreamSettings, bytes_: int = 0, **
 
 
 async def test_upstream_that_stays_keeps_its_connections_and_what_is_known_of_it(scene: Scene) -> None:
-    await scene.told(READ)
+    await scene.call(READ)
     first = scene.upstream(0)
     reload(scene, upstream(0, priority=7, weight=3), upstream(2, priority=1))
     assert scene.upstream(0) is first
@@ -53,35 +53,35 @@ async def test_call_under_way_is_answered_by_an_upstream_that_is_taken_away_or_m
     gone: bool, scene: Scene
 ) -> None:
     scene.nodes[0].holds = True
-    asked = scene.ask(READ)
+    pending = scene.send(READ)
     await turns()
     pool = scene.upstream(0).pool
     reload(scene, *([] if gone else [upstream(0, url="http://elsewhere:1")]), upstream(1))
     scene.worker.networks.sweep()
     scene.nodes[0].let()
-    assert said(await asked) == "up0"
+    assert summary(await pending) == "up0"
     await turns()
     assert pool.size == 0, "and its connection is not kept"
 
 
 async def test_call_under_way_at_an_upstream_that_was_taken_away_still_has_its_deadline(scene: Scene) -> None:
     scene.nodes[0].holds = True
-    asked = scene.ask(READ, seconds=5.0)
+    pending = scene.send(READ, seconds=5.0)
     await turns(1)
     reload(scene, upstream(1))
     for _ in range(3):
         scene.worker.networks.sweep()
     # Before a hedge is free.
     await scene.later(1.9)
-    assert not asked.done()
+    assert not pending.done()
     scene.save_hedges(0.0)
     await scene.later(0.8)
-    assert said(await asked) == "up1"
+    assert summary(await pending) == "up1"
     assert scene.attempts(0, "timeout") == 1
 
 
 async def test_retired_pools_are_forgotten_when_nobody_can_know_them(scene: Scene) -> None:
-    await scene.told(READ)
+    await scene.call(READ)
     reload(scene, upstream(1))
     await turns()
     await scene.later(29.0)
@@ -92,24 +92,24 @@ async def test_retired_pools_are_forgotten_when_nobody_can_know_them(scene: Scen
 
 async def test_network_that_is_taken_away_answers_what_it_was_asked(scene: Scene) -> None:
     scene.nodes[0].holds = True
-    asked = scene.ask(READ)
+    pending = scene.send(READ)
     await turns()
     reload(scene)
     assert scene.worker.networks.all == {}
     scene.worker.networks.sweep()
     scene.nodes[0].let()
-    assert said(await asked) == "up0"
+    assert summary(await pending) == "up0"
 
 
 async def test_cache_stays_where_its_size_changes_and_goes_where_it_is_turned_off() -> None:
     async with open_scene({}, cache_bytes=1_000_000) as scene:
         scene.up(100)
-        await scene.told(READ)
+        await scene.call(READ)
         reload(scene, upstream(0), bytes_=500_000)
-        await scene.told(READ)
+        await scene.call(READ)
         assert scene.trace.cache == "hit"
         reload(scene, upstream(0), bytes_=500_000, cache=False)
-        await scene.told(READ)
+        await scene.call(READ)
         assert scene.trace.cache == "bypass"
         assert scene.counts() == [2]
 
@@ -130,29 +130,29 @@ async def test_memory_is_shared_out_among_networks() -> None:
 async def test_size_of_batches_and_lists_follow_the_settings(scene: Scene) -> None:
     reload(scene, upstream(0, batch_calls=2, deny_methods=(READ,)), upstream(1, batch_calls=9))
     assert scene.resolver.batch_calls == 2
-    assert await scene.told(READ) == "up1"
+    assert await scene.call(READ) == "up1"
     reload(scene, upstream(0, deny_methods=(READ,)))
     with pytest.raises(UpstreamUnavailable):
-        await scene.ask(READ)
+        await scene.send(READ)
 
 
 async def test_rules_of_a_network_are_taken_over_by_the_pipeline(scene: Scene) -> None:
     await scene.worker.directory.refresh()
     pipeline = scene.worker.pipeline
-    assert (await say(scene.worker, call(1)))[0] == 200
+    assert (await send(scene.worker, call(1)))[0] == 200
     reload(scene, upstream(0), deny_methods=(READ,))
     pipeline.change(1, 30.0)
     (scene.worker.network,) = scene.worker.networks.served
-    assert (await say(scene.worker, call(1)))[0] == 403
-    assert (await say(scene.worker, [call(1), call(2)]))[0] == 413
+    assert (await send(scene.worker, call(1)))[0] == 403
+    assert (await send(scene.worker, [call(1), call(2)]))[0] == 413
     reload(scene)
-    assert (await say(scene.worker, call(1)))[0] == 404
+    assert (await send(scene.worker, call(1)))[0] == 404
 
 
 async def test_gauges_and_how_calls_fared_are_told() -> None:
     async with open_scene({}, cache_bytes=1_000_000) as scene:
         scene.up(100)
-        await scene.told(READ)
+        await scene.call(READ)
         scene.worker.networks.report()
         assert scene.worker.counted(metrics.UPSTREAM_CONNECTIONS, "eth", "mainnet", "up0") == 1
         assert scene.worker.counted(metrics.CACHE_BYTES, "eth", "mainnet") > 0
@@ -162,17 +162,17 @@ async def test_gauges_and_how_calls_fared_are_told() -> None:
 async def test_end_closes_everything(scene: Scene) -> None:
     for node in scene.nodes:
         node.holds = True
-    asked = scene.ask("foo_bar")
+    pending = scene.send("foo_bar")
     await turns()
     reload(scene, upstream(1))
     scene.worker.networks.close()
     await turns()
     with pytest.raises(Exception, match="carried out"):
-        await asked
+        await pending
 
 
 async def test_end_closes_the_connections_of_upstreams_that_are_in_use(scene: Scene) -> None:
-    await scene.ask("eth_chainId")
+    await scene.send("eth_chainId")
     assert scene.exchange.upstreams[0].pool.size == 1
     scene.worker.networks.close()
     await turns()

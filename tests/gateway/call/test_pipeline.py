@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.gateway.calls import answer, call, reason, say
+from tests.gateway.calls import answer, call, reason, send
 from tests.gateway.worker import (
     TEAM,
     TOKEN,
@@ -41,7 +41,7 @@ async def test_id_comes_back_byte_for_byte(call_id: str, worker: Worker) -> None
 
 
 async def test_null_id_is_answered_under_null(worker: Worker) -> None:
-    status, reply = await say(worker, call(None))
+    status, reply = await send(worker, call(None))
     assert status == 200
     assert reply == {"jsonrpc": "2.0", "id": None, "result": ["eth_chainId", []]}
 
@@ -60,8 +60,8 @@ async def test_notification_is_answered_204_and_is_still_sent_and_metered(node: 
     ("params", "sent"), [({}, []), ({"params": None}, []), ({"params": [1, {"a": 2}]}, [1, {"a": 2}])]
 )
 async def test_params_are_passed_on(params: dict[str, Any], sent: object, worker: Worker) -> None:
-    assert (await say(worker, call(1, **params)))[1]["result"] == ["eth_chainId", sent]
-    assert (await say(worker, call(1, params={"a": 1})))[1]["result"] == ["eth_chainId", {"a": 1}]
+    assert (await send(worker, call(1, **params)))[1]["result"] == ["eth_chainId", sent]
+    assert (await send(worker, call(1, params={"a": 1})))[1]["result"] == ["eth_chainId", {"a": 1}]
 
 
 async def test_what_goes_upstream_is_rebuilt(worker: Worker) -> None:
@@ -82,7 +82,7 @@ async def test_nodes_own_error_passes_unchanged_with_200() -> None:
 @pytest.mark.parametrize("call_id", ["mine", 0, None])
 async def test_upstream_failure_is_told_under_the_callers_id(call_id: object) -> None:
     worker = await open_worker(node=lambda _: http(b"<html>"))
-    status, reply = await say(worker, call(call_id))
+    status, reply = await send(worker, call(call_id))
     assert status == 502
     assert reply["id"] == call_id
     assert reason(reply) == "upstream_error"
@@ -94,28 +94,28 @@ async def test_upstream_failure_is_told_under_the_callers_id(call_id: object) ->
 
 
 async def test_first_check_that_applies_answers(worker: Worker) -> None:
-    async def told(body: bytes) -> str:
-        asked = with_token(body)
-        return reason(json.loads((await answer(worker, asked)).body))
+    async def reason_for(body: bytes) -> str:
+        incoming = with_token(body)
+        return reason(json.loads((await answer(worker, incoming)).body))
 
-    asked = request(b"nonsense")
-    asked.refusal = BodyTooLarge()
-    assert reason(json.loads((await answer(worker, asked)).body)) == "body_too_large"
+    incoming = request(b"nonsense")
+    incoming.refusal = BodyTooLarge()
+    assert reason(json.loads((await answer(worker, incoming)).body)) == "body_too_large"
     assert reason(json.loads((await answer(worker, request(b"nonsense"))).body)) == "token_missing"
     key = digest(TOKEN)
     capped = Team("team_1", "acme", 1, worker.wall() + 60)
     worker.store.tokens[key] = token_grant(capped)
-    assert await told(b"nonsense") == "spending_cap"
+    assert await reason_for(b"nonsense") == "spending_cap"
     worker.directory.tokens.clear()
     worker.store.tokens[key] = token_grant(Team("team_1", "acme", 1))
-    assert await told(b"nonsense") == "parse_error"
-    assert await told(b"nonsense") == "rate_limited"
+    assert await reason_for(b"nonsense") == "parse_error"
+    assert await reason_for(b"nonsense") == "rate_limited"
     worker.directory.tokens.clear()
     worker.store.tokens[key] = token_grant(Team("team_9", "acme", 2), networks=("eth/sepolia",))
-    assert await told(b"[" + b",".join([b"1"] * 101) + b"]") == "batch_too_large"
-    assert await told(b"[" + b",".join([CALL] * 3) + b"]") == "rate_limited"
+    assert await reason_for(b"[" + b",".join([b"1"] * 101) + b"]") == "batch_too_large"
+    assert await reason_for(b"[" + b",".join([CALL] * 3) + b"]") == "rate_limited"
     worker.clock.advance(10)
-    assert await told(CALL) == "network_not_allowed"
+    assert await reason_for(CALL) == "network_not_allowed"
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ async def test_first_check_that_applies_answers(worker: Worker) -> None:
     ],
 )
 async def test_malformed_request_is_one_error(body: bytes, status: int, slug: str, worker: Worker) -> None:
-    got, reply = await say(worker, body)
+    got, reply = await send(worker, body)
     assert got == status
     assert reason(reply) == slug
     assert reply["id"] == (7 if b'"id":7' in body else None)
@@ -150,21 +150,21 @@ async def test_malformed_request_is_one_error(body: bytes, status: int, slug: st
 async def test_method_that_may_not_be_called_is_refused_under_the_id(method: str) -> None:
     worker = await open_worker(policy=Policy(("eth_*",), ("eth_denied",)))
     for _ in range(2):
-        status, reply = await say(worker, call("a", method))
+        status, reply = await send(worker, call("a", method))
         assert status == 403
         assert reply["id"] == "a"
         assert reply["error"]["code"] == -32601
         assert reason(reply) == "method_not_allowed"
     assert worker.loop.transports == []
-    assert (await say(worker, call(1)))[0] == 200
+    assert (await send(worker, call(1)))[0] == 200
 
 
 async def test_lists_of_a_token_bind_that_token_alone(worker: Worker) -> None:
-    assert (await say(worker, call(1, "eth_call")))[0] == 200
+    assert (await send(worker, call(1, "eth_call")))[0] == 200
     worker.directory.tokens.clear()
     worker.store.tokens[digest(TOKEN)] = token_grant(TEAM, methods=("eth_get*",))
     for _ in range(2):
-        assert reason((await say(worker, call(1, "eth_call")))[1]) == "method_not_allowed"
-        assert (await say(worker, call(1, "eth_getCode")))[0] == 200
-    batch = (await say(worker, [call(1, "eth_getCode"), call(2, "eth_call")]))[1]
+        assert reason((await send(worker, call(1, "eth_call")))[1]) == "method_not_allowed"
+        assert (await send(worker, call(1, "eth_getCode")))[0] == 200
+    batch = (await send(worker, [call(1, "eth_getCode"), call(2, "eth_call")]))[1]
     assert ["result" in each for each in batch] == [True, False]

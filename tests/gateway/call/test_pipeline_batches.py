@@ -4,7 +4,7 @@ import json
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.gateway.calls import call, reason, say
+from tests.gateway.calls import call, reason, send
 from tests.gateway.worker import Worker, http, open_worker
 
 from tollgate.settings import model
@@ -12,7 +12,7 @@ from tollgate.shm import metrics
 
 
 async def test_batch_goes_out_as_one_and_is_answered_in_order(worker: Worker) -> None:
-    status, replies = await say(worker, [call(3), call(1, "eth_call"), call("x", "eth_gasPrice")])
+    status, replies = await send(worker, [call(3), call(1, "eth_call"), call("x", "eth_gasPrice")])
     assert status == 200
     assert [(each["id"], each["result"][0]) for each in replies] == [
         (3, "eth_chainId"),
@@ -30,20 +30,20 @@ async def test_answers_that_a_node_gives_in_another_order_are_sorted() -> None:
         return http(json.dumps(replies[::-1]).encode())
 
     worker = await open_worker(node=backwards)
-    replies = (await say(worker, [call(5), call(5, "eth_call")]))[1]
+    replies = (await send(worker, [call(5), call(5, "eth_call")]))[1]
     assert [each["result"] for each in replies] == ["eth_chainId", "eth_call"]
 
 
 async def test_upstream_failure_is_told_to_every_call_of_a_batch() -> None:
     worker = await open_worker(node=lambda _: http(b"[]"))
-    status, replies = await say(worker, [call(1), call("b"), {"jsonrpc": "2.0", "method": "eth_call"}])
+    status, replies = await send(worker, [call(1), call("b"), {"jsonrpc": "2.0", "method": "eth_call"}])
     assert status == 200
     assert [(each["id"], reason(each)) for each in replies] == [(1, "upstream_error"), ("b", "upstream_error")]
 
 
 async def test_batch_of_notifications_alone_has_no_body(worker: Worker) -> None:
     note = {"jsonrpc": "2.0", "method": "eth_call"}
-    assert await say(worker, [note, note]) == (204, None)
+    assert await send(worker, [note, note]) == (204, None)
     assert len(worker.loop.transports) == 1
 
 
@@ -64,15 +64,15 @@ members = st.one_of(
 async def test_every_member_of_any_batch_is_answered_in_order(batch: list[tuple[str, object, object]]) -> None:
     worker = await open_worker()
     for _ in range(2):
-        status, replies = await say(worker, [member for _, _, member in batch])
-        told = [(outcome, call_id) for outcome, call_id, _ in batch if outcome != "silent"]
-        assert status == (200 if told else 204)
+        status, replies = await send(worker, [member for _, _, member in batch])
+        expected = [(outcome, call_id) for outcome, call_id, _ in batch if outcome != "silent"]
+        assert status == (200 if expected else 204)
         found = [("ok" if "result" in each else reason(each), each["id"]) for each in replies or []]
-        assert found == told
+        assert found == expected
 
 
 async def test_batch_limit_is_exact() -> None:
     worker = await open_worker(limits=model.LimitSettings(batch_calls=3))
-    assert (await say(worker, [call(1)] * 3))[0] == 200
-    status, reply = await say(worker, [call(1)] * 4)
+    assert (await send(worker, [call(1)] * 3))[0] == 200
+    status, reply = await send(worker, [call(1)] * 4)
     assert (status, reason(reply)) == (413, "batch_too_large")

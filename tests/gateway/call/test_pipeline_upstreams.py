@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
-from tests.gateway.calls import answer, call, reason, say
+from tests.gateway.calls import answer, call, reason, send
 from tests.gateway.fakes import turns
-from tests.gateway.notes import Note, ask, known, recorded, sent
+from tests.gateway.notes import Note, answers_to, known, recorded, sent
+from tests.gateway.raw_http import Answers, hello
 from tests.gateway.scene import BROKEN, Http, Node
-from tests.gateway.speech import Answers, hello
 from tests.gateway.worker import TOKEN, Worker, digest, open_worker, request, token_grant, with_token
 
 from tollgate.core.entries import Entry
@@ -20,7 +20,7 @@ from tollgate.shm.upstream_status import State
 KEPT = {"cache_bytes": 1_000_000}
 
 
-def heard(worker: Worker) -> None:
+def probed(worker: Worker) -> None:
     """The prober has seen all upstreams at one head."""
     for row in worker.rows:
         row.publish(State.UP, 100)
@@ -31,8 +31,8 @@ def shows(worker: Worker) -> None:
     worker.store.tokens[digest(TOKEN)] = token_grant(show_upstream=True)
 
 
-def body(said: object) -> bytes:
-    return json.dumps(said).encode()
+def body(sent_body: object) -> bytes:
+    return json.dumps(sent_body).encode()
 
 
 def ways(entry: Entry) -> list[tuple[str | None, int, str]]:
@@ -45,7 +45,7 @@ def ways(entry: Entry) -> list[tuple[str | None, int, str]]:
 async def test_token_that_shows_upstreams_is_told_who_answered_and_how() -> None:
     worker = await open_worker(**KEPT)
     shows(worker)
-    heard(worker)
+    probed(worker)
     got = [(await answer(worker, with_token(body(call(1))))).headers for _ in range(2)]
     assert got == [
         b"x-tollgate-cache: miss\r\nx-tollgate-upstream: up0\r\n",
@@ -58,20 +58,20 @@ async def test_token_that_shows_upstreams_is_told_who_answered_and_how() -> None
 async def test_batch_tells_of_all_ways_at_once() -> None:
     worker = await open_worker(**KEPT)
     shows(worker)
-    heard(worker)
+    probed(worker)
     await answer(worker, with_token(body(call(1))))
     got = await answer(worker, with_token(body([call(1), call(2, "eth_gasPrice"), call(3, "admin_x")])))
     assert got.headers == b"x-tollgate-cache: bypass, hit, miss\r\nx-tollgate-upstream: up0\r\n"
 
 
-@pytest.mark.parametrize("said", [call(1), [call(1), call(2)], call(1, "admin_x")])
-async def test_others_are_told_nothing_of_upstreams(said: object) -> None:
+@pytest.mark.parametrize("sent_body", [call(1), [call(1), call(2)], call(1, "admin_x")])
+async def test_others_are_told_nothing_of_upstreams(sent_body: object) -> None:
     worker = await open_worker(**KEPT)
-    heard(worker)
+    probed(worker)
     for _ in range(2):
-        assert b"tollgate" not in (await answer(worker, with_token(body(said)))).headers
-    asked = request(body(said), origin="https://example.com")
-    assert b"tollgate" not in (await answer(worker, asked)).headers
+        assert b"tollgate" not in (await answer(worker, with_token(body(sent_body)))).headers
+    incoming = request(body(sent_body), origin="https://example.com")
+    assert b"tollgate" not in (await answer(worker, incoming)).headers
 
 
 async def test_refusal_and_silence_show_nothing(worker: Worker) -> None:
@@ -87,10 +87,10 @@ async def test_refusal_and_silence_show_nothing(worker: Worker) -> None:
 async def test_headers_reach_the_wire_and_a_page_may_read_them() -> None:
     worker = await open_worker(**KEPT)
     shows(worker)
-    heard(worker)
+    probed(worker)
     transport = worker.connect(hello)
     for _ in range(2):
-        transport.say(sent(call(1), "origin: https://example.com"))
+        transport.deliver(sent(call(1), "origin: https://example.com"))
         await turns(100)
     (_, first, _), (_, second, _) = Answers(transport.take()).read
     assert (first[b"x-tollgate-cache"], first[b"x-tollgate-upstream"]) == (b"miss", b"up0")
@@ -103,12 +103,12 @@ async def test_headers_reach_the_wire_and_a_page_may_read_them() -> None:
 
 async def test_hit_is_answered_at_once_under_the_callers_id() -> None:
     worker = await open_worker(**KEPT)
-    heard(worker)
-    await say(worker, call(1))
+    probed(worker)
+    await send(worker, call(1))
     for call_id in (7, "x", None):
-        asked = with_token(body(call(call_id)))
-        asked.network = worker.network
-        got = worker.pipeline.answer(asked)
+        incoming = with_token(body(call(call_id)))
+        incoming.network = worker.network
+        got = worker.pipeline.answer(incoming)
         assert isinstance(got, Answer), "without a coroutine"
         assert json.loads(got.body) == {"jsonrpc": "2.0", "id": call_id, "result": ["eth_chainId", []]}
     assert len(worker.loop.transports) == 1
@@ -116,21 +116,21 @@ async def test_hit_is_answered_at_once_under_the_callers_id() -> None:
 
 async def test_hit_is_still_under_the_rules_of_token_and_network() -> None:
     worker = await open_worker(**KEPT)
-    heard(worker)
-    await say(worker, call(1))
+    probed(worker)
+    await send(worker, call(1))
     worker.directory.tokens.clear()
     known(worker, methods=("eth_call",))
-    assert reason((await say(worker, call(1)))[1]) == "method_not_allowed"
+    assert reason((await send(worker, call(1)))[1]) == "method_not_allowed"
     worker.directory.tokens.clear()
     known(worker, requests_per_second=1)
-    assert [(await say(worker, call(1)))[0] for _ in range(3)] == [200, 429, 429]
+    assert [(await send(worker, call(1)))[0] for _ in range(3)] == [200, 429, 429]
 
 
 async def test_ways_are_counted() -> None:
     worker = await open_worker(**KEPT)
-    heard(worker)
-    for said in (call(1), call(1), [call(1), call(2), call(3, "eth_gasPrice")], call(1, "foo_bar")):
-        await say(worker, said)
+    probed(worker)
+    for sent_body in (call(1), call(1), [call(1), call(2), call(3, "eth_gasPrice")], call(1, "foo_bar")):
+        await send(worker, sent_body)
     found = {how: worker.counted(metrics.CACHE, "eth", "mainnet", how) for how in ("hit", "miss", "bypass")}
     assert found == {"hit": 3, "miss": 2, "bypass": 1}
 
@@ -140,10 +140,10 @@ async def test_ways_are_counted() -> None:
 
 @pytest.mark.parametrize("method", ["eth_subscribe", "eth_unsubscribe"])
 async def test_subscription_by_post_is_told_to_come_by_websocket(method: str, worker: Worker) -> None:
-    status, reply = await say(worker, call(1, method, params=["newHeads"]))
+    status, reply = await send(worker, call(1, method, params=["newHeads"]))
     assert (status, reason(reply)) == (403, "method_not_allowed")
     assert "wss://" in reply["error"]["message"]
-    status, (good, bad) = await say(worker, [call(1), call(2, method)])
+    status, (good, bad) = await send(worker, [call(1), call(2, method)])
     assert (status, good["id"], reason(bad)) == (200, 1, "method_not_allowed")
 
 
@@ -151,20 +151,20 @@ async def test_subscription_by_post_is_told_to_come_by_websocket(method: str, wo
 async def test_strict_network_refuses_methods_that_the_catalogue_does_not_know(strict: bool) -> None:
     worker = await open_worker(network={"strict": strict})
     for _ in range(2):
-        status, reply = await say(worker, call(1, "foo_bar"))
+        status, reply = await send(worker, call(1, "foo_bar"))
         assert status == (403 if strict else 200)
         if strict:
             assert reason(reply) == "method_not_allowed"
             assert "strict" in reply["error"]["message"]
-        assert (await say(worker, call(1, "eth_chainId")))[0] == 200
-    batch = (await say(worker, [call(1), call(2, "foo_bar"), call(3, "foo_bar")]))[1]
+        assert (await send(worker, call(1, "eth_chainId")))[0] == 200
+    batch = (await send(worker, [call(1), call(2, "foo_bar"), call(3, "foo_bar")]))[1]
     assert ["error" in each for each in batch] == [False, strict, strict]
 
 
 async def test_family_without_a_catalogue_is_proxied() -> None:
     worker = await open_worker(family="foo", **KEPT)
-    assert (await say(worker, call(1, "foo_bar", params=[1])))[1]["result"] == ["foo_bar", [1]]
-    batch = (await say(worker, [call(1, "foo_bar"), call(2, "foo_baz")]))[1]
+    assert (await send(worker, call(1, "foo_bar", params=[1])))[1]["result"] == ["foo_bar", [1]]
+    batch = (await send(worker, [call(1, "foo_bar"), call(2, "foo_baz")]))[1]
     assert [each["result"][0] for each in batch] == ["foo_bar", "foo_baz"]
 
 
@@ -173,7 +173,7 @@ async def test_family_without_a_catalogue_is_proxied() -> None:
 
 async def test_record_of_one_call_says_who_answered_after_how_many_attempts_and_from_where() -> None:
     worker = await open_worker(**KEPT)
-    heard(worker)
+    probed(worker)
     entries = await recorded(worker, sent(call(1)), sent(call(1)), sent(call(1, "foo_bar")))
     assert [(each.upstream, each.attempts, each.cache) for each in entries] == [
         ("up0", 1, "miss"),
@@ -185,8 +185,8 @@ async def test_record_of_one_call_says_who_answered_after_how_many_attempts_and_
 
 async def test_record_of_a_batch_says_it_of_each_call() -> None:
     worker = await open_worker(**KEPT)
-    heard(worker)
-    await ask(worker, sent(call(1)))
+    probed(worker)
+    await answers_to(worker, sent(call(1)))
     batch = [call(1), call(2, "eth_gasPrice"), call(3, "foo_bar"), call(4, "admin_x"), call(5, "eth_gasPrice")]
     entry = (await recorded(worker, sent(batch)))[-1]
     assert ways(entry) == [
@@ -200,10 +200,10 @@ async def test_record_of_a_batch_says_it_of_each_call() -> None:
 
 async def test_record_counts_attempts_at_several_upstreams() -> None:
     worker = await open_worker(more=[{"priority": number} for number in range(3)])
-    for name, told in {"up0": Http(500), "up1": BROKEN, "up2": "good"}.items():
+    for name, given in {"up0": Http(500), "up1": BROKEN, "up2": "good"}.items():
         node = Node(name)
-        node.always(told)
-        worker.loop.nodes[name] = node.hear
+        node.always(given)
+        worker.loop.nodes[name] = node.receive
     (entry,) = await recorded(worker, sent(call(1)))
     assert (entry.upstream, entry.attempts) == ("up2", 3)
     entry = (await recorded(worker, sent([call(1), call(2, "eth_gasPrice")])))[-1]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from tests.gateway.fakes import fly, turns
-from tests.gateway.scene import BROKEN, DROP, REVERTED, Scene, open_scene, raw, said
+from tests.gateway.scene import BROKEN, DROP, REVERTED, Scene, open_scene, raw, summary
 
 from tollgate.core.shapes import PlainCall, Reply
 from tollgate.errors import Overloaded, UpstreamError
@@ -29,7 +29,7 @@ async def test_answer_is_kept_and_given_again_without_an_upstream() -> None:
     async with open_scene({}, **KEPT) as scene:
         scene.up(100)
         for _ in range(3):
-            assert await scene.told("eth_chainId") == "up0"
+            assert await scene.call("eth_chainId") == "up0"
         assert (scene.counts(), ways(scene)) == ([1], ["miss", "hit", "hit"])
 
 
@@ -38,7 +38,7 @@ async def test_kept_answer_is_given_by_the_pipeline_without_a_coroutine() -> Non
         scene.up(100)
         call = PlainCall("2.0", 1, "eth_chainId")
         assert scene.resolver.recall(scene.resolver.key(call)) is None
-        await scene.told("eth_chainId")
+        await scene.call("eth_chainId")
         assert isinstance(scene.resolver.recall(scene.resolver.key(call)), Reply)
         assert scene.resolver.key(PlainCall("2.0", 1, "eth_sendRawTransaction")) is None
 
@@ -51,8 +51,8 @@ async def test_tip_is_asked_anew_after_a_block_and_after_a_transaction() -> None
                 scene.up(101)
             elif change:
                 scene.row.nudge()
-            await scene.told(BALANCE, "0xa", "latest")
-            await scene.told(BALANCE, "0xa", "latest")
+            await scene.call(BALANCE, "0xa", "latest")
+            await scene.call(BALANCE, "0xa", "latest")
         assert ways(scene) == ["miss", "hit"] * 3
 
 
@@ -60,13 +60,13 @@ async def test_answer_about_the_block_before_is_given_to_who_asked_and_not_kept(
     async with open_scene({}, **KEPT) as scene:
         scene.up(100)
         scene.nodes[0].holds = True
-        asked = scene.ask(BALANCE, "0xa", "latest")
+        pending = scene.send(BALANCE, "0xa", "latest")
         await turns()
         scene.up(101)
         scene.nodes[0].let()
-        assert said(await asked) == "up0"
+        assert summary(await pending) == "up0"
         scene.nodes[0].holds = False
-        await scene.told(BALANCE, "0xa", "latest")
+        await scene.call(BALANCE, "0xa", "latest")
         assert ways(scene) == ["miss", "miss"]
 
 
@@ -75,15 +75,15 @@ async def test_errors_and_null_are_not_kept(bad: Any) -> None:
     async with open_scene({}, **KEPT) as scene:
         scene.up(100)
         scene.nodes[0].in_turn(bad, "good")
-        assert await scene.told(BALANCE, "0xa", "0x1") == bad
-        assert await scene.told(BALANCE, "0xa", "0x1") == "good"
+        assert await scene.call(BALANCE, "0xa", "0x1") == bad
+        assert await scene.call(BALANCE, "0xa", "0x1") == "good"
 
 
 async def test_nothing_is_kept_or_shared_where_the_cache_is_off() -> None:
     async with open_scene({}, network={"cache": False}, **KEPT) as scene:
         scene.up(100)
-        asked = [scene.ask("eth_chainId") for _ in range(3)]
-        assert [said(await each) for each in asked] == ["up0"] * 3
+        pending = [scene.send("eth_chainId") for _ in range(3)]
+        assert [summary(await each) for each in pending] == ["up0"] * 3
         assert (scene.counts(), ways(scene)) == ([3], ["bypass"] * 3)
 
 
@@ -92,7 +92,7 @@ async def test_what_may_never_be_kept_goes_past_the_cache(method: str) -> None:
     async with open_scene({}, **KEPT) as scene:
         scene.up(100)
         for _ in range(2):
-            await scene.told(method, "0x1")
+            await scene.call(method, "0x1")
         assert (scene.counts(), ways(scene)) == ([2], ["bypass"] * 2)
 
 
@@ -105,28 +105,28 @@ async def test_identical_reads_at_the_same_time_are_one_call(method: str) -> Non
         scene.up(100)
         scene.nodes[0].holds = True
         params = [{"fromBlock": "0x1", "toBlock": "0x2"}] if method == "eth_getLogs" else ["0xa", "0x1"]
-        asked = [scene.ask(method, *params) for _ in range(50)]
+        pending = [scene.send(method, *params) for _ in range(50)]
         await turns()
         assert scene.counts() == [1]
         scene.nodes[0].let()
-        assert [said(await each) for each in asked] == ["up0"] * 50
+        assert [summary(await each) for each in pending] == ["up0"] * 50
         assert ways(scene)[1:] == ["coalesced"] * 49
         assert [trace.attempts for trace in scene.traces] == [1, *[0] * 49]
 
 
 async def test_different_questions_are_not_one_call() -> None:
     async with open_scene({}, **KEPT) as scene:
-        scene.nodes[0].says = lambda _, params: params
-        asked = [scene.ask(BALANCE, address, "0x1") for address in ("0xa", "0xb")]
-        assert [said(await each) for each in asked] == [["0xa", "0x1"], ["0xb", "0x1"]]
+        scene.nodes[0].respond = lambda _, params: params
+        pending = [scene.send(BALANCE, address, "0x1") for address in ("0xa", "0xb")]
+        assert [summary(await each) for each in pending] == [["0xa", "0x1"], ["0xb", "0x1"]]
 
 
 @pytest.mark.parametrize("method", ["eth_sendRawTransaction", "foo_bar", "eth_newFilter"])
 async def test_what_is_no_read_is_never_shared(method: str) -> None:
     async with open_scene({}, **KEPT) as scene:
         scene.up(100)
-        asked = [scene.ask(method, "0x1") for _ in range(3)]
-        for each in asked:
+        pending = [scene.send(method, "0x1") for _ in range(3)]
+        for each in pending:
             await each
         assert scene.counts() == [3]
 
@@ -135,22 +135,22 @@ async def test_refusal_is_told_to_all_who_wait() -> None:
     async with open_scene({}, **KEPT) as scene:
         scene.up(100)
         scene.nodes[0].always(DROP)
-        asked = [scene.ask("eth_chainId") for _ in range(5)]
+        pending = [scene.send("eth_chainId") for _ in range(5)]
         await scene.later(1.0)
-        for each in asked:
+        for each in pending:
             with pytest.raises(UpstreamError):
                 await each
         assert scene.counts() == [2]
         scene.nodes[0].always("well again")
-        assert await scene.told("eth_chainId") == "well again", "nobody waits for ever"
+        assert await scene.call("eth_chainId") == "well again", "nobody waits for ever"
 
 
 async def test_error_of_a_node_is_told_to_all_who_wait() -> None:
     async with open_scene({}, **KEPT) as scene:
         scene.up(100)
         scene.nodes[0].always(REVERTED)
-        asked = [scene.ask("eth_call", {}, "0x1") for _ in range(5)]
-        assert [said(await each) for each in asked] == [REVERTED] * 5
+        pending = [scene.send("eth_call", {}, "0x1") for _ in range(5)]
+        assert [summary(await each) for each in pending] == [REVERTED] * 5
         assert scene.counts() == [1]
 
 
@@ -160,7 +160,7 @@ async def test_question_from_before_is_not_the_same_question(change: str) -> Non
         scene.up(100)
         scene.nodes[0].holds = True
         scene.nodes[0].in_turn("before", "after")
-        first = scene.ask(BALANCE, "0xa", "latest")
+        first = scene.send(BALANCE, "0xa", "latest")
         await turns()
         if change == "block":
             scene.up(101)
@@ -171,12 +171,12 @@ async def test_question_from_before_is_not_the_same_question(change: str) -> Non
             scene.worker.rows[0].saw(101)
         else:
             scene.row.publish_reorg(99)
-        second, third = (scene.ask(BALANCE, "0xa", "latest") for _ in range(2))
+        second, third = (scene.send(BALANCE, "0xa", "latest") for _ in range(2))
         await turns()
         assert scene.counts() == [2]
         for _ in range(2):
             scene.nodes[0].let()
-        assert [said(await each) for each in (first, second, third)] == ["before", "after", "after"]
+        assert [summary(await each) for each in (first, second, third)] == ["before", "after", "after"]
         assert ways(scene) == ["miss", "miss", "coalesced"]
         assert not scene.resolver.flights
 
@@ -188,7 +188,7 @@ async def test_who_waits_is_told_when_the_leader_is_cut_off() -> None:
         call = PlainCall("2.0", 1, "eth_chainId")
         leader = fly(scene.resolver.resolve(call, scene.resolver.key(call), scene.clock() + 30, Trace()))
         await turns()
-        waiting = scene.ask("eth_chainId")
+        waiting = scene.send("eth_chainId")
         await turns()
         leader.cancel()
         with pytest.raises(Overloaded, match="stops"):
@@ -203,9 +203,9 @@ async def test_who_waits_is_told_when_the_leader_is_cut_off() -> None:
 async def test_old_state_is_asked_of_an_archive_and_a_block_is_not_state() -> None:
     async with open_scene({"archive": False}, {}) as scene:
         scene.up(1_000, 1_000)
-        assert await scene.told(BALANCE, "0xa", "0x5") == "up1"
-        assert await scene.told(BALANCE, "0xa", hex(999)) == "up0"
-        assert await scene.told("eth_getBlockByNumber", "0x5", False) == "up0"
+        assert await scene.call(BALANCE, "0xa", "0x5") == "up1"
+        assert await scene.call(BALANCE, "0xa", hex(999)) == "up0"
+        assert await scene.call("eth_getBlockByNumber", "0x5", False) == "up0"
 
 
 # --- Settings ----------------------------------------------------------------------------------------------------
@@ -229,5 +229,5 @@ async def test_params_by_name_are_a_question_too() -> None:
 @pytest.mark.parametrize("params", [None, [], ["0xa"], ["0xa", "latest"], {"a": 1, "b": [2]}])
 async def test_key_of_a_shared_question_is_the_caches(params: object) -> None:
     async with open_scene(cache_bytes=10_000) as scene:
-        asked = PlainCall("2.0", 1, "eth_getBalance", None if params is None else raw(params))
-        assert scene.resolver.key(asked) == key_of(asked)
+        pending = PlainCall("2.0", 1, "eth_getBalance", None if params is None else raw(params))
+        assert scene.resolver.key(pending) == key_of(pending)

@@ -60,7 +60,7 @@ class Desk:
         self.writer = metrics.Regions(1).writer(0)
         self.answers = SharedAnswers(self.log, {"eth/mainnet": resolver}, self.writer, self.shelf.clock)
 
-    def asked_twice(self, *calls: Any, result: Any = "0x1") -> None:
+    def called_twice(self, *calls: Any, result: Any = "0x1") -> None:
         for each in calls:
             self.shelf.put(each, result)
             assert self.shelf.get(each) is not None
@@ -79,7 +79,7 @@ def answer(number: int, result: bytes = b'"0x7"') -> SharedAnswer:
 
 
 async def test_final_answer_that_was_asked_for_again_is_sent_once(desk: Desk) -> None:
-    desk.asked_twice(at(FINAL))
+    desk.called_twice(at(FINAL))
     await desk.answers.turn()
     await desk.answers.turn()
     assert desk.log.sent == [SharedAnswer(key_of(at(FINAL)), FINAL, b'"0x1"')]
@@ -88,8 +88,8 @@ async def test_final_answer_that_was_asked_for_again_is_sent_once(desk: Desk) ->
 
 async def test_what_is_not_final_or_was_asked_for_once_stays(desk: Desk) -> None:
     desk.shelf.put(at(FINAL))
-    desk.asked_twice(at(FINAL + 1), at(HEAD), LATEST, CHAIN)
-    desk.asked_twice(call("eth_getBalance", "0xb", hex(FINAL)), result="x" * MAX_ENTRY)
+    desk.called_twice(at(FINAL + 1), at(HEAD), LATEST, CHAIN)
+    desk.called_twice(call("eth_getBalance", "0xb", hex(FINAL)), result="x" * MAX_ENTRY)
     await desk.answers.turn()
     assert desk.log.sent == []
 
@@ -109,7 +109,7 @@ async def test_log_that_never_answers_keeps_no_call_waiting(desk: Desk) -> None:
     await asyncio.sleep(0)
     assert desk.log.turns == 1
     # Plain functions: a call's look-up has nothing to wait for.
-    desk.asked_twice(at(FINAL))
+    desk.called_twice(at(FINAL))
     assert desk.shelf.get(at(FINAL)) == "0x1"
     assert not turn.done()
     turn.cancel()
@@ -133,7 +133,7 @@ async def test_what_does_not_belong_here_is_not_taken(desk: Desk, other: SharedA
 
 async def test_own_answers_are_neither_replaced_nor_pushed_out() -> None:
     desk = Desk(max_bytes=1_000)
-    desk.asked_twice(at(FINAL))
+    desk.called_twice(at(FINAL))
     desk.log.waiting = [answer(FINAL), *(answer(number) for number in range(10))]
     await desk.answers.turn()
     assert desk.shelf.get(at(FINAL)) == "0x1"
@@ -160,14 +160,14 @@ async def test_replaced_final_blocks_are_forgotten_by_all(desk: Desk) -> None:
 
 async def test_network_without_a_chain_id_takes_no_part() -> None:
     desk = Desk(chain_id="")
-    desk.asked_twice(at(FINAL))
+    desk.called_twice(at(FINAL))
     await desk.answers.turn()
     assert desk.log.turns == 0
 
 
 async def test_lost_log_is_left_alone_for_a_while_and_comes_back(desk: Desk) -> None:
     desk.log.down = True
-    desk.asked_twice(at(FINAL - 1))
+    desk.called_twice(at(FINAL - 1))
     for _ in range(3):
         await desk.answers.turn()
     assert desk.log.turns == 1

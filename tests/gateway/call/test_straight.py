@@ -18,8 +18,8 @@ import msgspec
 import pytest
 from msgspec import structs
 from tests.gateway.fakes import FakeTransport, turns
+from tests.gateway.raw_http import Answers, hello
 from tests.gateway.scene import BROKEN, DROP, LAGGING, QUOTA, REVERTED, Http, Node, Scene
-from tests.gateway.speech import Answers, hello
 from tests.gateway.worker import TOKEN, digest, http, token_grant
 
 from tollgate.core.models import Team
@@ -36,8 +36,8 @@ LOGS = {"method": "eth_getLogs", "params": [{"fromBlock": "0x1", "toBlock": "0x2
 SEND = {"method": "eth_sendRawTransaction", "params": ["0x00"]}
 
 
-def call(call_id: object, asked: dict[str, Any]) -> dict[str, Any]:
-    return {"jsonrpc": "2.0", "id": call_id, **asked}
+def call(call_id: object, made: dict[str, Any]) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": call_id, **made}
 
 
 def sent(body: object, *lines: str, token: str | None = TOKEN) -> bytes:
@@ -53,12 +53,12 @@ def sent(body: object, *lines: str, token: str | None = TOKEN) -> bytes:
     return "\r\n".join(head).encode() + b"\r\n\r\n" + data
 
 
-def one(asked: dict[str, Any], call_id: object = 7) -> list[bytes]:
-    return [sent(call(call_id, asked))]
+def one(made: dict[str, Any], call_id: object = 7) -> list[bytes]:
+    return [sent(call(call_id, made))]
 
 
-def batch(*asked: dict[str, Any], ids: list[object] | None = None) -> list[bytes]:
-    return [sent([call(ids[place] if ids else place + 1, each) for place, each in enumerate(asked)])]
+def batch(*made: dict[str, Any], ids: list[object] | None = None) -> list[bytes]:
+    return [sent([call(ids[place] if ids else place + 1, each) for place, each in enumerate(made)])]
 
 
 @dataclass
@@ -83,18 +83,18 @@ class Situation:
     """What happens before the first request."""
 
 
-def says(*told: Any) -> Callable[[list[Node]], None]:
+def answering(*given: Any) -> Callable[[list[Node]], None]:
     """All nodes say this, one after the other."""
 
     def script(nodes: list[Node]) -> None:
         for node in nodes:
-            node.in_turn(*told)
+            node.in_turn(*given)
 
     return script
 
 
-def first_says(*told: Any) -> Callable[[list[Node]], None]:
-    return lambda nodes: nodes[0].in_turn(*told)
+def first_answering(*given: Any) -> Callable[[list[Node]], None]:
+    return lambda nodes: nodes[0].in_turn(*given)
 
 
 def silent(nodes: list[Node]) -> None:
@@ -196,10 +196,10 @@ SITUATIONS: dict[str, Situation] = {
     "params as object": Situation(
         [sent({"jsonrpc": "2.0", "id": 1, "method": "eth_chainId", "params": {"a": 1}})]
     ),
-    "text beyond ASCII": Situation(one(LATEST), says("\u00e9"), wire=lambda data: data),
+    "text beyond ASCII": Situation(one(LATEST), answering("\u00e9"), wire=lambda data: data),
     "unknown method": Situation(one({"method": "foo_bar", "params": []}), straight=False),
     "transaction": Situation(one(SEND), straight=False),
-    "logs": Situation(one(LOGS), says([]), straight=False),
+    "logs": Situation(one(LOGS), answering([]), straight=False),
     "no JSON": Situation([sent(b"{")], straight=False),
     "nothing after a known head": Situation([*one(LATEST, 1), sent(b""), *one(LATEST, 2)], straight=None),
     "spaces around": Situation([sent(b" " + json.dumps(call(1, LATEST)).encode() + b"\n")]),
@@ -207,15 +207,15 @@ SITUATIONS: dict[str, Situation] = {
         [sent(b" " + json.dumps([call(1, LATEST), call(2, CHAIN)]).encode())], straight=False
     ),
     "no call": Situation([sent(b"{}")], straight=False),
-    "node's error": Situation(one(LATEST), says(REVERTED), straight=None),
-    "error of the node itself": Situation(one(LATEST), says(BROKEN), upstreams=TWO, straight=None),
-    "used up quota": Situation(one(LATEST), first_says(QUOTA), upstreams=TWO, straight=None),
-    "node that lags": Situation(one(OLD), first_says(LAGGING), upstreams=TWO, straight=None),
-    "status 500": Situation(one(LATEST), first_says(Http(500)), upstreams=TWO, straight=None),
-    "status 429": Situation(one(LATEST), first_says(Http(429)), upstreams=THREE, straight=None),
-    "status 500 of all": Situation(one(LATEST), says(Http(500)), upstreams=TWO, straight=None, seconds=5.0),
-    "cut connection": Situation(one(LATEST), first_says(DROP, "after"), upstreams=TWO, straight=None),
-    "cut connections of one": Situation(one(LATEST), says(DROP, "after"), straight=None, seconds=5.0),
+    "node's error": Situation(one(LATEST), answering(REVERTED), straight=None),
+    "error of the node itself": Situation(one(LATEST), answering(BROKEN), upstreams=TWO, straight=None),
+    "used up quota": Situation(one(LATEST), first_answering(QUOTA), upstreams=TWO, straight=None),
+    "node that lags": Situation(one(OLD), first_answering(LAGGING), upstreams=TWO, straight=None),
+    "status 500": Situation(one(LATEST), first_answering(Http(500)), upstreams=TWO, straight=None),
+    "status 429": Situation(one(LATEST), first_answering(Http(429)), upstreams=THREE, straight=None),
+    "status 500 of all": Situation(one(LATEST), answering(Http(500)), upstreams=TWO, straight=None, seconds=5.0),
+    "cut connection": Situation(one(LATEST), first_answering(DROP, "after"), upstreams=TWO, straight=None),
+    "cut connections of one": Situation(one(LATEST), answering(DROP, "after"), straight=None, seconds=5.0),
     "silent upstream": Situation(one(LATEST), silent, upstreams=TWO, straight=None, seconds=40.0),
     "silent upstream alone": Situation(one(LATEST), silent, straight=None, seconds=40.0),
     "silent first of three": Situation(one(LATEST), silent, upstreams=EQUAL, straight=None, seconds=40.0),
@@ -249,18 +249,20 @@ SITUATIONS: dict[str, Situation] = {
         [*one(LATEST, 1), *one(OLD, 2), *one(CHAIN, 3)], upstreams=[{"requests_per_second": 3}, {}], straight=None
     ),
     "upstream without an archive": Situation(one(OLD), upstreams=[{"archive": False}, {}], heads=[9_000, 9_000]),
-    "cached": Situation([*one(OLD, 1), *one(OLD, 2)], says("0x1"), options=CACHED),
-    "cached until the next block": Situation([*one(LATEST, 1), *one(LATEST, 2)], says("0x1"), options=CACHED),
-    "error is not cached": Situation([*one(OLD, 1), *one(OLD, 2)], says(REVERTED), options=CACHED, straight=None),
+    "cached": Situation([*one(OLD, 1), *one(OLD, 2)], answering("0x1"), options=CACHED),
+    "cached until the next block": Situation([*one(LATEST, 1), *one(LATEST, 2)], answering("0x1"), options=CACHED),
+    "error is not cached": Situation(
+        [*one(OLD, 1), *one(OLD, 2)], answering(REVERTED), options=CACHED, straight=None
+    ),
     "equal calls at once": Situation(
-        [*one(LATEST, 1), *one(LATEST, 2)], says("0x1"), options=CACHED, together=True
+        [*one(LATEST, 1), *one(LATEST, 2)], answering("0x1"), options=CACHED, together=True
     ),
     "equal calls at once that fail": Situation(
-        [*one(LATEST, 1), *one(LATEST, 2)], says(REVERTED), options=CACHED, together=True, straight=None
+        [*one(LATEST, 1), *one(LATEST, 2)], answering(REVERTED), options=CACHED, together=True, straight=None
     ),
     "equal calls of which the first is cut off": Situation(
         [*one(LATEST, 1), *one(LATEST, 2)],
-        first_says(DROP, "x"),
+        first_answering(DROP, "x"),
         upstreams=TWO,
         options=CACHED,
         together=True,
@@ -269,7 +271,7 @@ SITUATIONS: dict[str, Situation] = {
     "pipelined": Situation([b"".join(one(LATEST, number)[0] for number in range(5))], straight=None),
     "domain": Situation([sent(call(1, LATEST), "origin: https://app.example.com", token=None)] * 2),
     "shows upstream": Situation(
-        [*one(OLD, 1), *one(OLD, 2)], says("0x1"), options=CACHED, grant={"show_upstream": True}
+        [*one(OLD, 1), *one(OLD, 2)], answering("0x1"), options=CACHED, grant={"show_upstream": True}
     ),
     "connection: close": Situation([sent(call(1, LATEST), "connection: close")]),
     "request id of the caller": Situation([sent(call(1, LATEST), "x-request-id: mine")]),
@@ -324,15 +326,17 @@ SITUATIONS: dict[str, Situation] = {
     "batch with texts as ids": Situation(batch(LATEST, CHAIN, ids=["a", "b"]), straight=False),
     "batch with a notification": Situation([sent([call(1, LATEST), {"jsonrpc": "2.0", **CHAIN}])], straight=False),
     "batch with a refused call": Situation(batch(LATEST, {"method": "admin_peers", "params": []}), straight=False),
-    "batch with logs": Situation(batch(LATEST, LOGS), says([]), straight=False),
+    "batch with logs": Situation(batch(LATEST, LOGS), answering([]), straight=False),
     "batch of one": Situation(batch(LATEST), straight=False),
     "empty batch": Situation([sent([])], straight=False),
     "batch that is too large": Situation(batch(*[LATEST] * 101), straight=False),
-    "batch with node errors": Situation(batch(LATEST, OLD), says("0x1", REVERTED), straight=None),
+    "batch with node errors": Situation(batch(LATEST, OLD), answering("0x1", REVERTED), straight=None),
     "batch that is answered in another order": Situation(batch(LATEST, CHAIN, OLD), wire=shuffled),
-    "batch that is cut off": Situation(batch(LATEST, CHAIN), first_says(DROP, "x"), upstreams=TWO, straight=None),
+    "batch that is cut off": Situation(
+        batch(LATEST, CHAIN), first_answering(DROP, "x"), upstreams=TWO, straight=None
+    ),
     "batch answered with a status": Situation(
-        batch(LATEST, CHAIN), first_says(Http(503)), upstreams=TWO, straight=None
+        batch(LATEST, CHAIN), first_answering(Http(503)), upstreams=TWO, straight=None
     ),
     "batch at a silent upstream": Situation(
         batch(LATEST, CHAIN), silent, upstreams=TWO, straight=None, seconds=40.0
@@ -343,13 +347,13 @@ SITUATIONS: dict[str, Situation] = {
         batch(NUMBER, BLOCK), at(HEAD - 1, HEAD), upstreams=TWO, straight=None
     ),
     "batch with gzip": Situation(batch(LATEST, CHAIN), wire=gzipped),
-    "batch in the cache": Situation([*batch(OLD, CHAIN), *batch(OLD, CHAIN)], says("0x1"), options=CACHED),
+    "batch in the cache": Situation([*batch(OLD, CHAIN), *batch(OLD, CHAIN)], answering("0x1"), options=CACHED),
     "batch partly in the cache": Situation(
-        [*batch(OLD, CHAIN), *batch(OLD, NONCE, CHAIN, LATEST)], says("0x1"), options=CACHED
+        [*batch(OLD, CHAIN), *batch(OLD, NONCE, CHAIN, LATEST)], answering("0x1"), options=CACHED
     ),
-    "batch with equal calls": Situation(batch(OLD, CHAIN, OLD, LATEST), says("0x1"), options=CACHED),
+    "batch with equal calls": Situation(batch(OLD, CHAIN, OLD, LATEST), answering("0x1"), options=CACHED),
     "batch with equal calls that fail": Situation(
-        batch(OLD, CHAIN, OLD), says(REVERTED), options=CACHED, straight=None
+        batch(OLD, CHAIN, OLD), answering(REVERTED), options=CACHED, straight=None
     ),
     "batch of a domain": Situation(
         [sent([call(1, LATEST), call(2, CHAIN)], "origin: https://app.example.com", token=None)]
@@ -369,13 +373,13 @@ SITUATIONS: dict[str, Situation] = {
     "batch that shows its upstream": Situation(batch(LATEST, CHAIN), grant={"show_upstream": True}),
     "equal batches that show their upstream": Situation(
         [*batch(OLD, OLD), *batch(LATEST, LATEST), *batch(OLD, CHAIN, CHAIN)],
-        says("0x1"),
+        answering("0x1"),
         options=CACHED,
         grant={"show_upstream": True},
         straight=None,
     ),
     "batch of which one call is left": Situation(
-        [*batch(OLD, CHAIN), *batch(OLD, CHAIN, LATEST)], says("0x1"), options=CACHED, straight=None
+        [*batch(OLD, CHAIN), *batch(OLD, CHAIN, LATEST)], answering("0x1"), options=CACHED, straight=None
     ),
     "batch while all connections are busy": Situation(batch(LATEST, CHAIN), first=busy, straight=None),
     "call while all connections are busy": Situation(one(LATEST), first=busy, straight=None),
@@ -395,23 +399,25 @@ SITUATIONS: dict[str, Situation] = {
         upstreams=TWO,
         heads=[HEAD - 3, HEAD],
     ),
-    "batch beyond ASCII": Situation(batch(LATEST, CHAIN), says("\u00e9")),
+    "batch beyond ASCII": Situation(batch(LATEST, CHAIN), answering("\u00e9")),
     "batch beyond ASCII in its bytes": Situation(
-        batch(LATEST, CHAIN), says("\u00e9"), wire=lambda data: http(_body(data).replace(b"\\u00e9", b"\xc3\xa9"))
+        batch(LATEST, CHAIN),
+        answering("\u00e9"),
+        wire=lambda data: http(_body(data).replace(b"\\u00e9", b"\xc3\xa9")),
     ),
     "batch that is no text": Situation(
         batch(LATEST, CHAIN),
-        says("\u00e9"),
+        answering("\u00e9"),
         wire=lambda data: http(_body(data).replace(b"\\u00e9", b"\xff")),
         straight=None,
         seconds=5.0,
     ),
     "beyond ASCII in its bytes": Situation(
-        one(LATEST), says("\u00e9"), wire=lambda data: http(_body(data).replace(b"\\u00e9", b"\xc3\xa9"))
+        one(LATEST), answering("\u00e9"), wire=lambda data: http(_body(data).replace(b"\\u00e9", b"\xc3\xa9"))
     ),
     "no text": Situation(
         one(LATEST),
-        says("\u00e9"),
+        answering("\u00e9"),
         wire=lambda data: http(_body(data).replace(b"\\u00e9", b"\xff")),
         straight=None,
         seconds=5.0,
@@ -428,14 +434,14 @@ SITUATIONS: dict[str, Situation] = {
     "token that expires now": Situation(
         one(LATEST), grant={"expires_at": 1_700_000_100.0}, first=later(100.0), straight=False
     ),
-    "large answer": Situation(one(LATEST), says("x" * 70_000)),
-    "large answers to a batch": Situation(batch(LATEST, CHAIN), says("x" * 70_000)),
+    "large answer": Situation(one(LATEST), answering("x" * 70_000)),
+    "large answers to a batch": Situation(batch(LATEST, CHAIN), answering("x" * 70_000)),
     "cached with the answer as object": Situation(
         [
             *one({"method": "eth_chainId", "params": {"a": 1}}, 1),
             *one({"method": "eth_chainId", "params": {"a": 1}}, 2),
         ],
-        says("0x1"),
+        answering("0x1"),
         options=CACHED,
     ),
 }
@@ -448,7 +454,7 @@ class Played:
         self.answers: list[list[tuple[int, dict[bytes, bytes], Any]]] = []
         self.records: list[dict[str, Any]] = []
         self.metrics: dict[tuple[str, ...], int] = {}
-        self.asked: list[list[Any]] = []
+        self.upstream_calls: list[list[Any]] = []
         self.ids: list[list[int]] = []
         """The ids of each batch that upstreams were sent."""
         self.tasks = 0
@@ -465,11 +471,11 @@ def plain_answers(transport: FakeTransport) -> list[tuple[int, dict[bytes, bytes
         kept = {name: value for name, value in headers.items() if name not in (b"x-request-id", b"date")}
         if headers.get(b"x-request-id") == b"mine":
             kept[b"x-request-id"] = b"mine"
-        said = json.loads(body) if body else None
-        for each in said if isinstance(said, list) else [said]:
+        parsed = json.loads(body) if body else None
+        for each in parsed if isinstance(parsed, list) else [parsed]:
             if isinstance(each, dict) and "data" in each.get("error", {}):
                 each["error"]["data"].pop("request_id", None)
-        read.append((status, kept, said))
+        read.append((status, kept, parsed))
     return read
 
 
@@ -502,7 +508,7 @@ async def play(situation: Situation, *, straight: bool) -> Played:
     before = dict(worker.regions.totals())
     written = len(worker.sink.written)
     for place, request in enumerate(situation.requests):
-        transports[place if situation.together else 0].say(request)
+        transports[place if situation.together else 0].deliver(request)
         if not situation.together:
             await settle(scene, 0.0)
     await settle(scene, situation.seconds)
@@ -520,7 +526,7 @@ async def play(situation: Situation, *, straight: bool) -> Played:
     played.ids = [
         [call["id"] for call in each] for node in scene.nodes for each in node.requests if isinstance(each, list)
     ]
-    played.asked = [[plain_request(each) for each in node.requests] for node in scene.nodes]
+    played.upstream_calls = [[plain_request(each) for each in node.requests] for node in scene.nodes]
     assert worker.context.in_flight == 0
     assert not scene.resolver.flights
     for node in scene.nodes:
@@ -547,11 +553,11 @@ async def warm_up(scene: Scene, transports: list[FakeTransport]) -> None:
         node.holds = True
     gone = [scene.worker.connect(hello) for _ in range(3)]
     for number, transport in enumerate([*transports, *gone]):
-        transport.say(sent(call(1, {"method": "eth_call", "params": [{"to": hex(number)}, "0x1"]})))
+        transport.deliver(sent(call(1, {"method": "eth_call", "params": [{"to": hex(number)}, "0x1"]})))
         await turns(30)
     gone.append(scene.worker.connect(hello))
-    asked = {"method": "eth_call", "params": [{"to": "0xd"}, "0x1"]}
-    gone[-1].say(sent(call(1, asked), "origin: https://app.example.com", token=None))
+    made = {"method": "eth_call", "params": [{"to": "0xd"}, "0x1"]}
+    gone[-1].deliver(sent(call(1, made), "origin: https://app.example.com", token=None))
     await settle(scene, 0.0)
     for upstream in scene.exchange.upstreams:
         while upstream.pool.size < 4:
@@ -599,7 +605,7 @@ async def test_straight_way_and_general_way_are_equal(name: str) -> None:
     straight, general = await play(situation, straight=True), await play(situation, straight=False)
     assert straight.answers == general.answers
     assert straight.records == general.records
-    assert straight.asked == general.asked
+    assert straight.upstream_calls == general.upstream_calls
     assert straight.floor == general.floor
     assert straight.seconds == pytest.approx(general.seconds)
     timings = ("tollgate_upstream_seconds",)
@@ -687,8 +693,8 @@ async def test_batch_with_a_call_that_is_under_way_waits_for_that_answer() -> No
     while node.held:
         node.let()
         await turns(30)
-    ((_, _, said),) = plain_answers(waiting)
-    assert [each["result"] for each in said] == ["up0", "up0"]
+    ((_, _, parsed),) = plain_answers(waiting)
+    assert [each["result"] for each in parsed] == ["up0", "up0"]
     assert scene.worker.sink.written[-1].calls[0].cache == "coalesced"
     for pool in scene.worker.pools.values():
         pool.close()
@@ -717,9 +723,9 @@ async def test_end_of_the_grace_refuses_what_went_straight_and_leaves_nothing_be
     context.stop()
     await turns(30)
     for transport in (asking, waiting):
-        ((status, headers, said),) = plain_answers(transport)
+        ((status, headers, parsed),) = plain_answers(transport)
         assert (status, headers[b"retry-after"]) == (503, b"1")
-        errors = [each["error"]["data"]["reason"] for each in (said if isinstance(said, list) else [said])]
+        errors = [each["error"]["data"]["reason"] for each in (parsed if isinstance(parsed, list) else [parsed])]
         assert set(errors) == {"overloaded"}
     assert (len(context.calls), context.in_flight, upstream.in_flight) == (0, 0, 0)
     assert (upstream.failures, dict(scene.resolver.flights)) == (before, {})

@@ -185,23 +185,23 @@ class RecordingSink:
     """A connection that keeps what it hears."""
 
     def __init__(self) -> None:
-        self.heard: list[dict[str, Any]] = []
+        self.received: list[dict[str, Any]] = []
         self.lost: list[str] = []
         self.room = 1_000_000
         """After so many notifications it falls behind."""
 
     @property
     def has_room(self) -> bool:
-        return len(self.heard) < self.room
+        return len(self.received) < self.room
 
     def notify(self, data: bytes) -> None:
-        self.heard.append(json.loads(data))
+        self.received.append(json.loads(data))
 
     def lose(self, why: str) -> None:
         self.lost.append(why)
 
     def results(self) -> list[Any]:
-        return [each["params"]["result"] for each in self.heard]
+        return [each["params"]["result"] for each in self.received]
 
 
 class Pace:
@@ -209,11 +209,11 @@ class Pace:
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
-        self.asked: list[float] = []
+        self.pauses: list[float] = []
         self._waiting: list[asyncio.Future[None]] = []
 
     async def sleep(self, seconds: float) -> None:
-        self.asked.append(seconds)
+        self.pauses.append(seconds)
         waits: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(waits)
         await waits

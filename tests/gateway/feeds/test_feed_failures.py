@@ -13,11 +13,11 @@ async def test_failed_calls_are_made_again_with_longer_and_longer_pauses(method:
     await setup.turn()
     setup.chain.fail = lambda call: call.method == method
     setup.mine(2)
-    setup.pace.asked.clear()
+    setup.pace.pauses.clear()
     await setup.turn(8)
-    assert setup.pace.asked[:4] == [0.05, 0.1, 0.2, 0.4]
-    assert max(setup.pace.asked) == 2.0
-    assert sink.heard == []
+    assert setup.pace.pauses[:4] == [0.05, 0.1, 0.2, 0.4]
+    assert max(setup.pace.pauses) == 2.0
+    assert sink.received == []
     setup.chain.fail = lambda _: False
     await setup.turn(2)
     assert hashes(sink.results(), "blockHash") == setup.chain.hashes(11)
@@ -32,7 +32,7 @@ async def test_node_that_is_behind_is_asked_again() -> None:
     setup.mine(2)
     setup.chain.older = lambda _: behind
     await setup.turn(3)
-    assert sink.heard == []
+    assert sink.received == []
     setup.chain.older = lambda _: None
     await setup.turn(2)
     assert numbers(sink.results()) == [11, 12]
@@ -47,10 +47,10 @@ async def test_logs_that_a_header_promises_are_waited_for_but_not_for_ever() -> 
     setup.chain.logs = lambda number, scripted_chain=None: []  # type: ignore[method-assign]
     setup.mine()
     await setup.turn(5)
-    assert heads.heard == []
+    assert heads.received == []
     await setup.turn(2)
     assert numbers(heads.results()) == [11]
-    assert sink.heard == []
+    assert sink.received == []
     setup.feed.close()
 
 

@@ -10,12 +10,12 @@ async def test_new_heads_are_told_in_order_without_what_is_in_the_body() -> None
     setup = FeedSetup()
     _, sink = await setup.listen("eth_subscribe", ["newHeads"])
     await setup.turn()
-    assert sink.heard == []
+    assert sink.received == []
     setup.mine(3)
     await setup.turn()
     assert hashes(sink.results()) == setup.chain.hashes(11)
     assert set(sink.results()[0]) == {"number", "hash", "parentHash", "logsBloom"}
-    assert sink.heard[0]["method"] == "eth_subscription"
+    assert sink.received[0]["method"] == "eth_subscription"
     setup.feed.close()
 
 
@@ -61,7 +61,7 @@ async def test_nothing_is_asked_when_nobody_listens_any_more() -> None:
     setup.mine(3)
     await setup.turn(3)
     assert setup.chain.calls == []
-    assert sink.heard == []
+    assert sink.received == []
 
 
 async def test_feed_that_was_left_begins_anew_with_the_next_listener() -> None:
@@ -93,7 +93,7 @@ async def test_notifications_wait_for_the_answer_to_the_subscription() -> None:
     subscriber, sink = await setup.listen("eth_subscribe", ["newHeads"], opened=False)
     setup.mine(2)
     await setup.turn(2)
-    assert sink.heard == []
+    assert sink.received == []
     subscriber.open()
     assert numbers(sink.results()) == [11, 12]
     setup.feed.close()

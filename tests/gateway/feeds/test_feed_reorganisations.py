@@ -12,10 +12,10 @@ async def test_heads_of_the_new_branch_are_told() -> None:
     await setup.turn()
     setup.mine(3)
     await setup.turn()
-    told = setup.chain.hashes(11)
+    notified = setup.chain.hashes(11)
     setup.reorganise(2, 3)
     await setup.turn(2)
-    assert hashes(sink.results()) == told + setup.chain.hashes(12)
+    assert hashes(sink.results()) == notified + setup.chain.hashes(12)
     setup.feed.close()
 
 
@@ -38,18 +38,18 @@ async def test_chain_that_became_shorter_takes_nothing_back_before_it_differs() 
     await setup.turn()
     setup.mine(3)
     await setup.turn()
-    before = len(sink.heard)
+    before = len(sink.received)
     setup.chain.scripted_chain = setup.chain.scripted_chain[:-2]
     setup.row.publish_reorg(setup.chain.height)
     setup.publish()
     await setup.turn(2)
-    assert len(sink.heard) == before
+    assert len(sink.received) == before
     setup.mine(2)
     await setup.turn(2)
-    assert len(sink.heard) == before
+    assert len(sink.received) == before
     setup.mine()
     await setup.turn(2)
-    assert len(sink.heard) == before + 2
+    assert len(sink.received) == before + 2
     setup.feed.close()
 
 
@@ -63,8 +63,8 @@ async def test_logs_of_replaced_blocks_are_told_again_as_removed() -> None:
     setup.reorganise(2, 2)
     await setup.turn(2)
     new = setup.chain.hashes(11)
-    told = [(each["blockHash"], each["removed"]) for each in sink.results()]
-    assert told == [
+    notified = [(each["blockHash"], each["removed"]) for each in sink.results()]
+    assert notified == [
         (old[0], False),
         (old[1], False),
         (old[0], True),
@@ -84,9 +84,9 @@ async def test_who_came_later_is_not_told_that_older_logs_were_removed() -> None
     _, late = await setup.listen("eth_subscribe", ["logs"])
     setup.reorganise(1, 2)
     await setup.turn(2)
-    told = [(each["blockHash"], each["removed"]) for each in late.results()]
+    notified = [(each["blockHash"], each["removed"]) for each in late.results()]
     new = setup.chain.hashes(12)
-    assert told == [(block, False) for block in new for _ in range(2)]
+    assert notified == [(block, False) for block in new for _ in range(2)]
     setup.feed.close()
 
 
@@ -96,10 +96,10 @@ async def test_reorganisation_below_the_first_block_is_followed_as_deep_as_the_b
     await setup.turn()
     setup.mine()
     await setup.turn()
-    told = setup.chain.hashes(11)
+    notified = setup.chain.hashes(11)
     setup.reorganise(4, 5)
     await setup.turn(3)
-    assert hashes(sink.results()) == told + setup.chain.hashes(8)
+    assert hashes(sink.results()) == notified + setup.chain.hashes(8)
     assert sink.lost == []
     setup.feed.close()
 

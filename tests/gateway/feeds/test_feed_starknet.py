@@ -24,7 +24,7 @@ async def test_starknet_heads_events_receipts_and_transactions_are_told_under_th
     setup.mine()
     await setup.turn(3)
     # Heads and events begin with the newest block that is there already.
-    assert [each["method"] for sink in sinks.values() for each in sink.heard] == [
+    assert [each["method"] for sink in sinks.values() for each in sink.received] == [
         *["starknet_subscriptionNewHeads"] * 2,
         *["starknet_subscriptionEvents"] * 6,
         "starknet_subscriptionNewTransactionReceipts",
@@ -52,7 +52,7 @@ async def test_starknet_listeners_are_told_which_blocks_were_replaced() -> None:
     old = setup.chain.hashes(12)
     setup.reorganise(2, 1)
     await setup.turn(4)
-    reorg = sink.heard[4]
+    reorg = sink.received[4]
     assert reorg["method"] == "starknet_subscriptionReorg"
     assert reorg["params"]["result"] == {
         "starting_block_hash": old[0],
@@ -89,7 +89,7 @@ async def test_past_is_told_only_after_the_answer_to_the_subscription() -> None:
     setup = FeedSetup("starknet")
     subscriber, sink = await setup.listen("starknet_subscribeNewHeads", [{"block_number": 5}], opened=False)
     await setup.turn(3)
-    assert sink.heard == []
+    assert sink.received == []
     subscriber.open()
     await setup.turn(4)
     assert hashes(sink.results(), "block_hash") == setup.chain.hashes(5)
@@ -103,9 +103,9 @@ async def test_listener_on_its_way_follows_a_reorganisation_by_itself() -> None:
     setup.reorganise(3, 4)
     await setup.turn(6)
     stands: list[str] = []
-    for said in sink.heard:
-        result = said["params"]["result"]
-        if said["method"] == "starknet_subscriptionReorg":
+    for message in sink.received:
+        result = message["params"]["result"]
+        if message["method"] == "starknet_subscriptionReorg":
             assert stands[-1] == result["ending_block_hash"]
             stands = stands[: stands.index(result["starting_block_hash"])]
         else:
@@ -124,7 +124,7 @@ async def test_listener_whose_blocks_are_all_replaced_before_it_has_come_up_begi
     setup.reorganise(6, 8)
     setup.chain.fail = lambda _: False
     await setup.turn(8)
-    reorg = sink.heard[len(old)]
+    reorg = sink.received[len(old)]
     assert reorg["method"] == "starknet_subscriptionReorg"
     assert reorg["params"]["result"]["starting_block_hash"] == old[0]
     assert reorg["params"]["result"]["ending_block_hash"] == old[-1]
@@ -155,7 +155,7 @@ async def test_many_who_begin_in_the_past_do_not_ask_all_at_once() -> None:
     setup = FeedSetup("starknet", height=400)
     sinks = [(await setup.listen("starknet_subscribeNewHeads", [{"block_number": 1}]))[1] for _ in range(60)]
     await setup.turn(40, loops=400)
-    assert all(len(sink.heard) == 400 for sink in sinks)
+    assert all(len(sink.received) == 400 for sink in sinks)
     assert setup.chain.max_at_once <= (MAX_AT_ONCE + 1) * AHEAD
     setup.feed.close()
 
@@ -175,10 +175,10 @@ async def test_past_is_told_as_fast_as_the_client_reads() -> None:
     _, sink = await setup.listen("starknet_subscribeNewHeads", [{"block_number": 1}])
     sink.room = 20
     await setup.turn(3)
-    told = len(sink.heard)
-    assert 20 <= told <= 20 + STRIDE
+    notified = len(sink.received)
+    assert 20 <= notified <= 20 + STRIDE
     await setup.turn(3)
-    assert len(sink.heard) == told
+    assert len(sink.received) == notified
     sink.room = 1_000
     setup.mine()
     await setup.turn(6)
@@ -229,6 +229,6 @@ async def test_reorganisation_below_all_that_is_kept_is_told_to_who_began_with_t
     setup.reorganise(4, 5)
     await setup.turn(6)
     assert sink.lost == []
-    told = [each for each in sink.results() if "block_number" in each]
-    assert hashes(told, "block_hash")[-5:] == setup.chain.hashes(8)
+    notified = [each for each in sink.results() if "block_number" in each]
+    assert hashes(notified, "block_hash")[-5:] == setup.chain.hashes(8)
     setup.feed.close()

@@ -88,9 +88,9 @@ async def play(
 def fold(sink: RecordingSink, begins: int | None) -> list[tuple[int, str]]:
     """The chain that a listener to heads has in the end, checked on the way."""
     stands: list[tuple[int, str]] = []
-    for said in sink.heard:
-        head = said["params"]["result"]
-        if said["method"] == "starknet_subscriptionReorg":
+    for message in sink.received:
+        head = message["params"]["result"]
+        if message["method"] == "starknet_subscriptionReorg":
             assert stands[-1] == (head["ending_block_number"], head["ending_block_hash"])
             while stands and stands[-1][0] >= head["starting_block_number"]:
                 last = stands.pop()
@@ -162,9 +162,9 @@ async def test_starknet_heads_and_events_follow_reorganisations(script: list[Mov
 def events(sink: RecordingSink) -> list[str]:
     """The blocks whose events a listener has in the end; it listens to one event a block."""
     stands: list[str] = []
-    for said in sink.heard:
-        result = said["params"]["result"]
-        if said["method"] == "starknet_subscriptionReorg":
+    for message in sink.received:
+        result = message["params"]["result"]
+        if message["method"] == "starknet_subscriptionReorg":
             assert stands[-1] == result["ending_block_hash"]
             stands = stands[: stands.index(result["starting_block_hash"])]
         else:

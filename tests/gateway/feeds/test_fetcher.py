@@ -18,7 +18,7 @@ from tollgate.shm.upstream_status import State
 BLOCK = NodeCall("eth_getBlockByNumber", ["0x5", False])
 
 
-def saying(result: object) -> Callable[[FakeTransport, bytes], bytes]:
+def replying(result: object) -> Callable[[FakeTransport, bytes], bytes]:
     return lambda _, body: http(
         json.dumps({"jsonrpc": "2.0", "id": json.loads(body)["id"], "result": result}).encode()
     )
@@ -31,10 +31,10 @@ def fetcher(worker: Worker) -> BlockFetcher:
 async def test_call_is_answered_also_to_a_task(worker: Worker) -> None:
     fetch = fetcher(worker)
 
-    async def ask() -> Any:
+    async def fetched() -> Any:
         return await fetch(BLOCK)
 
-    reply = await asyncio.create_task(ask())
+    reply = await asyncio.create_task(fetched())
     assert json.loads(bytes(reply.result)) == ["eth_getBlockByNumber", ["0x5", False]]
     named = await fetch(NodeCall("eth_getLogs", [{"blockHash": "0x1"}]))
     assert json.loads(bytes(named.result)) == ["eth_getLogs", [{"blockHash": "0x1"}]]
@@ -42,7 +42,7 @@ async def test_call_is_answered_also_to_a_task(worker: Worker) -> None:
 
 async def test_block_that_one_upstream_lacks_is_asked_of_the_next() -> None:
     worker = await open_worker(upstreams=3)
-    worker.loop.nodes = {"up0": saying(None), "up1": saying(None), "up2": saying("block")}
+    worker.loop.nodes = {"up0": replying(None), "up1": replying(None), "up2": replying("block")}
     for _ in range(10):
         reply = await fetcher(worker)(BLOCK)
         assert bytes(reply.result) == b'"block"'
@@ -50,7 +50,7 @@ async def test_block_that_one_upstream_lacks_is_asked_of_the_next() -> None:
 
 async def test_block_that_nobody_has_is_none() -> None:
     worker = await open_worker(upstreams=2)
-    worker.loop.nodes = {"up0": saying(None), "up1": saying(None)}
+    worker.loop.nodes = {"up0": replying(None), "up1": replying(None)}
     reply = await fetcher(worker)(BLOCK)
     assert bytes(reply.result) == b"null"
     assert reply.error is ABSENT
@@ -75,11 +75,11 @@ async def test_question_that_nobody_waits_for_any_more_does_no_harm(worker: Work
 
 
 async def test_past_is_asked_for_once_and_then_comes_from_the_cache() -> None:
-    asked: list[bytes] = []
+    bodies: list[bytes] = []
 
     def counting(transport: FakeTransport, body: bytes) -> bytes:
-        asked.append(body)
-        return saying({"number": "0x5", "hash": "0x5"})(transport, body)
+        bodies.append(body)
+        return replying({"number": "0x5", "hash": "0x5"})(transport, body)
 
     worker = await open_worker(cache_bytes=1_000_000)
     worker.loop.nodes = {"up0": counting}
@@ -88,7 +88,7 @@ async def test_past_is_asked_for_once_and_then_comes_from_the_cache() -> None:
     fetch = fetcher(worker)
     replies = [bytes((await fetch.from_cache(BLOCK)).result) for _ in range(20)]
     assert len(set(replies)) == 1
-    assert len(asked) == 1
+    assert len(bodies) == 1
     # Where the chain goes is never read from memory.
     await fetch(BLOCK)
-    assert len(asked) == 2
+    assert len(bodies) == 2

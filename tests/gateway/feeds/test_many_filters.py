@@ -21,10 +21,10 @@ class Ear:
     has_room = True
 
     def __init__(self) -> None:
-        self.heard: list[bytes] = []
+        self.received: list[bytes] = []
 
     def notify(self, data: bytes) -> None:
-        self.heard.append(data)
+        self.received.append(data)
 
     def lose(self, why: str) -> None:
         raise AssertionError(why)
@@ -85,7 +85,7 @@ def test_many_filters_that_all_look_at_every_log_hold_up_nobody(
         stall = await comparisons.longest_stall(work)
         assert comparisons.now == pytest.approx(0.2)
         assert stall < 2 * subscribers.TURN_SECONDS
-        assert ear.heard == []
+        assert ear.received == []
 
     asyncio.run(test())
 
@@ -110,7 +110,7 @@ def test_log_is_compared_with_those_whom_it_may_concern_and_once_for_equal_filte
             everybody.add(subscriber(wanting(TRANSFER, "", f"0x{number}"), others))
         item = Item(TOKEN, (TRANSFER, "0xyou", "0xme"), b"{}")
         assert await everybody.publish(EventPage(HEAD, {Topic.LOGS: [item]})) == [item]
-        assert (len(ear.heard), len(others.heard), compared) == (500, 0, 1)
+        assert (len(ear.received), len(others.received), compared) == (500, 0, 1)
 
     asyncio.run(test())
 
@@ -129,8 +129,8 @@ def test_who_comes_while_a_block_is_handed_on_is_not_told_of_it() -> None:
         everybody.discard(gone)
         everybody.add(subscriber(wanting(TRANSFER), late))
         await work
-        assert late.heard == []
-        assert 299 * 500 <= len(ear.heard) < 300 * 500
+        assert late.received == []
+        assert 299 * 500 <= len(ear.received) < 300 * 500
 
     asyncio.run(test())
 

@@ -26,8 +26,8 @@ class PendingNodes:
 
     def __init__(self) -> None:
         self.upstreams = [upstream("silent", ""), upstream("one"), upstream("two")]
-        self.heard: list[tuple[str, bool]] = []
-        self.says: dict[bool, asyncio.Queue[PendingTransaction | Exception]] = {
+        self.received: list[tuple[str, bool]] = []
+        self.queues: dict[bool, asyncio.Queue[PendingTransaction | Exception]] = {
             False: asyncio.Queue(),
             True: asyncio.Queue(),
         }
@@ -35,16 +35,16 @@ class PendingNodes:
         self.pending = PendingTransactions("eth/mainnet", lambda: self.upstreams, self.listen, self.pace.sleep)
 
     async def listen(self, upstream: UpstreamSettings, full: bool) -> AsyncGenerator[PendingTransaction, None]:
-        self.heard.append((upstream.name, full))
+        self.received.append((upstream.name, full))
         while True:
-            said = await self.says[full].get()
-            if isinstance(said, Exception):
-                raise said
-            yield said
+            items = await self.queues[full].get()
+            if isinstance(items, Exception):
+                raise items
+            yield items
 
-    async def say(self, *said: PendingTransaction | Exception, full: bool = False) -> None:
-        for each in said:
-            self.says[each.full if isinstance(each, PendingTransaction) else full].put_nowait(each)
+    async def publish(self, *items: PendingTransaction | Exception, full: bool = False) -> None:
+        for each in items:
+            self.queues[each.full if isinstance(each, PendingTransaction) else full].put_nowait(each)
         await turns()
 
     async def join(self, *, full: bool = False) -> tuple[Subscriber, RecordingSink]:
@@ -75,53 +75,53 @@ async def nodes() -> AsyncIterator[PendingNodes]:
 async def test_all_who_listen_are_told_from_one_upstream(nodes: PendingNodes) -> None:
     _, first = await nodes.join()
     _, second = await nodes.join()
-    await nodes.say(named("0xa"), named("0xb"))
+    await nodes.publish(named("0xa"), named("0xb"))
     assert first.results() == second.results() == ["0xa", "0xb"]
-    assert nodes.heard == [("one", False)]
+    assert nodes.received == [("one", False)]
 
 
 async def test_next_upstream_is_heard_when_one_dies_and_nothing_is_told_twice(nodes: PendingNodes) -> None:
     _, sink = await nodes.join()
-    await nodes.say(named("0xa"), ConnectionResetError())
+    await nodes.publish(named("0xa"), ConnectionResetError())
     await nodes.pace.turn(12)
-    await nodes.say(named("0xa"), named("0xb"))
+    await nodes.publish(named("0xa"), named("0xb"))
     assert sink.results() == ["0xa", "0xb"]
-    assert [name for name, _ in nodes.heard] == ["one", "two"]
+    assert [name for name, _ in nodes.received] == ["one", "two"]
 
 
 async def test_upstreams_that_all_fail_are_tried_with_longer_and_longer_pauses(nodes: PendingNodes) -> None:
     await nodes.join()
     for _ in range(8):
-        await nodes.say(ConnectionRefusedError())
+        await nodes.publish(ConnectionRefusedError())
         await nodes.pace.turn(12)
-    assert nodes.pace.asked[:3] == [0.2, 0.4, 0.8]
-    assert max(nodes.pace.asked) == 10.0
-    assert [name for name, _ in nodes.heard][:4] == ["one", "two", "one", "two"]
+    assert nodes.pace.pauses[:3] == [0.2, 0.4, 0.8]
+    assert max(nodes.pace.pauses) == 10.0
+    assert [name for name, _ in nodes.received][:4] == ["one", "two", "one", "two"]
 
 
 async def test_whole_transactions_are_told_to_those_who_want_them(nodes: PendingNodes) -> None:
     _, hashes = await nodes.join()
     subscriber, details = await nodes.join(full=True)
-    assert nodes.heard == [("one", False), ("one", True)]
-    await nodes.say(named("0xa"), whole("0xa"), PendingTransaction(b"17", full=True))
+    assert nodes.received == [("one", False), ("one", True)]
+    await nodes.publish(named("0xa"), whole("0xa"), PendingTransaction(b"17", full=True))
     assert hashes.results() == ["0xa"]
     assert details.results() == [{"hash": "0xa", "nonce": "0x1"}]
     nodes.pending.leave(subscriber)
-    await nodes.say(whole("0xb"), named("0xb"))
-    assert len(details.heard) == 1
+    await nodes.publish(whole("0xb"), named("0xb"))
+    assert len(details.received) == 1
     assert hashes.results() == ["0xa", "0xb"]
-    assert nodes.heard == [("one", False), ("one", True)]
+    assert nodes.received == [("one", False), ("one", True)]
 
 
 async def test_upstreams_that_tell_no_whole_transactions_still_tell_hashes(nodes: PendingNodes) -> None:
     _, hashes = await nodes.join()
     await nodes.join(full=True)
     for _ in range(3):
-        await nodes.say(ConnectionError(), full=True)
+        await nodes.publish(ConnectionError(), full=True)
         await nodes.pace.turn(12)
-    await nodes.say(named("0xa"))
+    await nodes.publish(named("0xa"))
     assert hashes.results() == ["0xa"]
-    assert [name for name, full in nodes.heard if not full] == ["one"]
+    assert [name for name, full in nodes.received if not full] == ["one"]
 
 
 @pytest.mark.parametrize("failure", [RecursionError(), ValueError(), Silence()])
@@ -129,35 +129,35 @@ async def test_whatever_an_upstream_fails_with_the_next_one_is_heard(
     failure: Exception, nodes: PendingNodes
 ) -> None:
     _, sink = await nodes.join()
-    await nodes.say(failure)
+    await nodes.publish(failure)
     await nodes.pace.turn(12)
-    await nodes.say(named("0xa"))
+    await nodes.publish(named("0xa"))
     assert sink.results() == ["0xa"]
-    assert [name for name, _ in nodes.heard] == ["one", "two"]
+    assert [name for name, _ in nodes.received] == ["one", "two"]
 
 
 async def test_nonsense_is_passed_over(nodes: PendingNodes) -> None:
     _, sink = await nodes.join(full=True)
     deep = b'{"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
-    await nodes.say(PendingTransaction(deep, full=True), PendingTransaction(b"17", full=True), whole("0xa"))
+    await nodes.publish(PendingTransaction(deep, full=True), PendingTransaction(b"17", full=True), whole("0xa"))
     assert [each["hash"] for each in sink.results()] == ["0xa"]
 
 
 async def test_upstream_that_a_reload_has_removed_is_not_listened_to_any_more(nodes: PendingNodes) -> None:
     _, sink = await nodes.join()
     nodes.upstreams = nodes.upstreams[2:]
-    await nodes.say(named("0xa"))
+    await nodes.publish(named("0xa"))
     await nodes.pace.turn(12)
-    await nodes.say(named("0xb"))
+    await nodes.publish(named("0xb"))
     assert sink.results() == ["0xa", "0xb"]
-    assert [name for name, _ in nodes.heard] == ["one", "two"]
+    assert [name for name, _ in nodes.received] == ["one", "two"]
 
 
 async def test_listeners_are_told_when_no_upstream_is_left(nodes: PendingNodes) -> None:
     before = asyncio.all_tasks()
     _, sink = await nodes.join()
     nodes.upstreams = nodes.upstreams[:1]
-    await nodes.say(ConnectionResetError())
+    await nodes.publish(ConnectionResetError())
     await nodes.pace.turn(12)
     (why,) = sink.lost
     assert "ws_url" in why
@@ -169,8 +169,8 @@ async def test_nobody_is_heard_when_nobody_listens(nodes: PendingNodes) -> None:
     before = asyncio.all_tasks()
     subscriber, sink = await nodes.join()
     nodes.pending.leave(subscriber)
-    await nodes.say(named("0xa"))
-    assert sink.heard == []
+    await nodes.publish(named("0xa"))
+    assert sink.received == []
     assert asyncio.all_tasks() == before
 
 
@@ -199,7 +199,7 @@ class Line:
     def __init__(self, *messages: object) -> None:
         self.messages = list(messages)
         self.sent: list[Any] = []
-        self.heard: list[tuple[bytes, bool]] = []
+        self.received: list[tuple[bytes, bool]] = []
 
     async def send(self, message: str) -> None:
         self.sent.append(json.loads(message))
@@ -217,7 +217,7 @@ class Line:
 async def listen_until_failure(line: Line, *, full: bool = False) -> None:
     """Listen until it fails; nobody waits for what does not come."""
     async for each in listen(upstream("one"), full, line.connect, answer_seconds=0.0, silence_seconds=0.0):
-        line.heard += [(each.result, each.full)]
+        line.received += [(each.result, each.full)]
 
 
 @pytest.mark.parametrize(("full", "params"), [(False, []), (True, [True])])
@@ -227,7 +227,7 @@ async def test_what_belongs_to_the_subscription_is_heard_until_there_is_silence(
     line = Line(SUBSCRIBED, notification("0xa"), notification("0xb", "0x6"), notification("0xc"))
     with pytest.raises(Silence):
         await listen_until_failure(line, full=full)
-    assert line.heard == [(b'"0xa"', full), (b'"0xc"', full)]
+    assert line.received == [(b'"0xa"', full), (b'"0xc"', full)]
     assert [each["params"] for each in line.sent] == [["newPendingTransactions", *params]]
 
 

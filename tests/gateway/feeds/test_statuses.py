@@ -23,9 +23,9 @@ class StatusNodes:
     def __init__(self) -> None:
         self.known: dict[str, str] = {}
         self.down = False
-        self.asked: list[str] = []
+        self.queried: list[str] = []
         self.blocks: dict[int, list[str]] = {}
-        self.blocks_asked: list[int] = []
+        self.blocks_queried: list[int] = []
         self.clock = Clock()
         self.pace = Pace(self.clock)
         self.head = 10
@@ -36,10 +36,10 @@ class StatusNodes:
         assert isinstance(call.params, dict)
         if "block_id" in call.params:
             number = call.params["block_id"]["block_number"]  # type: ignore[index]
-            self.blocks_asked.append(number)
+            self.blocks_queried.append(number)
             return Reply(Raw(json.dumps({"transactions": self.blocks.get(number, [])}).encode()))
         name = str(call.params["transaction_hash"])
-        self.asked.append(name)
+        self.queried.append(name)
         if self.down:
             raise UpstreamUnavailable
         if name not in self.known:
@@ -59,7 +59,7 @@ class StatusNodes:
         await self.pace.turn(20)
 
 
-def told(sink: RecordingSink) -> list[str]:
+def notified(sink: RecordingSink) -> list[str]:
     return [each["status"]["finality_status"] for each in sink.results()]
 
 
@@ -74,16 +74,16 @@ async def nodes() -> AsyncIterator[StatusNodes]:
 async def test_status_is_told_at_first_and_when_it_changes(nodes: StatusNodes) -> None:
     nodes.known["0x1"] = "RECEIVED"
     _, sink = await nodes.join("0x1")
-    assert told(sink) == ["RECEIVED"]
+    assert notified(sink) == ["RECEIVED"]
     assert sink.results()[0]["transaction_hash"] == "0x1"
     await nodes.turn(POLL_SECONDS)
-    assert told(sink) == ["RECEIVED"]
+    assert notified(sink) == ["RECEIVED"]
     nodes.known["0x1"] = "ACCEPTED_ON_L2"
     nodes.head += 1
     nodes.blocks[nodes.head] = ["0x7", "0x0001"]
     await nodes.turn()
-    assert told(sink) == ["RECEIVED", "ACCEPTED_ON_L2"]
-    assert nodes.blocks_asked == [nodes.head]
+    assert notified(sink) == ["RECEIVED", "ACCEPTED_ON_L2"]
+    assert nodes.blocks_queried == [nodes.head]
 
 
 async def test_transaction_that_nobody_knows_yet_is_waited_for(nodes: StatusNodes) -> None:
@@ -93,7 +93,7 @@ async def test_transaction_that_nobody_knows_yet_is_waited_for(nodes: StatusNode
     nodes.down = False
     nodes.known["0x1"] = "RECEIVED"
     await nodes.turn(4 * POLL_SECONDS)
-    assert told(sink) == ["RECEIVED"]
+    assert notified(sink) == ["RECEIVED"]
 
 
 async def test_many_transactions_that_do_not_move_are_asked_for_seldom(nodes: StatusNodes) -> None:
@@ -102,15 +102,15 @@ async def test_many_transactions_that_do_not_move_are_asked_for_seldom(nodes: St
         await nodes.join(hex(number))
     for _ in range(120):
         await nodes.turn(1.0)
-    nodes.asked.clear()
-    nodes.blocks_asked.clear()
+    nodes.queried.clear()
+    nodes.blocks_queried.clear()
     for _ in range(60):
         nodes.head += 1
         await nodes.turn(1.0)
-    assert len(nodes.asked) <= 60 * 10
-    assert len(nodes.asked) <= 100 * (60 / SETTLED_SECONDS + 1)
-    assert set(nodes.asked) == {hex(number) for number in range(100)}, "each has a turn"
-    assert len(nodes.blocks_asked) == 60, "one call for a block, however many wait"
+    assert len(nodes.queried) <= 60 * 10
+    assert len(nodes.queried) <= 100 * (60 / SETTLED_SECONDS + 1)
+    assert set(nodes.queried) == {hex(number) for number in range(100)}, "each has a turn"
+    assert len(nodes.blocks_queried) == 60, "one call for a block, however many wait"
 
 
 async def test_calls_count_against_the_limits_of_a_subscriber_that_waits(nodes: StatusNodes) -> None:
@@ -124,39 +124,39 @@ async def test_calls_count_against_the_limits_of_a_subscriber_that_waits(nodes: 
     nodes.statuses.join(poor)
     await turns()
     await nodes.turn(100.0)
-    assert nodes.asked == []
+    assert nodes.queried == []
     nodes.statuses.join(rich)
     await nodes.turn(100.0)
-    assert (nodes.asked, charged) == (["0x1"], [1])
+    assert (nodes.queried, charged) == (["0x1"], [1])
 
 
 async def test_one_question_serves_all_and_who_comes_later_is_told_at_once(nodes: StatusNodes) -> None:
     nodes.known["0x1"] = "RECEIVED"
     sinks = [(await nodes.join("0x1"))[1] for _ in range(3)]
-    assert [told(sink) for sink in sinks] == [["RECEIVED"]] * 3
-    assert nodes.asked == ["0x1"]
+    assert [notified(sink) for sink in sinks] == [["RECEIVED"]] * 3
+    assert nodes.queried == ["0x1"]
 
 
 async def test_settled_transaction_is_asked_for_less_often_and_a_final_one_no_more(nodes: StatusNodes) -> None:
     nodes.known["0x1"] = "ACCEPTED_ON_L2"
     _, sink = await nodes.join("0x1")
-    nodes.asked.clear()
+    nodes.queried.clear()
     for _ in range(5):
         nodes.head += 1
         await nodes.turn(POLL_SECONDS)
-    assert nodes.asked == []
+    assert nodes.queried == []
     nodes.known["0x1"] = "ACCEPTED_ON_L1"
     await nodes.turn(SETTLED_SECONDS)
-    assert told(sink) == ["ACCEPTED_ON_L2", "ACCEPTED_ON_L1"]
-    nodes.asked.clear()
+    assert notified(sink) == ["ACCEPTED_ON_L2", "ACCEPTED_ON_L1"]
+    nodes.queried.clear()
     await nodes.turn(SETTLED_SECONDS)
-    assert nodes.asked == []
+    assert nodes.queried == []
 
 
 async def test_nothing_is_asked_when_nobody_waits(nodes: StatusNodes) -> None:
     subscriber, _ = await nodes.join("0x1")
     nodes.statuses.leave(subscriber)
     nodes.statuses.leave(subscriber)
-    nodes.asked.clear()
+    nodes.queried.clear()
     await nodes.turn(POLL_SECONDS)
-    assert nodes.asked == []
+    assert nodes.queried == []

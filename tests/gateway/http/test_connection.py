@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from tests.gateway.fakes import turns
-from tests.gateway.speech import GET, Feed, feeds, hello, post, speak, told, whole
+from tests.gateway.raw_http import GET, Feed, exchange, feeds, hello, post, responses, whole
 from tests.gateway.worker import Worker, echo, open_worker
 
 from tollgate.gateway.http.connection import MAX_DRAINED_BYTES, MAX_HEAD_BYTES
@@ -23,7 +23,7 @@ async def test_requests_of_both_lanes_are_answered_in_their_order(feed: Feed, wo
     refused = post().replace(b"Bearer", b"Basic")
     transport = worker.connect(hello)
     sent = post(1) + GET + post(2) + refused + other + GET + post(3) + post(4)
-    assert await speak(transport, feed(sent)) == [
+    assert await exchange(transport, feed(sent)) == [
         "200 1",
         "200 /healthz",
         "200 2",
@@ -39,7 +39,7 @@ async def test_requests_of_both_lanes_are_answered_in_their_order(feed: Feed, wo
 
 async def test_many_pipelined_requests_are_all_answered(worker: Worker) -> None:
     transport = worker.connect(hello)
-    assert await speak(transport, whole(b"".join(post(number) for number in range(50)))) == [
+    assert await exchange(transport, whole(b"".join(post(number) for number in range(50)))) == [
         f"200 {number}" for number in range(50)
     ]
     assert not transport.paused
@@ -48,21 +48,21 @@ async def test_many_pipelined_requests_are_all_answered(worker: Worker) -> None:
 async def test_reading_stops_while_many_requests_wait_and_goes_on_after() -> None:
     worker = await open_worker(node=lambda _: None)
     transport = worker.connect(hello)
-    assert await speak(transport, whole(b"".join(post(number) for number in range(10)))) == []
+    assert await exchange(transport, whole(b"".join(post(number) for number in range(10)))) == []
     assert transport.paused
     worker.loop.node = echo
     for upstream in worker.loop.transports:
         upstream.node = echo
-        upstream.say(echo(upstream.take().partition(b"\r\n\r\n")[2]))
+        upstream.deliver(echo(upstream.take().partition(b"\r\n\r\n")[2]))
     await turns(60)
-    assert len(told(transport)) == 10
+    assert len(responses(transport)) == 10
     assert not transport.paused
 
 
 async def test_slow_answer_holds_back_those_behind_it() -> None:
     worker = await open_worker(node=lambda _: None)
     transport = worker.connect(hello)
-    assert await speak(transport, whole(post(1) + post(2).replace(b"Bearer", b"Basic") + GET)) == []
+    assert await exchange(transport, whole(post(1) + post(2).replace(b"Bearer", b"Basic") + GET)) == []
 
 
 # --- Framing -----------------------------------------------------------------------------------------------
@@ -74,7 +74,7 @@ async def test_chunked_body_is_read(feed: Feed, worker: Worker) -> None:
     head = head.replace(b"content-length: %d" % len(body), b"transfer-encoding: chunked")
     chunks = b"5\r\n%b\r\n%x\r\n%b\r\n0\r\n\r\n" % (body[:5], len(body) - 5, body[5:])
     sent = head + b"\r\n\r\n" + chunks
-    assert await speak(worker.connect(hello), feed(sent + sent)) == ["200 1", "200 1"]
+    assert await exchange(worker.connect(hello), feed(sent + sent)) == ["200 1", "200 1"]
 
 
 @pytest.mark.parametrize(
@@ -91,14 +91,14 @@ async def test_connection_is_kept_or_closed_as_the_caller_says(
     feed: Feed, sent: bytes, answer: str, worker: Worker
 ) -> None:
     transport = worker.connect(hello)
-    assert await speak(transport, feed(sent)) == [answer]
+    assert await exchange(transport, feed(sent)) == [answer]
     assert transport.closed is answer.endswith("close")
 
 
 async def test_what_follows_a_request_that_closes_is_not_carried_out(worker: Worker) -> None:
     refused = post(1, "connection: close").replace(b"Bearer", b"Basic")
     transport = worker.connect(hello)
-    assert await speak(transport, whole(refused + post(2))) == ["401 token_invalid close"]
+    assert await exchange(transport, whole(refused + post(2))) == ["401 token_invalid close"]
     assert worker.loop.transports == []
 
 
@@ -106,17 +106,17 @@ async def test_request_that_offers_another_protocol_is_answered_in_this_one(work
     """Java's client offers h2c with every first request over plain HTTP, its body included."""
     transport = worker.connect(hello)
     upgrade = post(1, "connection: upgrade, http2-settings", "upgrade: h2c", "http2-settings: AAM")
-    answers = await speak(transport, whole(upgrade + post(2)))
+    answers = await exchange(transport, whole(upgrade + post(2)))
     assert answers in (["200 1", "200 2"], ["200 1 close"])
     assert transport.closed is answers[-1].endswith("close")
 
 
 async def test_the_other_lane_gets_the_body_of_a_request_that_offers_another_protocol(worker: Worker) -> None:
-    heard: list[bytes] = []
+    received: list[bytes] = []
 
     async def listening(scope: Any, receive: Any, send: Any) -> None:
         message = await receive()
-        heard.append(message["body"])
+        received.append(message["body"])
 
         async def again() -> Any:
             return message
@@ -125,24 +125,24 @@ async def test_the_other_lane_gets_the_body_of_a_request_that_offers_another_pro
 
     offer = b"connection: upgrade, http2-settings\r\nupgrade: h2c\r\nhttp2-settings: AAM\r\n"
     sent = b"POST /api/v1/teams HTTP/1.1\r\nhost: gate\r\n" + offer + b"content-length: 5\r\n\r\nabcde"
-    assert await speak(worker.connect(listening), whole(sent)) == ["200 /api/v1/teams"]
-    assert heard == [b"abcde"]
+    assert await exchange(worker.connect(listening), whole(sent)) == ["200 /api/v1/teams"]
+    assert received == [b"abcde"]
 
 
 async def test_the_other_lane_hears_that_its_caller_has_gone_although_a_request_waits_behind(
     worker: Worker,
 ) -> None:
-    heard: list[str] = []
+    received: list[str] = []
 
     async def listening(_scope: Any, receive: Any, _send: Any) -> None:
         await receive()
-        heard.append((await receive())["type"])
+        received.append((await receive())["type"])
 
     transport = worker.connect(listening)
-    assert await speak(transport, whole(GET + GET)) == []
+    assert await exchange(transport, whole(GET + GET)) == []
     transport.drop()
     await turns(60)
-    assert heard == ["http.disconnect"]
+    assert received == ["http.disconnect"]
 
 
 @feeds
@@ -151,14 +151,14 @@ async def test_the_other_lane_hears_that_its_caller_has_gone_although_a_request_
 )
 async def test_malformed_http_is_told_and_closed(feed: Feed, garbage: bytes, worker: Worker) -> None:
     transport = worker.connect(hello)
-    assert await speak(transport, feed(garbage)) == ["400 invalid_request close"]
+    assert await exchange(transport, feed(garbage)) == ["400 invalid_request close"]
     assert transport.closed
 
 
 @pytest.mark.parametrize("first", [post(1), GET], ids=["ours", "other lane"])
 async def test_garbage_behind_a_request_does_not_overtake_its_answer(first: bytes, worker: Worker) -> None:
     transport = worker.connect(hello)
-    answers = await speak(transport, whole(first + b"\x00\x00\x00"))
+    answers = await exchange(transport, whole(first + b"\x00\x00\x00"))
     assert answers[0] == ("200 1" if b"/x/" in first else "200 /healthz")
     assert answers[1:] in ([], ["400 invalid_request close"])
     assert transport.closed
@@ -167,10 +167,10 @@ async def test_garbage_behind_a_request_does_not_overtake_its_answer(first: byte
 @pytest.mark.parametrize("before", [b"", post(1)], ids=["first", "later"])
 async def test_head_without_end_is_refused(before: bytes, worker: Worker) -> None:
     transport = worker.connect(hello)
-    await speak(transport, whole(before))
+    await exchange(transport, whole(before))
     line = b"x-a: %b\r\n" % (b"a" * 1_000)
     pieces = [b"POST /x/eth/mainnet HTTP/1.1\r\n", *[line] * (2 * MAX_HEAD_BYTES // len(line))]
-    assert await speak(transport, iter(pieces)) == ["400 invalid_request close"]
+    assert await exchange(transport, iter(pieces)) == ["400 invalid_request close"]
 
 
 # --- Bodies that are not wanted ----------------------------------------------------------------------------
@@ -182,7 +182,7 @@ async def test_body_that_is_too_large_is_read_past_and_the_connection_kept(feed:
     head = post().partition(b"\r\n\r\n")[0]
     length = head.replace(head.rpartition(b"\r\n")[2], b"content-length: 1500") + b"\r\n\r\n" + b"x" * 1_500
     transport = worker.connect(hello)
-    assert await speak(transport, feed(length + post(2))) == ["413 body_too_large", "200 2"]
+    assert await exchange(transport, feed(length + post(2))) == ["413 body_too_large", "200 2"]
     assert not transport.closed
 
 
@@ -193,7 +193,7 @@ async def test_body_without_a_length_that_grows_too_large_is_refused() -> None:
     chunk = b"10000\r\n%b\r\n" % (b"x" * 65_536)
     transport = worker.connect(hello)
     sent = [head, *[chunk] * 4, b"0\r\n\r\n", post(2)]
-    assert await speak(transport, iter(sent)) == ["413 body_too_large", "200 2"]
+    assert await exchange(transport, iter(sent)) == ["413 body_too_large", "200 2"]
     assert worker.budget.held == 0
 
 
@@ -202,21 +202,21 @@ async def test_body_is_not_read_past_for_ever(worker: Worker) -> None:
     head = head.replace(head.rpartition(b"\r\n")[2], b"content-length: 1000000000") + b"\r\n\r\n"
     transport = worker.connect(hello)
     megabyte = b"x" * 1_048_576
-    assert await speak(transport, iter([head, *[megabyte] * (MAX_DRAINED_BYTES // 1_048_576)])) == []
-    assert await speak(transport, iter([megabyte, megabyte])) == ["413 body_too_large close"]
+    assert await exchange(transport, iter([head, *[megabyte] * (MAX_DRAINED_BYTES // 1_048_576)])) == []
+    assert await exchange(transport, iter([megabyte, megabyte])) == ["413 body_too_large close"]
     assert transport.closed
 
 
 async def test_answer_to_head_does_not_spoil_the_next_one(worker: Worker) -> None:
     transport = worker.connect(hello)
-    await speak(transport, whole(b"HEAD /x/eth/mainnet HTTP/1.1\r\nhost: gate\r\n\r\n"))
-    transport.say(b"HEAD /x/eth/mainnet HTTP/1.1\r\nhost: gate\r\n\r\n")
+    await exchange(transport, whole(b"HEAD /x/eth/mainnet HTTP/1.1\r\nhost: gate\r\n\r\n"))
+    transport.deliver(b"HEAD /x/eth/mainnet HTTP/1.1\r\nhost: gate\r\n\r\n")
     assert transport.take().endswith(b"\r\n\r\n")
 
 
 async def test_counts_are_kept(worker: Worker) -> None:
     transport = worker.connect(hello)
-    await speak(transport, whole(post(1) + post(2).replace(b"Bearer", b"Basic")))
+    await exchange(transport, whole(post(1) + post(2).replace(b"Bearer", b"Basic")))
     assert worker.counted(metrics.REQUESTS, "eth", "mainnet", "200") == 1
     assert worker.counted(metrics.REQUESTS, "eth", "mainnet", "401") == 1
     worker.context.tick()

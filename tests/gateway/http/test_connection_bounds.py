@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from tests.gateway.fakes import FakeTransport, turns
-from tests.gateway.speech import Answers, edge, hello, post, speak, told, whole
+from tests.gateway.raw_http import Answers, edge, exchange, hello, post, responses, whole
 from tests.gateway.worker import Worker, open_worker
 
 from tollgate.core.addresses import parse_networks
@@ -20,7 +20,7 @@ CHUNKED = (
 
 async def test_tunnel_is_refused_once_and_ends_the_connection(worker: Worker) -> None:
     transport = worker.connect(hello)
-    assert await speak(transport, whole(b"CONNECT /x/ HTTP/1.1\r\nhost:\r\n\r\n" * 50)) == [
+    assert await exchange(transport, whole(b"CONNECT /x/ HTTP/1.1\r\nhost:\r\n\r\n" * 50)) == [
         "405 method_not_post close"
     ]
     assert transport.closed
@@ -30,7 +30,7 @@ async def test_tunnel_is_refused_once_and_ends_the_connection(worker: Worker) ->
 async def test_offers_of_other_protocols_are_declined_once_for_a_connection(offer: str, worker: Worker) -> None:
     transport = worker.connect(hello)
     offered = post(1, "connection: upgrade", f"upgrade: {offer}")
-    answers = await speak(transport, whole(offered * 4_000))
+    answers = await exchange(transport, whole(offered * 4_000))
     assert answers == ["200 1", "400 invalid_request close"]
     assert transport.closed
 
@@ -38,30 +38,30 @@ async def test_offers_of_other_protocols_are_declined_once_for_a_connection(offe
 async def test_connection_goes_on_after_an_offer_that_was_declined(worker: Worker) -> None:
     transport = worker.connect(hello)
     first = post(1, "connection: upgrade, http2-settings", "upgrade: h2c", "http2-settings: AAMAAABk")
-    assert await speak(transport, whole(first + post(2))) == ["200 1", "200 2"]
-    assert await speak(transport, whole(post(3))) == ["200 3"]
+    assert await exchange(transport, whole(first + post(2))) == ["200 1", "200 2"]
+    assert await exchange(transport, whole(post(3))) == ["200 3"]
 
 
 @pytest.mark.parametrize("piece", [b"aa: bb\r\n" * 1_000, b"a" * 8_000])
 async def test_trailers_count_as_head(piece: bytes, worker: Worker) -> None:
     transport = worker.connect(hello)
     head, body = CHUNKED
-    transport.say(head + b"%x\r\n%b\r\n0\r\n" % (len(body), body))
+    transport.deliver(head + b"%x\r\n%b\r\n0\r\n" % (len(body), body))
     sent = 0
     while not transport.closed and sent < 10_000_000:
-        transport.say(piece)
+        transport.deliver(piece)
         sent += len(piece)
         await turns(2)
     assert transport.closed
     assert sent < 2 * MAX_HEAD_BYTES
-    assert "400 invalid_request close" in told(transport)
+    assert "400 invalid_request close" in responses(transport)
 
 
 async def test_chunk_extensions_count_as_head(worker: Worker) -> None:
     transport = worker.connect(hello)
-    transport.say(CHUNKED[0])
+    transport.deliver(CHUNKED[0])
     for _ in range(100):
-        transport.say(b"1;" + b"x" * 4_000 + b"\r\n{\r\n")
+        transport.deliver(b"1;" + b"x" * 4_000 + b"\r\n{\r\n")
     await turns(30)
     assert transport.closed
 
@@ -70,7 +70,7 @@ async def test_trailers_are_dropped_and_the_request_is_answered(worker: Worker) 
     transport = worker.connect(hello)
     head, body = CHUNKED
     data = head + b"%x\r\n%b\r\n0\r\nx-forwarded-for: 8.8.8.8\r\n\r\n" % (len(body), body)
-    assert await speak(transport, whole(data)) == ["200 1"]
+    assert await exchange(transport, whole(data)) == ["200 1"]
     assert b"x-forwarded-for" not in dict(edge(transport).headers)
 
 
@@ -86,7 +86,7 @@ async def test_trailers_do_not_reach_the_app(worker: Worker) -> None:
 
     transport = worker.connect(app)
     head = b"POST /api/v1/x HTTP/1.1\r\nhost: gate\r\ntransfer-encoding: chunked\r\n\r\n"
-    transport.say(head + b"1\r\na\r\n0\r\nx-forwarded-for: 8.8.8.8\r\n\r\n")
+    transport.deliver(head + b"1\r\na\r\n0\r\nx-forwarded-for: 8.8.8.8\r\n\r\n")
     await turns(30)
     assert [name for name, _ in seen] == [b"host", b"transfer-encoding"]
 
@@ -95,13 +95,13 @@ async def test_body_in_chunks_of_one_byte_is_read(worker: Worker) -> None:
     transport = worker.connect(hello)
     head, body = CHUNKED
     pieces = [head, *(b"1\r\n%c\r\n" % byte for byte in body), b"0\r\n\r\n"]
-    assert await speak(transport, iter(pieces)) == ["200 1"]
+    assert await exchange(transport, iter(pieces)) == ["200 1"]
 
 
 async def test_large_head_whose_body_comes_later_is_read(worker: Worker) -> None:
     transport = worker.connect(hello)
     head, _, body = post(1, "x-large: " + "a" * 40_000).partition(b"\r\n\r\n")
-    assert await speak(transport, iter([head + b"\r\n\r\n", body])) == ["200 1"]
+    assert await exchange(transport, iter([head + b"\r\n\r\n", body])) == ["200 1"]
 
 
 async def test_body_that_follows_a_larger_one_is_not_taken_for_a_head(worker: Worker) -> None:
@@ -111,15 +111,15 @@ async def test_body_that_follows_a_larger_one_is_not_taken_for_a_head(worker: Wo
         head = head.replace(b"content-length: %d" % len(body), b"content-length: %d" % (len(body) + spaces))
         sent = head + b"\r\n\r\n" + body + b" " * spaces
         # All but the end at once, as a fast caller's bytes come.
-        assert await speak(transport, iter([sent[:-100], sent[-100:]])) == ["200 1"]
+        assert await exchange(transport, iter([sent[:-100], sent[-100:]])) == ["200 1"]
 
 
 async def test_large_body_for_the_app_is_not_taken_for_a_head(worker: Worker) -> None:
     transport = worker.connect(hello)
     size = 10 * MAX_HEAD_BYTES
-    transport.say(b"POST /api HTTP/1.1\r\nhost: gate\r\ncontent-length: %d\r\n\r\n" % size)
+    transport.deliver(b"POST /api HTTP/1.1\r\nhost: gate\r\ncontent-length: %d\r\n\r\n" % size)
     for _ in range(10):
-        transport.say(b"a" * MAX_HEAD_BYTES)
+        transport.deliver(b"a" * MAX_HEAD_BYTES)
         await turns(5)
     assert not transport.closed
     assert [status for status, _, _ in Answers(transport.take()).read] == [200]
@@ -128,10 +128,10 @@ async def test_large_body_for_the_app_is_not_taken_for_a_head(worker: Worker) ->
 async def test_address_with_too_many_connections_is_refused_and_others_are_not(worker: Worker) -> None:
     worker.context.addresses = Addresses(parse_networks(["10.0.0.0/8"]), 3)
     crowd = [worker.connect(hello) for _ in range(4)]
-    assert told(crowd[-1]) == ["503 overloaded close"]
-    assert await speak(crowd[0], whole(post(1))) == ["200 1"]
+    assert responses(crowd[-1]) == ["503 overloaded close"]
+    assert await exchange(crowd[0], whole(post(1))) == ["200 1"]
     crowd[0].drop()
-    assert await speak(worker.connect(hello), whole(post(2))) == ["200 2"]
+    assert await exchange(worker.connect(hello), whole(post(2))) == ["200 2"]
 
 
 def test_addresses_are_counted_by_network_and_trusted_proxies_not_at_all() -> None:
@@ -149,7 +149,7 @@ def test_addresses_are_counted_by_network_and_trusted_proxies_not_at_all() -> No
 async def slow(worker: Worker) -> FakeTransport:
     """A caller that does not read its answer."""
     transport = worker.connect(hello)
-    transport.say(post())
+    transport.deliver(post())
     await turns(30)
     transport.protocol.pause_writing()
     await turns()

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from tests.gateway.fakes import turns
-from tests.gateway.speech import GET, answer_upstream, edge, hello, post, speak, told, whole
+from tests.gateway.raw_http import GET, answer_upstream, edge, exchange, hello, post, responses, whole
 from tests.gateway.worker import Worker, open_worker
 
 from tollgate.gateway.http.connection import MAX_WAITING
@@ -28,15 +28,15 @@ def later(worker: Worker, seconds: float) -> None:
 async def test_caller_that_waits_for_leave_gets_it(worker: Worker) -> None:
     head, _, body = post(1, "expect: 100-continue").partition(b"\r\n\r\n")
     transport = worker.connect(hello)
-    transport.say(head + b"\r\n\r\n")
+    transport.deliver(head + b"\r\n\r\n")
     assert transport.take() == CONTINUE
-    assert await speak(transport, whole(body)) == ["200 1"]
+    assert await exchange(transport, whole(body)) == ["200 1"]
 
 
 async def test_caller_that_waits_for_leave_is_refused_before_it_sends(worker: Worker) -> None:
     head = post(1, "expect: 100-continue", path="/x/nowhere").partition(b"\r\n\r\n")[0]
     transport = worker.connect(hello)
-    assert await speak(transport, whole(head + b"\r\n\r\n")) == ["404 unknown_network close"]
+    assert await exchange(transport, whole(head + b"\r\n\r\n")) == ["404 unknown_network close"]
 
 
 @pytest.mark.parametrize("first", [post(1), GET], ids=["ours", "other lane"])
@@ -52,9 +52,9 @@ async def test_leave_is_given_after_the_answers_before_it(first: bytes) -> None:
     worker = await open_worker(node=lambda _: None)
     transport = worker.connect(slow)
     head, _, body = post(2, "expect: 100-continue").partition(b"\r\n\r\n")
-    transport.say(first)
+    transport.deliver(first)
     await turns()
-    transport.say(head + b"\r\n\r\n")
+    transport.deliver(head + b"\r\n\r\n")
     await turns()
     assert CONTINUE not in transport.written, "leave in the middle of another answer"
     gate.set()
@@ -62,11 +62,11 @@ async def test_leave_is_given_after_the_answers_before_it(first: bytes) -> None:
     await turns(30)
     assert transport.written.endswith(CONTINUE), "the caller waits for leave that never comes"
     transport.take()
-    transport.say(body)
+    transport.deliver(body)
     await turns(30)
     answer_upstream(worker)
     await turns(30)
-    assert told(transport) == ["200 2"]
+    assert responses(transport) == ["200 2"]
 
 
 # --- Deadlines ---------------------------------------------------------------------------------------------
@@ -76,7 +76,7 @@ async def test_idle_connection_is_closed_after_a_while() -> None:
     worker = await open_worker(server=SERVER)
     fresh, used = worker.connect(hello), worker.connect(hello)
     later(worker, 70.0)
-    await speak(used, whole(post()))
+    await exchange(used, whole(post()))
     later(worker, 6.0)
     assert (fresh.closed, used.closed) == (True, False)
     later(worker, 70.0)
@@ -88,8 +88,8 @@ async def test_idle_connection_is_closed_after_a_while() -> None:
 async def test_request_that_does_not_arrive_is_given_up(before: bytes, part: int) -> None:
     worker = await open_worker(server=SERVER)
     transport = worker.connect(hello)
-    await speak(transport, whole(before))
-    transport.say(post(2)[:part])
+    await exchange(transport, whole(before))
+    transport.deliver(post(2)[:part])
     later(worker, 29.0)
     assert not transport.closed
     later(worker, 2.0)
@@ -99,12 +99,12 @@ async def test_request_that_does_not_arrive_is_given_up(before: bytes, part: int
 async def test_request_under_way_is_not_cut() -> None:
     worker = await open_worker(server=SERVER, node=lambda _: None)
     transport = worker.connect(hello)
-    await speak(transport, whole(post()))
+    await exchange(transport, whole(post()))
     later(worker, 1_000.0)
     assert not transport.closed
     answer_upstream(worker)
     await turns(30)
-    assert told(transport) == ["200 1"]
+    assert responses(transport) == ["200 1"]
     later(worker, 70.0)
     assert not transport.closed
 
@@ -112,11 +112,11 @@ async def test_request_under_way_is_not_cut() -> None:
 async def test_keep_alive_of_the_other_lane_does_not_cut_our_answer() -> None:
     worker = await open_worker(node=lambda _: None)
     transport = worker.connect(hello, timeout_keep_alive=0)
-    assert await speak(transport, whole(GET + post(1))) == ["200 /healthz"]
+    assert await exchange(transport, whole(GET + post(1))) == ["200 /healthz"]
     assert not transport.closed
     answer_upstream(worker)
     await turns(30)
-    assert told(transport) == ["200 1"]
+    assert responses(transport) == ["200 1"]
 
 
 # --- Callers that do not read ------------------------------------------------------------------------------
@@ -125,10 +125,10 @@ async def test_keep_alive_of_the_other_lane_does_not_cut_our_answer() -> None:
 async def test_caller_that_does_not_read_gets_no_more_and_is_cut() -> None:
     worker = await open_worker(server=SERVER)
     transport = worker.connect(hello)
-    await speak(transport, whole(post(1)))
+    await exchange(transport, whole(post(1)))
     edge(transport).pause_writing()
     for number in range(MAX_WAITING):
-        assert await speak(transport, whole(post(number))) == []
+        assert await exchange(transport, whole(post(number))) == []
         later(worker, 1.0)
     assert transport.paused
     later(worker, 31.0)
@@ -139,17 +139,17 @@ async def test_caller_that_reads_again_gets_what_waited() -> None:
     worker = await open_worker(server=SERVER)
     transport = worker.connect(hello)
     edge(transport).pause_writing()
-    assert await speak(transport, whole(post(1) + post(2) + GET)) == []
+    assert await exchange(transport, whole(post(1) + post(2) + GET)) == []
     edge(transport).resume_writing()
     await turns(40)
-    assert told(transport) == ["200 1", "200 2", "200 /healthz"]
+    assert responses(transport) == ["200 1", "200 2", "200 /healthz"]
     assert not transport.paused
 
 
 async def test_caller_that_hangs_up_leaves_nothing_behind() -> None:
     worker = await open_worker(node=lambda _: None)
     transport = worker.connect(hello)
-    await speak(transport, whole(post(1) + post(2) + post(3)[:-5]))
+    await exchange(transport, whole(post(1) + post(2) + post(3)[:-5]))
     transport.drop()
     answer_upstream(worker)
     await turns(30)
@@ -165,26 +165,26 @@ async def test_caller_that_hangs_up_leaves_nothing_behind() -> None:
 async def test_one_connection_too_many_is_told_so() -> None:
     worker = await open_worker(server=model.ServerSettings(connections=2))
     first, second, third = (worker.connect(hello) for _ in range(3))
-    assert told(third) == ["503 overloaded close"]
+    assert responses(third) == ["503 overloaded close"]
     assert third.closed
-    assert await speak(second, whole(post())) == ["200 1"]
+    assert await exchange(second, whole(post())) == ["200 1"]
     first.drop()
     await turns()
-    assert await speak(worker.connect(hello), whole(post())) == ["200 1"]
+    assert await exchange(worker.connect(hello), whole(post())) == ["200 1"]
 
 
 async def test_websockets_count_among_the_connections() -> None:
     worker = await open_worker(server=model.ServerSettings(connections=2))
     worker.context.upgraded = 1
-    assert await speak(worker.connect(hello), whole(post())) == ["200 1"]
-    assert told(worker.connect(hello)) == ["503 overloaded close"]
+    assert await exchange(worker.connect(hello), whole(post())) == ["200 1"]
+    assert responses(worker.connect(hello)) == ["503 overloaded close"]
 
 
 async def test_one_request_under_way_too_many_is_told_so() -> None:
     worker = await open_worker(node=lambda _: None, limits=model.LimitSettings(in_flight=1))
     busy = worker.connect(hello)
-    await speak(busy, whole(post()))
-    assert await speak(worker.connect(hello), whole(post())) == ["503 overloaded"]
+    await exchange(busy, whole(post()))
+    assert await exchange(worker.connect(hello), whole(post())) == ["503 overloaded"]
 
 
 async def test_large_bodies_share_a_bound() -> None:
@@ -194,9 +194,9 @@ async def test_large_bodies_share_a_bound() -> None:
     first, second = worker.connect(hello), worker.connect(hello)
     for transport in (first, second):
         for piece in (head, b" " * 60_000, b" " * 60_000, b" " * 60_000):
-            transport.say(piece)
-    assert await speak(second, whole(b" " * 20_000)) == ["503 overloaded"]
-    assert await speak(first, whole(b" " * 20_000)) == ["400 parse_error"]
+            transport.deliver(piece)
+    assert await exchange(second, whole(b" " * 20_000)) == ["503 overloaded"]
+    assert await exchange(first, whole(b" " * 20_000)) == ["400 parse_error"]
     assert worker.budget.held == 0
 
 
@@ -221,7 +221,7 @@ async def test_caller_that_leaves_leaves_no_part_of_its_body(worker: Worker) -> 
     """Its straight call lives on until garbage is collected, and the connection with it."""
     transport = worker.connect(hello)
     head, _, _ = post().partition(b"\r\n\r\n")
-    transport.say(
+    transport.deliver(
         head.replace(head.rpartition(b"\r\n")[2], b"content-length: 200000") + b"\r\n\r\n" + b" " * 9_000
     )
     connection = edge(transport)
@@ -252,7 +252,7 @@ async def test_defect_of_ours_is_answered_and_the_connection_lives(worker: Worke
 
     worker.pipeline.answer = broken  # type: ignore[method-assign]
     transport = worker.connect(hello)
-    assert await speak(transport, whole(post(1) + post(2) + post(3))) == [
+    assert await exchange(transport, whole(post(1) + post(2) + post(3))) == [
         "500 internal_error",
         "500 internal_error",
         "200 3",

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 from tests.gateway.fakes import FakeTransport, turns
-from tests.gateway.speech import GET, answer_upstream, edge, hello, post, speak, told, whole
+from tests.gateway.raw_http import GET, answer_upstream, edge, exchange, hello, post, responses, whole
 from tests.gateway.worker import Worker, open_worker
 
 
@@ -24,7 +24,7 @@ def shut_down(*transports: FakeTransport) -> None:
 
 async def test_idle_connection_is_closed_after_a_moment(worker: Worker) -> None:
     fresh, used = worker.connect(hello), worker.connect(hello)
-    await speak(used, whole(post()))
+    await exchange(used, whole(post()))
     shut_down(fresh, used)
     assert not fresh.is_closing()
     fire_linger(worker)
@@ -35,30 +35,30 @@ async def test_idle_connection_is_closed_after_a_moment(worker: Worker) -> None:
 async def test_request_that_was_on_its_way_is_answered_and_told_that_we_close(worker: Worker) -> None:
     transport = worker.connect(hello)
     shut_down(transport)
-    assert await speak(transport, whole(post())) == ["200 1 close"]
+    assert await exchange(transport, whole(post())) == ["200 1 close"]
     assert transport.closed
     fire_linger(worker)
 
 
 async def test_request_that_is_half_read_is_waited_for(worker: Worker) -> None:
     transport = worker.connect(hello)
-    transport.say(post()[:-5])
+    transport.deliver(post()[:-5])
     shut_down(transport)
     fire_linger(worker)
     assert not transport.closed
-    assert await speak(transport, whole(post()[-5:])) == ["200 1 close"]
+    assert await exchange(transport, whole(post()[-5:])) == ["200 1 close"]
 
 
 async def test_request_under_way_is_answered_and_told_that_we_close() -> None:
     worker = await open_worker(node=lambda _: None)
     transport = worker.connect(hello)
-    await speak(transport, whole(post()))
+    await exchange(transport, whole(post()))
     shut_down(transport)
     fire_linger(worker)
     assert not transport.closed
     answer_upstream(worker)
     await turns(30)
-    assert told(transport) == ["200 1 close"]
+    assert responses(transport) == ["200 1 close"]
     assert transport.closed
 
 
@@ -66,12 +66,12 @@ async def test_request_under_way_is_answered_and_told_that_we_close() -> None:
 async def test_every_request_in_line_was_read_whole_and_is_answered(last: bytes) -> None:
     worker = await open_worker(node=lambda _: None)
     transport = worker.connect(hello)
-    await speak(transport, whole(post(1) + post(2) + last))
+    await exchange(transport, whole(post(1) + post(2) + last))
     shut_down(transport)
     for _ in range(3):
         answer_upstream(worker)
         await turns(30)
-    answers = told(transport)
+    answers = responses(transport)
     assert answers[:2] == ["200 1", "200 2"]
     assert answers[2] == ("200 3 close" if b"/x/" in last else "200 /healthz close")
     assert transport.closed
@@ -79,23 +79,23 @@ async def test_every_request_in_line_was_read_whole_and_is_answered(last: bytes)
 
 async def test_request_of_the_other_lane_is_answered_and_told_that_we_close(worker: Worker) -> None:
     transport = worker.connect(hello)
-    transport.say(GET)
+    transport.deliver(GET)
     shut_down(transport)
     await turns(30)
-    assert told(transport) == ["200 /healthz close"]
+    assert responses(transport) == ["200 /healthz close"]
     assert transport.closed
 
 
 async def test_end_of_the_grace_answers_what_is_still_under_way() -> None:
     worker = await open_worker(node=lambda _: None)
     one, other = worker.connect(hello), worker.connect(hello)
-    await speak(one, whole(post(1)))
-    await speak(other, whole(post(2)))
+    await exchange(one, whole(post(1)))
+    await exchange(other, whole(post(2)))
     shut_down(one, other)
     worker.context.stop()
     await turns()
     assert worker.context.in_flight == 0
-    assert told(one) == told(other) == ["503 overloaded close"]
+    assert responses(one) == responses(other) == ["503 overloaded close"]
     for pool in worker.pools.values():
         pool.close()
     await turns(30)
@@ -104,10 +104,10 @@ async def test_end_of_the_grace_answers_what_is_still_under_way() -> None:
 async def test_stop_answers_a_caller_that_waits_for_the_store(worker: Worker) -> None:
     worker.store.gate = asyncio.Event()
     transport = worker.connect(hello)
-    await speak(transport, whole(post()))
+    await exchange(transport, whole(post()))
     shut_down(transport)
     worker.context.stop()
     await turns()
-    assert told(transport) == ["503 overloaded close"]
+    assert responses(transport) == ["503 overloaded close"]
     worker.store.gate.set()
     await turns(30)

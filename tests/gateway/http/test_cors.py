@@ -40,5 +40,5 @@ def test_preflight_does_not_echo_what_is_no_list_of_names(wanted: str) -> None:
 
 
 def test_credentials_are_never_allowed() -> None:
-    asked = request(access_control_request_headers="authorization")
-    assert b"credentials" not in cors.headers(b"https://a.example") + cors.preflight(asked).headers
+    incoming = request(access_control_request_headers="authorization")
+    assert b"credentials" not in cors.headers(b"https://a.example") + cors.preflight(incoming).headers

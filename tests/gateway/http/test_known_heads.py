@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.gateway.fakes import turns
-from tests.gateway.speech import GET, Answers, byte_by_byte, edge, hello, post, speak, told, whole
+from tests.gateway.raw_http import GET, Answers, byte_by_byte, edge, exchange, hello, post, responses, whole
 from tests.gateway.worker import TOKEN, Worker, digest
 
 from tollgate.gateway.http.connection import MAX_IN_VAIN
@@ -151,7 +151,7 @@ async def test_requests_with_a_known_head_are_answered_like_the_first(worker: Wo
     transport = worker.connect(hello)
     answers = []
     for number in (1, 2, 300, 4_000_000):
-        transport.say(post(number))
+        transport.deliver(post(number))
         await turns(30)
         ((status, headers, body),) = Answers(transport.take()).read
         assert status == 200
@@ -165,87 +165,87 @@ async def test_requests_with_a_known_head_are_answered_like_the_first(worker: Wo
 
 async def test_what_arrives_in_pieces_or_together_after_a_known_head_is_read_as_ever(worker: Worker) -> None:
     transport = worker.connect(hello)
-    assert await speak(transport, whole(post(1))) == ["200 1"]
-    assert await speak(transport, byte_by_byte(post(2))) == ["200 2"]
-    assert await speak(transport, whole(post(3))) == ["200 3"]
-    assert await speak(transport, whole(post(4) + post(5))) == ["200 4", "200 5"]
-    assert await speak(transport, whole(post(6) + post(7)[:20])) == ["200 6"]
-    assert await speak(transport, whole(post(7)[20:])) == ["200 7"]
-    assert await speak(transport, whole(GET)) == ["200 /healthz"]
-    assert await speak(transport, whole(post(8))) == ["200 8"]
+    assert await exchange(transport, whole(post(1))) == ["200 1"]
+    assert await exchange(transport, byte_by_byte(post(2))) == ["200 2"]
+    assert await exchange(transport, whole(post(3))) == ["200 3"]
+    assert await exchange(transport, whole(post(4) + post(5))) == ["200 4", "200 5"]
+    assert await exchange(transport, whole(post(6) + post(7)[:20])) == ["200 6"]
+    assert await exchange(transport, whole(post(7)[20:])) == ["200 7"]
+    assert await exchange(transport, whole(GET)) == ["200 /healthz"]
+    assert await exchange(transport, whole(post(8))) == ["200 8"]
 
 
 async def test_request_with_a_known_head_waits_for_its_turn(worker: Worker) -> None:
     worker.loop.node = None
     transport = worker.connect(hello)
-    transport.say(post(1))
+    transport.deliver(post(1))
     assert repeats(transport)
-    transport.say(post(2))
-    transport.say(post(3))
+    transport.deliver(post(2))
+    transport.deliver(post(3))
     await turns(30)
-    assert told(transport) == []
+    assert responses(transport) == []
     for _ in range(3):
         (upstream,) = worker.loop.transports
         called = upstream.take().partition(b"\r\n\r\n")[2]
         number = called.partition(b'"id":')[2][:1]
         answer = b'{"jsonrpc":"2.0","id":%b,"result":1}' % number
-        upstream.say(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(answer), answer))
+        upstream.deliver(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(answer), answer))
         await turns(30)
-    assert told(transport) == ["200 1", "200 2", "200 3"]
+    assert responses(transport) == ["200 1", "200 2", "200 3"]
 
 
 async def test_token_that_is_deleted_is_refused_though_its_head_is_known(worker: Worker) -> None:
     transport = worker.connect(hello)
-    assert await speak(transport, whole(post(1))) == ["200 1"]
-    assert await speak(transport, whole(post(2))) == ["200 2"]
+    assert await exchange(transport, whole(post(1))) == ["200 1"]
+    assert await exchange(transport, whole(post(2))) == ["200 2"]
     del worker.store.tokens[digest(TOKEN)]
     worker.store.news.append(Changes(2, tokens=(digest(TOKEN),)))
     await worker.directory.refresh()
-    assert await speak(transport, whole(post(3))) == ["401 token_invalid"]
-    assert await speak(transport, whole(post(4))) == ["401 token_invalid"]
+    assert await exchange(transport, whole(post(3))) == ["401 token_invalid"]
+    assert await exchange(transport, whole(post(4))) == ["401 token_invalid"]
 
 
 async def test_network_that_is_gone_and_a_smaller_limit_hold_for_known_heads(worker: Worker) -> None:
     transport = worker.connect(hello)
-    assert await speak(transport, whole(post(1))) == ["200 1"]
+    assert await exchange(transport, whole(post(1))) == ["200 1"]
     worker.context.change(worker.networks.served, model.LimitSettings(body_bytes=20))
-    assert await speak(transport, whole(post(2))) == ["413 body_too_large"]
+    assert await exchange(transport, whole(post(2))) == ["413 body_too_large"]
     worker.context.change(worker.networks.served, model.LimitSettings())
-    assert await speak(transport, whole(post(3))) == ["200 3"]
+    assert await exchange(transport, whole(post(3))) == ["200 3"]
     worker.context.change([], model.LimitSettings())
-    assert await speak(transport, whole(post(4))) == ["404 unknown_network"]
+    assert await exchange(transport, whole(post(4))) == ["404 unknown_network"]
 
 
 async def test_another_token_on_the_same_connection_is_another_caller(worker: Worker) -> None:
     transport = worker.connect(hello)
-    assert await speak(transport, whole(post(1))) == ["200 1"]
-    assert await speak(transport, whole(post(2).replace(TOKEN.encode(), b"x" * len(TOKEN)))) == [
+    assert await exchange(transport, whole(post(1))) == ["200 1"]
+    assert await exchange(transport, whole(post(2).replace(TOKEN.encode(), b"x" * len(TOKEN)))) == [
         "401 token_invalid"
     ]
-    assert await speak(transport, whole(post(3))) == ["200 3"]
+    assert await exchange(transport, whole(post(3))) == ["200 3"]
 
 
 @pytest.mark.parametrize("method", ["OPTIONS", "PUT", "GET"])
 async def test_only_posts_are_known(method: str, worker: Worker) -> None:
     transport = worker.connect(hello)
-    asked = post(1).replace(b"POST", method.encode())
-    first = await speak(transport, whole(asked))
+    incoming = post(1).replace(b"POST", method.encode())
+    first = await exchange(transport, whole(incoming))
     assert not repeats(transport)
-    assert await speak(transport, whole(asked)) == first
+    assert await exchange(transport, whole(incoming)) == first
 
 
 async def test_client_whose_heads_are_never_the_same_is_not_tried_for_ever(worker: Worker) -> None:
     transport = worker.connect(hello)
     for number in range(MAX_IN_VAIN + 1):
         assert repeats(transport) is (number > 0)
-        assert await speak(transport, whole(post(number, f"traceparent: {number}"))) == [f"200 {number}"]
+        assert await exchange(transport, whole(post(number, f"traceparent: {number}"))) == [f"200 {number}"]
     assert not repeats(transport)
-    assert await speak(transport, whole(post(1))) == ["200 1"]
+    assert await exchange(transport, whole(post(1))) == ["200 1"]
 
 
 async def test_stop_holds_for_known_heads(worker: Worker) -> None:
     transport = worker.connect(hello)
-    assert await speak(transport, whole(post(1))) == ["200 1"]
+    assert await exchange(transport, whole(post(1))) == ["200 1"]
     edge(transport).shutdown()
-    assert await speak(transport, whole(post(2))) == ["200 2 close"]
-    assert await speak(transport, whole(post(3))) == []
+    assert await exchange(transport, whole(post(2))) == ["200 2 close"]
+    assert await exchange(transport, whole(post(3))) == []

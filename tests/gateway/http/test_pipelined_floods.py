@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from tests.gateway.fakes import turns
-from tests.gateway.speech import GET, edge, hello, post, speak, told, whole
+from tests.gateway.raw_http import GET, edge, exchange, hello, post, responses, whole
 from tests.gateway.worker import Worker, open_worker
 
 from tollgate.gateway.http.connection import _PIECE, MAX_WAITING
@@ -20,12 +20,12 @@ class App:
 
     def __init__(self) -> None:
         self.gate = asyncio.Event()
-        self.heard: list[str] = []
+        self.received: list[str] = []
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         while (message := await receive()).get("more_body"):
             pass
-        self.heard.append(message["type"])
+        self.received.append(message["type"])
         if message["type"] == "http.disconnect":
             return
         gone = asyncio.ensure_future(receive())
@@ -41,45 +41,45 @@ async def _whole_body() -> dict[str, Any]:
 async def test_requests_that_come_together_wait_as_bytes(worker: Worker) -> None:
     app = App()
     transport = worker.connect(app)
-    transport.say(SHORT * 10_000)
+    transport.deliver(SHORT * 10_000)
     await turns(30)
     assert transport.paused, "the app that waits for its caller to leave must not read on"
     assert len(edge(transport)._line) <= MAX_WAITING + _PIECE // len(SHORT)
     app.gate.set()
     while not edge(transport)._between or edge(transport)._busy():
         await turns(50)
-    assert told(transport) == ["200 /a"] * 10_000
+    assert responses(transport) == ["200 /a"] * 10_000
     assert not edge(transport).flow.read_paused
-    assert await speak(transport, whole(post(2))) == ["200 2"]
+    assert await exchange(transport, whole(post(2))) == ["200 2"]
 
 
 async def test_requests_that_wait_are_answered_without_recursion(worker: Worker) -> None:
     app = App()
     transport = worker.connect(app)
-    transport.say(GET)
+    transport.deliver(GET)
     # In packets so small that each is parsed whole.
     for _ in range(400):
-        transport.say(REFUSED * 8)
+        transport.deliver(REFUSED * 8)
     app.gate.set()
     await turns(30)
-    assert told(transport) == ["200 /healthz"] + ["405 method_not_post"] * 3_200
+    assert responses(transport) == ["200 /healthz"] + ["405 method_not_post"] * 3_200
 
 
 async def test_refusals_that_come_together_let_others_have_their_turn(worker: Worker) -> None:
     flood, other = worker.connect(hello), worker.connect(hello)
-    flood.say(REFUSED * 5_000)
-    other.say(post(7))
+    flood.deliver(REFUSED * 5_000)
+    other.deliver(post(7))
     await turns(30)
-    assert told(other) == ["200 7"]
+    assert responses(other) == ["200 7"]
     assert edge(flood)._unread, "the flood is not read to its end yet"
     while edge(flood)._busy():
         await turns(50)
-    assert told(flood) == ["405 method_not_post"] * 5_000
+    assert responses(flood) == ["405 method_not_post"] * 5_000
 
 
 async def test_caller_that_leaves_within_a_flood_is_forgotten(worker: Worker) -> None:
     transport = worker.connect(App())
-    transport.say(SHORT * 10_000)
+    transport.deliver(SHORT * 10_000)
     await turns(5)
     transport.drop()
     await turns(30)
@@ -90,15 +90,15 @@ async def test_caller_that_leaves_within_a_flood_is_forgotten(worker: Worker) ->
 async def test_flood_counts_against_the_budget_until_it_is_read() -> None:
     worker = await open_worker(budget=60_000)
     first, second = worker.connect(hello), worker.connect(hello)
-    first.say(REFUSED * 2_000)
+    first.deliver(REFUSED * 2_000)
     assert worker.budget.held == len(REFUSED) * 2_000
-    second.say(REFUSED * 2_000)
-    assert told(second) == ["503 overloaded close"]
+    second.deliver(REFUSED * 2_000)
+    assert responses(second) == ["503 overloaded close"]
     while edge(first)._busy():
         await turns(50)
     assert worker.budget.held == 0
     third = worker.connect(hello)
-    third.say(REFUSED * 2_000)
+    third.deliver(REFUSED * 2_000)
     third.drop()
     assert worker.budget.held == 0
 
@@ -109,27 +109,27 @@ async def test_flood_counts_against_the_budget_until_it_is_read() -> None:
 @pytest.mark.parametrize("path", [b"/x/eth/mainnet", b"/api"])
 async def test_long_body_in_tiny_chunks_is_refused_and_others_have_their_turn(path: bytes, worker: Worker) -> None:
     flood, other = worker.connect(hello), worker.connect(hello)
-    flood.say(CHUNKED.replace(b"/api", path) + b"2\r\nab\r\n" * 30_000)
+    flood.deliver(CHUNKED.replace(b"/api", path) + b"2\r\nab\r\n" * 30_000)
     assert edge(flood)._unread, "a piece in a turn"
-    other.say(post(7))
+    other.deliver(post(7))
     await turns(30)
-    assert told(other) == ["200 7"]
+    assert responses(other) == ["200 7"]
     while not flood.closed:
         await turns(50)
-    assert told(flood) == ["400 invalid_request close"]
+    assert responses(flood) == ["400 invalid_request close"]
     assert edge(flood)._size < 20_000
     assert worker.budget.held == 0
 
 
 async def test_long_body_in_short_chunks_is_read(worker: Worker) -> None:
     transport = worker.connect(hello)
-    transport.say(CHUNKED + b"20\r\n" + b"a" * 32 + b"\r\n")
+    transport.deliver(CHUNKED + b"20\r\n" + b"a" * 32 + b"\r\n")
     for _ in range(2_000):
-        transport.say(b"20\r\n" + b"a" * 32 + b"\r\n")
+        transport.deliver(b"20\r\n" + b"a" * 32 + b"\r\n")
         await turns(1)
-    transport.say(b"0\r\n\r\n")
+    transport.deliver(b"0\r\n\r\n")
     await turns(30)
-    assert told(transport) == ["200 /api"]
+    assert responses(transport) == ["200 /api"]
 
 
 # ---- a body that cannot be read
@@ -139,24 +139,24 @@ async def test_long_body_in_short_chunks_is_read(worker: Worker) -> None:
 async def test_broken_body_for_the_app_is_answered_at_once(rest: bytes, worker: Worker) -> None:
     app = App()
     transport = worker.connect(app)
-    transport.say(CHUNKED + b"1\r\na\r\n")
+    transport.deliver(CHUNKED + b"1\r\na\r\n")
     await turns(10)
-    transport.say(rest)
+    transport.deliver(rest)
     await turns(10)
-    assert told(transport) == ["400 invalid_request close"]
+    assert responses(transport) == ["400 invalid_request close"]
     assert transport.closed
-    assert app.heard == ["http.disconnect"]
+    assert app.received == ["http.disconnect"]
 
 
 async def test_broken_body_in_line_does_not_cost_the_answer_before(worker: Worker) -> None:
     app = App()
     transport = worker.connect(app)
-    transport.say(GET + CHUNKED + b"zz\r\n")
+    transport.deliver(GET + CHUNKED + b"zz\r\n")
     await turns(10)
     app.gate.set()
     await turns(30)
-    assert told(transport) == ["200 /healthz", "400 invalid_request close"]
-    assert app.heard == ["http.request"], "what cannot be read reaches nobody"
+    assert responses(transport) == ["200 /healthz", "400 invalid_request close"]
+    assert app.received == ["http.request"], "what cannot be read reaches nobody"
 
 
 @pytest.mark.parametrize("is_complete", [False, True])
@@ -172,12 +172,12 @@ async def test_request_that_is_answered_before_its_body_breaks_has_one_answer(
         await send({"type": "http.response.body", "body": b"no"})
 
     transport = worker.connect(app)
-    transport.say(CHUNKED)
+    transport.deliver(CHUNKED)
     await turns(10)
-    transport.say(b"zz\r\n")
+    transport.deliver(b"zz\r\n")
     gate.set()
     await turns(10)
-    assert told(transport) == ["413 no"]
+    assert responses(transport) == ["413 no"]
     assert transport.closed
 
 
@@ -193,7 +193,7 @@ async def test_connection_of_a_caller_that_waits_for_leave_ends_with_the_answer(
 
     transport = worker.connect(app)
     waiting = b"POST /a HTTP/1.1\r\nhost: gate\r\nexpect: 100-continue\r\ncontent-length: 500\r\n\r\n"
-    assert await speak(transport, iter([waiting, GET])) == ["200 ok close"]
+    assert await exchange(transport, iter([waiting, GET])) == ["200 ok close"]
     assert transport.closed
 
 
@@ -201,4 +201,4 @@ async def test_connection_of_a_caller_that_waits_for_leave_ends_with_the_answer(
 async def test_two_hosts_are_refused(path: bytes, worker: Worker) -> None:
     transport = worker.connect(hello)
     head = b"POST %b HTTP/1.1\r\nhost: a\r\nHost: b\r\ncontent-length: 2\r\n\r\n{}" % path
-    assert await speak(transport, whole(head + GET)) == ["400 invalid_request close"]
+    assert await exchange(transport, whole(head + GET)) == ["400 invalid_request close"]

@@ -11,9 +11,9 @@ from tollgate.gateway.messages import Answer, Request
 DATE = b"date: Tue, 14 Nov 2023 22:13:20 GMT\r\n"
 
 
-def limited(asked: Request) -> Request:
-    asked.rates = b"ratelimit: x\r\n"
-    return asked
+def limited(incoming: Request) -> Request:
+    incoming.rates = b"ratelimit: x\r\n"
+    return incoming
 
 
 def test_usual_answer() -> None:
@@ -49,17 +49,17 @@ def test_no_content_has_neither_length_nor_type() -> None:
 
 
 def test_answer_to_an_origin_has_its_headers_whatever_the_status() -> None:
-    asked = request(origin="https://a.example")
-    for answer in (Answer(200, b"{}"), Answer(204, b""), response.refuse(asked, TokenInvalid())):
-        rendered = response.render(asked, answer, b"", close=False)
+    incoming = request(origin="https://a.example")
+    for answer in (Answer(200, b"{}"), Answer(204, b""), response.refuse(incoming, TokenInvalid())):
+        rendered = response.render(incoming, answer, b"", close=False)
         assert b"\r\naccess-control-allow-origin: https://a.example\r\n" in rendered
         assert b"\r\nvary: Origin\r\n" in rendered
 
 
 def test_answer_to_head_has_no_body() -> None:
     """Or a client that keeps the connection takes the body for the next answer (RFC 9110, 9.3.2)."""
-    asked = Request(b"HEAD", {}, "192.0.2.1", b"rid-1")
-    rendered = response.render(asked, response.refuse(asked, MethodNotPost()), b"", close=False)
+    incoming = Request(b"HEAD", {}, "192.0.2.1", b"rid-1")
+    rendered = response.render(incoming, response.refuse(incoming, MethodNotPost()), b"", close=False)
     assert rendered.startswith(b"HTTP/1.1 405 ")
     assert rendered.endswith(b"\r\n\r\n")
 
@@ -77,10 +77,10 @@ def test_refusal_is_a_json_rpc_error_with_its_headers() -> None:
 
 def test_refusal_without_a_call_stands_under_null() -> None:
     answer = response.refuse(request(), RateLimited(data={"limit": "token"}))
-    told = json.loads(answer.body)
-    assert told["id"] is None
-    assert told["jsonrpc"] == "2.0"
-    assert told["error"]["data"]["limit"] == "token"
+    parsed = json.loads(answer.body)
+    assert parsed["id"] is None
+    assert parsed["jsonrpc"] == "2.0"
+    assert parsed["error"]["data"]["limit"] == "token"
 
 
 def test_invalid_request_stands_under_the_id_it_had() -> None:

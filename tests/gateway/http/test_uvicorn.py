@@ -99,7 +99,7 @@ async def test_flow_control_pauses_and_resumes_reading_once() -> None:
 
 async def test_second_request_waits_in_uvicorns_line_and_reading_is_paused() -> None:
     protocol, transport = made()
-    transport.say(b"GET /a HTTP/1.1\r\n\r\nGET /b HTTP/1.1\r\n\r\n")
+    transport.deliver(b"GET /a HTTP/1.1\r\n\r\nGET /b HTTP/1.1\r\n\r\n")
     ((cycle, app),) = protocol.pipeline
     assert cycle is protocol.cycle
     assert isinstance(cycle, RequestResponseCycle)
@@ -117,7 +117,7 @@ async def test_cycle_tells_the_protocol_when_its_answer_is_complete() -> None:
     protocol, transport = made()
     completed: list[bool] = []
     protocol.on_response_complete = lambda: completed.append(True)  # type: ignore[method-assign]
-    transport.say(b"POST /a HTTP/1.1\r\ncontent-length: 5\r\n\r\n")
+    transport.deliver(b"POST /a HTTP/1.1\r\ncontent-length: 5\r\n\r\n")
     cycle = protocol.cycle
     assert cycle.keep_alive
     seen = [cycle.response_complete]
@@ -151,7 +151,7 @@ async def test_shutdown_closes_an_idle_connection_and_ends_a_busy_one_after_its_
     protocol.shutdown()
     assert transport.closed
     busy, other = made()
-    other.say(b"GET /a HTTP/1.1\r\n\r\n")
+    other.deliver(b"GET /a HTTP/1.1\r\n\r\n")
     busy.shutdown()
     assert not other.closed
     assert not busy.cycle.keep_alive

@@ -93,7 +93,7 @@ class Ear(UpstreamListener):
 
     def __init__(self, family: str, upstream: model.UpstreamSettings, on_head: Callable[[Block], None]) -> None:
         self.upstream = upstream
-        self.hear = on_head
+        self.receive = on_head
         self.listening = True
         self.stopped = False
 

@@ -11,7 +11,7 @@ from tollgate.settings.model import HealthSettings
 MAX_A_MINUTE = 12
 
 
-def asked(node: Node) -> int:
+def probe_count(node: Node) -> int:
     """How many calls it was sent."""
     return sum(wanted.calls for wanted in node.probes) + len(node.fetched)
 
@@ -29,10 +29,10 @@ async def test_an_idle_upstream_gets_at_most_twelve_calls_a_minute(blocks: str) 
     scene = Scene(BASE)
     scene.in_use = False
     await scene.start()
-    before = asked(scene.nodes["a"])
+    before = probe_count(scene.nodes["a"])
     assert before <= MAX_A_MINUTE
     await minutes(scene, 10, blocks)
-    assert (asked(scene.nodes["a"]) - before) / 10 <= MAX_A_MINUTE
+    assert (probe_count(scene.nodes["a"]) - before) / 10 <= MAX_A_MINUTE
     assert scene.states == "up"
     assert scene.row.is_fresh
     assert scene.reorgs == (0, None)
@@ -42,16 +42,16 @@ async def test_an_upstream_with_a_feed_gets_at_most_twelve_calls_a_minute_while_
     scene = Scene(BASE)
     scene.apply(scene.upstream("a", ws_url="ws://a"), at_start=True)
     await scene.tick()
-    before = asked(scene.nodes["a"])
+    before = probe_count(scene.nodes["a"])
     for number in range(1_200):
         if number % 24 == 0:
             scene.nodes["a"].word += "x"
-            scene.ears[0].hear(block(scene.nodes["a"].word))
+            scene.ears[0].receive(block(scene.nodes["a"].word))
             assert scene.row.head == len(scene.nodes["a"].word) - 1
         scene.row.nudge()
         await scene.tick(0.5)
         assert scene.row.is_fresh
-    assert (asked(scene.nodes["a"]) - before) / 10 <= MAX_A_MINUTE
+    assert (probe_count(scene.nodes["a"]) - before) / 10 <= MAX_A_MINUTE
 
 
 async def test_a_feed_that_misses_a_block_is_not_relied_on_until_it_tells_of_one_again() -> None:
@@ -66,7 +66,7 @@ async def test_a_feed_that_misses_a_block_is_not_relied_on_until_it_tells_of_one
     for _ in range(10):
         await scene.tick(PROBE)
     assert len(scene.nodes["a"].probes) - before >= 8
-    scene.ears[0].hear(block(scene.nodes["a"].word))
+    scene.ears[0].receive(block(scene.nodes["a"].word))
     await scene.tick(1.5)
     before = len(scene.nodes["a"].probes)
     for _ in range(10):
@@ -108,14 +108,14 @@ async def test_a_nudge_wakes_at_once() -> None:
 async def test_a_spare_upstream_rests_while_the_others_are_well_and_wakes_when_one_is_not() -> None:
     scene = await Scene(BASE, BASE).start()
     scene.in_use = False
-    before = asked(scene.nodes["b"])
+    before = probe_count(scene.nodes["b"])
     for _ in range(600):
         scene.row.want()
         scene["a"].used_at = scene.clock()
         await scene.tick(0.5)
-    rested = asked(scene.nodes["b"]) - before
+    rested = probe_count(scene.nodes["b"]) - before
     assert rested <= 30 / PROBE * 1.5 + 4.5 * MAX_A_MINUTE
-    assert asked(scene.nodes["a"]) > 800
+    assert probe_count(scene.nodes["a"]) > 800
     assert scene["b"].is_resting
     scene.nodes["a"].fault = BROKEN
     scene.row.want()

@@ -52,9 +52,9 @@ async def test_when_nobody_is_left_nothing_is_given_up() -> None:
 async def test_a_block_that_only_a_worker_has_seen_is_looked_for_and_then_given_up() -> None:
     scene = await Scene(BASE).start()
     scene.row.saw(120)
-    asked = len(scene.nodes["a"].probes)
+    probed = len(scene.nodes["a"].probes)
     await scene.tick(0.02)
-    assert len(scene.nodes["a"].probes) == asked + 1
+    assert len(scene.nodes["a"].probes) == probed + 1
     await scene.rounds(8)
     assert (scene.row.floor, scene.row.is_fresh) == (120, True)
     await scene.rounds(3)

@@ -45,11 +45,11 @@ class Scene:
         self.clock = Clock()
         self.calls: list[dict[str, Any]] = []
         self.reply: Callable[[dict[str, Any]], bytes | None] = self.healthy
-        scripted_loop().node = self._say
+        scripted_loop().node = self._respond
         given = model.UpstreamSettings(name="a", url=f"http://node:8545/{KEY}", **upstream)
         self.client = HttpProbeClient(family, given, self.clock)
 
-    def _say(self, body: bytes) -> bytes | None:
+    def _respond(self, body: bytes) -> bytes | None:
         self.calls.append(json.loads(body))
         return self.reply(self.calls[-1])
 
@@ -72,8 +72,8 @@ def result(value: Any) -> bytes:
 
 
 def error(code: int) -> bytes:
-    said = {"jsonrpc": "2.0", "id": 1, "error": {"code": code, "message": f"about {KEY}"}}
-    return http(json.dumps(said).encode())
+    response = {"jsonrpc": "2.0", "id": 1, "error": {"code": code, "message": f"about {KEY}"}}
+    return http(json.dumps(response).encode())
 
 
 async def test_a_plain_probe_is_one_call() -> None:
@@ -126,7 +126,7 @@ async def test_a_block_by_its_number() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "words"),
+    ("response", "words"),
     [
         (http(b"", status=b"429 Too Many Requests"), "answers with HTTP 429: its rate limit is reached"),
         (http(b"<html>", status=b"200 OK"), "answers with something that is no JSON-RPC"),
@@ -139,9 +139,9 @@ async def test_a_block_by_its_number() -> None:
         (b"SSH-2.0-OpenSSH_9.6\r\n", "breaks off"),
     ],
 )
-async def test_what_is_no_answer_is_told_in_words_of_our_own(said: bytes, words: str) -> None:
+async def test_what_is_no_answer_is_told_in_words_of_our_own(response: bytes, words: str) -> None:
     scene = Scene()
-    scene.reply = lambda _: said
+    scene.reply = lambda _: response
     failure = await scene.fails()
     assert (failure.reason, failure.refused) == (words, False)
 

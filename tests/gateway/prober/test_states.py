@@ -37,8 +37,8 @@ async def test_down_after_one_refused_connection() -> None:
 async def test_chain_id_is_asked_at_the_start_every_minute_and_of_who_comes_back() -> None:
     scene = await Scene(BASE, BASE).start()
     await scene.rounds(119)
-    asked = [index for index, wanted in enumerate(scene.nodes["a"].probes) if wanted.chain_id]
-    assert asked == [0]
+    probed = [index for index, wanted in enumerate(scene.nodes["a"].probes) if wanted.chain_id]
+    assert probed == [0]
     await scene.rounds()
     assert scene.nodes["a"].probes[-1].chain_id
     node = scene.nodes["b"]
@@ -104,7 +104,7 @@ async def test_on_a_fast_chain_nobody_lags_who_was_asked_earlier() -> None:
             scene.clock.advance(PROBE / 4)
             scene.nodes["a"].word += "a"
             scene.nodes["b"].word += "a"
-            ear.hear(block(scene.nodes["a"].word))
+            ear.receive(block(scene.nodes["a"].word))
             assert scene.states == "up up"
         await scene.tick()
     assert scene.states == "up up"

@@ -20,7 +20,7 @@ async def died(*words: str, finalized: int | None = 40) -> Scene:
     return scene
 
 
-def told(scene: Scene) -> tuple[int, int]:
+def counts(scene: Scene) -> tuple[int, int]:
     """Reorganisations and lost heads that operators hear of."""
     return scene.counted(metrics.REORGS), scene.counted(metrics.HEADS_LOST)
 
@@ -35,7 +35,7 @@ async def test_a_successors_first_word_is_that_only_what_is_final_is_the_same(wo
     assert second.row.reorgs == 0, "nothing is known yet"
     await second.start()
     assert (second.row.head, second.row.finalized, second.reorgs) == (head, 40, (1, 40))
-    assert told(second) == (0, 0), "nobody knows of a reorganisation"
+    assert counts(second) == (0, 0), "nobody knows of a reorganisation"
     await second.rounds(3)
     assert (second.row.head, second.reorgs) == (head, (1, 40)), "it is said once"
 
@@ -60,7 +60,7 @@ async def test_after_its_first_word_a_successor_knows_the_depth_of_a_reorganisat
     second = await first.successor(BASE + "abc").start()
     second.nodes["a"].word = BASE + "axyz"
     await second.rounds()
-    assert (second.row.head, second.reorgs, told(second)) == (103, (2, 100), (1, 0))
+    assert (second.row.head, second.reorgs, counts(second)) == (103, (2, 100), (1, 0))
 
 
 async def test_each_successor_says_so_anew() -> None:
@@ -94,7 +94,7 @@ async def test_a_block_that_callers_were_shown_is_not_forgotten_with_the_prober(
     second.nodes["a"].word = BASE + "abcde"
     await second.rounds()
     assert (second.row.floor, second.row.head, second.reorgs) == (104, 104, (1, 40))
-    assert told(second) == (0, 0)
+    assert counts(second) == (0, 0)
 
 
 async def test_a_block_that_callers_were_shown_and_nobody_has_is_given_up_down_to_what_is_final() -> None:
@@ -103,7 +103,7 @@ async def test_a_block_that_callers_were_shown_and_nobody_has_is_given_up_down_t
     second = await first.successor(BASE + "xyz").start()
     await second.rounds(11)
     assert (second.row.floor, second.row.head, second.reorgs) == (102, 102, (1, 40))
-    assert told(second) == (0, 1)
+    assert counts(second) == (0, 1)
 
 
 async def test_a_successor_that_finds_only_who_is_behind_waits_before_it_gives_up() -> None:
@@ -131,7 +131,7 @@ async def test_a_quarrel_among_those_who_are_behind_lowers_no_head() -> None:
         second.nodes[name].word = BASE + "abcdefg"
     await second.rounds(3)
     assert (second.row.head, second.reorgs, second.states) == (106, (1, 40), "forked up up")
-    assert told(second) == (0, 0)
+    assert counts(second) == (0, 0)
 
 
 # ---- states

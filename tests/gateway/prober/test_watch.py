@@ -53,11 +53,11 @@ async def test_what_a_worker_sees_right_after_a_nudge_is_not_forgotten() -> None
     scene = await Scene(BASE).start()
     scene.row.nudge()
     await scene.tick(0.02)
-    asked = len(scene.nodes["a"].probes)
+    probed = len(scene.nodes["a"].probes)
     scene.row.saw(100)
     for _ in range(3):
         await scene.tick(0.02)
-    assert len(scene.nodes["a"].probes) == asked + 1
+    assert len(scene.nodes["a"].probes) == probed + 1
 
 
 async def test_a_nudge_while_an_answer_is_awaited_asks_once_more_after_it() -> None:
@@ -95,11 +95,11 @@ async def test_a_head_that_is_told_is_published_at_once() -> None:
     scene = await Scene(BASE, BASE).start()
     scene.apply(scene.upstream("a", ws_url="ws://a"), scene.upstream("b"))
     (ear,) = scene.ears
-    ear.hear(block(BASE + "a"))
+    ear.receive(block(BASE + "a"))
     assert (scene.row.head, scene.upstream_row("a").head) == (100, 100)
-    ear.hear(block(BASE))
+    ear.receive(block(BASE))
     assert scene.row.head == 100
-    ear.hear(block(BASE + "x"))
+    ear.receive(block(BASE + "x"))
     assert (scene.row.head, scene.reorgs) == (100, (1, 99)), "another block of the same number"
 
 
@@ -108,7 +108,7 @@ async def test_a_head_that_is_told_before_the_first_answer_is_not_believed() -> 
     scene.nodes["a"].gate = asyncio.Event()
     scene.apply(scene.upstream("a", ws_url="ws://a"))
     await scene.rounds(4)
-    scene.ears[0].hear(block(BASE + "a"))
+    scene.ears[0].receive(block(BASE + "a"))
     assert (scene.row.head, scene.states) == (NOTHING, "unknown"), "its chain id is not known yet"
 
 
@@ -118,7 +118,7 @@ async def test_a_head_that_is_told_by_somebody_who_is_down_is_not_believed() -> 
     await scene.tick()
     scene.nodes["a"].fault = REFUSED
     await scene.tick(30.0)
-    scene.ears[0].hear(block(BASE + "a"))
+    scene.ears[0].receive(block(BASE + "a"))
     assert (scene.row.head, scene.states) == (99, "down up")
 
 

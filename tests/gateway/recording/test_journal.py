@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from tests.gateway.calls import call
 from tests.gateway.fakes import turns
-from tests.gateway.notes import NOTIFICATION, ask, known, outcomes, recorded, sent
-from tests.gateway.speech import Answers, answer_upstream, hello, post, told
+from tests.gateway.notes import NOTIFICATION, answers_to, known, outcomes, recorded, sent
+from tests.gateway.raw_http import Answers, answer_upstream, hello, post, responses
 from tests.gateway.worker import TOKEN, Worker, digest, echo, http, open_worker, token_grant
 
 from tollgate.core import secrets
@@ -30,7 +30,7 @@ async def test_single_call_is_one_record_with_everything_that_a_log_shows() -> N
     worker_clock.append(worker.clock)
     request = sent(call(1), "x-request-id: mine-1", "user-agent: curl/8", "origin: https://app.example.com")
     transport = worker.connect(hello)
-    transport.say(request)
+    transport.deliver(request)
     await turns(40)
     ((_, _, body),) = Answers(transport.take()).read
     (entry,) = worker.sink.written
@@ -116,9 +116,9 @@ async def test_batch_is_one_record_with_what_became_of_each_call() -> None:
 
 
 async def test_each_call_of_a_batch_has_the_bytes_of_its_own_answer(worker: Worker) -> None:
-    await ask(worker, sent([call(1), call(2)]))  # its methods are known from now on
+    await answers_to(worker, sent([call(1), call(2)]))  # its methods are known from now on
     transport = worker.connect(hello)
-    transport.say(sent([call(1), call(2)]))
+    transport.deliver(sent([call(1), call(2)]))
     await turns(40)
     ((_, _, body),) = Answers(transport.take()).read
     entry = worker.sink.written[-1]
@@ -139,7 +139,7 @@ async def test_batch_larger_than_a_record_becomes_several() -> None:
 
 @pytest.mark.parametrize("body", [NOTIFICATION, [NOTIFICATION, NOTIFICATION]])
 async def test_notifications_are_written_though_nothing_is_answered(body: object, worker: Worker) -> None:
-    assert await ask(worker, sent(body)) == [(204, None)]
+    assert await answers_to(worker, sent(body)) == [(204, None)]
     (entry,) = worker.sink.written
     assert entry.status == 204
     assert outcomes(entry) == [("eth_call", "ok", None)] * (len(body) if isinstance(body, list) else 1)
@@ -147,7 +147,7 @@ async def test_notifications_are_written_though_nothing_is_answered(body: object
 
 async def test_notification_that_failed_is_written_with_no_answer() -> None:
     worker = await open_worker(node=lambda _: http(b"<html>"))
-    assert await ask(worker, sent(NOTIFICATION), seconds=1.0) == [(204, None)]
+    assert await answers_to(worker, sent(NOTIFICATION), seconds=1.0) == [(204, None)]
     (entry,) = worker.sink.written
     assert entry.status == 204
     assert entry.calls == (CallEntry("eth_call", "upstream_error", -32603, 0),)
@@ -182,11 +182,11 @@ async def test_address_is_that_of_whoever_called_as_far_as_proxies_are_trusted(
 async def test_second_upstream_and_both_attempts_are_written() -> None:
     worker = await open_worker(node=lambda _: None, upstreams=2)
     transport = worker.connect(hello)
-    transport.say(sent(call(1)))
+    transport.deliver(sent(call(1)))
     await turns()
-    worker.loop.transports[0].say(http(b"", status=b"500 Oh"))
+    worker.loop.transports[0].deliver(http(b"", status=b"500 Oh"))
     await turns()
-    worker.loop.transports[1].say(echo(worker.loop.transports[1].take().partition(b"\r\n\r\n")[2]))
+    worker.loop.transports[1].deliver(echo(worker.loop.transports[1].take().partition(b"\r\n\r\n")[2]))
     await turns()
     (entry,) = worker.sink.written
     assert (entry.upstream, entry.attempts, entry.calls[0].outcome) == ("up1", 2, "ok")
@@ -214,7 +214,7 @@ async def test_refusal_of_a_known_team_is_written(
 ) -> None:
     known(worker, **fields)
     for _ in range(2):  # from the store, then from memory
-        ((answered, reply),) = await ask(worker, sent(body))
+        ((answered, reply),) = await answers_to(worker, sent(body))
         assert answered == status
         assert reply["error"]["code"] == outcome[2]
     for entry in worker.sink.written:
@@ -233,7 +233,7 @@ async def test_token_that_may_not_stand_in_the_address_is_written_for_its_team(w
 async def test_rate_limited_calls_are_written(worker: Worker) -> None:
     known(worker, requests_per_second=2)
     batch = [call(1), call(2, "eth_blockNumber"), call(3)]
-    answers = await ask(worker, *[sent(call(number)) for number in range(3)], sent(batch))
+    answers = await answers_to(worker, *[sent(call(number)) for number in range(3)], sent(batch))
     assert [status for status, _ in answers] == [200, 200, 429, 429]
     *_, single, several = worker.sink.written
     assert [outcomes(entry)[0][1] for entry in worker.sink.written] == ["ok", "ok", *["rate_limited"] * 2]
@@ -261,11 +261,11 @@ async def test_failure_of_upstreams_is_written_for_each_call_of_a_batch(worker: 
 async def test_call_that_is_cut_off_by_the_end_of_the_service_is_written() -> None:
     worker = await open_worker(node=lambda _: None)
     transport = worker.connect(hello)
-    transport.say(post(1))
+    transport.deliver(post(1))
     await turns()
     worker.context.stop()
     await turns()
-    assert told(transport) == ["503 overloaded"]
+    assert responses(transport) == ["503 overloaded"]
     assert [entry.calls[0].outcome for entry in worker.sink.written] == ["overloaded"]
 
 
@@ -286,7 +286,7 @@ async def test_call_that_is_cut_off_by_the_end_of_the_service_is_written() -> No
 )
 async def test_nothing_is_written_of_callers_that_are_not_known(request_: bytes, worker: Worker) -> None:
     transport = worker.connect(hello)
-    transport.say(request_)
+    transport.deliver(request_)
     await turns(60)
     assert transport.take(), "answered all the same"
     assert (worker.sink.waiting, worker.sink.written) == ([], [])
@@ -301,7 +301,7 @@ def refused(worker: Worker, count: int) -> list[bytes]:
 
 
 async def test_refusals_beyond_ten_a_second_become_one_record_with_their_number(worker: Worker) -> None:
-    answers = await ask(worker, *refused(worker, 25))
+    answers = await answers_to(worker, *refused(worker, 25))
     assert [status for status, _ in answers] == [402] * 25
     assert [entry.request_id for entry in worker.sink.written] == [b"r%d" % n for n in range(SINGLE_REFUSALS)]
     worker.context.tick()
@@ -316,21 +316,21 @@ async def test_refusals_beyond_ten_a_second_become_one_record_with_their_number(
     assert sum(entry.stands_for for entry in worker.sink.written) == 25
     worker.context.tick()
     assert worker.sink.waiting == []
-    await ask(worker, sent(call(1)))
+    await answers_to(worker, sent(call(1)))
     assert worker.sink.written[-1].stands_for == 1, "a new second, a new count"
 
 
 async def test_teams_are_counted_apart_and_answers_of_nodes_are_never_summed_up(worker: Worker) -> None:
     other = secrets.new_token()
     worker.store.tokens[digest(other)] = token_grant(Team("team_2", "globex"))
-    await ask(worker, *refused(worker, 15))
-    await ask(worker, *[sent(call(number), token=other) for number in range(40)])
+    await answers_to(worker, *refused(worker, 15))
+    await answers_to(worker, *[sent(call(number), token=other) for number in range(40)])
     assert [entry.team_id for entry in worker.sink.written] == ["team_1"] * 10 + ["team_2"] * 40
 
 
 async def test_batches_none_of_whose_calls_is_answered_by_a_node_cannot_fill_the_disk(worker: Worker) -> None:
     batch = [call(number, "admin_peers") for number in range(6)]
-    await ask(worker, sent(batch), sent(batch), sent(batch))
+    await answers_to(worker, sent(batch), sent(batch), sent(batch))
     assert [len(entry.calls) for entry in worker.sink.written] == [6]
     worker.context.tick()
     worker.sink.write()
@@ -348,10 +348,10 @@ async def test_batch_with_one_answer_of_a_node_is_always_written_whole(worker: W
 
 
 async def test_full_sink_refuses_calls_of_known_callers_and_grows_no_more(worker: Worker) -> None:
-    await ask(worker, sent(call(1)))
+    await answers_to(worker, sent(call(1)))
     worker.sink.is_full = True
     for _ in range(5):
-        answers = await ask(worker, *[sent(call(number)) for number in range(40)])
+        answers = await answers_to(worker, *[sent(call(number)) for number in range(40)])
         assert {(status, reply["error"]["data"]["reason"]) for status, reply in answers} == {(503, "overloaded")}
         worker.context.tick()
     assert len(worker.sink.written) == 1, "nothing more was taken"
@@ -361,17 +361,17 @@ async def test_full_sink_refuses_calls_of_known_callers_and_grows_no_more(worker
     worker.sink.write()
     rest = worker.sink.written[-1]
     assert (rest.stands_for, rest.calls[0].outcome) == (200, "overloaded")
-    ((status, _),) = await ask(worker, sent(call(1)))
+    ((status, _),) = await answers_to(worker, sent(call(1)))
     assert status == 200
 
 
 async def test_call_that_was_under_way_when_the_sink_became_full_is_still_written() -> None:
     worker = await open_worker(node=lambda _: None)
     transport = worker.connect(hello)
-    transport.say(post(1))
+    transport.deliver(post(1))
     await turns()
     worker.sink.is_full = True
     answer_upstream(worker)
     await turns()
-    assert told(transport) == ["200 1"]
+    assert responses(transport) == ["200 1"]
     assert [entry.calls[0].outcome for entry in worker.sink.written] == ["ok"]

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 from tests.gateway.fakes import FakeTransport, Sink, turns
-from tests.gateway.notes import ask, known, sent
-from tests.gateway.speech import GET, Answers, answer_upstream, edge, hello, post, speak, told, whole
+from tests.gateway.notes import answers_to, known, sent
+from tests.gateway.raw_http import GET, Answers, answer_upstream, edge, exchange, hello, post, responses, whole
 from tests.gateway.worker import Worker, echo, open_worker
 
 from tollgate.gateway.messages import Request
@@ -43,15 +43,15 @@ async def test_answers_of_one_turn_leave_together_after_one_write() -> None:
     sink = strict(worker)
     sink.watched = [worker.connect(hello) for _ in range(20)]
     for transport in sink.watched:
-        transport.say(post(1))
+        transport.deliver(post(1))
     await turns()
     assert sink.writes == 0
     for upstream in worker.loop.transports:
-        upstream.say(echo(upstream.take().partition(b"\r\n\r\n")[2]))
+        upstream.deliver(echo(upstream.take().partition(b"\r\n\r\n")[2]))
         assert not any(transport.written for transport in sink.watched), "left before the turn was over"
     await turns()
     assert (sink.writes, len(sink.written)) == (1, 20)
-    assert [told(transport) for transport in sink.watched] == [["200 1"]] * 20
+    assert [responses(transport) for transport in sink.watched] == [["200 1"]] * 20
 
 
 async def test_no_answer_leaves_while_its_record_waits(worker: Worker) -> None:
@@ -60,7 +60,7 @@ async def test_no_answer_leaves_while_its_record_waits(worker: Worker) -> None:
     real = worker.context._write
     worker.context._write = lambda: blocked.append(len(sink.waiting))
     transport = worker.connect(hello)
-    transport.say(post(1))
+    transport.deliver(post(1))
     for _ in range(30):
         assert bool(transport.written) == bool(blocked), "written is asked before anything leaves"
         await turns(1)
@@ -72,7 +72,9 @@ async def test_order_of_answers_is_kept_whether_they_wait_for_a_record_or_not(wo
     strict(worker)
     stranger = post(9).replace(b"Bearer", b"Basic")
     transport = worker.connect(hello)
-    assert await speak(transport, whole(post(1) + stranger + GET + post(2) + stranger + stranger + post(3))) == [
+    assert await exchange(
+        transport, whole(post(1) + stranger + GET + post(2) + stranger + stranger + post(3))
+    ) == [
         "200 1",
         "401 token_invalid",
         "200 /healthz",
@@ -84,11 +86,11 @@ async def test_order_of_answers_is_kept_whether_they_wait_for_a_record_or_not(wo
 
 
 async def test_stranger_behind_an_answer_that_waits_does_not_overtake_it(worker: Worker) -> None:
-    await ask(worker, post(0))  # known from now on: refusals are answered at once
+    await answers_to(worker, post(0))  # known from now on: refusals are answered at once
     known(worker, capped_until=2e9)
     transport = worker.connect(hello)
     refused_at_once = sent(b"{")
-    transport.say(refused_at_once + refused_at_once.replace(b"Bearer", b"Basic") + refused_at_once)
+    transport.deliver(refused_at_once + refused_at_once.replace(b"Bearer", b"Basic") + refused_at_once)
     assert transport.written == b"", "all wait for the end of the turn"
     await turns(40)
     assert [status for status, _, _ in Answers(transport.take()).read] == [400, 401, 400]
@@ -98,14 +100,14 @@ async def test_connection_that_closes_meanwhile_is_written_and_not_answered() ->
     worker = await open_worker(node=lambda _: None)
     transport = worker.connect(hello)
     other = worker.connect(hello)
-    transport.say(post(1))
-    other.say(post(2))
+    transport.deliver(post(1))
+    other.deliver(post(2))
     await turns()
     answer_upstream(worker)
     transport.drop()
     await turns()
     assert transport.take() == b""
-    assert told(other) == ["200 2"]
+    assert responses(other) == ["200 2"]
     assert len(worker.sink.written) == 2
     assert edge(transport).leaving == 0
 
@@ -113,7 +115,7 @@ async def test_connection_that_closes_meanwhile_is_written_and_not_answered() ->
 async def test_connection_that_closed_before_the_node_answered_is_still_written() -> None:
     worker = await open_worker(node=lambda _: None)
     transport = worker.connect(hello)
-    transport.say(post(1))
+    transport.deliver(post(1))
     await turns()
     transport.drop()
     answer_upstream(worker)
@@ -124,14 +126,14 @@ async def test_connection_that_closed_before_the_node_answered_is_still_written(
 async def test_last_answer_of_a_connection_leaves_before_it_is_closed(worker: Worker) -> None:
     strict(worker)
     transport = worker.connect(hello)
-    assert await speak(transport, whole(post(1, "connection: close"))) == ["200 1 close"]
+    assert await exchange(transport, whole(post(1, "connection: close"))) == ["200 1 close"]
     assert transport.closed
 
 
 async def test_caller_that_has_said_its_last_word_is_not_dropped_while_its_answer_waits(worker: Worker) -> None:
     transport = worker.connect(hello)
-    await ask(worker, post(0))
-    transport.say(sent(b"{"))
+    await answers_to(worker, post(0))
+    transport.deliver(sent(b"{"))
     assert edge(transport).eof_received(), "kept open"
     await turns()
     assert [status for status, _, _ in Answers(transport.take()).read] == [400]
@@ -139,8 +141,8 @@ async def test_caller_that_has_said_its_last_word_is_not_dropped_while_its_answe
 
 async def test_idle_check_does_not_close_a_connection_whose_answer_waits(worker: Worker) -> None:
     transport = worker.connect(hello)
-    await ask(worker, post(0))
-    transport.say(sent(b"{"))
+    await answers_to(worker, post(0))
+    transport.deliver(sent(b"{"))
     worker.clock.advance(10_000)
     worker.context.clock = worker.clock.now
     edge(transport).check(worker.clock.now)
@@ -161,8 +163,8 @@ async def test_write_that_fails_in_an_unforeseen_way_does_not_silence_the_worker
         raise RuntimeError("a defect")
 
     worker.context._write = fail
-    assert [status for status, _ in await ask(worker, post(1))] == [200]
-    assert [status for status, _ in await ask(worker, post(2))] == [200]
+    assert [status for status, _ in await answers_to(worker, post(1))] == [200]
+    assert [status for status, _ in await answers_to(worker, post(2))] == [200]
     assert len(failures) == 1
     assert len(worker.sink.written) == 2
 
@@ -176,11 +178,11 @@ async def test_request_that_cannot_be_recorded_does_not_take_the_others_with_it(
         return real(request)
 
     worker.journal._address = address
-    await ask(worker, post(0))
+    await answers_to(worker, post(0))
     transport = worker.connect(hello)
     with capture_logs() as lines:
         for name in ("one", "bad", "two"):
-            transport.say(sent(b"{", f"x-request-id: {name}"))
+            transport.deliver(sent(b"{", f"x-request-id: {name}"))
         await turns()
     assert [status for status, _, _ in Answers(transport.take()).read] == [400] * 3
     assert [entry.request_id for entry in worker.sink.written[1:]] == [b"one", b"two"]
@@ -189,19 +191,19 @@ async def test_request_that_cannot_be_recorded_does_not_take_the_others_with_it(
 
 async def test_connection_that_breaks_while_answers_leave_does_not_keep_those_of_others(worker: Worker) -> None:
     broken, sound = worker.connect(hello), worker.connect(hello)
-    await ask(worker, post(0))
+    await answers_to(worker, post(0))
 
     def fail(_: object) -> None:
         raise RuntimeError("a broken transport")
 
     broken.write = fail  # type: ignore[method-assign,assignment]
-    broken.say(sent(b"{"))
-    sound.say(sent(b"{"))
+    broken.deliver(sent(b"{"))
+    sound.deliver(sent(b"{"))
     await turns()
     assert [status for status, _, _ in Answers(sound.take()).read] == [400]
 
 
 async def test_recording_adds_nothing_to_what_is_counted(worker: Worker) -> None:
-    await ask(worker, post(1), post(2))
+    await answers_to(worker, post(1), post(2))
     assert worker.counted(metrics.REQUESTS, "eth", "mainnet", "200") == 2
     assert worker.counted(metrics.CALLS, "eth", "mainnet", "eth_chainId", "ok") == 2

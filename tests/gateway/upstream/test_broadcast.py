@@ -20,7 +20,7 @@ from tests.gateway.scene import (
     Scene,
     open_scene,
     raw,
-    said,
+    summary,
 )
 from tests.gateway.transactions import (
     DOUBT,
@@ -139,10 +139,10 @@ async def test_already_known_is_not_ours_where_the_first_has_surely_not_taken_it
 async def test_already_known_is_not_ours_where_the_first_could_not_be_reached(scene: Scene) -> None:
     scene.loop.refusing = True
     plays(scene, "?", KNOWN)
-    asked = scene.ask(SEND, RAW)
+    pending = scene.send(SEND, RAW)
     await turns(4)
     scene.loop.refusing = False
-    assert said(await asked) == KNOWN
+    assert summary(await pending) == KNOWN
 
 
 async def test_where_we_cannot_tell_the_hash_the_nodes_words_are_passed_on(scene: Scene) -> None:
@@ -159,13 +159,13 @@ async def test_duplicate_of_starknet_is_a_success_only_where_somebody_tells_the_
         assert await sent(scene, 1.0, method, (tx,)) == DUPLICATE
         scene.nodes[0].always({"transaction_hash": "0x1"})
         scene.nodes[0].holds = scene.nodes[1].holds = True
-        asked = scene.ask(method, tx)
+        pending = scene.send(method, tx)
         await turns()
         scene.nodes[1].let()
         await turns()
-        assert not asked.done()
+        assert not pending.done()
         scene.nodes[0].let()
-        assert said(await asked) == {"transaction_hash": "0x1"}
+        assert summary(await pending) == {"transaction_hash": "0x1"}
 
 
 # --- Doubt -------------------------------------------------------------------------------------------------
@@ -175,8 +175,8 @@ async def test_duplicate_of_starknet_is_a_success_only_where_somebody_tells_the_
 @pytest.mark.parametrize("found", [{"hash": HASH}, None, BROKEN])
 async def test_refusal_after_a_doubt_is_checked_against_the_chain(words: Error, found: Any, scene: Scene) -> None:
     plays(scene, DROP, words, found=found)
-    told = await sent(scene, 1.0)
-    assert told == (HASH if isinstance(found, dict) else words)
+    replies = await sent(scene, 1.0)
+    assert replies == (HASH if isinstance(found, dict) else words)
     assert looks(scene) >= 1
     assert all(params == [HASH] for node in scene.nodes for method, params in node.calls if method != SEND)
 
@@ -233,23 +233,23 @@ answers = st.sampled_from(["done", KNOWN, NONCE, FUNDS, BROKEN, LAGGING, QUOTA, 
 
 @given(st.lists(answers, min_size=1, max_size=5), st.integers(1, 4), st.sampled_from([None, {"hash": HASH}]))
 @settings(max_examples=3 * settings().max_examples // 2)
-async def test_nothing_is_lost_whatever_upstreams_say(told: list[Any], broadcast: int, found: Any) -> None:
+async def test_nothing_is_lost_whatever_upstreams_say(replies: list[Any], broadcast: int, found: Any) -> None:
     """A success is told as one, and where somebody may have taken it, nobody is told that it surely failed."""
-    async with open_scene(*[{}] * len(told), network={"broadcast": broadcast}) as scene:
-        plays(scene, *told, found=found)
+    async with open_scene(*[{}] * len(replies), network={"broadcast": broadcast}) as scene:
+        plays(scene, *replies, found=found)
         answer = await sent(scene, 2.0)
-        asked = [each for each, count in zip(told, sends(scene), strict=True) if count]
-        maybe = any(each in (DROP, Http(500)) for each in asked)
-        if "done" in asked:
+        pending = [each for each, count in zip(replies, sends(scene), strict=True) if count]
+        maybe = any(each in (DROP, Http(500)) for each in pending)
+        if "done" in pending:
             assert answer == "done"
         elif answer == HASH:
-            assert maybe or BROKEN in asked
-            assert KNOWN in asked or found
+            assert maybe or BROKEN in pending
+            assert KNOWN in pending or found
         elif isinstance(answer, Refusal):
             assert (DOUBT in answer.message) is maybe
         elif maybe:
             assert answer in (NONCE, FUNDS)
             assert not found
         else:
-            assert answer in asked
+            assert answer in pending
         assert max(sends(scene)) <= 2

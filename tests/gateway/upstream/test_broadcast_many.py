@@ -15,7 +15,7 @@ from tests.gateway.scene import (
     Http,
     Scene,
     open_scene,
-    said,
+    summary,
 )
 from tests.gateway.transactions import (
     DOUBT,
@@ -38,11 +38,11 @@ async def test_transaction_is_sent_to_as_many_as_is_set_and_the_first_success_an
         plays(scene, "first", "second", "?")
         for node in scene.nodes:
             node.holds = True
-        asked = scene.ask(SEND, RAW)
+        pending = scene.send(SEND, RAW)
         await turns()
         assert sends(scene) == [1, 1, 0]
         scene.nodes[1].let()
-        assert said(await asked) == "second"
+        assert summary(await pending) == "second"
         assert (scene.trace.upstream, scene.trace.attempts) == ("up1", 2)
         scene.nodes[0].let()
         await turns()
@@ -61,7 +61,7 @@ async def test_first_that_fails_at_once_does_not_silence_the_others() -> None:
     async with open_scene({"connections": 1}, {}, network={"broadcast": 2, "hedge": False}) as scene:
         plays(scene, "?", "second")
         scene.nodes[0].holds = True
-        busy = [scene.ask("eth_chainId") for _ in range(17)]
+        busy = [scene.send("eth_chainId") for _ in range(17)]
         await turns()
         assert await sent(scene) == "second"
         assert (sends(scene)[1], scene.attempts(0, "full")) == (1, 1)
@@ -95,9 +95,9 @@ async def test_broadcast_to_more_than_a_read_would_ever_ask() -> None:
 # --- What else follows -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("told", ["x", NONCE, DROP])
-async def test_tips_are_read_anew_after_a_transaction(told: Any, scene: Scene) -> None:
-    plays(scene, told, told)
+@pytest.mark.parametrize("reply", ["x", NONCE, DROP])
+async def test_tips_are_read_anew_after_a_transaction(reply: Any, scene: Scene) -> None:
+    plays(scene, reply, reply)
     before = scene.row.nudges
     await sent(scene, 1.0)
     assert scene.row.nudges == before + 1
@@ -108,16 +108,16 @@ async def test_tips_are_read_anew_after_what_the_node_signs_itself(in_batch: boo
     if in_batch:
         await scene.resolve_many(("eth_sendTransaction", [{}]), ("foo_bar", []))
     else:
-        await scene.told("eth_sendTransaction", {})
+        await scene.call("eth_sendTransaction", {})
     assert scene.row.nudges == 1
-    await scene.told("eth_call", {}, "latest")
+    await scene.call("eth_call", {}, "latest")
     assert scene.row.nudges == 1
 
 
 async def test_what_the_node_signs_itself_is_sent_once(scene: Scene) -> None:
     scene.nodes[0].always(DROP)
-    asked = scene.ask("eth_sendTransaction", {})
+    pending = scene.send("eth_sendTransaction", {})
     await scene.later(1.0)
     with pytest.raises(UpstreamError, match=DOUBT):
-        await asked
+        await pending
     assert sends(scene) == [1, 0]

@@ -64,10 +64,10 @@ def order(made: Company, need: Need, known: NetworkView = KNOWN) -> str:
 
 
 @pytest.mark.parametrize(
-    ("priorities", "asked"), [((0, 1, 2), "abc"), ((2, 1, 0), "cba"), ((5, 0, 5), "bac"), ((7,), "a")]
+    ("priorities", "chosen_order"), [((0, 1, 2), "abc"), ((2, 1, 0), "cba"), ((5, 0, 5), "bac"), ((7,), "a")]
 )
-def test_lower_priorities_are_asked_first(priorities: tuple[int, ...], asked: str) -> None:
-    assert order(company(*({"priority": each} for each in priorities)), READ) == asked
+def test_lower_priorities_are_asked_first(priorities: tuple[int, ...], chosen_order: str) -> None:
+    assert order(company(*({"priority": each} for each in priorities)), READ) == chosen_order
 
 
 def test_others_step_in_only_when_those_before_are_out_of_rotation() -> None:
@@ -92,14 +92,14 @@ def test_of_two_the_cheaper_is_asked() -> None:
 
 def test_weight_is_a_share_of_the_calls() -> None:
     made = company({"weight": 1}, {"weight": 3})
-    asked: Counter[str] = Counter()
+    chosen_order: Counter[str] = Counter()
     for name in "ab":
         made.answer(name, 0.1)
     for _ in range(400):
         name = chosen(made, READ)
         made[name].began()
-        asked[name] += 1
-    assert 90 <= asked["a"] <= 110
+        chosen_order[name] += 1
+    assert 90 <= chosen_order["a"] <= 110
 
 
 @given(st.integers(0, 2**32), st.integers(3, 9))
@@ -171,23 +171,23 @@ def test_wrong_chain_is_never_asked(states: list[State], tip: bool, believed: bo
     for upstream, state in zip(made.upstreams, states, strict=True):
         made.put(upstream.name, state, HEAD)
     for slot in (None, *range(len(states))):
-        asked = order(made, Need("eth_call", tip=tip, slot=slot), KNOWN if believed else SILENT)
-        assert not any(made[name].row.state == State.WRONG_CHAIN for name in asked)
+        chosen_order = order(made, Need("eth_call", tip=tip, slot=slot), KNOWN if believed else SILENT)
+        assert not any(made[name].row.state == State.WRONG_CHAIN for name in chosen_order)
 
 
 # --- The tip -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("head", "asked"), [(HEAD - 1, False), (HEAD, True), (HEAD + 1, True), (NOTHING, True), (0, False)]
+    ("head", "chosen_order"), [(HEAD - 1, False), (HEAD, True), (HEAD + 1, True), (NOTHING, True), (0, False)]
 )
-def test_tip_is_asked_only_of_those_at_the_floor_or_not_known(head: int, asked: bool) -> None:
+def test_tip_is_asked_only_of_those_at_the_floor_or_not_known(head: int, chosen_order: bool) -> None:
     made = company({}, {"priority": 1})
     made.put("a", State.UP, head)
     made.put("b", State.WRONG_CHAIN)
-    assert (chosen(made, TIP) == "a") is asked
+    assert (chosen(made, TIP) == "a") is chosen_order
     assert chosen(made, READ) == "a"
-    assert (order(made, TIP) == "a") is asked, "not even as the last resort"
+    assert (order(made, TIP) == "a") is chosen_order, "not even as the last resort"
 
 
 def test_one_that_is_down_may_tell_the_tip_as_the_last_resort_unless_it_was_behind() -> None:

@@ -58,9 +58,9 @@ async def test_connection_that_the_upstream_closes_is_not_kept(feed: Feed, respo
 @pytest.mark.parametrize("body", [BODY, gzip.compress(BODY)], ids=["plain", "gzip"])
 async def test_response_without_a_length_ends_with_the_connection(feed: Feed, body: bytes) -> None:
     line = Line()
-    pending = line.ask()
+    pending = line.begin()
     for piece in feed(b"HTTP/1.1 200 OK\r\n\r\n" + body):
-        line.transport.say(piece)
+        line.transport.deliver(piece)
     assert not pending.done()
     line.transport.drop()
     assert await pending == Response(200, BODY)

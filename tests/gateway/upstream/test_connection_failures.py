@@ -86,7 +86,7 @@ async def test_connection_that_says_more_than_was_asked_is_not_used_again(traili
 async def test_data_while_idle_closes_the_connection() -> None:
     line = Line()
     await line.answered(whole(http(BODY)))
-    line.transport.say(http(b"late"))
+    line.transport.deliver(http(b"late"))
     assert line.transport.aborted
     assert not line.connection.usable
     await turns()
@@ -99,7 +99,7 @@ async def test_data_while_idle_closes_the_connection() -> None:
 @pytest.mark.parametrize("error", [None, ConnectionResetError()])
 async def test_first_connection_that_is_lost_before_a_word_is_not_stale(error: Exception | None) -> None:
     line = Line()
-    pending = line.ask()
+    pending = line.begin()
     line.transport.drop(error)
     with pytest.raises(AttemptFailed) as caught:
         await pending
@@ -108,15 +108,15 @@ async def test_first_connection_that_is_lost_before_a_word_is_not_stale(error: E
 
 
 @pytest.mark.parametrize("error", [None, ConnectionResetError()])
-@pytest.mark.parametrize(("heard", "stale"), [(b"", True), (b"HTTP", False), (http(BODY)[:-50], False)])
+@pytest.mark.parametrize(("received", "stale"), [(b"", True), (b"HTTP", False), (http(BODY)[:-50], False)])
 async def test_kept_connection_that_is_lost_is_stale_only_before_a_word(
-    error: Exception | None, heard: bytes, stale: bool
+    error: Exception | None, received: bytes, stale: bool
 ) -> None:
     line = Line()
     await line.answered(whole(http(BODY)))
-    pending = line.ask()
-    for piece in byte_by_byte(heard):
-        line.transport.say(piece)
+    pending = line.begin()
+    for piece in byte_by_byte(received):
+        line.transport.deliver(piece)
     line.transport.drop(error)
     with pytest.raises(AttemptFailed) as caught:
         await pending
@@ -133,12 +133,12 @@ async def test_small_responses_are_not_counted_and_large_ones_given_back() -> No
     large = http(b"x" * SMALL * 2)
     await line.answered(whole(http(b"x" * SMALL)))
     assert line.budget.held == 0
-    pending = line.ask()
-    line.transport.say(large[:SMALL])
+    pending = line.begin()
+    line.transport.deliver(large[:SMALL])
     assert line.budget.held == 0
-    line.transport.say(large[SMALL : SMALL + 20_000])
+    line.transport.deliver(large[SMALL : SMALL + 20_000])
     assert line.budget.held == 20_000
-    line.transport.say(large[SMALL + 20_000 :])
+    line.transport.deliver(large[SMALL + 20_000 :])
     with pytest.raises(NoRoom):
         await pending
     await turns()
@@ -160,8 +160,8 @@ async def test_large_response_counts_until_nobody_holds_it(body: bytes) -> None:
 
 async def test_large_response_without_a_length_counts_too() -> None:
     line = Line()
-    pending = line.ask()
-    line.transport.say(b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * SMALL * 2)
+    pending = line.begin()
+    line.transport.deliver(b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * SMALL * 2)
     line.transport.drop(None)
     response = await pending
     assert line.budget.held == SMALL * 2
@@ -179,8 +179,8 @@ async def test_gzip_that_unpacks_to_more_than_there_is_room_for() -> None:
 
 async def test_large_response_of_a_lost_connection_gives_its_bytes_back() -> None:
     line = Line()
-    pending = line.ask()
-    line.transport.say(http(b"x" * SMALL * 4)[: SMALL * 3])
+    pending = line.begin()
+    line.transport.deliver(http(b"x" * SMALL * 4)[: SMALL * 3])
     assert line.budget.held > 0
     line.transport.drop(ConnectionResetError())
     assert line.budget.held == 0

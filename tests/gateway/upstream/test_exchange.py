@@ -19,7 +19,7 @@ from tests.gateway.scene import (
     Http,
     Scene,
     open_scene,
-    said,
+    summary,
 )
 
 from tollgate.core import jsonrpc
@@ -68,7 +68,7 @@ async def test_first_upstream_that_answers_is_taken_and_all_attempts_are_counted
     async with open_scene({}, {}, {}, {}) as scene:
         scene.nodes[0].always(Http(503))
         scene.nodes[1].always(DROP)
-        assert await scene.told(READ) == "up2"
+        assert await scene.call(READ) == "up2"
         assert scene.counts() == [1, 1, 1, 0]
         assert (scene.attempts(0, "status"), scene.attempts(1, "broken"), scene.attempts(2, "ok")) == (1, 1, 1)
         assert (scene.trace.upstream, scene.trace.attempts) == ("up2", 3)
@@ -80,11 +80,11 @@ async def test_first_upstream_that_answers_is_taken_and_all_attempts_are_counted
 async def test_those_that_broke_off_are_asked_once_more_after_a_moment(scene: Scene) -> None:
     scene.nodes[0].in_turn(DROP, "again")
     scene.nodes[1].always(Http(500))
-    asked = scene.ask(READ)
+    pending = scene.send(READ)
     await turns()
-    assert (scene.counts(), asked.done()) == ([1, 1], False)
+    assert (scene.counts(), pending.done()) == ([1, 1], False)
     await scene.later(0.1)
-    assert said(await asked) == "again"
+    assert summary(await pending) == "again"
     assert scene.counts() == [2, 1]
 
 
@@ -94,10 +94,10 @@ async def test_where_nobody_answers_the_refusal_says_so_and_of_a_write_that_it_i
 ) -> None:
     for node in scene.nodes:
         node.always(DROP)
-    asked = scene.ask(method)
+    pending = scene.send(method)
     await scene.later(1.0)
     with pytest.raises(UpstreamError) as caught:
-        await asked
+        await pending
     assert (DOUBT in caught.value.message) is (method is UNKNOWN)
     assert scene.counts() == ([1, 0] if method is UNKNOWN else [2, 2])
 
@@ -107,13 +107,13 @@ async def test_write_goes_on_after_a_refused_connection_and_no_further() -> None
         scene.loop.refusing = True
         for node in scene.nodes:
             node.always(Http(502))
-        asked = scene.ask(UNKNOWN)
-        while not scene.loop.asked:
+        pending = scene.send(UNKNOWN)
+        while not scene.loop.connects:
             await turns(1)
         await turns(1)
         scene.loop.refusing = False
         with pytest.raises(UpstreamError, match=DOUBT):
-            await asked
+            await pending
         assert scene.counts() == [0, 1, 0]
         assert scene.attempts(0, "connect") == scene.attempts(1, "status") == 1
 
@@ -121,11 +121,11 @@ async def test_write_goes_on_after_a_refused_connection_and_no_further() -> None
 async def test_upstream_that_is_silent_gives_way_at_its_own_deadline() -> None:
     async with open_scene({"timeout_seconds": 3.0}, {}, network={"hedge": False}) as scene:
         scene.nodes[0].holds = True
-        asked = scene.ask(READ)
+        pending = scene.send(READ)
         await scene.later(2.9)
-        assert not asked.done()
+        assert not pending.done()
         await scene.later(0.3)
-        assert said(await asked) == "up1"
+        assert summary(await pending) == "up1"
         assert scene.attempts(0, "timeout") == 1
     # A hedge would not wait for it.
 
@@ -136,12 +136,12 @@ async def test_no_further_upstream_is_asked_after_the_deadline_of_the_request(me
         for node in scene.nodes:
             node.holds = True
         began = scene.clock()
-        asked = scene.ask(method, seconds=8.0)
-        while not asked.done():
+        pending = scene.send(method, seconds=8.0)
+        while not pending.done():
             await scene.later(0.1)
         assert scene.clock() - began <= 8.3
         with pytest.raises(UpstreamTimeout) as caught:
-            await asked
+            await pending
         assert scene.counts() == ([1, 0, 0] if method is UNKNOWN else [1, 1, 1])
         assert (DOUBT in caught.value.message) is (method is UNKNOWN)
 
@@ -151,7 +151,7 @@ async def test_without_a_usable_upstream_a_call_is_unavailable_at_once() -> None
         scene.up(100)
         scene.state(0, State.WRONG_CHAIN)
         with pytest.raises(UpstreamUnavailable):
-            await scene.ask(READ)
+            await scene.send(READ)
         assert scene.counts() == [0]
 
 
@@ -161,7 +161,7 @@ async def test_without_a_usable_upstream_a_call_is_unavailable_at_once() -> None
 @pytest.mark.parametrize("fault", [LAGGING, PRUNED, BROKEN, UNSUPPORTED, QUOTA])
 async def test_error_that_speaks_of_the_node_is_asked_elsewhere(fault: Error, scene: Scene) -> None:
     scene.nodes[0].always(fault)
-    assert await scene.told(READ) == "up1"
+    assert await scene.call(READ) == "up1"
     assert (scene.counts(), scene.trace.upstream) == ([1, 1], "up1")
 
 
@@ -169,21 +169,21 @@ async def test_error_that_speaks_of_the_node_is_asked_elsewhere(fault: Error, sc
 async def test_where_nobody_knows_better_the_nodes_words_are_the_answer(fault: Error, scene: Scene) -> None:
     for node in scene.nodes:
         node.always(fault)
-    assert await scene.told(READ) == fault
+    assert await scene.call(READ) == fault
     assert (scene.counts(), scene.trace.upstream) == ([1, 1], "up1")
 
 
 async def test_words_of_a_node_stand_also_when_the_others_break_off(scene: Scene) -> None:
     scene.nodes[0].always(PRUNED)
     scene.nodes[1].always(DROP)
-    asked = scene.ask(READ)
+    pending = scene.send(READ)
     await scene.later(1.0)
-    assert (said(await asked), scene.trace.upstream) == (PRUNED, "up0")
+    assert (summary(await pending), scene.trace.upstream) == (PRUNED, "up0")
 
 
 async def test_error_that_is_an_answer_is_final(scene: Scene) -> None:
     scene.nodes[0].always(REVERTED)
-    assert await scene.told(READ) == REVERTED
+    assert await scene.call(READ) == REVERTED
     assert scene.counts() == [1, 0]
     assert scene.attempts(0, "ok") == 1
 
@@ -196,7 +196,7 @@ async def test_what_may_be_a_write_is_asked_elsewhere_only_where_it_was_turned_a
     fault: Error, counts: list[int], scene: Scene
 ) -> None:
     scene.nodes[0].always(fault)
-    assert await scene.told(UNKNOWN) == (fault if counts == [1, 0] else "up1")
+    assert await scene.call(UNKNOWN) == (fault if counts == [1, 0] else "up1")
     assert scene.counts() == counts
 
 
@@ -207,11 +207,11 @@ async def test_what_may_be_a_write_is_asked_elsewhere_only_where_it_was_turned_a
 async def test_upstream_whose_quota_is_used_up_is_spared(answer: Any, scene: Scene) -> None:
     scene.nodes[0].always(answer)
     for _ in range(10):
-        assert await scene.told(READ) == "up1"
+        assert await scene.call(READ) == "up1"
     assert scene.counts() == [1, 10]
     await scene.later(5.1)
     scene.nodes[0].always("well again")
-    assert await scene.told(READ) == "well again", "and its breaker has not opened"
+    assert await scene.call(READ) == "well again", "and its breaker has not opened"
 
 
 @pytest.mark.parametrize("answer", [QUOTA, Http(429)])
@@ -220,31 +220,31 @@ async def test_used_up_quotas_of_all_are_no_words_for_callers(answer: Any, scene
         node.always(answer)
     for method in (READ, UNKNOWN):
         with pytest.raises(UpstreamUnavailable, match="quotas"):
-            await scene.ask(method)
+            await scene.send(method)
     assert scene.counts() == [2, 2], "each time once, for want of anybody else"
     for _ in range(10):
         with pytest.raises(UpstreamUnavailable):
-            await scene.ask(READ)
+            await scene.send(READ)
     assert [scene.upstream(index).failures for index in range(2)] == [0, 0], "no breaker will open"
 
 
 async def test_upstream_is_not_asked_more_often_than_its_rate_and_the_rest_goes_elsewhere() -> None:
     async with open_scene({"requests_per_second": 3}, {}) as scene:
         for _ in range(10):
-            await scene.told(READ)
+            await scene.call(READ)
         assert scene.counts() == [3, 7]
         await scene.later(1.0)
         for _ in range(10):
-            await scene.told(READ)
+            await scene.call(READ)
         assert scene.counts() == [6, 14]
 
 
 async def test_where_all_are_at_their_rates_a_call_is_refused_at_once() -> None:
     async with open_scene({"requests_per_second": 3}, {"requests_per_second": 2}) as scene:
         for _ in range(5):
-            await scene.told(READ)
+            await scene.call(READ)
         with pytest.raises(UpstreamUnavailable, match="at their limits"):
-            await scene.ask(READ)
+            await scene.send(READ)
         assert scene.counts() == [3, 2]
 
 
@@ -254,28 +254,28 @@ async def test_where_all_are_at_their_rates_a_call_is_refused_at_once() -> None:
 async def test_upstream_that_fails_is_left_alone_and_tried_again_with_one_call(scene: Scene) -> None:
     scene.nodes[0].always(DROP)
     for _ in range(20):
-        assert await scene.told(READ) == "up1"
+        assert await scene.call(READ) == "up1"
     assert scene.counts() == [5, 20]
     await scene.later(1.1)
     scene.nodes[0].holds = True
-    asked = [scene.ask(READ) for _ in range(5)]
+    pending = [scene.send(READ) for _ in range(5)]
     await turns()
     assert scene.counts() == [6, 24], "one tries, the others do not wait for it"
     scene.nodes[0].always("well again")
     scene.nodes[0].let()
-    assert [said(await each) for each in asked] == ["well again", *["up1"] * 4]
+    assert [summary(await each) for each in pending] == ["well again", *["up1"] * 4]
     scene.nodes[0].holds = False
-    assert await scene.told(READ) == "well again"
+    assert await scene.call(READ) == "well again"
 
 
 async def test_answers_that_are_too_large_do_not_open_the_breaker() -> None:
     async with open_scene({}, limits=model.LimitSettings(response_bytes=1_000)) as scene:
-        scene.nodes[0].says = lambda method, _: "x" * (2_000 if method == "eth_getBlockReceipts" else 1)
+        scene.nodes[0].respond = lambda method, _: "x" * (2_000 if method == "eth_getBlockReceipts" else 1)
         for _ in range(10):
             with pytest.raises(UpstreamError):
-                await scene.ask("eth_getBlockReceipts", "0x1")
+                await scene.send("eth_getBlockReceipts", "0x1")
         assert scene.upstream(0).in_rotation(scene.clock())
-        assert await scene.told(READ) == "x"
+        assert await scene.call(READ) == "x"
 
 
 async def test_too_many_large_answers_at_once_are_our_own_trouble() -> None:
@@ -284,14 +284,14 @@ async def test_too_many_large_answers_at_once_are_our_own_trouble() -> None:
             node.always("x" * 200_000)
         for _ in range(6):
             with pytest.raises(Overloaded):
-                await scene.ask(READ)
+                await scene.send(READ)
         assert all(scene.upstream(index).in_rotation(scene.clock()) for index in range(2))
 
 
 async def test_call_that_is_cut_off_gives_its_place_back() -> None:
     async with open_scene({}) as scene:
         scene.nodes[0].holds = True
-        trace: list[asyncio.Future[Any]] = [scene.ask(READ, seconds=1.0)]
+        trace: list[asyncio.Future[Any]] = [scene.send(READ, seconds=1.0)]
         await turns()
         assert scene.upstream(0).in_flight == 1
         await scene.later(1.2)

@@ -31,7 +31,7 @@ from tests.gateway.play import (
 from tests.gateway.scene import (
     DROP,
     open_scene,
-    said,
+    summary,
 )
 
 from tollgate.shm.upstream_status import State
@@ -66,11 +66,11 @@ Event = tuple[str, Any, Any]
 def scripts(hows: list[Any], calls: list[Any], *happenings: Any) -> Any:
     """Something is asked, and something happens before it is answered, and after; a few times."""
     turn = st.tuples(st.just("turn"), which, st.sampled_from(hows))
-    ask = st.tuples(st.just("ask"), st.sampled_from(calls), st.sampled_from([1, 1, 1, 1, 2, 3, 3, 21]))
-    happening = st.one_of(turn, ask, passing, again, *happenings)
+    calls_made = st.tuples(st.just("call_all"), st.sampled_from(calls), st.sampled_from([1, 1, 1, 1, 2, 3, 3, 21]))
+    happening = st.one_of(turn, calls_made, passing, again, *happenings)
     act = st.tuples(
         turn,
-        ask,
+        calls_made,
         st.lists(happening, max_size=2),
         passing,
         st.sampled_from([[], [("again", 1, None)]]),
@@ -145,17 +145,17 @@ async def test_hedge_that_begins_late_has_time_of_its_own() -> None:
     """What could be paid for only just before the first upstream gave up is no shorter for that."""
     async with open_scene({"timeout_seconds": 1.0}, {}) as scene:
         play = Play(scene, [SILENT, QUICK], 0.9)
-        play.ask((CHAIN, ()), 1)
+        play.call_all((CHAIN, ()), 1)
         await play.later(0.9)
-        play.ask((UNKNOWN, ()), 1)
+        play.call_all((UNKNOWN, ()), 1)
         await play.close()
-        assert said(play.asked[0].told) == {"serial": 1}
+        assert summary(play.played[0].given) == {"serial": 1}
 
 
 async def test_hedge_takes_no_longer_than_the_upstream_that_it_asks_may() -> None:
     async with open_scene({}, {"timeout_seconds": 1.0}) as scene:
         play = Play(scene, [SILENT, SILENT], 1.0)
-        play.ask((CHAIN, ()), 1)
+        play.call_all((CHAIN, ()), 1)
         await play.later(0.6)
         assert scene.upstream(1).in_flight == 1
         await play.later(1.2)
@@ -167,16 +167,16 @@ async def test_hedge_of_an_attempt_that_has_ended_is_not_begun() -> None:
     """Those that broke off are left alone for a moment, and nobody is asked beside an attempt that is over."""
     async with open_scene({"priority": 0}, {"priority": 0}) as scene:
         play = Play(scene, [Slow(0.02), Slow(0.02)], 0.0)
-        play.ask((UNKNOWN, ()), 50)
+        play.call_all((UNKNOWN, ()), 50)
         await play.later(0.1)
         assert [scene.upstream(index).p95 for index in range(2)] == [pytest.approx(0.02, rel=0.1)] * 2
         play.hows = [DROP, DROP]
         scene.save_hedges(5.0)
-        play.ask((CHAIN, ()), 1)
+        play.call_all((CHAIN, ()), 1)
         await turns()
-        assert play.asked[-1].trace.attempts == 2
+        assert play.played[-1].trace.attempts == 2
         await scene.loop.later(0.045)
-        assert play.asked[-1].trace.attempts == 2
+        assert play.played[-1].trace.attempts == 2
         play.saved = 5.0
         await play.close()
 
@@ -184,11 +184,11 @@ async def test_hedge_of_an_attempt_that_has_ended_is_not_begun() -> None:
 async def test_upstream_at_its_rate_when_a_hedge_looked_is_asked_when_the_first_has_given_up() -> None:
     async with open_scene({"timeout_seconds": 2.0}, {"requests_per_second": 1}) as scene:
         play = Play(scene, [DROP, AT_ONCE], 1.0)
-        play.ask((CHAIN, ()), 1)
+        play.call_all((CHAIN, ()), 1)
         await turns()
-        assert play.asked[0].trace.upstream == "up1"
+        assert play.played[0].trace.upstream == "up1"
         play.hows[0] = SILENT
         await play.later(0.3)
-        play.ask((CHAIN, ()), 1)
+        play.call_all((CHAIN, ()), 1)
         await play.close()
-        assert said(play.asked[1].told) == {"serial": 2}
+        assert summary(play.played[1].given) == {"serial": 2}

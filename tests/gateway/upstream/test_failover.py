@@ -141,7 +141,7 @@ class DrivenFailover:
             assert 0 <= step.seconds <= self.deadline - now + 1e-9
             self.clock.advance(step.seconds)
         else:
-            self.check_asked(step.upstream, now)
+            self.check_called(step.upstream, now)
             self.check_time(step, now)
             self.under_way = [step]
             step.upstream.began()
@@ -151,22 +151,22 @@ class DrivenFailover:
             # In either order.
             hows = [script.how, script.hedge][: len(self.under_way)]
             both = list(zip(self.under_way, hows, strict=True))
-            for ask, how in both[::-1] if script.hedge_first else both:
-                self.end(ask, how, script.late)
+            for attempt, how in both[::-1] if script.hedge_first else both:
+                self.end(attempt, how, script.late)
             self.under_way = []
 
     def hedge(self) -> None:
         now = self.clock()
         step = self.failover.spare(now)
         if step is not None:
-            self.check_asked(step.upstream, now)
+            self.check_called(step.upstream, now)
             assert step.upstream.is_willing(now)
             assert now < step.until <= now + step.upstream.settings.timeout_seconds
             self.under_way.append(step)
             step.upstream.began()
 
-    def end(self, ask: Attempt, how: Failure | Verdict, late: bool) -> None:
-        upstream = ask.upstream
+    def end(self, attempt: Attempt, how: Failure | Verdict, late: bool) -> None:
+        upstream = attempt.upstream
         if isinstance(how, Verdict):
             upstream.answered(0.01, self.clock())
             self.ends[upstream.name].append(how)
@@ -180,7 +180,7 @@ class DrivenFailover:
         # Only reads tell of the tip.
         kind, sent, _ = how if self.need.repeatable or how[0] is not OutOfStep else FAILURES[0]
         if kind is TimedOut or late:
-            self.clock.now = max(self.clock.now, ask.until)
+            self.clock.now = max(self.clock.now, attempt.until)
         if kind in (PoolFull, NoRoom, ResponseTooLarge):
             upstream.gave_up()
         else:
@@ -193,32 +193,32 @@ class DrivenFailover:
 
     def would_do(self, upstream: Upstream) -> bool:
         """Whether an upstream could be asked now, as far as anybody can know."""
-        need, heard = self.need, self.row.is_fresh
+        need, received = self.need, self.row.is_fresh
         state = upstream.row.state
         return (
-            (state in (State.UP, State.UNKNOWN) if heard else state != State.WRONG_CHAIN)
+            (state in (State.UP, State.UNKNOWN) if received else state != State.WRONG_CHAIN)
             and upstream.is_willing(self.clock())
             and upstream.takes(need.method)
             and upstream.name not in self.full
             and need.slot in (None, upstream.slot)
-            and self.tells_the_tip(upstream)
+            and self.has_the_tip(upstream)
         )
 
-    def tells_the_tip(self, upstream: Upstream) -> bool:
+    def has_the_tip(self, upstream: Upstream) -> bool:
         if not self.need.tip or self.need.slot is not None or not self.row.is_fresh:
             return True
         return upstream.row.head == NOTHING or upstream.row.head >= self.row.floor
 
-    def check_asked(self, upstream: Upstream, now: float) -> None:
+    def check_called(self, upstream: Upstream, now: float) -> None:
         need = self.need
         self.attempts += 1
         assert now < self.deadline
         assert upstream.row.state != State.WRONG_CHAIN
         assert upstream.takes(need.method)
         assert need.slot in (None, upstream.slot)
-        assert self.tells_the_tip(upstream)
+        assert self.has_the_tip(upstream)
         assert upstream.name not in self.full
-        assert all(ask.upstream is not upstream for ask in self.under_way)
+        assert all(attempt.upstream is not upstream for attempt in self.under_way)
         ends = self.ends.setdefault(upstream.name, [])
         everything = [end for each in self.ends.values() for end in each]
         if not need.repeatable:
@@ -233,14 +233,14 @@ class DrivenFailover:
         left = self.deadline - now
         assert now < step.until <= self.deadline
         assert step.until - now <= step.upstream.settings.timeout_seconds + 1e-9
-        asked = {ask.upstream.name for ask in self.under_way} | {step.upstream.name}
+        called = {attempt.upstream.name for attempt in self.under_way} | {step.upstream.name}
         others = [
             upstream
             for upstream in self.company.upstreams
             if upstream.row.state != State.WRONG_CHAIN
             and upstream.takes(METHOD)
             and not self.ends.get(upstream.name)
-            and upstream.name not in asked | self.passed_over
+            and upstream.name not in called | self.passed_over
         ]
         if others and self.need.repeatable and self.need.slot is None:
             assert step.until - now <= left / 2 + 1e-9, "time is left for the others"

@@ -20,7 +20,7 @@ def failover(company: Company, need: Need, seconds: float = 30.0) -> Failover:
     return Failover(company.upstreams, company.row, need, company.clock() + seconds, chances(0.0), lambda _: True)
 
 
-def asked(made: Failover, company: Company) -> str:
+def next_upstream(made: Failover, company: Company) -> str:
     """Who is asked next."""
     step = made.next(company.clock())
     assert isinstance(step, Attempt)
@@ -115,7 +115,7 @@ def test_tip_waits_for_one_that_comes_along() -> None:
         assert step == Wait(WAIT_SECONDS)
         company.clock.advance(WAIT_SECONDS)
     company.put("b", head=101)
-    assert asked(made, company) == "b"
+    assert next_upstream(made, company) == "b"
 
 
 def test_tip_waits_no_longer_than_the_deadline() -> None:
@@ -134,10 +134,10 @@ def test_one_at_the_tip_that_broke_off_is_asked_again_while_another_is_behind() 
     company = ranked(2)
     company.put("b", head=99)
     made = failover(company, Need(METHOD, tip=True))
-    assert asked(made, company) == "a"
+    assert next_upstream(made, company) == "a"
     made.failed(company["a"], AttemptFailed("scripted", sent=True))
     assert made.next(company.clock()) == Wait(AGAIN_SECONDS)
-    assert asked(made, company) == "a"
+    assert next_upstream(made, company) == "a"
 
 
 def test_time_for_each_attempt_is_half_of_what_is_left_and_the_last_gets_all_of_it() -> None:
@@ -167,7 +167,7 @@ def test_rate_of_an_upstream_sends_the_rest_elsewhere_and_is_told_where_there_is
     full = {"a"}
     may_call = lambda upstream: upstream.name not in full  # noqa: E731
     made = Failover(company.upstreams, company.row, Need(METHOD), 2_000.0, chances(0.0), may_call)
-    assert asked(made, company) == "b"
+    assert next_upstream(made, company) == "b"
     full.add("b")
     made = Failover(company.upstreams, company.row, Need(METHOD), 2_000.0, chances(0.0), may_call)
     assert made.next(company.clock()) is None
@@ -179,5 +179,5 @@ def test_those_that_were_tried_before_are_not_asked() -> None:
     made = Failover(
         company.upstreams, company.row, Need(METHOD), 2_000.0, chances(0.0), lambda _: True, [company["a"]]
     )
-    assert asked(made, company) == "b"
+    assert next_upstream(made, company) == "b"
     assert made.next(company.clock()) is None

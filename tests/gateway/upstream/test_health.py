@@ -345,14 +345,14 @@ def test_how_calls_fared_is_told_to_everybody() -> None:
 def test_latency_that_is_told_is_forgotten_while_nobody_asks() -> None:
     company, upstream = one()
     company.answer("a", 0.5)
-    told = []
+    latencies = []
     for seconds in (0, 10, 60):
         company.clock.advance(seconds)
         upstream.report(company.clock())
-        told += [fared.ewma_micros for fared in company.shared_status.upstream(0).worker_stats()]
-    assert told[0] == 500_000
-    assert 100_000 < told[1] < 300_000
-    assert told[2] < 1_000
+        latencies += [fared.ewma_micros for fared in company.shared_status.upstream(0).worker_stats()]
+    assert latencies[0] == 500_000
+    assert 100_000 < latencies[1] < 300_000
+    assert latencies[2] < 1_000
 
 
 # --- At the bounds -------------------------------------------------------------------------------------------

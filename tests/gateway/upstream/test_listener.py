@@ -51,8 +51,8 @@ class Line:
 
     async def recv(self) -> str | bytes:
         if self.messages:
-            said = self.messages.pop(0)
-            return said if isinstance(said, str) else json.dumps(said)
+            sent = self.messages.pop(0)
+            return sent if isinstance(sent, str) else json.dumps(sent)
         if self.end is None:
             await asyncio.Event().wait()
         assert self.end is not None

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 from tests.gateway.company import Company
 from tests.gateway.fakes import fly, turns
-from tests.gateway.scene import REVERTED, TOO_WIDE, Error, Scene, open_scene, raw, said
+from tests.gateway.scene import REVERTED, TOO_WIDE, Error, Scene, open_scene, raw, summary
 
 from tollgate.chains.faults import Verdict
 from tollgate.core.shapes import Params, Reply
@@ -123,16 +123,16 @@ class Searcher:
     def __init__(self, widest: int = 1 << 62, log: Callable[[int], Any] = lambda number: number) -> None:
         self.too_much: Callable[[int, int], bool] = lambda first, last: last - first >= widest
         self.log = log
-        self.asked: list[tuple[int, int]] = []
+        self.ranges: list[tuple[int, int]] = []
         self.charged = 0
         self.at_once = self.max_at_once = 0
 
-    async def ask(self, params: Params) -> AttemptOutcome[Reply]:
+    async def search(self, params: Params) -> AttemptOutcome[Reply]:
         found = read_range(params, HEAD)
         assert isinstance(params, list)
         filter_ = json.loads(bytes(params[0]))
         first, last = (found.first, found.last) if found else (int(filter_["fromBlock"], 16),) * 2
-        self.asked.append((first, last))
+        self.ranges.append((first, last))
         self.at_once += 1
         self.max_at_once = max(self.max_at_once, self.at_once)
         await asyncio.sleep(0)
@@ -146,11 +146,11 @@ class Searcher:
 
     async def get(self, first: int, last: int, blocks: int = 0) -> Any:
         filter_ = {"fromBlock": hex(first), "toBlock": hex(last)}
-        flown = fly(Logs(self.ask, self._charge).get(raw([filter_]), HEAD, blocks))
+        flown = fly(Logs(self.search, self._charge).get(raw([filter_]), HEAD, blocks))
         await turns(400)
-        found = said(await flown)
+        found = summary(await flown)
         # The call itself was counted when it was let in; of an answer, what was asked beyond it.
-        assert self.charged == len(self.asked) - 1 or isinstance(found, Error)
+        assert self.charged == len(self.ranges) - 1 or isinstance(found, Error)
         return found
 
     def _charge(self, calls: int) -> None:
@@ -160,7 +160,7 @@ class Searcher:
 async def test_range_that_is_not_too_wide_is_asked_whole() -> None:
     searcher = Searcher()
     assert await searcher.get(5, 104, 100) == list(range(5, 105))
-    assert searcher.asked == [(5, 104)]
+    assert searcher.ranges == [(5, 104)]
 
 
 @pytest.mark.parametrize("blocks", [1, 7, 33, 50, 99])
@@ -168,21 +168,21 @@ async def test_range_wider_than_an_upstream_searches_is_split_and_joined_in_orde
     searcher = Searcher(widest=blocks)
     last = min(5 + 63 * blocks, 300)
     assert await searcher.get(5, last, blocks) == list(range(5, last + 1))
-    assert len(searcher.asked) == -(-(last - 4) // blocks) <= MAX_PARTS
+    assert len(searcher.ranges) == -(-(last - 4) // blocks) <= MAX_PARTS
     assert searcher.max_at_once <= 8
 
 
 async def test_range_that_a_node_calls_too_wide_is_halved_until_it_is_not() -> None:
     searcher = Searcher(widest=30)
     assert await searcher.get(0, 99) == list(range(100))
-    assert searcher.asked == [(0, 99), (0, 49), (0, 24), (25, 49), (50, 74), (75, 99)]
+    assert searcher.ranges == [(0, 99), (0, 49), (0, 24), (25, 49), (50, 74), (75, 99)]
 
 
 async def test_part_that_holds_more_than_the_oldest_is_halved_again() -> None:
     searcher = Searcher()
     searcher.too_much = lambda first, last: last - first >= (30 if first < 40 else 5)
     assert await searcher.get(0, 99) == list(range(100))
-    assert len(searcher.asked) < MAX_PARTS
+    assert len(searcher.ranges) < MAX_PARTS
 
 
 @pytest.mark.parametrize(("last", "blocks"), [(999, 0), (2**60, 0), (99_999, 100), (2**60, 100)])
@@ -191,14 +191,14 @@ async def test_more_parts_than_are_allowed_are_the_nodes_own_words_after_a_handf
 ) -> None:
     searcher = Searcher(widest=10 if last == 999 else 100)
     assert (await searcher.get(0, last, blocks)).code == -32005
-    assert len(searcher.asked) <= 7
+    assert len(searcher.ranges) <= 7
 
 
 async def test_where_newer_blocks_hold_too_much_it_ends_with_the_nodes_own_words() -> None:
     searcher = Searcher()
     searcher.too_much = lambda first, last: last - first >= (30 if first < 40 else 1)
     assert (await searcher.get(0, 199)).code == -32005
-    assert len(searcher.asked) <= 2 * MAX_PARTS + 7
+    assert len(searcher.ranges) <= 2 * MAX_PARTS + 7
 
 
 async def test_single_block_that_is_too_much_is_the_nodes_own_words() -> None:
@@ -223,7 +223,7 @@ async def test_more_logs_than_fit_into_one_answer_are_refused() -> None:
     searcher = Searcher(log=lambda _: big)
     with pytest.raises(UpstreamError, match="fewer blocks"):
         await searcher.get(0, 40, 1)
-    assert len(searcher.asked) < 20
+    assert len(searcher.ranges) < 20
 
 
 # --- Over upstreams --------------------------------------------------------------------------------------------
@@ -232,18 +232,18 @@ async def test_more_logs_than_fit_into_one_answer_are_refused() -> None:
 def searching(scene: Scene, widest: int = 1 << 62) -> None:
     """Let all upstreams find one log in each block."""
 
-    def says(_: str, params: Any) -> Any:
+    def respond(_: str, params: Any) -> Any:
         first, last = (int(params[0].get(end, hex(HEAD)), 16) for end in ("fromBlock", "toBlock"))
         return TOO_WIDE if last - first >= widest else list(range(first, last + 1))
 
     for node in scene.nodes:
-        node.says = says
+        node.respond = respond
 
 
 async def test_narrowest_upstream_decides_how_wide_the_parts_are() -> None:
     async with open_scene({"logs_blocks": 80}, {"logs_blocks": 50}, {}) as scene:
         searching(scene)
-        assert await scene.told(GET, {"fromBlock": "0x0", "toBlock": "0x63"}) == list(range(100))
+        assert await scene.call(GET, {"fromBlock": "0x0", "toBlock": "0x63"}) == list(range(100))
         assert [params[0]["toBlock"] for _, params in scene.nodes[0].calls] == ["0x31", "0x63"]
         assert scene.trace.attempts == 2
 
@@ -251,7 +251,7 @@ async def test_narrowest_upstream_decides_how_wide_the_parts_are() -> None:
 async def test_somebody_else_may_search_more_than_the_first(scene: Scene) -> None:
     searching(scene)
     scene.nodes[0].always(TOO_WIDE)
-    assert await scene.told(GET, {"fromBlock": "0x0", "toBlock": "0x63"}) == list(range(100))
+    assert await scene.call(GET, {"fromBlock": "0x0", "toBlock": "0x63"}) == list(range(100))
     assert scene.counts() == [1, 1]
 
 
@@ -262,14 +262,14 @@ async def test_latest_is_the_highest_block_that_callers_have_seen() -> None:
         scene.worker.rows[1].saw(HEAD + 1)
         searching(scene)
         filter_ = {"fromBlock": hex(HEAD - 3), "toBlock": "latest"}
-        assert await scene.told(GET, filter_) == list(range(HEAD - 3, HEAD + 2))
+        assert await scene.call(GET, filter_) == list(range(HEAD - 3, HEAD + 2))
         assert scene.counts() == [0, 3], "of those that are not behind"
 
 
 async def test_error_of_one_part_is_the_answer_and_the_rest_is_not_asked() -> None:
     async with open_scene({"logs_blocks": 1}) as scene:
         scene.nodes[0].always(REVERTED)
-        assert await scene.told(GET, {"fromBlock": "0x0", "toBlock": "0x1f"}) == REVERTED
+        assert await scene.call(GET, {"fromBlock": "0x0", "toBlock": "0x1f"}) == REVERTED
         assert scene.counts() == [8]
 
 
@@ -277,19 +277,19 @@ async def test_nonsense_of_one_part_is_an_upstream_error() -> None:
     async with open_scene({"logs_blocks": 2}) as scene:
         scene.nodes[0].always({"logs": []})
         with pytest.raises(UpstreamError):
-            await scene.ask(GET, {"fromBlock": "0x0", "toBlock": "0x3"})
+            await scene.send(GET, {"fromBlock": "0x0", "toBlock": "0x3"})
 
 
 async def test_failure_of_one_part_is_a_refusal_of_the_whole() -> None:
     async with open_scene({"logs_blocks": 2}) as scene:
         searching(scene)
         scene.nodes[0].holds = True
-        asked = scene.ask(GET, {"fromBlock": "0x0", "toBlock": "0x3"}, seconds=1.0)
+        pending = scene.send(GET, {"fromBlock": "0x0", "toBlock": "0x3"}, seconds=1.0)
         await turns()
         scene.nodes[0].let()
         await scene.later(1.3)
         with pytest.raises(Exception, match="in time"):
-            await asked
+            await pending
 
 
 async def test_joined_logs_are_kept_as_one_answer() -> None:
@@ -297,5 +297,5 @@ async def test_joined_logs_are_kept_as_one_answer() -> None:
         scene.up(HEAD, finalized=900)
         searching(scene)
         for _ in range(2):
-            assert await scene.told(GET, {"fromBlock": "0x0", "toBlock": "0x63"}) == list(range(100))
+            assert await scene.call(GET, {"fromBlock": "0x0", "toBlock": "0x63"}) == list(range(100))
         assert (scene.counts(), scene.trace.cache) == ([2], "hit")

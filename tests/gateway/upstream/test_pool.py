@@ -24,8 +24,8 @@ async def test_newest_connection_is_used_first() -> None:
     first, second = harness.send(), harness.send()
     await turns()
     older, newer = harness.loop.transports
-    older.say(OK)
-    newer.say(OK)
+    older.deliver(OK)
+    newer.deliver(OK)
     await asyncio.gather(first, second)
     assert await harness.call() is newer
     assert await harness.call() is newer
@@ -73,7 +73,7 @@ async def test_write_does_not_wait_where_all_connections_are_idle_but_none_is_fr
     sent = harness.send(write=True)
     await turns(30)
     assert len(harness.loop.transports) == 2, "the write waits for a connection that nobody will free"
-    harness.loop.transports[-1].say(OK)
+    harness.loop.transports[-1].deliver(OK)
     assert await sent == Response(200, b"{}")
     assert harness.pool.size <= 1
 
@@ -89,7 +89,7 @@ async def test_read_on_a_stale_connection_is_repeated_on_a_new_one() -> None:
     transport.drop()
     await turns()
     assert harness.loop.transports[1].take().endswith(b"\r\n\r\n{}")
-    harness.loop.transports[1].say(OK)
+    harness.loop.transports[1].deliver(OK)
     assert await sent == Response(200, b"{}")
 
 
@@ -122,7 +122,7 @@ async def test_read_that_was_half_answered_is_not_repeated_here() -> None:
     transport = await harness.call()
     sent = harness.send()
     await turns()
-    transport.say(OK[:10])
+    transport.deliver(OK[:10])
     transport.drop()
     with pytest.raises(AttemptFailed):
         await sent
@@ -140,8 +140,8 @@ async def test_answer_that_comes_twice_is_not_given_to_the_next_call() -> None:
 
     sent = fly(two_calls())
     await turns()
-    harness.loop.transports[0].say(http(b"one") + http(b"one"))
+    harness.loop.transports[0].deliver(http(b"one") + http(b"one"))
     await turns(30)
     if not sent.done():
-        harness.open[-1].say(http(b"two"))
+        harness.open[-1].deliver(http(b"two"))
     assert await sent == [b"one", b"two"]

@@ -14,11 +14,11 @@ async def test_calls_at_the_same_moment_do_not_open_more_connections_than_allowe
     harness = Harness(connections=2)
     sent = [harness.send() for _ in range(10)]
     await turns()
-    assert len(harness.loop.asked) == 2
+    assert len(harness.loop.connects) == 2
     while not all(each.done() for each in sent):
         for transport in harness.loop.transports:
             if transport.take():
-                transport.say(OK)
+                transport.deliver(OK)
         await turns(3)
     assert harness.pool.size == 2
 
@@ -32,7 +32,7 @@ async def test_another_bound_replaces_idle_connections_and_the_same_bound_keeps_
     for _ in range(2):
         call = harness.send()
         await turns()
-        harness.loop.transports[-1].say(OK)
+        harness.loop.transports[-1].deliver(OK)
         assert await call == Response(200, b"{}")
         harness.pool.change(max_bytes)
         await turns()
@@ -55,7 +55,7 @@ async def test_waiters_are_served_in_their_order() -> None:
     (transport,) = harness.loop.transports
     for number in range(3):
         assert [each.done() for each in sent] == [each < number for each in range(3)]
-        transport.say(OK)
+        transport.deliver(OK)
         await turns()
     assert all(each.result() == Response(200, b"{}") for each in sent)
 
@@ -66,10 +66,10 @@ async def test_waiter_opens_a_connection_when_one_is_lost() -> None:
     harness.loop.transports[0].drop(ConnectionResetError())
     await turns()
     assert isinstance(sent[0].exception(), AttemptFailed)
-    harness.loop.transports[1].say(OK)
+    harness.loop.transports[1].deliver(OK)
     assert await sent[1] == Response(200, b"{}")
     await turns()
-    harness.loop.transports[1].say(OK)
+    harness.loop.transports[1].deliver(OK)
     assert await sent[2] == Response(200, b"{}")
 
 
@@ -127,7 +127,7 @@ async def test_newcomer_is_refused_at_once_while_the_first_waiter_has_waited_for
     # Who waits is served, and with a first waiter that came later others may wait again.
     (transport,) = harness.loop.transports
     for _ in range(3):
-        transport.say(OK)
+        transport.deliver(OK)
         await turns()
     newcomer = harness.send(seconds=1_000)
     await turns()
@@ -163,28 +163,28 @@ async def test_connection_lost_before_the_chosen_waiters_turn_is_replaced_once()
     harness = Harness(connections=1)
     sent = await filled(harness)
     (transport,) = harness.loop.transports
-    transport.say(OK)
+    transport.deliver(OK)
     transport.drop(ConnectionResetError())
     await turns()
     assert len(harness.open) == 1
-    assert len(harness.loop.asked) == 2, "the first one, and one in its place"
+    assert len(harness.loop.connects) == 2, "the first one, and one in its place"
     for _ in range(2):
-        harness.loop.transports[-1].say(OK)
+        harness.loop.transports[-1].deliver(OK)
         await turns()
     assert [each.result() for each in sent] == [Response(200, b"{}")] * 3
-    assert len(harness.loop.asked) == 2
+    assert len(harness.loop.connects) == 2
 
 
 async def test_connection_of_a_chosen_waiter_that_is_cancelled_goes_to_the_next() -> None:
     harness = Harness(connections=1)
     sent = await filled(harness)
     (transport,) = harness.loop.transports
-    transport.say(OK)
+    transport.deliver(OK)
     sent[1].cancel()
     await turns()
-    transport.say(OK)
+    transport.deliver(OK)
     assert await sent[2] == Response(200, b"{}")
-    assert len(harness.loop.asked) == 1
+    assert len(harness.loop.connects) == 1
     assert harness.pool.size == 1
 
 
@@ -196,9 +196,9 @@ async def test_place_of_a_chosen_waiter_that_is_cancelled_goes_to_the_next() -> 
     sent[1].cancel()
     await turns()
     assert isinstance(sent[0].exception(), AttemptFailed)
-    harness.loop.transports[-1].say(OK)
+    harness.loop.transports[-1].deliver(OK)
     assert await sent[2] == Response(200, b"{}")
-    assert len(harness.loop.asked) == 2
+    assert len(harness.loop.connects) == 2
 
 
 async def test_waiter_that_is_cancelled_before_it_is_chosen_takes_nothing() -> None:
@@ -208,8 +208,8 @@ async def test_waiter_that_is_cancelled_before_it_is_chosen_takes_nothing() -> N
     await turns()
     (transport,) = harness.loop.transports
     for each in (sent[0], sent[2]):
-        transport.say(OK)
+        transport.deliver(OK)
         assert await each == Response(200, b"{}")
         await turns()
-    assert len(harness.loop.asked) == 1
+    assert len(harness.loop.connects) == 1
     assert [each.usable for each in harness.pool.idle] == [True]

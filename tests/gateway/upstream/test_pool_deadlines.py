@@ -50,7 +50,7 @@ async def test_waiter_fails_at_its_deadline_and_nothing_was_sent() -> None:
     with pytest.raises(TimedOut) as caught:
         await waiting
     assert not caught.value.sent
-    scripted_loop().transports[0].say(http(b"{}"))
+    scripted_loop().transports[0].deliver(http(b"{}"))
     assert await busy == Response(200, b"{}")
 
 
@@ -65,7 +65,7 @@ async def test_connection_goes_to_the_waiter_that_still_waits() -> None:
     made.sweep()
     await turns()
     for _ in range(2):
-        scripted_loop().transports[0].say(http(b"{}"))
+        scripted_loop().transports[0].deliver(http(b"{}"))
         await turns()
     assert isinstance(calls[1].exception(), TimedOut)
     assert calls[0].result() == calls[2].result() == Response(200, b"{}")
@@ -156,7 +156,7 @@ async def test_gzip_is_asked_for_by_tls_only() -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "asked"),
+    ("url", "expected"),
     [
         ("http://node", ("node", 80, False)),
         ("https://node", ("node", 443, True)),
@@ -164,11 +164,11 @@ async def test_gzip_is_asked_for_by_tls_only() -> None:
         ("http://[2001:db8::1]:8545", ("2001:db8::1", 8545, False)),
     ],
 )
-async def test_connection_goes_where_the_url_says(url: str, asked: tuple[str, int, bool]) -> None:
+async def test_connection_goes_where_the_url_says(url: str, expected: tuple[str, int, bool]) -> None:
     clock = Clock()
     scripted_loop().node = lambda _: http(b"{}")
     await fly(pool(clock, url).send(b"{}", clock() + 15, repeatable=True))
-    assert scripted_loop().asked == [asked]
+    assert scripted_loop().connects == [expected]
 
 
 async def test_user_and_password_of_the_url_are_not_sent_as_the_host() -> None:

@@ -117,7 +117,7 @@ async def test_filter_is_asked_for_where_it_was_made_whatever_the_worker(batch: 
         for each in (scene, other):
             filters(each)
         scene.state(0, State.DOWN)
-        made = await scene.told(NEW, {})
+        made = await scene.call(NEW, {})
         scene.state(0, State.UP)
         assert made == "0x101"
         for each in (scene, other):
@@ -125,8 +125,8 @@ async def test_filter_is_asked_for_where_it_was_made_whatever_the_worker(batch: 
                 (item,) = await each.resolve_many((CHANGES, [made]))
                 assert json.loads(bytes(item.result.result)) == ["up1", ["0x1"]]  # type: ignore[union-attr]
             else:
-                assert await each.told(CHANGES, made) == ["up1", ["0x1"]]
-                assert await each.told(UNINSTALL, made) == ["up1", ["0x1"]]
+                assert await each.call(CHANGES, made) == ["up1", ["0x1"]]
+                assert await each.call(UNINSTALL, made) == ["up1", ["0x1"]]
 
 
 @pytest.mark.parametrize("made_up", ["0x107", "0xdead", "0xff"])
@@ -134,7 +134,7 @@ async def test_filter_whose_upstream_is_gone_or_never_was_is_told_in_a_nodes_wor
     made_up: str, scene: Scene
 ) -> None:
     scene.nodes[0].always(NO_FILTER)
-    assert await scene.told(CHANGES, made_up) == NO_FILTER
+    assert await scene.call(CHANGES, made_up) == NO_FILTER
     assert scene.nodes[0].calls == [(CHANGES, [made_up])]
 
 
@@ -142,49 +142,49 @@ async def test_page_of_an_upstream_that_is_gone_is_asked_for_by_a_token_that_no_
     async with open_scene(family="starknet") as scene:
         scene.up(9, 9)
         scene.nodes[0].always(Error(33, "The supplied continuation token is invalid or unknown"))
-        asked = {"chunk_size": 1, "continuation_token": "tg99.5-1"}
-        assert (await scene.told(EVENTS, asked)).code == 33
-        assert scene.nodes[0].calls == [(EVENTS, [asked])], "never as the token of another upstream"
+        pending = {"chunk_size": 1, "continuation_token": "tg99.5-1"}
+        assert (await scene.call(EVENTS, pending)).code == 33
+        assert scene.nodes[0].calls == [(EVENTS, [pending])], "never as the token of another upstream"
 
 
 async def test_filter_whose_upstream_is_down_is_refused(scene: Scene) -> None:
     filters(scene)
     scene.loop.refusing = True
-    asked = scene.ask(CHANGES, "0x101")
+    pending = scene.send(CHANGES, "0x101")
     await scene.later(1.0)
     with pytest.raises(UpstreamUnavailable):
-        await asked
+        await pending
 
 
 async def test_filter_is_made_elsewhere_after_a_failure_but_its_changes_are_read_once(scene: Scene) -> None:
     filters(scene)
     scene.nodes[0].always(DROP)
-    made = await scene.told(NEW, {})
+    made = await scene.call(NEW, {})
     assert made == "0x101"
     scene.nodes[1].always(DROP)
-    asked = scene.ask(CHANGES, made)
+    pending = scene.send(CHANGES, made)
     await scene.later(1.0)
     with pytest.raises(Exception, match="carried out"):
-        await asked
+        await pending
     assert scene.counts() == [1, 2]
 
 
 async def test_pages_of_events_come_from_one_upstream_and_may_be_read_again() -> None:
-    def says(name: str, _: str, params: Any) -> Any:
+    def respond(name: str, _: str, params: Any) -> Any:
         page = params[0].get("continuation_token")
         return {"events": [name, page], **({} if page else {"continuation_token": "0-5"})}
 
     async with open_scene(family="starknet") as scene:
         for node in scene.nodes:
-            node.plays(says, node.name)
+            node.plays(respond, node.name)
         scene.up(9, 9)
         scene.state(0, State.DOWN)
-        first = await scene.told(EVENTS, {"chunk_size": 1})
+        first = await scene.call(EVENTS, {"chunk_size": 1})
         assert first == {"events": ["up1", None], "continuation_token": "tg1.0-5"}
         scene.state(0, State.UP, 9)
         scene.nodes[1].in_turn(DROP, {"events": ["up1", "0-5"]})
-        asked = scene.ask(EVENTS, {"chunk_size": 1, "continuation_token": "tg1.0-5"})
+        pending = scene.send(EVENTS, {"chunk_size": 1, "continuation_token": "tg1.0-5"})
         await scene.later(1.0)
         await turns()
-        assert json.loads(bytes((await asked).result)) == {"events": ["up1", "0-5"]}
+        assert json.loads(bytes((await pending).result)) == {"events": ["up1", "0-5"]}
         assert scene.counts()[0] == 0

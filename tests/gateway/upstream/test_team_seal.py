@@ -87,8 +87,8 @@ def test_continuation_token_of_a_team(token: str, by_name: bool) -> None:
     params: Any = {"filter": given_filter} if by_name else [given_filter]
 
     def seen(team: str) -> str:
-        told = understood(EVENTS, params, team)
-        inside = told["filter"] if by_name else told[0]
+        sent_on = understood(EVENTS, params, team)
+        inside = sent_on["filter"] if by_name else sent_on[0]
         assert inside["chunk_size"] == 5
         return str(inside["continuation_token"])
 

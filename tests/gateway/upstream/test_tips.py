@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.gateway.fakes import turns
-from tests.gateway.scene import Scene, open_scene, said
+from tests.gateway.scene import Scene, open_scene, summary
 
 from tollgate.core.shapes import ABSENT, Reply
 from tollgate.errors import UpstreamUnavailable
+from tollgate.gateway.call.batch import BatchItem
 from tollgate.shm.upstream_status import State
 
 START = 100
@@ -27,15 +28,15 @@ class Chain:
         self.heads = [START, START]
         self.slips = [0, 0]
         """Blocks by which the next answer of an upstream is behind: one service may be several nodes."""
-        self.asked: list[tuple[asyncio.Future[Any], int]] = []
+        self.pending: list[tuple[asyncio.Future[Any], int]] = []
         """Questions, and the highest block that had been shown when each was asked."""
         self.shown = 0
         scene.up(START, START)
         for index, node in enumerate(scene.nodes):
             node.holds = True
-            node.plays(self.says, index)
+            node.plays(self.respond, index)
 
-    def says(self, index: int, method: str, _: Any) -> Any:
+    def respond(self, index: int, method: str, _: Any) -> Any:
         if method == "eth_chainId":
             return "0x1"
         number = hex(self.heads[index] - self.slips[index])
@@ -54,36 +55,37 @@ class Chain:
             self.scene.row.publish(self.heads[index], 0, changed=True)
         self.scene.row.pulse()
 
-    def ask(self, which: int, _: int) -> None:
-        asked = [self.scene.ask(NUMBER), self.scene.ask(BLOCK, "latest", False)][which]
-        self.note(asked)
-        self.asked = [each for each in self.asked if not each[0].done()]
+    def call(self, which: int, _: int) -> None:
+        future = [self.scene.send(NUMBER), self.scene.send(BLOCK, "latest", False)][which]
+        self.note(future)
+        self.pending = [each for each in self.pending if not each[0].done()]
 
     def batch(self, which: int, _: int) -> None:
         calls = [(NUMBER, []), (BLOCK, ["latest", False])]
         self.note(self.scene.resolve_many(*calls[which:], ("eth_chainId", [])))
 
-    def note(self, asked: asyncio.Future[Any]) -> None:
+    def note(self, future: asyncio.Future[Any]) -> None:
         floor = self.shown
-        self.asked.append((asked, floor))
+        self.pending.append((future, floor))
         # Called as soon as a caller is told.
-        asked.add_done_callback(lambda done: self.tell(done, floor))
+        future.add_done_callback(lambda done: self.check_result(done, floor))
 
     def let(self, index: int, which: int) -> None:
         held = self.scene.nodes[index].held
         if held:
             self.scene.nodes[index].let(which % len(held))
 
-    def tell(self, asked: asyncio.Future[Any], floor: int) -> None:
+    def check_result(self, future: asyncio.Future[Any], floor: int) -> None:
         """What a caller is told is at least what any caller had been told when it asked."""
-        if asked.exception() is not None:
-            assert isinstance(asked.exception(), UpstreamUnavailable)
+        if future.exception() is not None:
+            assert isinstance(future.exception(), UpstreamUnavailable)
             return
-        replies = asked.result() if isinstance(asked.result(), list) else [asked.result()]
+        replies = future.result() if isinstance(future.result(), list) else [future.result()]
         for reply in replies:
-            reply = getattr(reply, "told", reply)
+            if isinstance(reply, BatchItem):
+                reply = reply.result
             if isinstance(reply, Reply) and reply.error is ABSENT:
-                answer = said(reply)
+                answer = summary(reply)
                 number = int(answer["number"] if isinstance(answer, dict) else answer, 16)
                 if number == 1:
                     continue
@@ -92,7 +94,7 @@ class Chain:
 
 
 steps = st.tuples(
-    st.sampled_from(["grow", "slip", "probe", "ask", "ask", "batch", "let", "let", "let"]),
+    st.sampled_from(["grow", "slip", "probe", "call", "call", "batch", "let", "let", "let"]),
     st.integers(0, 1),
     st.integers(1, 3),
 )
@@ -113,28 +115,28 @@ async def test_nobody_is_told_less_than_anybody_was_told_before_it_asked(
         # Everybody comes to the same head in the end, and everything is answered.
         chain.heads = [max(*chain.heads, scene.row.floor)] * 2
         chain.slips = [0, 0]
-        left = [asked for asked, _ in chain.asked]
+        left = [future for future, _ in chain.pending]
         for _ in range(100):
             for index in (0, 1):
                 chain.probe(index, 0)
                 while scene.nodes[index].held:
                     chain.let(index, 0)
             await scene.loop.later(0.1)
-        assert all(asked.done() for asked in left)
+        assert all(future.done() for future in left)
         assert not scene.resolver.flights
 
 
 async def test_balance_that_is_kept_is_not_told_after_a_newer_block_was_shown() -> None:
     async with open_scene(cache_bytes=1_000_000) as scene:
         scene.up(START, START)
-        scene.nodes[0].says = lambda method, _: hex(START + 1) if method == NUMBER else "new"
-        scene.nodes[1].says = lambda method, _: "old"
+        scene.nodes[0].respond = lambda method, _: hex(START + 1) if method == NUMBER else "new"
+        scene.nodes[1].respond = lambda method, _: "old"
         scene.state(0, State.DOWN, START)
-        assert await scene.told(BALANCE, "0xa", "latest") == "old"
-        assert await scene.told(BALANCE, "0xa", "latest") == "old"
+        assert await scene.call(BALANCE, "0xa", "latest") == "old"
+        assert await scene.call(BALANCE, "0xa", "latest") == "old"
         scene.state(0, State.UP, START)
-        assert await scene.told(NUMBER) == hex(START + 1)
-        assert await scene.told(BALANCE, "0xa", "latest") == "new"
+        assert await scene.call(NUMBER) == hex(START + 1)
+        assert await scene.call(BALANCE, "0xa", "latest") == "new"
 
 
 async def test_two_workers_share_what_callers_have_seen(scene: Scene) -> None:
@@ -144,5 +146,5 @@ async def test_two_workers_share_what_callers_have_seen(scene: Scene) -> None:
     scene.nodes[0].always(hex(START))
     scene.nodes[1].always(hex(START + 5))
     scene.state(1, State.UP, START + 5)
-    assert await scene.told(NUMBER) == hex(START + 5)
+    assert await scene.call(NUMBER) == hex(START + 5)
     assert scene.counts() == [0, 1]

@@ -128,7 +128,7 @@ class Client:
         if message["type"] == "websocket.close":
             self._inbox.put_nowait({"type": "websocket.disconnect", "code": message["code"]})
 
-    async def say(self, message: object) -> None:
+    async def deliver(self, message: object) -> None:
         """Send a message, and wait for what comes of it."""
         self.post(message)
         await turns(40)
@@ -149,11 +149,11 @@ class Client:
         self.reads = True
         self._drained.set()
 
-    def heard(self) -> list[Any]:
+    def received(self) -> list[Any]:
         """What it was sent since the last look."""
-        heard = [json.loads(each["text"]) for each in self.sent if each["type"] == "websocket.send"]
+        received = [json.loads(each["text"]) for each in self.sent if each["type"] == "websocket.send"]
         self.sent = [each for each in self.sent if each["type"] != "websocket.send"]
-        return heard
+        return received
 
     @property
     def accepted(self) -> dict[str, Any] | None:

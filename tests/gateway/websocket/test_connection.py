@@ -7,7 +7,7 @@ import json
 
 import pytest
 from tests.gateway.fakes import turns
-from tests.gateway.speech import Feed, answer_upstream, feeds, post
+from tests.gateway.raw_http import Feed, answer_upstream, feeds, post
 from tests.gateway.websocket.asgi_clients import SocketServer, call
 from tests.gateway.websocket.wire_clients import Caller, open_caller
 from websockets.frames import Frame, Opcode
@@ -27,7 +27,7 @@ async def test_handshake_and_messages_in_any_pieces(feed: Feed, caller: Caller) 
     assert caller.server.worker.context.connections == set()
     await caller.text(call(1), feed)
     await caller.text(call(2), feed)
-    assert [each["id"] for each in caller.said()] == [1, 2]
+    assert [each["id"] for each in caller.messages()] == [1, 2]
 
 
 async def test_websocket_counts_as_one_connection_of_its_worker_until_it_is_closed(caller: Caller) -> None:
@@ -40,14 +40,14 @@ async def test_websocket_counts_as_one_connection_of_its_worker_until_it_is_clos
 
 
 async def test_connection_may_have_answered_requests_before(caller: Caller) -> None:
-    await caller.say(post(1))
+    await caller.deliver(post(1))
     assert [status for status, _, _ in caller.answers()] == [200]
     assert (await caller.connect()).status_code == 101
 
 
 async def test_handshake_behind_a_call_under_way_is_declined() -> None:
     async with open_caller(node=lambda _: None) as caller:
-        await caller.say(post(1) + caller.head())
+        await caller.deliver(post(1) + caller.head())
         answer_upstream(caller.server.worker)
         await turns(40)
         assert [status for status, _, _ in caller.answers()] == [200, 405]
@@ -70,9 +70,9 @@ async def test_handshake_behind_a_call_under_way_is_declined() -> None:
 async def test_what_is_no_good_handshake_is_answered_as_http(
     headers: dict[str, str | None], caller: Caller
 ) -> None:
-    await caller.say(caller.head(**headers))
-    ((status, told, body),) = caller.answers()
-    assert (status, told[b"allow"]) == (405, b"POST, OPTIONS")
+    await caller.deliver(caller.head(**headers))
+    ((status, fields, body),) = caller.answers()
+    assert (status, fields[b"allow"]) == (405, b"POST, OPTIONS")
     assert json.loads(body)["error"]["data"]["reason"] == "method_not_post"
     assert b"secret" not in body
 
@@ -81,23 +81,23 @@ async def test_what_is_no_good_handshake_is_answered_as_http(
 async def test_doubled_header_is_answered_as_http(name: str, caller: Caller) -> None:
     head = caller.head(Origin="https://example.com").lower()
     (line,) = [each for each in head.split(b"\r\n") if each.startswith(name.encode() + b":")]
-    await caller.say(caller.head(Origin="https://example.com").replace(b"\r\n", b"\r\n" + line + b"\r\n", 1))
+    await caller.deliver(caller.head(Origin="https://example.com").replace(b"\r\n", b"\r\n" + line + b"\r\n", 1))
     assert [status for status, _, _ in caller.answers()] == [405]
 
 
 async def test_too_many_headers_of_one_kind_are_answered_as_http(caller: Caller) -> None:
     more = b"x-forwarded-for: 192.0.2.1\r\n" * MAX_LINES
-    await caller.say(caller.head().replace(b"\r\n", b"\r\n" + more, 1))
+    await caller.deliver(caller.head().replace(b"\r\n", b"\r\n" + more, 1))
     assert [status for status, _, _ in caller.answers()] == [405]
 
 
 async def test_long_headers_that_nobody_needs_do_no_harm(caller: Caller) -> None:
-    await caller.say(caller.head(Cookie="x" * 20_000))
+    await caller.deliver(caller.head(Cookie="x" * 20_000))
     assert caller.wire.take().startswith(b"HTTP/1.1 101 ")
 
 
 async def test_other_paths_are_answered_as_http(caller: Caller) -> None:
-    await caller.say(caller.head("/healthz"))
+    await caller.deliver(caller.head("/healthz"))
     ((status, _, body),) = caller.answers()
     assert (status, json.loads(body)) == (200, {"status": "ok"})
 
@@ -105,7 +105,7 @@ async def test_other_paths_are_answered_as_http(caller: Caller) -> None:
 async def test_refusal_is_a_whole_http_answer_and_is_not_logged(
     caplog: pytest.LogCaptureFixture, caller: Caller
 ) -> None:
-    await caller.say(caller.head(Authorization="Bearer tg_wrong"))
+    await caller.deliver(caller.head(Authorization="Bearer tg_wrong"))
     ((status, headers, body),) = caller.answers()
     assert status == 401
     assert headers[b"www-authenticate"] == b"Bearer"
@@ -117,7 +117,7 @@ async def test_refusal_is_a_whole_http_answer_and_is_not_logged(
 
 async def test_without_a_protocol_of_websockets_nothing_is_upgraded(server: SocketServer) -> None:
     caller = Caller(server, ws="none")
-    await caller.say(caller.head())
+    await caller.deliver(caller.head())
     assert [status for status, _, _ in caller.answers()] == [405]
     caller.wire.drop()
 
@@ -142,7 +142,7 @@ async def test_bound_on_messages_that_a_reload_has_changed_holds_for_new_connect
     await caller.connect()
     message = json.dumps(call(1, "eth_call", ""))
     await caller.text(call(1, "eth_call", "x" * (most - len(message))))
-    assert [each["id"] for each in caller.said()] == [1]
+    assert [each["id"] for each in caller.messages()] == [1]
     await caller.text(call(2, "eth_call", "x" * (most - len(message) + 1)))
     assert caller.closed() == 1009
 
@@ -152,8 +152,8 @@ async def test_connection_that_was_open_before_a_reload_is_held_to_the_lower_bou
     await caller.connect()
     worker.context.change(worker.networks.served, model.LimitSettings(body_bytes=100))
     await caller.text(call(1, "eth_call", "x" * 100))
-    (told,) = caller.said()
-    assert (told["id"], told["error"]["data"]["reason"]) == (1, "body_too_large")
+    (fields,) = caller.messages()
+    assert (fields["id"], fields["error"]["data"]["reason"]) == (1, "body_too_large")
 
 
 async def test_message_in_too_many_fragments_ends_the_connection(caller: Caller) -> None:
@@ -172,17 +172,17 @@ async def test_message_in_fragments_is_read(caller: Caller) -> None:
     caller.client.send_text(text[:5], fin=False)
     caller.client.send_continuation(text[5:], fin=True)
     await caller.send()
-    assert [each["id"] for each in caller.said()] == [1]
+    assert [each["id"] for each in caller.messages()] == [1]
 
 
 @pytest.mark.parametrize("kind", [Opcode.PING, Opcode.PONG, Opcode.TEXT])
 async def test_others_have_their_turn_while_many_frames_are_read(kind: Opcode) -> None:
     async with open_caller(limits=model.LimitSettings(in_flight=10)) as caller:
         await caller.connect()
-        said = [Frame(kind, b"1").serialize(mask=True) for _ in range(2_000)]
+        pings = [Frame(kind, b"1").serialize(mask=True) for _ in range(2_000)]
         end = Frame(Opcode.TEXT, json.dumps(call("end")).encode()).serialize(mask=True)
         before = caller.socket.handled
-        caller.wire.say(b"".join([*said, end]))
+        caller.wire.deliver(b"".join([*pings, end]))
         read = [caller.socket.handled - before]
         for _ in range(600):
             before = caller.socket.handled
@@ -191,7 +191,7 @@ async def test_others_have_their_turn_while_many_frames_are_read(kind: Opcode) -
             assert caller.socket.queue.qsize() <= 250
         assert max(read) <= 250
         await turns(2_000)
-        assert caller.said()[-1]["id"] == "end"
+        assert caller.messages()[-1]["id"] == "end"
         assert not caller.wire.paused
 
 
@@ -199,10 +199,10 @@ async def test_large_message_is_read_at_once(caller: Caller) -> None:
     await caller.connect()
     caller.client.send_text(json.dumps(call(1, "eth_call", "x" * 200_000)).encode())
     before = caller.socket.handled
-    caller.wire.say(b"".join(caller.client.data_to_send()))
+    caller.wire.deliver(b"".join(caller.client.data_to_send()))
     assert caller.socket.handled == before + 1
     await turns(60)
-    assert [each["id"] for each in caller.said()] == [1]
+    assert [each["id"] for each in caller.messages()] == [1]
 
 
 async def test_text_that_is_not_utf8_ends_the_connection_and_is_not_logged(
@@ -243,5 +243,5 @@ async def test_stop_lets_the_app_say_goodbye() -> None:
         assert not caller.wire.closed
         answer_upstream(caller.server.worker)
         await turns(40)
-        assert [each["id"] for each in caller.said()] == [1]
+        assert [each["id"] for each in caller.messages()] == [1]
         assert caller.closed() == 1001

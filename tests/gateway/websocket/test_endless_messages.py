@@ -33,7 +33,7 @@ kinds = pytest.mark.parametrize("kind", ["frame", "fragments"])
 async def begin(caller: Caller, data: bytes) -> None:
     await caller.connect()
     caller.socket.conn.max_message_size = 10 * SIZE
-    await caller.say(data)
+    await caller.deliver(data)
 
 
 @kinds
@@ -42,9 +42,9 @@ async def test_unfinished_message_counts_against_the_budget_until_it_is_whole(ki
         await begin(caller, begun(kind))
         budget = caller.server.worker.budget
         assert SIZE <= budget.held < SIZE + 100
-        await caller.say(end(kind))
+        await caller.deliver(end(kind))
         assert budget.held == 0
-        assert [each["error"]["code"] for each in caller.said()] == [-32700]
+        assert [each["error"]["code"] for each in caller.messages()] == [-32700]
         assert caller.closed() is None
 
 
@@ -95,7 +95,7 @@ async def test_client_that_finishes_its_messages_may_always_be_within_one() -> N
             await caller.server.worker.loop.later(seconds / 2)
             caller.events()
             await caller.send()
-            await caller.say(end("fragments") + begun("fragments"))
+            await caller.deliver(end("fragments") + begun("fragments"))
         assert caller.closed() is None
         for _ in range(4):
             await caller.server.worker.loop.later(seconds / 2)
@@ -112,6 +112,6 @@ async def test_client_whom_we_do_not_read_is_not_cut() -> None:
         await caller.server.worker.loop.later(caller.server.worker.context.read_seconds + 1.0)
         assert Opcode.CLOSE not in [each.opcode for each in caller.frames()]
         caller.socket.resume_writing()
-        await caller.say(end("fragments"))
+        await caller.deliver(end("fragments"))
         await caller.text(call(1))
         assert caller.server.worker.budget.held == 0

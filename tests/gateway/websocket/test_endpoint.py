@@ -45,15 +45,15 @@ async def test_good_credentials_are_let_in(
     assert client.accepted is not None
     wanted = "tollgate" if "sec_websocket_protocol" in headers else None
     assert client.accepted.get("subprotocol") == wanted
-    await client.say(call(1))
-    assert client.heard() == [{"jsonrpc": "2.0", "id": 1, "result": ["eth_chainId", []]}]
+    await client.deliver(call(1))
+    assert client.received() == [{"jsonrpc": "2.0", "id": 1, "result": ["eth_chainId", []]}]
 
 
 async def test_token_in_the_path(server: SocketServer) -> None:
     server.worker.store.tokens[digest(OTHER)] = token_grant(allow_in_url=True)
     client = await server.open(f"{PATH}/{OTHER}", token=None)
-    await client.say(call(1))
-    assert [each["id"] for each in client.heard()] == [1]
+    await client.deliver(call(1))
+    assert [each["id"] for each in client.received()] == [1]
     refused = await server.open(f"{PATH}/{TOKEN}", token=None)
     assert refused.refused is not None
     assert refused.refused[0] == 401
@@ -75,8 +75,8 @@ async def test_program_is_refused_by_http(
     client = await server.open(path, token=token, x_request_id="mine")
     assert client.accepted is None
     assert client.refused is not None
-    told, body, headers = client.refused
-    assert (told, body["id"], body["error"]["data"]["reason"]) == (status, None, reason)
+    refusal, body, headers = client.refused
+    assert (refusal, body["id"], body["error"]["data"]["reason"]) == (status, None, reason)
     assert body["error"]["data"]["request_id"] == "mine"
     assert headers[b"content-type"] == b"application/json"
     assert headers[b"x-request-id"] == b"mine"
@@ -106,7 +106,7 @@ async def test_browser_is_let_in_told_and_shown_out(
     )
     assert client.accepted is not None
     assert client.accepted.get("subprotocol") == ("tollgate" if token else None)
-    (error,) = client.heard()
+    (error,) = client.received()
     assert (error["id"], error["error"]["data"]["reason"]) == (None, reason)
     assert client.closed == (code, reason)
     assert client.task.done()
@@ -176,7 +176,7 @@ async def test_connections_of_one_caller_are_bounded() -> None:
     server.worker.store.grants["example.com"] = domain_grant()
     await server.open()
     second = await server.open(origin="https://elsewhere.com")
-    (error,) = second.heard()
+    (error,) = second.received()
     assert error["error"]["code"] == -32005
     assert second.closed == (4429, "rate_limited")
     page = await server.open(token=None, origin="https://example.com")
@@ -202,15 +202,15 @@ async def test_stop_waits_for_calls_under_way_and_refuses_them_at_the_end_of_the
     server = await open_server(node=lambda _: None)
     server.worker.loop.clock = server.worker.clock
     client = await server.open()
-    await client.say(call(1))
+    await client.deliver(call(1))
     server.endpoint.stop()
     await turns(40)
     assert client.closed is None
-    await client.say(call(2))
-    (refused,) = client.heard()
+    await client.deliver(call(2))
+    (refused,) = client.received()
     assert (refused["id"], refused["error"]["data"]["reason"]) == (2, "overloaded")
     await server.worker.loop.later(8.5)
-    (answer,) = client.heard()
+    (answer,) = client.received()
     assert answer["error"]["data"]["reason"] == "overloaded"
     assert code_of(client) == 1001
 
@@ -241,8 +241,8 @@ async def made(client: Client, body: object) -> str:
     """What comes of a subscription."""
     client.post(body)
     await turns(40)
-    (told,) = client.heard()
-    return "result" if "result" in told else str(told["error"]["message"])
+    (refusal,) = client.received()
+    return "result" if "result" in refusal else str(refusal["error"]["message"])
 
 
 async def test_subscriptions_and_filters_of_one_caller_are_bounded_over_all_connections() -> None:

@@ -38,8 +38,8 @@ async def test_lost_token_closes_its_connections(
     server.worker.store.tokens[digest(OTHER)] = token_grant()
     doomed = [await server.open(), await server.open()]
     other = await server.open(token=OTHER)
-    await doomed[0].say(call(1, "eth_subscribe", "newHeads"))
-    doomed[0].heard()
+    await doomed[0].deliver(call(1, "eth_subscribe", "newHeads"))
+    doomed[0].received()
     await server.endpoint.check()
     assert [client.closed for client in (*doomed, other)] == [None, None, None]
     drop_token(server, **fields)
@@ -47,7 +47,7 @@ async def test_lost_token_closes_its_connections(
     await server.endpoint.check()
     await turns(40)
     for client in doomed:
-        (error,) = client.heard()
+        (error,) = client.received()
         assert (error["id"], error["error"]["data"]["reason"]) == (None, reason)
         assert client.closed == (code, reason)
     assert other.closed is None
@@ -79,11 +79,11 @@ async def test_removed_domain_closes_its_connections(server: SocketServer) -> No
 async def test_one_look_up_serves_all_connections_with_the_same_token(server: SocketServer) -> None:
     for _ in range(5):
         await server.open()
-    server.worker.store.asked.clear()
+    server.worker.store.lookups.clear()
     server.worker.store.news.append(Changes(2, everything=True))
     await server.worker.directory.refresh()
     await server.endpoint.check()
-    assert server.worker.store.asked == [digest(TOKEN)]
+    assert server.worker.store.lookups == [digest(TOKEN)]
 
 
 async def test_grant_that_cannot_be_checked_is_closed_the_second_time(server: SocketServer) -> None:

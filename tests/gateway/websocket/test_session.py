@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from tests.gateway.fakes import turns
-from tests.gateway.speech import answer_upstream
+from tests.gateway.raw_http import answer_upstream
 from tests.gateway.websocket.asgi_clients import Client, SocketServer, call, open_server
 from tests.gateway.worker import TOKEN, digest, token_grant
 
@@ -20,14 +20,14 @@ HEADS = call(1, "eth_subscribe", "newHeads")
 
 
 def ids(client: Client) -> list[Any]:
-    return [each["id"] for each in client.heard()]
+    return [each["id"] for each in client.received()]
 
 
 # --- Calls -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("message", "told"),
+    ("message", "answers"),
     [
         (call(1), [1]),
         (json.dumps(call(1)).encode(), [1]),
@@ -39,18 +39,20 @@ def ids(client: Client) -> list[Any]:
         (call(5, "admin_peers"), [5]),
     ],
 )
-async def test_messages_are_answered_as_bodies_are(message: object, told: list[Any], server: SocketServer) -> None:
+async def test_messages_are_answered_as_bodies_are(
+    message: object, answers: list[Any], server: SocketServer
+) -> None:
     client = await server.open()
-    await client.say(message)
-    heard = client.heard()
-    assert [[one["id"] for one in each] if isinstance(each, list) else each["id"] for each in heard] == told
+    await client.deliver(message)
+    received = client.received()
+    assert [[one["id"] for one in each] if isinstance(each, list) else each["id"] for each in received] == answers
 
 
 async def test_answers_come_as_they_are_ready() -> None:
     server = await open_server(node=lambda _: None)
     client = await server.open()
-    await client.say(call(1))
-    await client.say(call(2, "admin_peers"))
+    await client.deliver(call(1))
+    await client.deliver(call(2, "admin_peers"))
     assert ids(client) == [2]
     answer_upstream(server.worker)
     await turns(40)
@@ -63,7 +65,7 @@ async def test_answer_leaves_after_its_record_is_written(server: SocketServer) -
     write = server.worker.sink.write
     server.worker.context._write = lambda: (left.append(len(client.sent)), write())[1]  # type: ignore[func-returns-value]
     before = len(client.sent)
-    await client.say(call(1))
+    await client.deliver(call(1))
     assert left[-1] == before
     (entry,) = server.worker.sink.written
     assert (entry.status, entry.network, entry.calls[0].method) == (200, "eth/mainnet", "eth_chainId")
@@ -72,8 +74,8 @@ async def test_answer_leaves_after_its_record_is_written(server: SocketServer) -
 
 async def test_every_message_has_an_id_of_its_own(server: SocketServer) -> None:
     client = await server.open(x_request_id="handshake")
-    await client.say(call(1))
-    await client.say(call(2))
+    await client.deliver(call(1))
+    await client.deliver(call(2))
     written = [entry.request_id for entry in server.worker.sink.written]
     assert len(set(written)) == 2
     assert b"handshake" not in written
@@ -83,7 +85,7 @@ async def test_reading_stops_while_many_calls_are_under_way() -> None:
     server = await open_server(node=lambda _: None)
     client = await server.open()
     for number in range(MAX_IN_FLIGHT + 10):
-        await client.say(call(number))
+        await client.deliver(call(number))
     assert server.worker.context.in_flight == MAX_IN_FLIGHT
     for _ in range(200):
         answer_upstream(server.worker)
@@ -94,10 +96,10 @@ async def test_reading_stops_while_many_calls_are_under_way() -> None:
 async def test_worker_that_has_too_much_to_do_refuses_under_the_calls_own_id() -> None:
     server = await open_server(node=lambda _: None, limits=model.LimitSettings(in_flight=1))
     client = await server.open()
-    await client.say(call(1))
-    await client.say([call(2), call("b"), {"jsonrpc": "2.0", "method": "eth_chainId"}])
-    (told,) = client.heard()
-    assert [(each["id"], each["error"]["data"]["reason"]) for each in told] == [
+    await client.deliver(call(1))
+    await client.deliver([call(2), call("b"), {"jsonrpc": "2.0", "method": "eth_chainId"}])
+    (answers,) = client.received()
+    assert [(each["id"], each["error"]["data"]["reason"]) for each in answers] == [
         (2, "overloaded"),
         ("b", "overloaded"),
     ]
@@ -106,9 +108,9 @@ async def test_worker_that_has_too_much_to_do_refuses_under_the_calls_own_id() -
 async def test_refused_batch_of_notifications_alone_is_not_answered() -> None:
     server = await open_server(node=lambda _: None, limits=model.LimitSettings(in_flight=1))
     client = await server.open()
-    await client.say(call(1))
-    await client.say([{"jsonrpc": "2.0", "method": "eth_chainId"}])
-    assert client.heard() == []
+    await client.deliver(call(1))
+    await client.deliver([{"jsonrpc": "2.0", "method": "eth_chainId"}])
+    assert client.received() == []
 
 
 async def test_others_have_their_turn_while_many_messages_are_answered(server: SocketServer) -> None:
@@ -118,10 +120,10 @@ async def test_others_have_their_turn_while_many_messages_are_answered(server: S
     done: list[int] = []
     for _ in range(20):
         await asyncio.sleep(0)
-        done.append(len(client.heard()))
+        done.append(len(client.received()))
     assert max(done) <= 50
     await turns(400)
-    assert sum(done) + len(client.heard()) == 500
+    assert sum(done) + len(client.received()) == 500
 
 
 @pytest.mark.parametrize("message", [call(7), HEADS | {"id": 7}])
@@ -129,9 +131,9 @@ async def test_capped_team_is_told_in_messages(message: dict[str, Any], server: 
     capped = Team("team_1", "acme", capped_until=server.worker.wall.now + 60)
     server.worker.store.tokens[digest(TOKEN)] = token_grant(capped)
     client = await server.open()
-    await client.say(message)
-    (told,) = client.heard()
-    assert (told["id"], told["error"]["code"]) == (7, -32017)
+    await client.deliver(message)
+    (answers,) = client.received()
+    assert (answers["id"], answers["error"]["code"]) == (7, -32017)
     assert client.closed is None
     assert server.stream.subscribers == []
 
@@ -140,17 +142,17 @@ async def test_rate_limit_counts_each_call(server: SocketServer) -> None:
     server.worker.store.tokens[digest(TOKEN)] = token_grant(requests_per_second=2)
     client = await server.open()
     for number in range(3):
-        await client.say(call(number, "eth_subscribe", "newHeads"))
-    told = client.heard()
-    assert [each["id"] for each in told] == [0, 1, 2]
-    assert told[2]["error"]["data"]["reason"] == "rate_limited"
+        await client.deliver(call(number, "eth_subscribe", "newHeads"))
+    answers = client.received()
+    assert [each["id"] for each in answers] == [0, 1, 2]
+    assert answers[2]["error"]["data"]["reason"] == "rate_limited"
     assert len(server.stream.subscribers) == 2
 
 
 async def test_calls_of_a_client_that_left_are_written_down_all_the_same() -> None:
     server = await open_server(node=lambda _: None)
     client = await server.open()
-    await client.say(call(1))
+    await client.deliver(call(1))
     await client.leave()
     answer_upstream(server.worker)
     await turns(40)
@@ -161,11 +163,11 @@ async def test_calls_of_a_client_that_left_are_written_down_all_the_same() -> No
 async def test_large_messages_are_bounded_together() -> None:
     server = await open_server(node=lambda _: None, budget=100_000)
     client = await server.open()
-    await client.say(call(1, "eth_call", "x" * 70_000))
+    await client.deliver(call(1, "eth_call", "x" * 70_000))
     assert server.worker.budget.held >= 70_000
-    await client.say(call(2, "eth_call", "x" * 70_000))
-    (told,) = client.heard()
-    assert (told["id"], told["error"]["data"]["reason"]) == (2, "overloaded")
+    await client.deliver(call(2, "eth_call", "x" * 70_000))
+    (answers,) = client.received()
+    assert (answers["id"], answers["error"]["data"]["reason"]) == (2, "overloaded")
     answer_upstream(server.worker)
     await turns(40)
     assert ids(client) == [1]
@@ -175,9 +177,9 @@ async def test_large_messages_are_bounded_together() -> None:
 async def test_bound_on_messages_that_a_reload_has_lowered_holds(server: SocketServer) -> None:
     client = await server.open()
     server.worker.context.change(server.worker.networks.served, model.LimitSettings(body_bytes=100))
-    await client.say(call(1, "eth_call", "x" * 100))
-    (told,) = client.heard()
-    assert (told["id"], told["error"]["data"]["reason"]) == (1, "body_too_large")
+    await client.deliver(call(1, "eth_call", "x" * 100))
+    (answers,) = client.received()
+    assert (answers["id"], answers["error"]["data"]["reason"]) == (1, "body_too_large")
 
 
 # --- Clients that do not read ------------------------------------------------------------------------------
@@ -188,8 +190,8 @@ async def test_slow_client_is_cut_with_a_reason_and_others_go_on() -> None:
     server.worker.loop.clock = server.worker.clock
     slow, quick = await server.open(), await server.open()
     for client in (slow, quick):
-        await client.say(HEADS)
-        client.heard()
+        await client.deliver(HEADS)
+        client.received()
     slow.reads = False
     for _ in range(30):
         server.stream.notify("x" * 100)
@@ -199,9 +201,9 @@ async def test_slow_client_is_cut_with_a_reason_and_others_go_on() -> None:
     assert slow.closed[0] == 1013
     assert "slowly" in slow.closed[1]
     assert "read faster" in slow.closed[1]
-    assert slow.heard() == []
+    assert slow.received() == []
     assert quick.closed is None
-    assert len(quick.heard()) == 30
+    assert len(quick.received()) == 30
     assert server.worker.counted(metrics.WS_CUT, "slow") == 1
     assert len(server.stream.subscribers) == 1
 
@@ -211,7 +213,7 @@ async def test_answers_that_were_asked_for_may_wait_and_reading_stops_meanwhile(
     client = await server.open()
     client.reads = False
     for number in range(10):
-        await client.say(call(number, "eth_call", "x" * 500))
+        await client.deliver(call(number, "eth_call", "x" * 500))
     assert client.closed is None
     client.read_on()
     await turns(400)
@@ -225,7 +227,7 @@ async def test_answers_beyond_what_the_worker_can_hold_cut_the_client() -> None:
     client = await server.open()
     client.reads = False
     for number in range(6):
-        await client.say(call(number, "eth_call", "x" * 500))
+        await client.deliver(call(number, "eth_call", "x" * 500))
     for _ in range(20):
         answer_upstream(server.worker)
         await turns()
@@ -238,7 +240,7 @@ async def test_answers_beyond_what_the_worker_can_hold_cut_the_client() -> None:
 async def test_limit_of_an_address_is_that_of_the_page() -> None:
     server = await open_server(misses=Limit(500, 1.0))
     client = await server.open(token=None, origin="https://example.com")
-    await client.say(call(1))
+    await client.deliver(call(1))
     (entry,) = server.worker.sink.written
     assert (entry.source_id, entry.origin, entry.address) == ("dom_1", b"https://example.com", "192.0.2.1")
     assert any(key.startswith("dom_1:") for key, _ in server.worker.meters.taken)

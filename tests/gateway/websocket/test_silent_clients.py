@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.gateway.fakes import turns
-from tests.gateway.speech import answer_upstream
+from tests.gateway.raw_http import answer_upstream
 from tests.gateway.websocket.asgi_clients import call
 from tests.gateway.websocket.wire_clients import Caller, open_caller
 from uvicorn.protocols.utils import ClientDisconnected

@@ -20,30 +20,30 @@ HEADS = call(1, "eth_subscribe", "newHeads")
 async def test_subscription_is_answered_before_it_is_told_anything(server: SocketServer) -> None:
     client = await server.open()
 
-    async def join_and_tell(subscriber: Any) -> None:
+    async def join_and_notify(subscriber: Any) -> None:
         server.stream.subscribers.append(subscriber)
         subscriber.notify(b'"early"')
 
-    server.stream.join = join_and_tell  # type: ignore[method-assign]
-    await client.say(HEADS)
-    answer, early = client.heard()
+    server.stream.join = join_and_notify  # type: ignore[method-assign]
+    await client.deliver(HEADS)
+    answer, early = client.received()
     assert answer["id"] == 1
     assert early["params"] == {"subscription": answer["result"], "result": "early"}
     server.stream.notify("later")
     await turns()
-    (later,) = client.heard()
+    (later,) = client.received()
     assert later["params"]["result"] == "later"
 
 
 async def test_subscription_is_a_billed_call_and_notifications_are_free(server: SocketServer) -> None:
     client = await server.open()
-    await client.say(HEADS)
+    await client.deliver(HEADS)
     server.stream.notify(1)
     server.stream.notify(2)
     await turns()
-    subscription = client.heard()[0]["result"]
-    await client.say(call(2, "eth_unsubscribe", subscription))
-    assert client.heard() == [{"jsonrpc": "2.0", "id": 2, "result": True}]
+    subscription = client.received()[0]["result"]
+    await client.deliver(call(2, "eth_unsubscribe", subscription))
+    assert client.received() == [{"jsonrpc": "2.0", "id": 2, "result": True}]
     calls = [(each.method, each.outcome) for entry in server.worker.sink.written for each in entry.calls]
     assert calls == [("eth_subscribe", "ok"), ("eth_unsubscribe", "ok")]
     assert server.worker.counted(metrics.WS_NOTIFICATIONS, "eth", "mainnet") == 2
@@ -54,15 +54,15 @@ async def test_subscription_is_a_billed_call_and_notifications_are_free(server: 
 async def test_subscriptions_and_other_calls_of_a_batch_are_answered_in_its_order(server: SocketServer) -> None:
     client = await server.open()
     batch = [call(1), HEADS | {"id": 2}, call(3, "admin_peers"), call(4, "eth_unsubscribe", "0x1"), call(5)]
-    await client.say(batch)
-    (told,) = client.heard()
-    assert [each["id"] for each in told] == [1, 2, 3, 4, 5]
-    assert told[1]["result"] == server.stream.subscribers[0].id
-    assert told[2]["error"]["data"]["reason"] == "method_not_allowed"
-    assert told[3]["error"]["code"] == -32000
+    await client.deliver(batch)
+    (answers,) = client.received()
+    assert [each["id"] for each in answers] == [1, 2, 3, 4, 5]
+    assert answers[1]["result"] == server.stream.subscribers[0].id
+    assert answers[2]["error"]["data"]["reason"] == "method_not_allowed"
+    assert answers[3]["error"]["code"] == -32000
     server.stream.notify("x")
     await turns()
-    assert len(client.heard()) == 1
+    assert len(client.received()) == 1
     (entry,) = server.worker.sink.written
     assert [each.outcome for each in entry.calls] == [
         "ok",
@@ -78,16 +78,20 @@ async def test_subscriptions_are_bounded_also_while_they_are_being_made() -> Non
     client = await server.open()
     server.stream.gate = asyncio.Event()
     for number in range(3):
-        await client.say(call(number, "eth_subscribe", "newHeads"))
-    (told,) = client.heard()
-    assert (told["id"], told["error"]["code"], told["error"]["data"]["limit"]) == (2, -32005, "subscriptions")
+        await client.deliver(call(number, "eth_subscribe", "newHeads"))
+    (answers,) = client.received()
+    assert (answers["id"], answers["error"]["code"], answers["error"]["data"]["limit"]) == (
+        2,
+        -32005,
+        "subscriptions",
+    )
     server.stream.gate.set()
     await turns(40)
-    first, second = client.heard()
+    first, second = client.received()
     assert first["result"] != second["result"]
-    await client.say(call(3, "eth_unsubscribe", first["result"]))
-    await client.say(call(4, "eth_subscribe", "newHeads"))
-    assert ["result" in each for each in client.heard()] == [True, True]
+    await client.deliver(call(3, "eth_unsubscribe", first["result"]))
+    await client.deliver(call(4, "eth_subscribe", "newHeads"))
+    assert ["result" in each for each in client.received()] == [True, True]
     refused = [entry for entry in server.worker.sink.written if entry.calls[0].outcome == "rate_limited"]
     assert len(refused) == 1
 
@@ -95,10 +99,10 @@ async def test_subscriptions_are_bounded_also_while_they_are_being_made() -> Non
 async def test_wrong_subscription_is_told_why() -> None:
     server = await open_server({"subscriptions": 1})
     client = await server.open()
-    await client.say(call(1, "eth_subscribe", "newBlocks"))
+    await client.deliver(call(1, "eth_subscribe", "newBlocks"))
     server.stream.wrong = Wrong(24, "Block not found")
-    await client.say(call(2, "eth_subscribe", "newHeads"))
-    assert [(each["id"], each["error"]["code"]) for each in client.heard()] == [(1, -32601), (2, 24)]
+    await client.deliver(call(2, "eth_subscribe", "newHeads"))
+    assert [(each["id"], each["error"]["code"]) for each in client.received()] == [(1, -32601), (2, 24)]
 
 
 WRONG = [
@@ -126,9 +130,9 @@ async def test_wrong_call_about_subscriptions_is_a_refusal_and_costs_nothing(
     """It is answered as a node would, but no node has answered it."""
     server = await open_server(family=family)
     client = await server.open(f"/x/{family}/mainnet")
-    await client.say(message)
-    await client.say([message])
-    (alone, (together,)) = client.heard()
+    await client.deliver(message)
+    await client.deliver([message])
+    (alone, (together,)) = client.received()
     assert alone == together
     assert (alone["id"], alone["error"]["code"], set(alone["error"])) == (7, code, {"code", "message"})
     written = server.worker.sink.written
@@ -148,22 +152,22 @@ async def test_wrong_call_about_subscriptions_is_a_refusal_and_costs_nothing(
 async def test_good_calls_of_a_batch_with_a_wrong_subscription_are_billed(server: SocketServer) -> None:
     client = await server.open()
     notification = {"jsonrpc": "2.0", "method": "eth_chainId"}
-    await client.say([call(1), call(2, "eth_subscribe", "x"), notification, HEADS | {"id": 3}])
-    (told,) = client.heard()
-    assert [(each["id"], "result" in each) for each in told] == [(1, True), (2, False), (3, True)]
+    await client.deliver([call(1), call(2, "eth_subscribe", "x"), notification, HEADS | {"id": 3}])
+    (answers,) = client.received()
+    assert [(each["id"], "result" in each) for each in answers] == [(1, True), (2, False), (3, True)]
     (entry,) = server.worker.sink.written
     assert [each.outcome for each in entry.calls] == ["ok", "invalid_request", "ok", "ok"]
     assert [each.upstream for each in entry.calls] == ["up0", "", "up0", ""]
-    _, declined, subscribed = [len(msgspec.json.encode(each)) for each in told]
+    _, declined, subscribed = [len(msgspec.json.encode(each)) for each in answers]
     assert [each.response_bytes for each in entry.calls][1:] == [declined, 0, subscribed]
     assert server.worker.counted(metrics.CALLS, "eth", "mainnet", "eth_chainId", "ok") == 2
 
 
 async def test_subscription_without_an_id_is_none(server: SocketServer) -> None:
     client = await server.open()
-    await client.say({"jsonrpc": "2.0", "method": "eth_subscribe", "params": ["newHeads"]})
+    await client.deliver({"jsonrpc": "2.0", "method": "eth_subscribe", "params": ["newHeads"]})
     assert server.stream.subscribers == []
-    assert client.heard() == []
+    assert client.received() == []
     (entry,) = server.worker.sink.written
     (noted,) = entry.calls
     assert (noted.outcome, noted.response_bytes) == ("invalid_request", 0)
@@ -176,28 +180,28 @@ async def test_subscription_is_refused_by_policy(policy: Policy, methods: tuple[
     server = await open_server(policy=policy)
     server.worker.store.tokens[digest(TOKEN)] = token_grant(methods=methods)
     client = await server.open()
-    await client.say(HEADS)
-    await client.say([HEADS])
-    single, (in_batch,) = client.heard()
+    await client.deliver(HEADS)
+    await client.deliver([HEADS])
+    single, (in_batch,) = client.received()
     assert {each["error"]["data"]["reason"] for each in (single, in_batch)} == {"method_not_allowed"}
     assert server.stream.subscribers == []
 
 
 async def test_subscriptions_end_with_their_connection(server: SocketServer) -> None:
     client, other = await server.open(), await server.open()
-    await client.say(HEADS)
-    await other.say(HEADS)
+    await client.deliver(HEADS)
+    await other.deliver(HEADS)
     await client.leave()
     assert len(server.stream.subscribers) == 1
     server.stream.notify("x")
     await turns()
-    assert len(other.heard()) == 2
+    assert len(other.received()) == 2
 
 
 async def test_subscription_that_is_made_while_the_connection_ends_is_none(server: SocketServer) -> None:
     client = await server.open()
     server.stream.gate = asyncio.Event()
-    await client.say(HEADS)
+    await client.deliver(HEADS)
     await client.leave()
     server.stream.gate.set()
     await turns(40)
@@ -206,7 +210,7 @@ async def test_subscription_that_is_made_while_the_connection_ends_is_none(serve
 
 async def test_subscription_that_cannot_go_on_closes_the_connection_with_the_reason(server: SocketServer) -> None:
     client = await server.open()
-    await client.say(HEADS)
+    await client.deliver(HEADS)
     server.stream.subscribers[0].lose("Too far behind: " + "x" * 200)
     await turns(40)
     assert client.closed is not None

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from tests.gateway.fakes import FakeTransport, turns
-from tests.gateway.speech import Answers, Feed, whole
+from tests.gateway.raw_http import Answers, Feed, whole
 from tests.gateway.websocket.asgi_clients import PATH, SocketServer, open_server
 from tests.gateway.worker import TOKEN
 from uvicorn.config import Config
@@ -90,16 +90,16 @@ class Caller:
         lines = "".join(f"{name}: {value}\r\n" for name, value in named.items())
         return f"GET {path} HTTP/1.1\r\n{lines}\r\n".encode()
 
-    async def say(self, data: bytes, feed: Feed = whole) -> None:
+    async def deliver(self, data: bytes, feed: Feed = whole) -> None:
         for piece in feed(data):
-            self.wire.say(piece)
+            self.wire.deliver(piece)
         await turns(60)
 
     async def connect(self, feed: Feed = whole) -> Response:
         request = self.client.connect()
         request.headers["Authorization"] = f"Bearer {TOKEN}"
         self.client.send_request(request)
-        await self.say(b"".join(self.client.data_to_send()), feed)
+        await self.deliver(b"".join(self.client.data_to_send()), feed)
         (response,) = self.events()
         assert isinstance(response, Response)
         return response
@@ -109,13 +109,13 @@ class Caller:
         return list(self.client.events_received())
 
     async def send(self, feed: Feed = whole) -> None:
-        await self.say(b"".join(self.client.data_to_send()), feed)
+        await self.deliver(b"".join(self.client.data_to_send()), feed)
 
     async def text(self, message: object, feed: Feed = whole) -> None:
         self.client.send_text(json.dumps(message).encode())
         await self.send(feed)
 
-    def said(self) -> list[Any]:
+    def messages(self) -> list[Any]:
         return [json.loads(bytes(each.data)) for each in self.frames() if each.opcode is Opcode.TEXT]
 
     def frames(self) -> list[Frame]:

@@ -64,13 +64,13 @@ class Answers:
         self._headers, self._body = {}, b""
 
 
-def told(transport: FakeTransport) -> list[str]:
+def responses(transport: FakeTransport) -> list[str]:
     """What was answered since the last look: `status what`, where what is an id, a reason or a body."""
     words = []
     for status, headers, body in Answers(transport.take()).read:
         if headers.get(b"content-type") == b"application/json":
-            said = json.loads(body)
-            what = said["error"]["data"]["reason"] if "error" in said else said["id"]
+            parsed = json.loads(body)
+            what = parsed["error"]["data"]["reason"] if "error" in parsed else parsed["id"]
         else:
             what = body.decode()
         close = " close" if headers.get(b"connection") == b"close" else ""
@@ -88,11 +88,11 @@ async def hello(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": text})
 
 
-async def speak(transport: FakeTransport, pieces: Iterator[bytes]) -> list[str]:
+async def exchange(transport: FakeTransport, pieces: Iterator[bytes]) -> list[str]:
     for piece in pieces:
-        transport.say(piece)
+        transport.deliver(piece)
     await turns(300)
-    return told(transport)
+    return responses(transport)
 
 
 def edge(transport: FakeTransport) -> CallerConnection:
@@ -104,5 +104,5 @@ def edge(transport: FakeTransport) -> CallerConnection:
 def answer_upstream(worker: Worker) -> None:
     """The node answers what it was asked so far."""
     for upstream in worker.loop.transports:
-        if asked := upstream.take():
-            upstream.say(echo(asked.partition(b"\r\n\r\n")[2]))
+        if request := upstream.take():
+            upstream.deliver(echo(request.partition(b"\r\n\r\n")[2]))
