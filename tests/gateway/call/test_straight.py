@@ -686,8 +686,8 @@ async def test_batch_with_a_call_that_is_under_way_waits_for_that_answer() -> No
     node = scene.nodes[0]
     node.holds = True
     node.requests.clear()
-    asking.say(one(LATEST)[0])
-    waiting.say(batch(LATEST, CHAIN)[0])
+    asking.deliver(one(LATEST)[0])
+    waiting.deliver(batch(LATEST, CHAIN)[0])
     await turns(30)
     assert [isinstance(each, list) for each in node.requests] == [False, False], "the other call goes alone"
     while node.held:
@@ -716,8 +716,8 @@ async def test_end_of_the_grace_refuses_what_went_straight_and_leaves_nothing_be
     scene.nodes[0].holds = True
     context = scene.worker.context
     context.calls = InOrder()
-    asking.say(body)
-    waiting.say(one(LATEST, 8)[0])
+    asking.deliver(body)
+    waiting.deliver(one(LATEST, 8)[0])
     await turns(30)
     assert context.in_flight == 2
     context.stop()
