@@ -81,21 +81,21 @@ def test_ten_wrong_codes_end_guessing_from_everywhere_even_for_the_right_one(
 
 
 def test_wrong_codes_elsewhere_do_not_lock_the_owner_out_where_the_account_is_signed_in(
-    house: House, plane: ControlPlane, app: App
+    harness: Harness, plane: ControlPlane, app: App
 ) -> None:
-    owner = house.account("owner")
-    house.do(plane.logins.open_session(VISIT, owner))
-    wrong = f"{(int(app.code(house.clock.now)) + 1) % 10**6:06d}"
+    owner = harness.account("owner")
+    harness.do(plane.logins.open_session(VISIT, owner))
+    wrong = f"{(int(app.code(harness.clock.now)) + 1) % 10**6:06d}"
     for number in range(30):
         visit = ClientInfo(f"203.0.113.{number}", "curl/8", "req-3")
         why = WrongPassword if number < 10 else TooManyAttempts
-        house.refused(why, plane.factors.check_code(visit, owner, wrong))
-    house.refused(TooManyAttempts, plane.factors.check_code(ELSEWHERE, owner, app.code(house.clock.now)))
-    house.do(plane.factors.check_code(VISIT, owner, app.code(house.clock.now)))
+        harness.refused(why, plane.factors.check_code(visit, owner, wrong))
+    harness.refused(TooManyAttempts, plane.factors.check_code(ELSEWHERE, owner, app.code(harness.clock.now)))
+    harness.do(plane.factors.check_code(VISIT, owner, app.code(harness.clock.now)))
     # There too, ten wrong ones end guessing.
     for _ in range(10):
-        house.refused(WrongPassword, plane.factors.check_code(VISIT, owner, wrong))
-    house.refused(TooManyAttempts, plane.factors.check_code(VISIT, owner, app.code(house.clock.now)))
+        harness.refused(WrongPassword, plane.factors.check_code(VISIT, owner, wrong))
+    harness.refused(TooManyAttempts, plane.factors.check_code(VISIT, owner, app.code(harness.clock.now)))
 
 
 # --- Passkeys ------------------------------------------------------------------------------------------
