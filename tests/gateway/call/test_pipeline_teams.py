@@ -36,19 +36,19 @@ class Filters:
         self.calls: list[tuple[str, Any]] = []
 
     def __call__(self, body: bytes) -> bytes:
-        said = json.loads(body)
-        replies = [self._reply(each) for each in (said if isinstance(said, list) else [said])]
-        return http(json.dumps(replies if isinstance(said, list) else replies[0]).encode())
+        sent = json.loads(body)
+        replies = [self._reply(each) for each in (sent if isinstance(sent, list) else [sent])]
+        return http(json.dumps(replies if isinstance(sent, list) else replies[0]).encode())
 
     def _reply(self, each: Any) -> dict[str, Any]:
         self.calls.append((each["method"], each["params"]))
         known = each["method"] != CHANGES or each["params"] == ["0x1f"]
-        told = {NEW: "0x1f", CHANGES: ["a change"]}.get(each["method"], "0x5")
-        words = {"result": told} if known else {"error": {"code": -32000, "message": "filter not found"}}
-        return {"jsonrpc": "2.0", "id": each["id"], **words}
+        result = {NEW: "0x1f", CHANGES: ["a change"]}.get(each["method"], "0x5")
+        outcome = {"result": result} if known else {"error": {"code": -32000, "message": "filter not found"}}
+        return {"jsonrpc": "2.0", "id": each["id"], **outcome}
 
 
-async def said(worker: Worker, body: Any, token: str = TOKEN) -> Any:
+async def reply_to(worker: Worker, body: Any, token: str = TOKEN) -> Any:
     return json.loads((await answer(worker, with_token(json.dumps(body).encode(), token))).body)
 
 
@@ -63,23 +63,23 @@ async def test_filter_is_of_use_to_the_team_that_made_it_and_to_no_other(many: b
     node = Filters()
     worker = await two_teams(node)
 
-    async def ask(method: str, params: list[Any], token: str) -> Any:
+    async def send(method: str, params: list[Any], token: str) -> Any:
         if not many:
-            return await said(worker, call(1, method, params=params), token)
-        return (await said(worker, [call(0, "eth_chainId"), call(1, method, params=params)], token))[1]
+            return await reply_to(worker, call(1, method, params=params), token)
+        return (await reply_to(worker, [call(0, "eth_chainId"), call(1, method, params=params)], token))[1]
 
-    made = (await ask(NEW, [{}], TOKEN))["result"]
+    made = (await send(NEW, [{}], TOKEN))["result"]
     assert made != "0x1f", "what the node calls it is nobody's business"
-    assert (await ask(CHANGES, [made], TOKEN))["result"] == ["a change"]
-    assert "error" in await ask(CHANGES, [made], OTHER)
-    assert "error" in await ask(CHANGES, ["0x1f"], OTHER), "not by guessing either"
+    assert (await send(CHANGES, [made], TOKEN))["result"] == ["a change"]
+    assert "error" in await send(CHANGES, [made], OTHER)
+    assert "error" in await send(CHANGES, ["0x1f"], OTHER), "not by guessing either"
     assert [params for method, params in node.calls if method == CHANGES].count(["0x1f"]) == 1
 
 
 async def test_other_results_are_not_sealed() -> None:
     worker = await two_teams(Filters())
-    assert (await said(worker, call(1, "eth_chainId")))["result"] == "0x5"
-    both = await said(worker, [call(1, "eth_chainId"), call(2, "eth_gasPrice")])
+    assert (await reply_to(worker, call(1, "eth_chainId")))["result"] == "0x5"
+    both = await reply_to(worker, [call(1, "eth_chainId"), call(2, "eth_gasPrice")])
     assert [each["result"] for each in both] == ["0x5", "0x5"]
 
 
@@ -90,17 +90,17 @@ WIDE = {"fromBlock": "0x1", "toBlock": "0x40"}
 
 def narrow(body: bytes) -> bytes:
     """A node that gives logs of 16 blocks at most."""
-    said = json.loads(body)
+    sent = json.loads(body)
 
     def reply(each: Any) -> dict[str, Any]:
         if each["method"] == "eth_getLogs":
-            asked = each["params"][0]
-            if int(asked["toBlock"], 16) - int(asked["fromBlock"], 16) >= 16:
+            wanted = each["params"][0]
+            if int(wanted["toBlock"], 16) - int(wanted["fromBlock"], 16) >= 16:
                 return {"id": each["id"], "error": {"code": -32005, "message": "query exceeds max block range"}}
             return {"id": each["id"], "result": []}
         return {"id": each["id"], "result": "0x5"}
 
-    return http(json.dumps([reply(each) for each in said] if isinstance(said, list) else reply(said)).encode())
+    return http(json.dumps([reply(each) for each in sent] if isinstance(sent, list) else reply(sent)).encode())
 
 
 @pytest.mark.parametrize("many", [False, True], ids=["call", "batch"])
@@ -110,17 +110,17 @@ async def test_calls_that_one_call_needs_are_written_down_where_they_are_billed(
     worker.row.publish(1_000, 900, changed=True)
     worker.pipeline.change(100, 30.0, bills_upstream_calls=bills)
     logs = call(1, "eth_getLogs", params=[WIDE])
-    asked = with_token(json.dumps([logs, call(2)] if many else logs).encode())
-    got = json.loads((await answer(worker, asked)).body)
+    sent = with_token(json.dumps([logs, call(2)] if many else logs).encode())
+    got = json.loads((await answer(worker, sent)).body)
     assert (got[0] if many else got)["result"] == []
-    notes = [note for note in asked.calls if note[0] == "eth_getLogs"]
+    notes = [note for note in sent.calls if note[0] == "eth_getLogs"]
     assert len(notes) > 4 if bills else len(notes) == 1
     assert all(note[1] == "ok" for note in notes)
     assert notes[0][3] > 0
     assert [note[3] for note in notes[1:]] == [0] * (len(notes) - 1), "the answer has its bytes once"
     if many:
         assert all(list(note)[5] == 0 for note in notes[1:])
-        assert len([note for note in asked.calls if note[0] != "eth_getLogs"]) == 1
+        assert len([note for note in sent.calls if note[0] != "eth_getLogs"]) == 1
 
 
 async def test_upstream_calls_are_not_billed_unless_that_is_set() -> None:
@@ -148,12 +148,13 @@ async def test_methods_that_callers_invent_do_not_fill_the_memory(monkeypatch: p
 async def test_token_for_some_contracts_calls_no_method_that_nobody_knows() -> None:
     worker = await open_worker()
     worker.store.tokens[digest(TOKEN)] = token_grant(contracts=("0x" + "ab" * 20,))
-    assert "result" in await said(worker, call(1, "eth_chainId"))
-    assert reason(await said(worker, call(1, "foo_bar"))) == "method_not_allowed"
+    assert "result" in await reply_to(worker, call(1, "eth_chainId"))
+    assert reason(await reply_to(worker, call(1, "foo_bar"))) == "method_not_allowed"
     assert (
-        reason(await said(worker, call(1, "eth_call", params=[{"to": "0x" + "cd" * 20}]))) == "method_not_allowed"
+        reason(await reply_to(worker, call(1, "eth_call", params=[{"to": "0x" + "cd" * 20}])))
+        == "method_not_allowed"
     )
-    assert "result" in await said(worker, call(1, "eth_call", params=[{"to": "0x" + "ab" * 20}]))
+    assert "result" in await reply_to(worker, call(1, "eth_call", params=[{"to": "0x" + "ab" * 20}]))
 
 
 async def test_what_domains_may_not_call_is_refused_to_them_after_a_token_has_called_it() -> None:

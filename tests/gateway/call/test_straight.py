@@ -681,12 +681,12 @@ async def test_batch_with_a_call_that_is_under_way_waits_for_that_answer() -> No
     scene = Scene({}, **CACHED)
     await scene.worker.directory.refresh()
     scene.up(HEAD, finalized=10)
-    asking, waiting = scene.worker.connect(hello), scene.worker.connect(hello)
-    await warm_up(scene, [asking, waiting])
+    first, waiting = scene.worker.connect(hello), scene.worker.connect(hello)
+    await warm_up(scene, [first, waiting])
     node = scene.nodes[0]
     node.holds = True
     node.requests.clear()
-    asking.deliver(one(LATEST)[0])
+    first.deliver(one(LATEST)[0])
     waiting.deliver(batch(LATEST, CHAIN)[0])
     await turns(30)
     assert [isinstance(each, list) for each in node.requests] == [False, False], "the other call goes alone"
@@ -709,20 +709,20 @@ async def test_end_of_the_grace_refuses_what_went_straight_and_leaves_nothing_be
     scene = Scene({}, cache_bytes=cache_bytes)
     await scene.worker.directory.refresh()
     scene.up(HEAD, finalized=10)
-    asking, waiting = scene.worker.connect(hello), scene.worker.connect(hello)
-    await warm_up(scene, [asking, waiting])
+    first, waiting = scene.worker.connect(hello), scene.worker.connect(hello)
+    await warm_up(scene, [first, waiting])
     (upstream,) = scene.exchange.upstreams
     before = upstream.failures
     scene.nodes[0].holds = True
     context = scene.worker.context
     context.calls = InOrder()
-    asking.deliver(body)
+    first.deliver(body)
     waiting.deliver(one(LATEST, 8)[0])
     await turns(30)
     assert context.in_flight == 2
     context.stop()
     await turns(30)
-    for transport in (asking, waiting):
+    for transport in (first, waiting):
         ((status, headers, parsed),) = plain_answers(transport)
         assert (status, headers[b"retry-after"]) == (503, b"1")
         errors = [each["error"]["data"]["reason"] for each in (parsed if isinstance(parsed, list) else [parsed])]
@@ -732,7 +732,7 @@ async def test_end_of_the_grace_refuses_what_went_straight_and_leaves_nothing_be
     while scene.nodes[0].held:
         scene.nodes[0].let()
     await turns(30)
-    assert not asking.written
+    assert not first.written
     assert not waiting.written
     for pool in scene.worker.pools.values():
         pool.close()

@@ -56,18 +56,18 @@ async def test_end_of_all_feeds_ends_their_subscriptions() -> None:
     assert subscriber.gone
     setup.mine()
     await setup.turn(2)
-    assert sink.heard == []
+    assert sink.received == []
 
 
 async def test_statuses_of_transactions_are_joined_and_left() -> None:
     setup = FeedSetup("starknet")
     subscriber, _ = await setup.listen("starknet_subscribeTransactionStatus", ["0x5"])
     await setup.turn(2)
-    asked = len(setup.chain.calls)
-    assert asked > 0
+    calls = len(setup.chain.calls)
+    assert calls > 0
     setup.feed.leave(subscriber)
     await setup.turn(5)
-    assert len(setup.chain.calls) == asked
+    assert len(setup.chain.calls) == calls
     setup.feed.close()
 
 
@@ -101,17 +101,17 @@ async def test_without_the_board_upstreams_are_asked_once_in_a_while_and_what_th
     setup = FeedSetup(probed=False)
     await setup.listen(*HEADS)
 
-    def asked() -> int:
+    def calls() -> int:
         return sum(call.method == "eth_blockNumber" for call in setup.chain.calls)
 
     await turns(50)
-    assert (asked(), setup.row.shown) == (1, setup.chain.height)
+    assert (calls(), setup.row.shown) == (1, setup.chain.height)
     setup.clock.advance(POLL_SECONDS - 0.01)
     await setup.pace.turn(50)
-    assert asked() == 1
+    assert calls() == 1
     setup.clock.advance(0.01)
     await setup.pace.turn(50)
-    assert asked() == 2
+    assert calls() == 2
     setup.feed.close()
 
 
@@ -123,7 +123,7 @@ async def test_notifications_before_the_answer_are_bounded(monkeypatch: pytest.M
     for _ in range(3):
         setup.mine()
         await setup.turn()
-    assert (sink.heard, len(sink.lost)) == ([], 1)
+    assert (sink.received, len(sink.lost)) == ([], 1)
     assert "outside of large batches" in sink.lost[0]
     setup.feed.leave(subscriber)
     setup.feed.close()
@@ -181,7 +181,7 @@ async def test_reorganisation_ends_subscriptions_to_logs_that_were_forgotten(
 
 
 class Steps:
-    """A job that does what the script says, on sleeps that are written down."""
+    """A job that does what the script has, on sleeps that are written down."""
 
     def __init__(self, *script: object) -> None:
         self.script = list(script)
