@@ -1,16 +1,20 @@
 """What a stranger can make a connection hold or do: bounded, and answered without a trace in the log."""
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from tests.gateway.fakes import FakeTransport, turns
-from tests.gateway.raw_http import Answers, edge, exchange, hello, post, responses, whole
+from tests.gateway.raw_http import Answers, answer_upstream, edge, exchange, hello, post, responses, whole
 from tests.gateway.worker import Worker, open_worker
 
 from tollgate.core.addresses import parse_networks
-from tollgate.gateway.http.connection import MAX_HEAD_BYTES
+from tollgate.gateway.http.connection import MAX_HEAD_BYTES, MAX_WAITING
+from tollgate.gateway.http.known_heads import MAX_HEADS
 from tollgate.gateway.http.worker_context import Addresses
+from tollgate.gateway.memory_budget import SMALL
+from tollgate.settings.model import LimitSettings
 
 CHUNKED = (
     post().partition(b"content-length")[0] + b"transfer-encoding: chunked\r\n\r\n",
@@ -181,3 +185,99 @@ async def test_lost_connection_gives_back_what_it_held() -> None:
     transport.drop()
     assert worker.budget.held == 0
     assert json.loads(bytes(transport.written).partition(b"\r\n\r\n")[2])["id"] == 1
+
+
+# --- At the bounds -------------------------------------------------------------------------------------------
+
+
+def sized(size: int, target: str = "/x/eth/mainnet") -> bytes:
+    """A call whose body has so many bytes."""
+    head, _, body = post(1, path=target).partition(b"\r\n\r\n")
+    head = head.replace(b"content-length: %d" % len(body), b"content-length: %d" % size)
+    return head + b"\r\n\r\n" + body.ljust(size)
+
+
+@pytest.mark.parametrize(("size", "held"), [(SMALL, 0), (SMALL + 1, SMALL + 1)])
+async def test_body_counts_in_the_budget_from_the_first_byte_beyond_a_small_one(size: int, held: int) -> None:
+    worker = await open_worker(node=lambda _: None)
+    first = worker.connect(hello)
+    for _ in range(2):
+        # The second time its head is known.
+        first.deliver(sized(size))
+        await turns(30)
+        assert worker.budget.held == held
+        answer_upstream(worker)
+        await turns(30)
+        assert responses(first) == ["200 1"]
+        assert worker.budget.held == 0
+
+
+async def test_reading_stops_at_eight_requests_that_wait_and_not_at_seven() -> None:
+    worker = await open_worker(node=lambda _: None)
+    transport = worker.connect(hello)
+    paused = []
+    for number in range(MAX_WAITING + 1):
+        transport.deliver(post(number))
+        await turns(5)
+        paused.append(transport.paused)
+    assert paused == [*[False] * MAX_WAITING, True]
+    for number in range(MAX_WAITING + 1):
+        answer_upstream(worker)
+        await turns(30)
+        assert responses(transport) == [f"200 {number}"]
+    assert not transport.paused
+
+
+@pytest.mark.parametrize(
+    ("target", "answered"),
+    [
+        ("http://gate/x/eth/mainnet", "200 1"),
+        ("http://gate/x/eth/nowhere", "404 unknown_network"),
+        ("http://gate/x/eth/mainnet?a=b", "200 1"),
+        ("http://gate/healthz", "200 /healthz"),
+    ],
+)
+async def test_target_in_absolute_form_is_read_as_its_path(target: str, answered: str, worker: Worker) -> None:
+    transport = worker.connect(hello)
+    assert await exchange(transport, whole(post(1, path=target))) == [answered]
+
+
+async def test_target_that_is_none_is_left_to_the_app(worker: Worker) -> None:
+    transport = worker.connect(hello)
+    answers = await exchange(transport, whole(b"OPTIONS * HTTP/1.1\r\nhost: gate\r\n\r\n"))
+    assert [each.split()[0] for each in answers] == ["200"]
+
+
+async def test_defect_before_a_known_call_is_sent_is_answered_and_ends_the_connection(worker: Worker) -> None:
+    transport = worker.connect(hello)
+    assert await exchange(transport, whole(post())) == ["200 1"]
+    assert await exchange(transport, whole(post())) == ["200 1"]
+
+    def broken(*_: object) -> bool:
+        raise ZeroDivisionError
+
+    edge(transport).call = SimpleNamespace(start=broken)
+    answers = await exchange(transport, whole(post()))
+    assert answers == ["500 internal_error close"]
+    assert transport.closed
+
+
+async def test_heads_that_are_remembered_are_bounded(worker: Worker) -> None:
+    transport = worker.connect(hello)
+    for number in range(3 * MAX_HEADS):
+        assert await exchange(transport, whole(sized(100 + number))) == ["200 1"]
+        assert await exchange(transport, whole(sized(100 + number))) == ["200 1"]
+        assert 1 <= len(edge(transport)._heads) <= MAX_HEADS
+
+
+@pytest.mark.parametrize(("calls", "refused"), [(2, 0), (3, 1)])
+async def test_as_many_requests_are_under_way_as_the_bound_says(calls: int, refused: int) -> None:
+    worker = await open_worker(node=lambda _: None, limits=LimitSettings(in_flight=2))
+    transports = [worker.connect(hello) for _ in range(calls)]
+    for transport in transports:
+        await exchange(transport, whole(post()))
+    assert worker.context.in_flight == 2
+    answer_upstream(worker)
+    await turns(30)
+    again = [await exchange(transport, whole(post())) for transport in transports]
+    assert sum(each == ["503 overloaded"] for each in again) == refused, "with heads that are known, too"
