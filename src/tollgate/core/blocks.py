@@ -37,6 +37,8 @@ from tollgate.core.logs import LogFilter, LogRow
 FULL_ROWS = 1_024
 # From so many rows on a block is not joined any more.
 ENOUGH_ROWS = 256
+# From so many rows in one commit on a team has a block of its own: to write it twice costs more than it saves.
+OWN_ROWS = 128
 # Of one kind of fact in one block. Beyond it a search cannot pass over the block by this kind.
 MAX_WORDS = 64
 LENGTHS, COUNTS = "I", "H"

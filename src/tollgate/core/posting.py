@@ -23,8 +23,8 @@ from msgspec import Struct, field
 
 from tollgate.core import entries
 from tollgate.core.blocks import (
-    ENOUGH_ROWS,
     FULL_ROWS,
+    OWN_ROWS,
     Block,
     Run,
     facts_of,
@@ -377,7 +377,7 @@ class _Accounts:
         first_no = posting.next_no.get(team_id) or opening.next_no.get(team_id, 1)
         posting.rows += rows
         posting.next_no[team_id] = first_no + rows
-        if rows >= ENOUGH_ROWS:
+        if rows >= OWN_ROWS:
             self._add_blocks(team_id, first_no, places, subjects, costs)
             return
         payloads, times = self._batch.payloads, self._batch.times
