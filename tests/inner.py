@@ -65,7 +65,7 @@ class Call:
         self.body = await self._reader.readexactly(int(dict(self.headers)[b"content-length"]))
         return self
 
-    def say(self, *pieces: bytes) -> None:
+    def respond(self, *pieces: bytes) -> None:
         for piece in pieces:
             self._writer.write(piece)
 
@@ -103,7 +103,7 @@ class Inner:
     async def accepted(self) -> Call:
         return await self.calls.get()
 
-    async def asked(self) -> Call:
+    async def next_call(self) -> Call:
         return await (await self.accepted()).read()
 
     async def close(self) -> None:
@@ -142,10 +142,10 @@ def scope(method: str = "GET", *headers: tuple[bytes, bytes], **changes: Any) ->
 class Client:
     """Drives an app as uvicorn does."""
 
-    def __init__(self, app: App, asked: Scope | None = None, *, body: tuple[bytes, ...] | None = (b"",)) -> None:
+    def __init__(self, app: App, given: Scope | None = None, *, body: tuple[bytes, ...] | None = (b"",)) -> None:
         self._coming: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self._sent: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
-        self.task = asyncio.ensure_future(app(asked or scope(), self._coming.get, self._sent.put))
+        self.task = asyncio.ensure_future(app(given or scope(), self._coming.get, self._sent.put))
         if body is not None:
             for piece in body[:-1]:
                 self.send(piece)
@@ -190,11 +190,11 @@ def with_inner(test: Callable[[Inner], Coroutine[Any, Any, None]]) -> None:
         runner.run(inside())
 
 
-async def asked_with(inner: Inner, app: App, asked: Scope, *body: bytes) -> tuple[bytes, Headers, bytes]:
+async def received_request(inner: Inner, app: App, given: Scope, *body: bytes) -> tuple[bytes, Headers, bytes]:
     """What the control process gets of a request."""
-    client = Client(app, asked, body=body or (b"",))
-    call = await inner.asked()
-    call.say(OK)
+    client = Client(app, given, body=body or (b"",))
+    call = await inner.next_call()
+    call.respond(OK)
     assert (await client.answer())[0] == 200
     return call.line, call.headers, call.body
 
@@ -203,11 +203,11 @@ async def problem(client: Client, status: int) -> tuple[dict[bytes, bytes], dict
     """Wait for a problem, and look whether it is in order."""
     got, headers, body = await client.answer()
     assert got == status
-    given, said = dict(headers), json.loads(body)
+    given, parsed = dict(headers), json.loads(body)
     assert given[b"content-type"] == b"application/problem+json"
     assert given[b"content-length"] == b"%d" % len(body)
-    assert (said["type"], said["status"]) == ("about:blank", status)
-    assert said["request_id"].encode() == given[b"x-request-id"]
-    assert said["title"]
-    assert said["reason"] != "internal_error"
-    return given, said
+    assert (parsed["type"], parsed["status"]) == ("about:blank", status)
+    assert parsed["request_id"].encode() == given[b"x-request-id"]
+    assert parsed["title"]
+    assert parsed["reason"] != "internal_error"
+    return given, parsed

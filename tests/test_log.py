@@ -26,8 +26,8 @@ def own_logging() -> Iterator[None]:
 
 @pytest.mark.parametrize("style", ["text", "json"])
 def test_a_trace_has_no_local_variables(style: str) -> None:
-    said = io.StringIO()
-    log.configure("info", style, said)
+    output = io.StringIO()
+    log.configure("info", style, output)
 
     def sign_in(password: str) -> None:
         raise ValueError(len(password))
@@ -36,9 +36,9 @@ def test_a_trace_has_no_local_variables(style: str) -> None:
         sign_in("correct horse battery")
     except ValueError:
         log.get("test").exception("it failed")
-    assert "it failed" in said.getvalue()
-    assert "sign_in" in said.getvalue()
-    assert "correct horse" not in said.getvalue().replace('sign_in("correct horse battery")', "").replace(
+    assert "it failed" in output.getvalue()
+    assert "sign_in" in output.getvalue()
+    assert "correct horse" not in output.getvalue().replace('sign_in("correct horse battery")', "").replace(
         'sign_in(\\"correct horse battery\\")', ""
     )
 
@@ -70,26 +70,26 @@ def test_messages_that_differ_each_time_are_not_remembered_for_ever() -> None:
 
 @pytest.mark.parametrize("style", ["text", "json"])
 def test_flood_of_lines_is_cut_for_ours_and_for_libraries(style: str) -> None:
-    said = io.StringIO()
-    log.configure("info", style, said)
+    output = io.StringIO()
+    log.configure("info", style, output)
     for number in range(1_000):
         log.get("test").warning("a caller was odd", number=number)
         logging.getLogger("library").warning("odd: %s", number)
     log.get("other").warning("a caller was odd")
-    assert said.getvalue().count("a caller was odd") == log.MAX_LINES + 1
-    assert said.getvalue().count("odd: ") == log.MAX_LINES
+    assert output.getvalue().count("a caller was odd") == log.MAX_LINES + 1
+    assert output.getvalue().count("odd: ") == log.MAX_LINES
 
 
 def test_line_after_a_flood_says_how_many_were_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    said, now = io.StringIO(), [0.0]
+    output, now = io.StringIO(), [0.0]
     monkeypatch.setattr(log, "Ration", lambda: Ration(2, 60.0, lambda: now[0]))
-    log.configure("info", "json", said)
+    log.configure("info", "json", output)
     for _ in range(5):
         log.get("test").warning("odd")
         logging.getLogger("library").warning("also %s", "odd")
     now[0] = 60.0
     log.get("test").warning("odd")
     logging.getLogger("library").warning("also %s", "odd")
-    lines = said.getvalue().splitlines()
+    lines = output.getvalue().splitlines()
     assert '"left_out": 3' in lines[-2]
     assert "also odd (3 such lines were left out)" in lines[-1]

@@ -209,8 +209,8 @@ def test_server_beside_must_be_named_whole_and_be_on_this_machine(text: str) -> 
 
 def test_stub_knows_what_the_prober_asks() -> None:
     calls = (heads.head_call("eth"), heads.finalized_call("eth"))
-    asked = [msgspec.json.decode(probe) for probe in PROBES]
-    assert [(each["method"], each["params"]) for each in asked] == [(call.method, call.params) for call in calls]
+    probes = [msgspec.json.decode(probe) for probe in PROBES]
+    assert [(each["method"], each["params"]) for each in probes] == [(call.method, call.params) for call in calls]
 
 
 def test_no_call_is_as_long_as_a_probe() -> None:

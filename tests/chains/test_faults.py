@@ -29,11 +29,11 @@ def test_example_of_a_row_is_judged_by_that_row_and_no_other_before_it(row: Faul
 
 def test_table_is_large_and_knows_many_nodes() -> None:
     assert len(FAULTS) >= 100
-    told = " ".join(row.by for row in FAULTS).lower()
+    sources = " ".join(row.by for row in FAULTS).lower()
     nodes = ("geth", "erigon", "nethermind", "reth", "besu", "anvil", "pathfinder", "juno", "madara")
     providers = ("alchemy", "infura", "quicknode", "ankr", "cloudflare")
     for name in nodes + providers:
-        assert name in told
+        assert name in sources
 
 
 def test_no_two_rows_are_alike() -> None:

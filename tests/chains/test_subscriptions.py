@@ -171,8 +171,8 @@ def test_eth_logs_of_another_block_or_nonsense_are_none(result: bytes) -> None:
 
 
 def test_eth_notification() -> None:
-    said = json.loads(eth.notification(Topic.HEADS, "0x1", b'{"number":"0xa"}'))
-    assert said == {
+    encoded = json.loads(eth.notification(Topic.HEADS, "0x1", b'{"number":"0xa"}'))
+    assert encoded == {
         "jsonrpc": "2.0",
         "method": "eth_subscription",
         "params": {"subscription": "0x1", "result": {"number": "0xa"}},
@@ -323,14 +323,14 @@ def test_starknet_nonsense_and_other_blocks_are_refused(read: Any, result: bytes
     ],
 )
 def test_starknet_notifications(topic: Topic, method: str) -> None:
-    said = json.loads(starknet.notification(topic, "5", b"{}"))
-    assert said == {"jsonrpc": "2.0", "method": method, "params": {"subscription_id": "5", "result": {}}}
+    encoded = json.loads(starknet.notification(topic, "5", b"{}"))
+    assert encoded == {"jsonrpc": "2.0", "method": method, "params": {"subscription_id": "5", "result": {}}}
 
 
 def test_starknet_reorganisation() -> None:
-    said = json.loads(starknet.reorganisation("5", Head(3, "0x3", ""), Head(4, "0x4", "")))
-    assert said["method"] == "starknet_subscriptionReorg"
-    assert said["params"]["result"] == {
+    encoded = json.loads(starknet.reorganisation("5", Head(3, "0x3", ""), Head(4, "0x4", "")))
+    assert encoded["method"] == "starknet_subscriptionReorg"
+    assert encoded["params"]["result"] == {
         "starting_block_hash": "0x3",
         "starting_block_number": 3,
         "ending_block_hash": "0x4",

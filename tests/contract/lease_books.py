@@ -35,8 +35,8 @@ class MemoryLeaseBook:
             self._nodes = sorted([*self._nodes, node])
         for report in reports:
             self._take_in(node, report)
-        told = [self._lease(node, mark) for mark in list(self._limits)]
-        return LeaseTurn(len(self._nodes), known, tuple(lease for lease in told if lease is not None))
+        all_leases = [self._lease(node, mark) for mark in list(self._limits)]
+        return LeaseTurn(len(self._nodes), known, tuple(lease for lease in all_leases if lease is not None))
 
     def _take_in(self, node: str, report: LeaseReport) -> None:
         limit = self._limits.get(report.mark)

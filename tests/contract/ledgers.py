@@ -158,26 +158,26 @@ class Desk:
         finally:
             facts.close()
 
-    def read(self, ask: Callable[[LogBook], Any]) -> Any:
+    def read(self, query: Callable[[LogBook], Any]) -> Any:
         """Ask the log book."""
 
         async def whole() -> Any:
             book = engines.open_logbook(self.home.url)
             book._look_seconds = 3_600.0
             try:
-                return await ask(book)
+                return await query(book)
             finally:
                 await book.close()
 
         return asyncio.run(whole())
 
-    def account(self, ask: Callable[[AccountBook], Any]) -> Any:
+    def account(self, query: Callable[[AccountBook], Any]) -> Any:
         """Ask the account book."""
 
         async def whole() -> Any:
             book = engines.open_accountbook(self.home.url)
             try:
-                return await ask(book)
+                return await query(book)
             finally:
                 await book.close()
 

@@ -30,8 +30,8 @@ async def joined(book: LeaseBook, *nodes: str) -> None:
 
 
 async def share(book: LeaseBook, node: str, *reports: LeaseReport) -> float:
-    told = await book.turn(node, reports)
-    [lease] = told.leases
+    answer = await book.turn(node, reports)
+    [lease] = answer.leases
     return lease.share
 
 
@@ -62,9 +62,9 @@ async def test_share_grows_only_after_others_went_down(book: LeaseBook) -> None:
     assert await share(book, B) == pytest.approx(0.0), "B is told to go down"
     assert await share(book, A, report(1.0)) == pytest.approx(pool / 2), "it has not said that it did"
     await share(book, B, report(0.0, lowered=0.0, freed=20.0))
-    told = await book.turn(A, [report(1.0)])
-    assert told.leases[0].share == pytest.approx(pool)
-    assert told.leases[0].tokens == pytest.approx(20.0), "with the burst that B gave up"
+    answer = await book.turn(A, [report(1.0)])
+    assert answer.leases[0].share == pytest.approx(pool)
+    assert answer.leases[0].tokens == pytest.approx(20.0), "with the burst that B gave up"
     assert (await book.turn(A, [report(1.0)])).leases[0].tokens == 0.0
 
 
@@ -81,8 +81,8 @@ async def test_who_wants_little_gets_it_and_the_rest_is_divided(book: LeaseBook)
     pool = leased(3, 100)
     for _ in range(3):
         for node, want in ((A, 1.0), (B, 1.0), (C, 0.1)):
-            told = (await book.turn(node, [report(want)])).leases[0].share
-            await book.turn(node, [report(want, lowered=told)])
+            answer = (await book.turn(node, [report(want)])).leases[0].share
+            await book.turn(node, [report(want, lowered=answer)])
     shares = [await share(book, node, report(want)) for node, want in ((A, 1.0), (B, 1.0), (C, 0.1))]
     assert shares == pytest.approx([(pool - 0.1) / 2, (pool - 0.1) / 2, 0.1], abs=0.01)
 
@@ -92,9 +92,9 @@ async def test_node_that_joins_gets_only_what_is_free(book: LeaseBook) -> None:
     await share(book, A, report(1.0))
     await share(book, B, report(0.0, lowered=0.0))
     await share(book, A, report(1.0))
-    told = await book.turn(C, [])
-    assert told.nodes == 3
-    assert told.leases[0].share == pytest.approx(0.0)
+    answer = await book.turn(C, [])
+    assert answer.nodes == 3
+    assert answer.leases[0].share == pytest.approx(0.0)
 
 
 async def test_node_that_comes_back_has_nothing_left_of_what_others_took(book: LeaseBook) -> None:
@@ -120,5 +120,5 @@ async def test_quiet_limit_goes_back_to_equal_parts_and_is_forgotten(book: Lease
 
 async def test_leased_limits_are_bounded(book: LeaseBook) -> None:
     await joined(book, A, B)
-    told = await book.turn(A, [report(1.0, mark=f"{number:016x}") for number in range(300)])
-    assert len(told.leases) == 256
+    answer = await book.turn(A, [report(1.0, mark=f"{number:016x}") for number in range(300)])
+    assert len(answer.leases) == 256

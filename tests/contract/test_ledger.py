@@ -163,16 +163,16 @@ def test_closed_month_has_all_that_was_committed_and_takes_nothing_more(desk: De
 
 def test_commit_that_is_under_way_is_in_the_invoice_of_a_month_that_is_closed_meanwhile(desk: Desk) -> None:
     other = desk.another()
-    inside, asked = threading.Event(), threading.Event()
+    inside, released = threading.Event(), threading.Event()
 
     def slowly() -> None:
         inside.set()
-        asked.wait(10)
+        released.wait(10)
 
     def close() -> list[Invoice] | None:
         inside.wait(10)
         # By then the closing waits for the commit; where it did not, it would be over.
-        threading.Timer(0.3, asked.set).start()
+        threading.Timer(0.3, released.set).start()
         return closed(desk)
 
     with ThreadPoolExecutor(2) as pool:

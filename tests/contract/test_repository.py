@@ -193,9 +193,9 @@ async def test_replacing_writes_only_what_differs(store: Store, another_worker: 
         await records.teams.replace(TEAM)
         await records.domains.replace(DOMAIN)
         await records.tokens.replace(replace(TOKEN, name="renamed", last_used_at=None))
-    told = await another_worker.changes(beginning.revision)
-    assert told is not None
-    assert (told.tokens, told.domains, told.teams) == ((DIGEST,), (), ())
+    seen = await another_worker.changes(beginning.revision)
+    assert seen is not None
+    assert (seen.tokens, seen.domains, seen.teams) == ((DIGEST,), (), ())
 
 
 # --- Removing and counting ---------------------------------------------------------------------------------

@@ -125,6 +125,6 @@ async def test_error_repeats_nothing_that_is_kept(store: Store) -> None:
         ("logins", replace(LOGIN, id="another")),
         ("tokens", replace(TOKEN, id="another", team_id="nobody")),
     ):
-        said = await fail(table, row)
+        message = await fail(table, row)
         for secret in (ACCOUNT.email, ACCOUNT.password_hash, "L" * 32, "R" * 32, TOKEN.prefix):
-            assert secret not in said
+            assert secret not in message

@@ -27,11 +27,11 @@ from tollgate.store.base import Conflict, Repositories, StoreUnavailable
 # --- All or nothing ----------------------------------------------------------------------------------------
 
 
-class Told(Exception):
+class Raised(Exception):
     """Something that is not the store's business."""
 
 
-@pytest.mark.parametrize("error", [Told("x"), TimeoutError("x"), OSError("x"), KeyError("x")])
+@pytest.mark.parametrize("error", [Raised("x"), TimeoutError("x"), OSError("x"), KeyError("x")])
 async def test_exception_that_leaves_the_block_undoes_all_of_it_and_stays_what_it_was(
     error: Exception, store: Store
 ) -> None:
@@ -213,7 +213,7 @@ async def test_what_belongs_to_a_removed_row_goes_along_and_nothing_else(
 
 
 @pytest.mark.parametrize(
-    "ask",
+    "query",
     [
         lambda records: records.teams.get(TEAM.id),
         lambda records: records.teams.find(name="acme"),
@@ -226,9 +226,9 @@ async def test_what_belongs_to_a_removed_row_goes_along_and_nothing_else(
     ],
 )
 async def test_store_that_cannot_be_used_is_said_to_be_unavailable(
-    ask: Callable[[Repositories], Coroutine[Any, Any, object]], broken: Store
+    query: Callable[[Repositories], Coroutine[Any, Any, object]], broken: Store
 ) -> None:
     for transaction in (broken.reading, broken.changing):
         with pytest.raises(StoreUnavailable):
             async with transaction() as records:
-                await ask(records)
+                await query(records)

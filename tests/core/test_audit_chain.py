@@ -44,9 +44,9 @@ def test_first_entry_follows_on_nothing_and_each_other_one_on_the_one_before() -
 def test_hash_is_made_as_the_documentation_tells() -> None:
     for entry in chained(2):
         line = json.loads(line_of(entry))
-        told = line.pop("hash")
+        given = line.pop("hash")
         text = json.dumps(line, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-        assert hashlib.sha256(text.encode()).hexdigest() == told
+        assert hashlib.sha256(text.encode()).hexdigest() == given
     # One that was written down: exports of years ago must still fit.
     assert chained(1)[0].hash == "6efe1b309cd1799979e9c5c9ca04a1e989b878f517c66bc428b691d5688d0ae3"
 

@@ -20,7 +20,7 @@ from tollgate.core.shapes import Reply
 ERROR = b'{"code":3,"message":"execution reverted","data": "0x08"}'
 
 
-def told(reply: Reply) -> tuple[bool, bytes]:
+def outcome(reply: Reply) -> tuple[bool, bytes]:
     """Whether a reply is an error, and what the caller is told of it."""
     answer = encode_answer(1, reply)
     start = b'{"jsonrpc":"2.0","id":1,"error":' if reply.failed else b'{"jsonrpc":"2.0","id":1,"result":'
@@ -48,7 +48,7 @@ def told(reply: Reply) -> tuple[bool, bytes]:
     ],
 )
 def test_result_or_error_reaches_the_caller_as_the_node_wrote_it(body: bytes, failed: bool, value: bytes) -> None:
-    assert told(decode_reply(body)) == (failed, value)
+    assert outcome(decode_reply(body)) == (failed, value)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_what_is_no_response_is_unparsable(body: bytes) -> None:
 def test_batch_replies_come_back_in_the_order_of_the_calls() -> None:
     body = b'[{"id":2,"result":"c"},{"id":0,"result":"a"},{"id":1,"error":{"code":5}}]'
     expected = [(False, b'"a"'), (True, b'{"code":5}'), (False, b'"c"')]
-    assert [told(reply) for reply in decode_batch(body, range(3)).items] == expected
+    assert [outcome(reply) for reply in decode_batch(body, range(3)).items] == expected
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_any_reply_is_a_reply_or_unparsable(body: bytes) -> None:
 @given(st.permutations(range(6)))
 def test_any_order_of_replies_is_put_right(order: list[int]) -> None:
     body = json.dumps([{"jsonrpc": "2.0", "id": number, "result": number * 10} for number in order])
-    assert [json.loads(told(reply)[1]) for reply in decode_batch(body.encode(), range(6)).items] == [
+    assert [json.loads(outcome(reply)[1]) for reply in decode_batch(body.encode(), range(6)).items] == [
         0,
         10,
         20,

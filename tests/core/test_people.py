@@ -56,12 +56,12 @@ NAMED = pytest.mark.parametrize("value", GUARDED, ids=lambda value: type(value).
 
 @NAMED
 @pytest.mark.parametrize(
-    "say", [repr, str, "{}".format, "{!r}".format, pretty_repr, lambda value: repr([{"it": (value,)}])]
+    "render", [repr, str, "{}".format, "{!r}".format, pretty_repr, lambda value: repr([{"it": (value,)}])]
 )
-def test_no_secret_in_a_repr(value: msgspec.Struct, say: Callable[[object], str]) -> None:
-    assert "SECRET" not in say(value)
-    assert "SECRET" not in say(msgspec.structs.replace(value, id="another"))
-    assert "SECRET" not in say(copy.copy(value))
+def test_no_secret_in_a_repr(value: msgspec.Struct, render: Callable[[object], str]) -> None:
+    assert "SECRET" not in render(value)
+    assert "SECRET" not in render(msgspec.structs.replace(value, id="another"))
+    assert "SECRET" not in render(copy.copy(value))
 
 
 @NAMED
@@ -75,10 +75,10 @@ def test_every_digest_and_hash_of_a_guarded_value_is_hidden(value: msgspec.Struc
 
 @NAMED
 def test_repr_still_tells_values_apart(value: msgspec.Struct) -> None:
-    said = repr(value)
-    assert said.startswith(f"{type(value).__name__}(id=")
+    shown = repr(value)
+    assert shown.startswith(f"{type(value).__name__}(id=")
     for name in value.__struct_fields__:
-        assert f"{name}=" in said
+        assert f"{name}=" in shown
 
 
 def test_repr_says_where_there_is_no_secret() -> None:

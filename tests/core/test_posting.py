@@ -74,7 +74,7 @@ def column(posting: Posting, name: str) -> list[Any]:
 
 
 def test_row_says_everything_that_a_log_shows() -> None:
-    asked = entry(
+    request = entry(
         calls=(CallEntry("eth_call", "node_error", -32000, 77),),
         status=200,
         request_bytes=120,
@@ -85,7 +85,7 @@ def test_row_says_everything_that_a_log_shows() -> None:
         agent=b"curl/8",
         origin=b"https://app.example.com",
     )
-    assert rows(posted([asked], first=42)) == [
+    assert rows(posted([request], first=42)) == [
         {
             "seq": 42, "at": NOVEMBER, "request_id": "rid", "team_id": "team_1", "source_id": "tok_1",
             "source_name": "ci", "address": "192.0.2.7", "agent": "curl/8", "origin": "https://app.example.com",

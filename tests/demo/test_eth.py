@@ -20,19 +20,19 @@ STRANGER = "0x" + "ab" * 20
 NOWHERE = "0x" + "00" * 32
 
 
-def ask(method: str, *params: object, now: float = NOW) -> Any:
+def rpc(method: str, *params: object, now: float = NOW) -> Any:
     return NODE.answer(f"eth_{method}", list(params), now)
 
 
 def refused(method: str, *params: object) -> RpcError:
     with pytest.raises(RpcError) as caught:
-        ask(method, *params)
+        rpc(method, *params)
     return caught.value
 
 
 def test_chain_ids_are_those_of_the_real_networks() -> None:
     sepolia = eth_network("sepolia", GENESIS)
-    assert ask("chainId") == "0x1"
+    assert rpc("chainId") == "0x1"
     assert sepolia.answer("eth_chainId", [], NOW) == "0xaa36a7"
     assert NODE.answer("net_version", None, NOW) == "1"
     assert sepolia.answer("net_version", [], NOW) == "11155111"
@@ -43,21 +43,21 @@ def test_the_client_says_that_it_is_simulated() -> None:
 
 
 def test_blocks_advance_with_time() -> None:
-    assert ask("blockNumber") == hex(HEAD)
-    assert ask("blockNumber", now=NOW + BLOCK_SECONDS) == hex(HEAD + 1)
-    assert ask("syncing") is False
+    assert rpc("blockNumber") == hex(HEAD)
+    assert rpc("blockNumber", now=NOW + BLOCK_SECONDS) == hex(HEAD + 1)
+    assert rpc("syncing") is False
 
 
 @given(st.integers(1, HEAD), st.booleans())
 def test_a_block_by_number_is_the_same_by_hash_and_links_to_its_parent(height: int, full: bool) -> None:
-    block = ask("getBlockByNumber", hex(height), full)
-    assert ask("getBlockByHash", block["hash"], full) == block
+    block = rpc("getBlockByNumber", hex(height), full)
+    assert rpc("getBlockByHash", block["hash"], full) == block
     assert block["number"] == hex(height)
-    assert block["parentHash"] == ask("getBlockByNumber", hex(height - 1), False)["hash"]
+    assert block["parentHash"] == rpc("getBlockByNumber", hex(height - 1), False)["hash"]
 
 
 def test_an_old_block_never_changes() -> None:
-    assert ask("getBlockByNumber", "0x64", True) == ask("getBlockByNumber", "0x64", True, now=NOW + 10**6)
+    assert rpc("getBlockByNumber", "0x64", True) == rpc("getBlockByNumber", "0x64", True, now=NOW + 10**6)
 
 
 @pytest.mark.parametrize(
@@ -65,93 +65,93 @@ def test_an_old_block_never_changes() -> None:
     [("latest", HEAD), ("safe", HEAD - 32), ("finalized", HEAD - 64), ("earliest", 0)],
 )
 def test_tags_name_blocks(tag: str, height: int) -> None:
-    assert ask("getBlockByNumber", tag, False) == ask("getBlockByNumber", hex(height), False)
+    assert rpc("getBlockByNumber", tag, False) == rpc("getBlockByNumber", hex(height), False)
 
 
 def test_the_pending_block_is_on_top_of_the_latest_and_has_no_hash() -> None:
-    pending = ask("getBlockByNumber", "pending", True)
+    pending = rpc("getBlockByNumber", "pending", True)
     assert pending["number"] == hex(HEAD + 1)
-    assert pending["parentHash"] == ask("getBlockByNumber", "latest", False)["hash"]
+    assert pending["parentHash"] == rpc("getBlockByNumber", "latest", False)["hash"]
     assert (pending["hash"], pending["nonce"], pending["transactions"]) == (None, None, [])
-    assert ask("getBlockTransactionCountByNumber", "pending") == "0x0"
-    assert ask("getTransactionByBlockNumberAndIndex", "pending", "0x0") is None
-    assert ask("getBlockReceipts", "pending") is None
+    assert rpc("getBlockTransactionCountByNumber", "pending") == "0x0"
+    assert rpc("getTransactionByBlockNumberAndIndex", "pending", "0x0") is None
+    assert rpc("getBlockReceipts", "pending") is None
 
 
 def test_what_does_not_exist_yet_is_null_until_it_does() -> None:
-    block = ask("getBlockByNumber", "latest", False)
+    block = rpc("getBlockByNumber", "latest", False)
     before = NOW - BLOCK_SECONDS
-    assert ask("getBlockByNumber", block["number"], False, now=before) is None
-    assert ask("getBlockByHash", block["hash"], False, now=before) is None
-    assert ask("getTransactionByHash", block["transactions"][0], now=before) is None
-    assert ask("getTransactionReceipt", block["transactions"][0], now=before) is None
+    assert rpc("getBlockByNumber", block["number"], False, now=before) is None
+    assert rpc("getBlockByHash", block["hash"], False, now=before) is None
+    assert rpc("getTransactionByHash", block["transactions"][0], now=before) is None
+    assert rpc("getTransactionReceipt", block["transactions"][0], now=before) is None
 
 
 @pytest.mark.parametrize("method", ["getTransactionByHash", "getTransactionReceipt", "getBlockReceipts"])
 def test_an_unknown_hash_is_null(method: str) -> None:
-    assert ask(method, NOWHERE) is None
+    assert rpc(method, NOWHERE) is None
 
 
 @given(st.integers(0, HEAD))
 def test_transactions_receipts_and_logs_of_a_block_agree(height: int) -> None:
-    block = ask("getBlockByNumber", hex(height), True)
-    hashes = ask("getBlockByNumber", hex(height), False)["transactions"]
-    receipts = ask("getBlockReceipts", hex(height))
-    assert receipts == ask("getBlockReceipts", block["hash"])
-    assert ask("getBlockTransactionCountByHash", block["hash"]) == hex(len(hashes))
+    block = rpc("getBlockByNumber", hex(height), True)
+    hashes = rpc("getBlockByNumber", hex(height), False)["transactions"]
+    receipts = rpc("getBlockReceipts", hex(height))
+    assert receipts == rpc("getBlockReceipts", block["hash"])
+    assert rpc("getBlockTransactionCountByHash", block["hash"]) == hex(len(hashes))
     assert [one["hash"] for one in block["transactions"]] == hashes
     assert [one["transactionHash"] for one in receipts] == hashes
-    assert [ask("getTransactionReceipt", one) for one in hashes] == receipts
-    assert [ask("getTransactionByHash", one) for one in hashes] == block["transactions"]
+    assert [rpc("getTransactionReceipt", one) for one in hashes] == receipts
+    assert [rpc("getTransactionByHash", one) for one in hashes] == block["transactions"]
     for index, transaction in enumerate(block["transactions"]):
-        assert ask("getTransactionByBlockHashAndIndex", block["hash"], hex(index)) == transaction
-        assert ask("getTransactionByBlockNumberAndIndex", hex(height), hex(index)) == transaction
+        assert rpc("getTransactionByBlockHashAndIndex", block["hash"], hex(index)) == transaction
+        assert rpc("getTransactionByBlockNumberAndIndex", hex(height), hex(index)) == transaction
         assert transaction["blockHash"] == block["hash"]
     logs = [log for receipt in receipts for log in receipt["logs"]]
-    assert ask("getLogs", {"blockHash": block["hash"]}) == logs
+    assert rpc("getLogs", {"blockHash": block["hash"]}) == logs
     assert [log["logIndex"] for log in logs] == [hex(index) for index in range(len(logs))]
     used = receipts[-1]["cumulativeGasUsed"] if receipts else "0x0"
     assert block["gasUsed"] == used
 
 
 def test_a_block_s_bloom_is_the_union_of_its_receipts() -> None:
-    block = ask("getBlockByNumber", "latest", False)
+    block = rpc("getBlockByNumber", "latest", False)
     union = 0
-    for receipt in ask("getBlockReceipts", "latest"):
+    for receipt in rpc("getBlockReceipts", "latest"):
         union |= int(receipt["logsBloom"], 16)
     assert int(block["logsBloom"], 16) == union > 0
     assert len(block["logsBloom"]) == 2 + 512
 
 
 def test_signatures_are_ones_that_clients_accept() -> None:
-    for transaction in ask("getBlockByNumber", "latest", True)["transactions"]:
+    for transaction in rpc("getBlockByNumber", "latest", True)["transactions"]:
         assert int(transaction["s"], 16) < 2**255
         assert transaction["v"] == transaction["yParity"]
 
 
 @given(st.integers(1, HEAD))
 def test_nonce_and_balance_follow_the_transactions(height: int) -> None:
-    transaction = ask("getTransactionByBlockNumberAndIndex", hex(height), "0x0")
+    transaction = rpc("getTransactionByBlockNumberAndIndex", hex(height), "0x0")
     sender = transaction["from"]
-    assert ask("getTransactionCount", sender, hex(height - 1)) == transaction["nonce"]
-    before = int(ask("getBalance", sender, hex(height - 1)), 16)
-    assert int(ask("getBalance", sender, hex(height)), 16) == before - FEE
+    assert rpc("getTransactionCount", sender, hex(height - 1)) == transaction["nonce"]
+    before = int(rpc("getBalance", sender, hex(height - 1)), 16)
+    assert int(rpc("getBalance", sender, hex(height)), 16) == before - FEE
 
 
 def test_state_is_read_at_a_hash_as_at_its_number() -> None:
-    block = ask("getBlockByNumber", "0x64", True)
+    block = rpc("getBlockByNumber", "0x64", True)
     sender = block["transactions"][0]["from"]
-    expected = ask("getTransactionCount", sender, "0x64")
-    assert ask("getTransactionCount", sender, {"blockHash": block["hash"]}) == expected
-    assert ask("getTransactionCount", sender, {"blockNumber": "0x64"}) == expected
-    assert ask("getTransactionCount", sender, "pending") == ask("getTransactionCount", sender)
+    expected = rpc("getTransactionCount", sender, "0x64")
+    assert rpc("getTransactionCount", sender, {"blockHash": block["hash"]}) == expected
+    assert rpc("getTransactionCount", sender, {"blockNumber": "0x64"}) == expected
+    assert rpc("getTransactionCount", sender, "pending") == rpc("getTransactionCount", sender)
 
 
 def test_a_stranger_has_a_little_ether_and_nothing_else() -> None:
-    assert ask("getBalance", STRANGER, "latest") == hex(10**18)
-    assert ask("getTransactionCount", STRANGER, "latest") == "0x0"
-    assert ask("getCode", STRANGER, "latest") == "0x"
-    assert ask("getStorageAt", STRANGER, "0x0", "latest") == NOWHERE
+    assert rpc("getBalance", STRANGER, "latest") == hex(10**18)
+    assert rpc("getTransactionCount", STRANGER, "latest") == "0x0"
+    assert rpc("getCode", STRANGER, "latest") == "0x"
+    assert rpc("getStorageAt", STRANGER, "0x0", "latest") == NOWHERE
 
 
 def test_state_of_a_block_that_does_not_exist_is_an_error() -> None:
@@ -160,7 +160,7 @@ def test_state_of_a_block_that_does_not_exist_is_an_error() -> None:
 
 
 def call(data: str, block: str = "latest") -> Any:
-    return ask("call", {"to": TOKEN_ADDRESS, "data": data}, block)
+    return rpc("call", {"to": TOKEN_ADDRESS, "data": data}, block)
 
 
 def word(address: str) -> str:
@@ -172,13 +172,13 @@ def test_the_token_answers_its_constants() -> None:
     assert name[64:83] == b"Tollgate Demo Token"
     assert int(call("0x313ce567"), 16) == 18
     assert int(call("0x18160ddd"), 16) == 160_000 * 10**18
-    assert ask("getCode", TOKEN_ADDRESS, "latest") != "0x"
+    assert rpc("getCode", TOKEN_ADDRESS, "latest") != "0x"
 
 
 def test_token_balances_follow_the_logs() -> None:
     block = 0x64
     change: dict[str, int] = {}
-    for log in ask("getLogs", {"fromBlock": hex(block), "toBlock": hex(block)}):
+    for log in rpc("getLogs", {"fromBlock": hex(block), "toBlock": hex(block)}):
         amount = int(log["data"], 16)
         change[log["topics"][1]] = change.get(log["topics"][1], 0) - amount
         change[log["topics"][2]] = change.get(log["topics"][2], 0) + amount
@@ -197,32 +197,32 @@ def test_the_token_reverts_what_it_does_not_know(data: str) -> None:
 
 
 def test_a_call_to_no_contract_returns_nothing() -> None:
-    assert ask("call", {"to": STRANGER, "data": "0x06fdde03"}, "latest") == "0x"
-    assert ask("call", {"input": "0x00"}) == "0x"
+    assert rpc("call", {"to": STRANGER, "data": "0x06fdde03"}, "latest") == "0x"
+    assert rpc("call", {"input": "0x00"}) == "0x"
 
 
 def test_gas_is_estimated_for_a_plain_transfer_and_for_data() -> None:
-    assert ask("estimateGas", {"to": STRANGER, "value": "0x1"}) == hex(21_000)
-    assert ask("estimateGas", {"to": STRANGER, "input": "0x0102"}) == hex(21_032)
+    assert rpc("estimateGas", {"to": STRANGER, "value": "0x1"}) == hex(21_000)
+    assert rpc("estimateGas", {"to": STRANGER, "input": "0x0102"}) == hex(21_032)
 
 
 def test_logs_are_filtered_by_address_and_topics() -> None:
     block = {"fromBlock": "0x64", "toBlock": "0x70"}
-    everything = ask("getLogs", block)
+    everything = rpc("getLogs", block)
     first = everything[0]["topics"]
-    assert ask("getLogs", {**block, "address": TOKEN_ADDRESS}) == everything
-    assert ask("getLogs", {**block, "address": [STRANGER, TOKEN_ADDRESS]}) == everything
-    assert ask("getLogs", {**block, "address": STRANGER}) == []
-    assert ask("getLogs", {**block, "topics": [first[0]]}) == everything
-    assert ask("getLogs", {**block, "topics": [None, None, None, None]}) == []
-    by_sender = ask("getLogs", {**block, "topics": [None, first[1]]})
+    assert rpc("getLogs", {**block, "address": TOKEN_ADDRESS}) == everything
+    assert rpc("getLogs", {**block, "address": [STRANGER, TOKEN_ADDRESS]}) == everything
+    assert rpc("getLogs", {**block, "address": STRANGER}) == []
+    assert rpc("getLogs", {**block, "topics": [first[0]]}) == everything
+    assert rpc("getLogs", {**block, "topics": [None, None, None, None]}) == []
+    by_sender = rpc("getLogs", {**block, "topics": [None, first[1]]})
     assert by_sender == [log for log in everything if log["topics"][1] == first[1]]
-    assert ask("getLogs", {**block, "topics": [[first[0], NOWHERE], [NOWHERE, first[1]]]}) == by_sender
+    assert rpc("getLogs", {**block, "topics": [[first[0], NOWHERE], [NOWHERE, first[1]]]}) == by_sender
 
 
 def test_logs_are_searched_in_a_bounded_range() -> None:
-    assert ask("getLogs", {"fromBlock": hex(HEAD + 1), "toBlock": hex(HEAD + 9)}) == []
-    assert ask("getLogs", {"fromBlock": hex(HEAD - MAX_LOG_BLOCKS + 1), "toBlock": hex(2**60)})
+    assert rpc("getLogs", {"fromBlock": hex(HEAD + 1), "toBlock": hex(HEAD + 9)}) == []
+    assert rpc("getLogs", {"fromBlock": hex(HEAD - MAX_LOG_BLOCKS + 1), "toBlock": hex(2**60)})
     assert refused("getLogs", {"fromBlock": hex(HEAD - MAX_LOG_BLOCKS), "toBlock": "latest"}).code == -32602
     assert refused("getLogs", {"fromBlock": "0x2", "toBlock": "0x1"}).code == -32602
     assert refused("getLogs", {"blockHash": NOWHERE}).code == -32000
@@ -230,15 +230,15 @@ def test_logs_are_searched_in_a_bounded_range() -> None:
 
 
 def test_fee_history_has_one_base_fee_more_than_blocks() -> None:
-    history = ask("feeHistory", "0x4", "latest", [25, 75])
+    history = rpc("feeHistory", "0x4", "latest", [25, 75])
     assert history["oldestBlock"] == hex(HEAD - 3)
     assert [len(history[name]) for name in ("baseFeePerGas", "gasUsedRatio", "reward")] == [5, 4, 4]
-    assert ask("feeHistory", 10, "0x1", [])["oldestBlock"] == "0x0"
-    assert "reward" not in ask("feeHistory", 10, "0x1")
+    assert rpc("feeHistory", 10, "0x1", [])["oldestBlock"] == "0x0"
+    assert "reward" not in rpc("feeHistory", 10, "0x1")
 
 
 def test_a_sent_transaction_gets_its_keccak_hash() -> None:
-    assert ask("sendRawTransaction", "0x616263") == (
+    assert rpc("sendRawTransaction", "0x616263") == (
         "0x4e03657aea45a94fc7d47ba826c8d667c0d1e6e33a64a036ec44f58fa12d6c45"
     )
     assert refused("sendRawTransaction", "0x").code == -32602

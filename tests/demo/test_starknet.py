@@ -21,7 +21,7 @@ NODE = starknet_network("mainnet", GENESIS)
 FELT = re.compile(r"0x(0|[1-9a-f][0-9a-f]{0,62})")
 
 
-def ask(method: str, *params: object, now: float = NOW, **named: object) -> Any:
+def rpc(method: str, *params: object, now: float = NOW, **named: object) -> Any:
     return NODE.answer(f"starknet_{method}", named or list(params), now)
 
 
@@ -36,7 +36,7 @@ def number(height: int) -> dict[str, int]:
 
 
 def test_chain_ids_are_those_of_the_real_networks() -> None:
-    assert bytes.fromhex(ask("chainId")[2:]) == b"SN_MAIN"
+    assert bytes.fromhex(rpc("chainId")[2:]) == b"SN_MAIN"
     sepolia = starknet_network("sepolia", GENESIS).answer("starknet_chainId", [], NOW)
     assert bytes.fromhex(str(sepolia)[2:]) == b"SN_SEPOLIA"
 
@@ -47,14 +47,14 @@ def test_selectors_are_starknet_s_own() -> None:
 
 
 def test_blocks_advance_with_time() -> None:
-    assert ask("blockNumber") == HEAD
-    assert ask("blockNumber", now=NOW + BLOCK_SECONDS) == HEAD + 1
-    assert ask("blockHashAndNumber")["block_number"] == HEAD
-    assert ask("syncing") is False
+    assert rpc("blockNumber") == HEAD
+    assert rpc("blockNumber", now=NOW + BLOCK_SECONDS) == HEAD + 1
+    assert rpc("blockHashAndNumber")["block_number"] == HEAD
+    assert rpc("syncing") is False
 
 
 def test_params_come_by_position_or_by_name() -> None:
-    assert ask("getBlockWithTxs", "latest") == ask("getBlockWithTxs", block_id="latest")
+    assert rpc("getBlockWithTxs", "latest") == rpc("getBlockWithTxs", block_id="latest")
     assert refused("getBlockWithTxs", block="latest") == -32602
     assert refused("getBlockWithTxs") == -32602
     assert refused("getBlockWithTxs", "latest", [], 1) == -32602
@@ -62,32 +62,32 @@ def test_params_come_by_position_or_by_name() -> None:
 
 @given(st.integers(1, HEAD))
 def test_a_block_by_number_is_the_same_by_hash_and_links_to_its_parent(height: int) -> None:
-    block = ask("getBlockWithTxHashes", number(height))
-    assert ask("getBlockWithTxHashes", {"block_hash": block["block_hash"]}) == block
+    block = rpc("getBlockWithTxHashes", number(height))
+    assert rpc("getBlockWithTxHashes", {"block_hash": block["block_hash"]}) == block
     assert block["block_number"] == height
-    assert block["parent_hash"] == ask("getBlockWithTxHashes", number(height - 1))["block_hash"]
-    update = ask("getStateUpdate", number(height))
+    assert block["parent_hash"] == rpc("getBlockWithTxHashes", number(height - 1))["block_hash"]
+    update = rpc("getStateUpdate", number(height))
     assert update["new_root"] == block["new_root"]
-    assert update["old_root"] == ask("getStateUpdate", number(height - 1))["new_root"]
+    assert update["old_root"] == rpc("getStateUpdate", number(height - 1))["new_root"]
 
 
 @given(st.integers(0, HEAD))
 def test_the_three_views_of_a_block_agree(height: int) -> None:
-    hashes = ask("getBlockWithTxHashes", number(height))
-    whole = ask("getBlockWithTxs", number(height))
-    receipts = ask("getBlockWithReceipts", number(height))
+    hashes = rpc("getBlockWithTxHashes", number(height))
+    whole = rpc("getBlockWithTxs", number(height))
+    receipts = rpc("getBlockWithReceipts", number(height))
     for name in hashes.keys() - {"transactions"}:
         assert hashes[name] == whole[name] == receipts[name]
     assert [one["transaction_hash"] for one in whole["transactions"]] == hashes["transactions"]
     assert [one["receipt"]["transaction_hash"] for one in receipts["transactions"]] == hashes["transactions"]
     assert hashes["transaction_count"] == len(hashes["transactions"])
-    assert ask("getBlockTransactionCount", number(height)) == hashes["transaction_count"]
+    assert rpc("getBlockTransactionCount", number(height)) == hashes["transaction_count"]
     events = [event for one in receipts["transactions"] for event in one["receipt"]["events"]]
     assert hashes["event_count"] == len(events)
     for index, one in enumerate(hashes["transactions"]):
-        assert ask("getTransactionByHash", one) == whole["transactions"][index]
-        assert ask("getTransactionByBlockIdAndIndex", number(height), index) == whole["transactions"][index]
-        alone = ask("getTransactionReceipt", one)
+        assert rpc("getTransactionByHash", one) == whole["transactions"][index]
+        assert rpc("getTransactionByBlockIdAndIndex", number(height), index) == whole["transactions"][index]
+        alone = rpc("getTransactionReceipt", one)
         assert alone["block_hash"] == hashes["block_hash"]
         inside = receipts["transactions"][index]["receipt"]
         assert {name: alone[name] for name in inside} == inside
@@ -103,7 +103,7 @@ def felts(value: object) -> list[str]:
 
 @given(st.integers(0, HEAD))
 def test_every_felt_is_written_as_the_specification_says(height: int) -> None:
-    shown = [ask("getBlockWithReceipts", number(height)), ask("getStateUpdate", number(height))]
+    shown = [rpc("getBlockWithReceipts", number(height)), rpc("getStateUpdate", number(height))]
     for value in felts(shown):
         assert FELT.fullmatch(value)
         assert int(value, 16) < 2**251
@@ -111,29 +111,29 @@ def test_every_felt_is_written_as_the_specification_says(height: int) -> None:
 
 def test_the_length_of_a_state_diff_is_what_the_header_says() -> None:
     for height in range(10):
-        diff = ask("getStateUpdate", number(height))["state_diff"]
+        diff = rpc("getStateUpdate", number(height))["state_diff"]
         entries = sum(len(one["storage_entries"]) for one in diff["storage_diffs"])
-        assert ask("getBlockWithTxHashes", number(height))["state_diff_length"] == entries + len(diff["nonces"])
+        assert rpc("getBlockWithTxHashes", number(height))["state_diff_length"] == entries + len(diff["nonces"])
 
 
 def test_the_pre_confirmed_block_is_on_top_and_has_no_hash() -> None:
-    block = ask("getBlockWithTxs", "pre_confirmed")
+    block = rpc("getBlockWithTxs", "pre_confirmed")
     assert block["block_number"] == HEAD + 1
     assert block["transactions"] == []
     assert not {"block_hash", "parent_hash", "new_root", "status"} & block.keys()
-    assert ask("getBlockTransactionCount", "pre_confirmed") == 0
-    update = ask("getStateUpdate", "pre_confirmed")
+    assert rpc("getBlockTransactionCount", "pre_confirmed") == 0
+    update = rpc("getStateUpdate", "pre_confirmed")
     assert update.keys() == {"old_root", "state_diff"}
-    assert update["old_root"] == ask("getStateUpdate", "latest")["new_root"]
+    assert update["old_root"] == rpc("getStateUpdate", "latest")["new_root"]
 
 
 def test_old_blocks_are_accepted_on_l1() -> None:
-    assert ask("getBlockWithTxHashes", "l1_accepted")["block_number"] == HEAD - L1_BEHIND
-    assert ask("getBlockWithTxHashes", "l1_accepted")["status"] == "ACCEPTED_ON_L1"
-    assert ask("getBlockWithTxHashes", number(HEAD - L1_BEHIND + 1))["status"] == "ACCEPTED_ON_L2"
-    old = ask("getBlockWithTxHashes", "l1_accepted")["transactions"][0]
-    assert ask("getTransactionStatus", old)["finality_status"] == "ACCEPTED_ON_L1"
-    assert ask("getTransactionReceipt", old)["finality_status"] == "ACCEPTED_ON_L1"
+    assert rpc("getBlockWithTxHashes", "l1_accepted")["block_number"] == HEAD - L1_BEHIND
+    assert rpc("getBlockWithTxHashes", "l1_accepted")["status"] == "ACCEPTED_ON_L1"
+    assert rpc("getBlockWithTxHashes", number(HEAD - L1_BEHIND + 1))["status"] == "ACCEPTED_ON_L2"
+    old = rpc("getBlockWithTxHashes", "l1_accepted")["transactions"][0]
+    assert rpc("getTransactionStatus", old)["finality_status"] == "ACCEPTED_ON_L1"
+    assert rpc("getTransactionReceipt", old)["finality_status"] == "ACCEPTED_ON_L1"
 
 
 def test_what_does_not_exist_has_the_specification_s_codes() -> None:
@@ -153,9 +153,9 @@ def test_what_does_not_exist_has_the_specification_s_codes() -> None:
 
 
 def test_a_transaction_of_a_block_to_come_is_unknown_until_then() -> None:
-    newest = ask("getBlockWithTxHashes", "latest")["transactions"][0]
+    newest = rpc("getBlockWithTxHashes", "latest")["transactions"][0]
     with pytest.raises(RpcError) as caught:
-        ask("getTransactionByHash", newest, now=NOW - BLOCK_SECONDS)
+        rpc("getTransactionByHash", newest, now=NOW - BLOCK_SECONDS)
     assert caught.value.code == 29
 
 
@@ -165,15 +165,15 @@ def balance_of(token: int, holder: str, height: int) -> int:
         "entry_point_selector": hex(selector("balanceOf")),
         "calldata": [holder],
     }
-    low, high = ask("call", request, number(height))
+    low, high = rpc("call", request, number(height))
     return int(low, 16) + (int(high, 16) << 128)
 
 
 @given(st.integers(1, HEAD))
 def test_nonce_and_balances_follow_the_transactions(height: int) -> None:
-    block = ask("getBlockWithReceipts", number(height))
+    block = rpc("getBlockWithReceipts", number(height))
     first = block["transactions"][0]["transaction"]
-    assert ask("getNonce", number(height - 1), first["sender_address"]) == first["nonce"]
+    assert rpc("getNonce", number(height - 1), first["sender_address"]) == first["nonce"]
     change: dict[str, int] = {}
     for one in block["transactions"]:
         for event in one["receipt"]["events"]:
@@ -188,11 +188,11 @@ def test_nonce_and_balances_follow_the_transactions(height: int) -> None:
 
 @given(st.integers(1, HEAD))
 def test_storage_holds_what_the_state_update_wrote(height: int) -> None:
-    diff = ask("getStateUpdate", number(height))["state_diff"]["storage_diffs"][0]
+    diff = rpc("getStateUpdate", number(height))["state_diff"]["storage_diffs"][0]
     for entry in diff["storage_entries"]:
         question = {"contract_address": diff["address"], "key": entry["key"], "block_id": number(height)}
-        assert ask("getStorageAt", **question) == entry["value"]
-        flagged = ask("getStorageAt", **question, response_flags=["INCLUDE_LAST_UPDATE_BLOCK"])
+        assert rpc("getStorageAt", **question) == entry["value"]
+        flagged = rpc("getStorageAt", **question, response_flags=["INCLUDE_LAST_UPDATE_BLOCK"])
         assert flagged == {"value": entry["value"], "last_update_block": height}
 
 
@@ -204,9 +204,9 @@ def test_calls_answer_or_say_what_is_missing() -> None:
             "calldata": list(calldata),
         }
 
-    assert ask("call", call(STRK, "symbol"), "latest") == ["0x" + b"STRK".hex()]
-    assert ask("call", call(ETH, "symbol"), "latest") == ["0x" + b"ETH".hex()]
-    assert ask("call", call(STRK, "decimals"), "latest") == ["0x12"]
+    assert rpc("call", call(STRK, "symbol"), "latest") == ["0x" + b"STRK".hex()]
+    assert rpc("call", call(ETH, "symbol"), "latest") == ["0x" + b"ETH".hex()]
+    assert rpc("call", call(STRK, "decimals"), "latest") == ["0x12"]
     assert refused("call", call(STRK, "mint"), "latest") == 21
     assert refused("call", call(STRK, "balanceOf"), "latest") == 40
     assert refused("call", call(1, "symbol"), "latest") == 20
@@ -215,9 +215,9 @@ def test_calls_answer_or_say_what_is_missing() -> None:
 
 
 def test_a_class_has_the_interface_that_calls_answer() -> None:
-    class_hash = ask("getClassHashAt", "latest", hex(STRK))
-    shown = ask("getClass", "latest", class_hash)
-    assert shown == ask("getClassAt", "latest", hex(STRK))
+    class_hash = rpc("getClassHashAt", "latest", hex(STRK))
+    shown = rpc("getClass", "latest", class_hash)
+    assert shown == rpc("getClassAt", "latest", hex(STRK))
     interface = msgspec.json.decode(shown["abi"])[-1]
     functions = [item["name"] for item in interface["items"]]
     points = {point["selector"] for point in shown["entry_points_by_type"]["EXTERNAL"]}
@@ -229,7 +229,7 @@ def all_events(**wanted: object) -> list[dict[str, Any]]:
     found, token = [], None
     while True:
         question = wanted | ({"continuation_token": token} if token else {})
-        page = ask("getEvents", question)
+        page = rpc("getEvents", question)
         assert len(page["events"]) <= int(str(wanted["chunk_size"]))
         found += page["events"]
         token = page.get("continuation_token")
@@ -241,7 +241,7 @@ def all_events(**wanted: object) -> list[dict[str, Any]]:
 def test_pages_of_events_add_up_to_the_receipts(first: int, size: int) -> None:
     expected = []
     for height in range(first, first + 3):
-        for one in ask("getBlockWithReceipts", number(height))["transactions"]:
+        for one in rpc("getBlockWithReceipts", number(height))["transactions"]:
             expected += one["receipt"]["events"]
     found = all_events(from_block=number(first), to_block=number(first + 2), chunk_size=size)
     assert [{name: one[name] for name in ("from_address", "keys", "data")} for one in found] == expected
@@ -263,7 +263,7 @@ def test_events_are_filtered_by_address_and_keys() -> None:
 
 
 def test_a_search_that_finds_nothing_comes_to_an_end_in_bounded_steps() -> None:
-    page = ask("getEvents", {"address": "0x1", "chunk_size": 10})
+    page = rpc("getEvents", {"address": "0x1", "chunk_size": 10})
     assert page == {"events": [], "continuation_token": "500-0"}
     assert all_events(address="0x1", chunk_size=10) == []
 
@@ -276,15 +276,15 @@ def test_an_event_filter_s_bounds_have_the_specification_s_codes() -> None:
     for token in ("x", "99999-0", "-1-0", 7, "1-1-1"):
         assert refused("getEvents", {"chunk_size": 1, "continuation_token": token}) == 33
     null_ends = {"chunk_size": 1, "from_block": number(HEAD), "to_block": None}
-    assert len(ask("getEvents", null_ends)["events"]) == 1
+    assert len(rpc("getEvents", null_ends)["events"]) == 1
 
 
 def test_sent_transactions_are_accepted_with_a_hash() -> None:
-    sent = ask("addInvokeTransaction", invoke_transaction={"type": "INVOKE", "nonce": "0x1"})
+    sent = rpc("addInvokeTransaction", invoke_transaction={"type": "INVOKE", "nonce": "0x1"})
     assert refused("addInvokeTransaction", {"nonce": "0x1", "type": "INVOKE"}) == 59
     assert FELT.fullmatch(sent["transaction_hash"])
-    assert "class_hash" in ask("addDeclareTransaction", {})
-    assert "contract_address" in ask("addDeployAccountTransaction", {})
+    assert "class_hash" in rpc("addDeclareTransaction", {})
+    assert "contract_address" in rpc("addDeployAccountTransaction", {})
     assert refused("addInvokeTransaction", "0x1") == -32602
 
 
@@ -332,10 +332,10 @@ def test_a_sent_transaction_is_received_and_then_in_the_next_block(kind: str, gi
 
 
 def test_a_fee_is_estimated_for_each_transaction() -> None:
-    estimates = ask("estimateFee", [{}, {}], [], "latest")
+    estimates = rpc("estimateFee", [{}, {}], [], "latest")
     assert [one["overall_fee"] for one in estimates] == [hex(FEE)] * 2
     message = {"from_address": "0x1", "to_address": hex(STRK), "entry_point_selector": "0x1", "payload": []}
-    assert ask("estimateMessageFee", message, "latest")["unit"] == "WEI"
+    assert rpc("estimateMessageFee", message, "latest")["unit"] == "WEI"
 
 
 @pytest.mark.parametrize(

@@ -33,11 +33,11 @@ pytestmark = pytest.mark.e2e
 PASSWORD, OTHER = "correct horse battery", "another horse battery"
 
 
-def admin(config: Path, *arguments: str, typed: str = "") -> tool.Said:
+def admin(config: Path, *arguments: str, typed: str = "") -> tool.Ran:
     """Run a command of the operator. Whatever happens, a trace is no answer."""
-    said = tool.admin(config, *arguments, typed=typed)
-    assert "Traceback" not in said.out + said.err, said.err
-    return said
+    ran = tool.admin(config, *arguments, typed=typed)
+    assert "Traceback" not in ran.out + ran.err, ran.err
+    return ran
 
 
 @dataclass(frozen=True)
@@ -122,9 +122,9 @@ def test_what_is_refused_says_why_and_leaves_nothing_behind(
 ) -> None:
     books = Books(fresh.parent / "data")
     before = everything(books).names
-    said = admin(fresh, *arguments, typed=typed)
-    assert (said.code, said.out) == (code, ""), said.err
-    assert words in said.err
+    ran = admin(fresh, *arguments, typed=typed)
+    assert (ran.code, ran.out) == (code, ""), ran.err
+    assert words in ran.err
     assert everything(books).names == before
 
 
@@ -213,8 +213,8 @@ def service_with(folder: Path, sign_up: str) -> Iterator[Service]:
                 "service": person.get("/api/v1/service"),
             }
         yield Service(gateway, folder / "tollgate.toml", first)
-        said = gateway.program.err.read_text() + gateway.program.out.read_text()
-        assert "Traceback" not in said, said
+        ran = gateway.program.err.read_text() + gateway.program.out.read_text()
+        assert "Traceback" not in ran, ran
 
 
 @pytest.fixture(scope="module")
@@ -306,7 +306,7 @@ def test_disabled_account_stops_at_once_and_its_teams_tokens_go_on(service: Serv
         assert [service.api("/me", each).status_code for each in credentials] == [200, 200]
         made = service.api("/teams/kays/tokens", credentials[0], json={"name": "ci"})
         chain = {"body": call("eth_chainId"), "token": made.json()["secret"]}
-        assert service.gateway.ask(**chain).status == 200
+        assert service.gateway.exchange(**chain).status == 200
         link = admin(service.config, "reset-link", email).out.strip()
 
         off = admin(service.config, "disable", "Kay@example.com")
@@ -327,12 +327,12 @@ def test_disabled_account_stops_at_once_and_its_teams_tokens_go_on(service: Serv
         refused = admin(service.config, "reset-link", email)
         assert (refused.code, refused.out) == (1, "")
         assert f"tollgate admin enable {email}" in refused.err
-        assert service.gateway.ask(**chain).status == 200
+        assert service.gateway.exchange(**chain).status == 200
 
         assert admin(service.config, "enable", email).code == 0
         assert person.sign_in(email, PASSWORD).status_code == 303
         assert [service.api("/me", each).status_code for each in credentials] == [401, 401]
-        assert service.gateway.ask(**chain).status == 200
+        assert service.gateway.exchange(**chain).status == 200
 
 
 def test_operator_suspends_a_team_and_gives_it_terms_of_its_own(service: Service) -> None:
@@ -340,15 +340,15 @@ def test_operator_suspends_a_team_and_gives_it_terms_of_its_own(service: Service
     owner = service.gateway.books.personal_token("tony@example.com")
     made = service.api("/teams/tonys/tokens", owner, json={"name": "ci"})
     chain = {"body": call("eth_chainId"), "token": made.json()["secret"]}
-    assert service.gateway.ask(**chain).status == 200
+    assert service.gateway.exchange(**chain).status == 200
 
     off = admin(service.config, "suspend", "tonys", "--reason", "unpaid", "--yes", "--json")
     assert (off.code, off.json["suspended_reason"]) == (0, "unpaid"), off.err
-    eventually(lambda: service.gateway.ask(**chain).status == 401, what="no more calls")
+    eventually(lambda: service.gateway.exchange(**chain).status == 401, what="no more calls")
     suspended = admin(service.config, "teams", "--state", "suspended", "--json").json
     assert [each["name"] for each in suspended["items"]] == ["tonys"]
     assert admin(service.config, "unsuspend", "tonys").code == 0
-    eventually(lambda: service.gateway.ask(**chain).status == 200, what="calls again")
+    eventually(lambda: service.gateway.exchange(**chain).status == 200, what="calls again")
 
     terms = ("--price", "3.00", "--free", "0", "--limit", "50", "--cap", "20")
     planned = admin(service.config, "plan", "tonys", *terms)
@@ -358,7 +358,7 @@ def test_operator_suspends_a_team_and_gives_it_terms_of_its_own(service: Service
     assert (shown["a second"], shown["cap"]) == ("50", "$20.00")
 
     def charged() -> bool:
-        assert service.gateway.ask(**chain).status == 200
+        assert service.gateway.exchange(**chain).status == 200
         used = admin(service.config, "usage", "--team", "tonys", "--json").json
         # At 3 USD a million a call costs 3 micros; the calls before the plan were free.
         return bool(used["cost_micros"]) and used["cost_micros"] % 3 == 0

@@ -31,13 +31,13 @@ class Line:
     headers: dict[str, str]
 
     def check(self, body: bytes) -> None:
-        answer = self.wire.ask("/x/eth/mainnet", body, self.headers)
+        answer = self.wire.exchange("/x/eth/mainnet", body, self.headers)
         assert answer.status in (200, 204, 400, 403, 413), answer
         if answer.status == 204:
             assert answer.body == b""
             return
-        said = json.loads(answer.body)
-        for each in said if isinstance(said, list) else [said]:
+        parsed = json.loads(answer.body)
+        for each in parsed if isinstance(parsed, list) else [parsed]:
             assert each["jsonrpc"] == "2.0"
             assert "id" in each
             assert ("result" in each) != ("error" in each)

@@ -139,8 +139,8 @@ def walk(service: Service, token: str, only: Sequence[str] = (), but: Sequence[s
             failures.append(repr(event))
         if isinstance(event, events.ScenarioFinished):
             failures += _failures(event)
-            heard = answers.setdefault(event.recorder.label, set())
-            heard |= {each.response.status_code for each in event.recorder.interactions.values() if each.response}
+            codes = answers.setdefault(event.recorder.label, set())
+            codes |= {each.response.status_code for each in event.recorder.interactions.values() if each.response}
     assert not failures, "\n\n".join(failures[:10])
     return answers
 
@@ -170,8 +170,8 @@ def _failures(event: events.ScenarioFinished) -> Iterator[str]:
     for nodes in event.recorder.checks.values():
         for node in nodes:
             if node.status != Status.SUCCESS:
-                told = node.failure_info
-                yield f"{event.recorder.label}, {node.name}: {told and (told.failure, told.code_sample)}"
+                failure = node.failure_info
+                yield f"{event.recorder.label}, {node.name}: {failure and (failure.failure, failure.code_sample)}"
 
 
 @pytest.mark.timeout(300)

@@ -49,7 +49,7 @@ def stack(whole_road: Stack) -> Iterator[Stack]:
     whole_road.node.clear()
     with within_budget(whole_road.gateway, BUDGET):
         yield whole_road
-    assert whole_road.ask(call("eth_chainId")).status == 200
+    assert whole_road.exchange(call("eth_chainId")).status == 200
     assert "Traceback" not in log_of(whole_road)
 
 
@@ -59,19 +59,19 @@ def log_of(stack: Stack) -> str:
 
 def drained(wire: Wire, seconds: float = 10.0) -> bytes:
     """All that comes until the other side closes, or nothing more comes."""
-    said = bytearray()
+    received = bytearray()
     wire.socket.settimeout(seconds)
     with suppress(OSError):
         while data := wire.socket.recv(1 << 20):
-            said += data
+            received += data
             wire.socket.settimeout(min(0.5, seconds))
-    return bytes(said)
+    return bytes(received)
 
 
 def answered_soon(stack: Stack) -> float:
     """How long another caller waits for an answer."""
     began = time.monotonic()
-    assert stack.ask(call("eth_chainId")).status == 200
+    assert stack.exchange(call("eth_chainId")).status == 200
     return time.monotonic() - began
 
 
@@ -104,11 +104,11 @@ def test_offers_of_another_protocol_again_and_again(stack: Stack, head: bytes) -
         with suppress(OSError):
             wire.send(head * 4_000)
         waited = answered_soon(stack)
-        said = drained(wire)
+        received = drained(wire)
     assert waited < MAX_STALL_SECONDS
-    assert said.count(b"HTTP/1.1 ") <= 4_000
+    assert received.count(b"HTTP/1.1 ") <= 4_000
     assert time.monotonic() - began < 20
-    assert len(said) < 4_000 * 1_000
+    assert len(received) < 4_000 * 1_000
 
 
 @pytest.mark.parametrize("path", [PATH, "/api/v1/oauth/token", "/console/sign-in"])
@@ -236,10 +236,12 @@ def test_request_that_two_readers_may_read_differently_is_the_last_of_its_connec
         wire.send(
             f"POST {path} HTTP/1.1\r\nHost: a\r\n{lines}{framing}\r\n\r\n".encode("latin-1") + body + smuggled
         )
-        said = drained(wire)
-        assert said.count(b"HTTP/1.1 ") == 1, said
+        received = drained(wire)
+        assert received.count(b"HTTP/1.1 ") == 1, received
         # The page that needs no body may have answered before the body is seen to be broken.
-        assert said.startswith((b"HTTP/1.1 400 ", b"HTTP/1.1 200 " if path == "/healthz" else b"HTTP/1.1 400 "))
+        assert received.startswith(
+            (b"HTTP/1.1 400 ", b"HTTP/1.1 200 " if path == "/healthz" else b"HTTP/1.1 400 ")
+        )
         assert wire.ended()
 
 
@@ -264,9 +266,9 @@ def test_head_that_two_readers_may_read_differently_is_refused(
     with stack.gateway.wire() as wire:
         wire.send("\r\n".join([f"GET {path} {version}", *headers, "", ""]).encode())
         wire.send(b"GET /healthz?smuggled HTTP/1.1\r\nHost: a\r\n\r\n")
-        said = drained(wire)
-        assert said.startswith(b"HTTP/1.1 400 ")
-        assert said.count(b"HTTP/1.1 ") == 1, said
+        received = drained(wire)
+        assert received.startswith(b"HTTP/1.1 400 ")
+        assert received.count(b"HTTP/1.1 ") == 1, received
         assert wire.ended()
 
 
@@ -293,7 +295,7 @@ def test_websockets_count_as_connections_of_the_worker_and_of_their_address(tmp_
 
         assert opened("127.0.0.2", 30) == [101] * 20 + [503] * 10
         with stack.gateway.wire(source="127.0.0.9") as wire:
-            assert wire.ask(PATH, call("eth_chainId"), stack.headers).status == 200
+            assert wire.exchange(PATH, call("eth_chainId"), stack.headers).status == 200
         assert opened("127.0.0.3", 20) + opened("127.0.0.4", 20) == [101] * 40
         assert opened("127.0.0.5", 5) == [503] * 5, "what is open altogether is bounded"
         held.close()
@@ -441,10 +443,10 @@ def test_garbage_at_a_tls_listener_leaves_few_lines_and_no_traceback(tmp_path: P
                 if number % 3 == 0:
                     # A reset instead of an end.
                     wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        assert stack.ask(call("eth_chainId")).status == 200
-        said = log_of(stack)
-        assert "Traceback" not in said
-        assert said.count("\n") < 500
+        assert stack.exchange(call("eth_chainId")).status == 200
+        received = log_of(stack)
+        assert "Traceback" not in received
+        assert received.count("\n") < 500
 
 
 def test_lines_of_one_kind_that_are_left_out_are_counted(stack: Stack) -> None:

@@ -29,12 +29,12 @@ class CountingNode:
         self._numbers = itertools.count(1)
 
     def __call__(self, received: Received) -> Reply:
-        said = received.json()
-        calls = said if isinstance(said, list) else [said]
-        told = [
+        parsed = received.json()
+        calls = parsed if isinstance(parsed, list) else [parsed]
+        replies = [
             {"jsonrpc": "2.0", "id": each["id"], **self._tell(each["method"], each["params"])} for each in calls
         ]
-        return Reply(json.dumps(told if isinstance(said, list) else told[0]).encode())
+        return Reply(json.dumps(replies if isinstance(parsed, list) else replies[0]).encode())
 
     def _tell(self, method: str, params: Any) -> dict[str, Any]:
         if method == "eth_newFilter":
@@ -83,30 +83,32 @@ def test_filter_of_another_team_is_out_of_reach(
     whole_road: Stack, node: CountingNode, stranger: str, method: str
 ) -> None:
     stack = whole_road
-    mine = stack.ask(call("eth_newFilter", {})).json()["result"]
+    mine = stack.exchange(call("eth_newFilter", {})).json()["result"]
     assert list(node.filters) == ["0x1"]
     guesses = [mine, "0x1", "0x100", "0x101", 1, mine[:-1] + ("0" if mine[-1] != "0" else "1")]
     for guess in guesses:
-        told = stack.gateway.ask(call(method, guess), token=stranger).json()
-        assert told["error"]["message"] == "filter not found", guess
-        together = stack.gateway.ask(b"[%b,%b]" % (call(method, guess), call("eth_call")), token=stranger).json()
+        replies = stack.gateway.exchange(call(method, guess), token=stranger).json()
+        assert replies["error"]["message"] == "filter not found", guess
+        together = stack.gateway.exchange(
+            b"[%b,%b]" % (call(method, guess), call("eth_call")), token=stranger
+        ).json()
         assert together[0]["error"]["message"] == "filter not found", guess
     assert list(node.filters) == ["0x1"]
-    assert stack.ask(call("eth_getFilterChanges", mine)).json()["result"] == ["0x1"]
-    batch = stack.ask(b"[%b,%b]" % (call("eth_getFilterChanges", mine), call("eth_newFilter", {}))).json()
+    assert stack.exchange(call("eth_getFilterChanges", mine)).json()["result"] == ["0x1"]
+    batch = stack.exchange(b"[%b,%b]" % (call("eth_getFilterChanges", mine), call("eth_newFilter", {}))).json()
     assert batch[0]["result"] == ["0x1"]
-    assert stack.ask(call("eth_getFilterChanges", batch[1]["result"])).json()["result"] == ["0x2"]
+    assert stack.exchange(call("eth_getFilterChanges", batch[1]["result"])).json()["result"] == ["0x2"]
 
 
 def test_continuation_token_of_another_team_is_of_no_use(
     whole_road: Stack, node: CountingNode, stranger: str
 ) -> None:
     stack = whole_road
-    page = stack.ask(call("starknet_getEvents", {"chunk_size": 1}), path=STARKNET).json()["result"]
-    asked = call("starknet_getEvents", {"chunk_size": 1, "continuation_token": page["continuation_token"]})
-    assert stack.ask(asked, path=STARKNET).json()["result"]["events"] == ["1"]
-    refused = stack.gateway.ask(asked, token=stranger, path=STARKNET).json()
+    page = stack.exchange(call("starknet_getEvents", {"chunk_size": 1}), path=STARKNET).json()["result"]
+    events_call = call("starknet_getEvents", {"chunk_size": 1, "continuation_token": page["continuation_token"]})
+    assert stack.exchange(events_call, path=STARKNET).json()["result"]["events"] == ["1"]
+    refused = stack.gateway.exchange(events_call, token=stranger, path=STARKNET).json()
     assert refused["error"]["code"] == 33
     forged = call("starknet_getEvents", {"chunk_size": 1, "continuation_token": "1"})
-    assert stack.gateway.ask(forged, token=stranger, path=STARKNET).json()["error"]["code"] == 33
+    assert stack.gateway.exchange(forged, token=stranger, path=STARKNET).json()["error"]["code"] == 33
     assert not node.filters

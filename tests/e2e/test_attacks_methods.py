@@ -50,11 +50,11 @@ def stack(whole_road: Stack) -> Stack:
 
 @pytest.mark.parametrize("method", STEERING)
 def test_method_that_steers_a_node_reaches_none(stack: Stack, method: str) -> None:
-    alone = [stack.ask(call(method)), stack.gateway.ask(call(method), headers=FORGED)]
+    alone = [stack.exchange(call(method)), stack.gateway.exchange(call(method), headers=FORGED)]
     assert [(answer.status, reason(answer)) for answer in alone] == [(403, "method_not_allowed")] * 2
     escaped = json.dumps(method)[1:-1].replace("_", "\\u005f").encode()
-    assert stack.ask(b'{"jsonrpc":"2.0","id":1,"method":"%b"}' % escaped).status == 403
-    batch = stack.ask(b"[%b,%b]" % (call("eth_call"), call(method))).json()
+    assert stack.exchange(b'{"jsonrpc":"2.0","id":1,"method":"%b"}' % escaped).status == 403
+    batch = stack.exchange(b"[%b,%b]" % (call("eth_call"), call(method))).json()
     assert batch[1]["error"]["data"]["reason"] == "method_not_allowed"
     assert [each.methods() for each in stack.node.received] == [["eth_call"]]
 
@@ -63,30 +63,30 @@ def test_method_that_steers_a_node_reaches_none(stack: Stack, method: str) -> No
 def test_expensive_method_needs_a_token(stack: Stack, method: str) -> None:
     for _ in range(2):
         # The token's call must not teach the worker that everybody may.
-        assert stack.ask(call(method)).status == 200
-        answer = stack.gateway.ask(call(method), headers=FORGED)
+        assert stack.exchange(call(method)).status == 200
+        answer = stack.gateway.exchange(call(method), headers=FORGED)
         assert (answer.status, reason(answer)) == (403, "method_not_allowed")
         assert "token" in answer.json()["error"]["message"]
-        batch = stack.gateway.ask(b"[%b,%b]" % (call("eth_call"), call(method)), headers=FORGED).json()
+        batch = stack.gateway.exchange(b"[%b,%b]" % (call("eth_call"), call(method)), headers=FORGED).json()
         assert ["error" in each for each in batch] == [False, True]
     assert len(stack.node.bodies(method)) == 2
 
 
 def test_operator_opens_them_for_a_network(stack: Stack) -> None:
     for method in ("anvil_setBalance", "testing_buildBlockV1"):
-        assert stack.ask(call(method), path="/x/eth/dev").status == 200
-        assert stack.ask(call(method)).status == 403, "the other network stays closed"
-    assert stack.ask(call("hardhat_reset"), path="/x/eth/dev").status == 403
-    assert stack.gateway.ask(call("trace_block"), headers=FORGED, path="/x/eth/dev").status == 200
-    assert stack.gateway.ask(call("trace_filter"), headers=FORGED, path="/x/eth/dev").status == 403
+        assert stack.exchange(call(method), path="/x/eth/dev").status == 200
+        assert stack.exchange(call(method)).status == 403, "the other network stays closed"
+    assert stack.exchange(call("hardhat_reset"), path="/x/eth/dev").status == 403
+    assert stack.gateway.exchange(call("trace_block"), headers=FORGED, path="/x/eth/dev").status == 200
+    assert stack.gateway.exchange(call("trace_filter"), headers=FORGED, path="/x/eth/dev").status == 403
 
 
 @pytest.mark.parametrize("written", ["1.5", "1e5", "1.0", "-0.0", "1E400"])
 def test_fractional_id_is_an_invalid_request(stack: Stack, written: str) -> None:
     body = b'{"jsonrpc":"2.0","method":"eth_chainId","id":%b}' % written.encode()
-    answer = stack.ask(body)
+    answer = stack.exchange(body)
     assert (answer.status, reason(answer), answer.json()["id"]) == (400, "invalid_request", None)
-    batch = json.loads(stack.ask(b"[%b]" % body).body)
+    batch = json.loads(stack.exchange(b"[%b]" % body).body)
     assert [(each["id"], each["error"]["data"]["reason"]) for each in batch] == [(None, "invalid_request")]
 
 
@@ -98,17 +98,19 @@ def test_batch_answer_that_is_not_utf_8_fails_over_as_a_single_one_does(tmp_path
         with serving(tmp_path, {"eth/mainnet": [first, second]}) as gateway:
             token, _ = gateway.books.token(gateway.books.team())
             batch = b"[%b,%b]" % (call("eth_getBalance", 1), call("eth_getBalance", 2))
-            told = gateway.ask(batch, token=token)
-            assert [each["result"]["params"] for each in told.json()] == [[1], [2]]
+            batched = gateway.exchange(batch, token=token)
+            assert [each["result"]["params"] for each in batched.json()] == [[1], [2]]
             assert broken.received
-            assert told.body.decode()
+            assert batched.body.decode()
 
 
 @linux_only
 def test_first_unknown_origin_does_not_make_a_worker_read_the_list_of_suffixes(stack: Stack) -> None:
     (worker,) = stack.gateway.workers().values()
     before = sum(float(each) for each in Path(f"/proc/{worker}/stat").read_text().split()[13:15])
-    assert stack.gateway.ask(call("eth_call"), headers={"Origin": "https://unknown.example.org"}).status == 403
+    assert (
+        stack.gateway.exchange(call("eth_call"), headers={"Origin": "https://unknown.example.org"}).status == 403
+    )
     after = sum(float(each) for each in Path(f"/proc/{worker}/stat").read_text().split()[13:15])
     # In hundredths of a second: reading it takes 18.
     assert after - before < 10
@@ -142,7 +144,7 @@ WRITTEN = [
 @pytest.mark.parametrize("body", WRITTEN)
 def test_however_it_is_written_no_node_is_steered(stack: Stack, body: bytes) -> None:
     for path in ("/x/eth/mainnet", f"/x/eth/mainnet?token={stack.token}"):
-        stack.ask(body, path=path)
+        stack.exchange(body, path=path)
     url = f"ws://127.0.0.1:{stack.gateway.port}/x/eth/mainnet"
     with (
         connect(url, additional_headers=stack.headers, open_timeout=10) as socket,
@@ -153,10 +155,10 @@ def test_however_it_is_written_no_node_is_steered(stack: Stack, body: bytes) -> 
         socket.send('{"jsonrpc":"2.0","id":"last","method":"eth_gasPrice"}')
         while '"last"' not in str(socket.recv(timeout=1)):
             pass
-    said = b"".join(each.body for each in stack.node.received)
+    sent_on = b"".join(each.body for each in stack.node.received)
     # As the node would read it: escapes count as what they stand for.
     methods = {method.strip().casefold() for each in stack.node.received for method in each.methods()}
-    assert not any(method.startswith("debug_set") for method in methods), said
+    assert not any(method.startswith("debug_set") for method in methods), sent_on
 
 
 @pytest.mark.parametrize("method", STEERING)

@@ -64,11 +64,11 @@ def test_wrong_passwords_from_changing_addresses_lock_nobody_out(http: httpx.Cli
     for place in range(30):
         assert sign_in(http, "not the password", f"198.51.100.{place}") == 401
     assert sign_in(http, PASSWORD, "203.0.113.1") == 303
-    asked = http.post("/console/forgot", data={"email": EMAIL}, headers={"X-Forwarded-For": "203.0.113.1"})
-    assert asked.status_code == 200
+    opened = http.post("/console/forgot", data={"email": EMAIL}, headers={"X-Forwarded-For": "203.0.113.1"})
+    assert opened.status_code == 200
     # Who guesses from one address has to wait there.
-    told = [sign_in(http, "not the password", "198.51.100.200") for _ in range(8)]
-    assert told[-1] == 429
+    statuses = [sign_in(http, "not the password", "198.51.100.200") for _ in range(8)]
+    assert statuses[-1] == 429
     assert sign_in(http, PASSWORD, "203.0.113.2") == 303
 
 
@@ -88,8 +88,8 @@ def test_flood_of_the_api_is_refused_by_credential_and_by_address(gateway: Gatew
         return http.get("/api/v1/me", headers=headers)
 
     secret = gateway.books.personal_token(EMAIL)
-    told = [me(secret, "198.51.100.88") for _ in range(80)]
-    refused = [answer for answer in told if answer.status_code == 429]
+    statuses = [me(secret, "198.51.100.88") for _ in range(80)]
+    refused = [answer for answer in statuses if answer.status_code == 429]
     assert 10 <= len(refused) <= 20
     assert refused[0].json()["limit"] == "credential"
     assert int(refused[0].headers["retry-after"]) >= 1
@@ -154,11 +154,11 @@ def entered(gateway: Gateway, held: ExitStack, email: str) -> httpx.Client:
 
 def tails(client: httpx.Client, held: ExitStack, count: int, network: str = "203.0.113") -> list[int]:
     """Open live tails and keep them, each from an address of its own."""
-    path, told = "/console/teams/acme/logs/tail", []
+    path, statuses = "/console/teams/acme/logs/tail", []
     for number in range(count):
-        asked = client.stream("GET", path, headers={"X-Forwarded-For": f"{network}.{10 + number}"})
-        told.append(held.enter_context(asked).status_code)
-    return told
+        opened = client.stream("GET", path, headers={"X-Forwarded-For": f"{network}.{10 + number}"})
+        statuses.append(held.enter_context(opened).status_code)
+    return statuses
 
 
 def test_live_tails_of_one_person_are_few_and_others_still_get_one(gateway: Gateway) -> None:
@@ -188,9 +188,9 @@ def test_live_tails_and_exports_that_are_dropped_free_their_places_and_leave_not
                         # Within the answer, not before it.
                         wire.socket.recv(1)
         eventually(lambda: _may_have(ada, 20), what="room for as many tails as ever")
-    said = gateway.program.err.read_text()
-    assert all(isinstance(json.loads(line), dict) for line in said.splitlines())
-    assert "Traceback" not in said
+    output = gateway.program.err.read_text()
+    assert all(isinstance(json.loads(line), dict) for line in output.splitlines())
+    assert "Traceback" not in output
 
 
 def _may_have(client: httpx.Client, count: int) -> bool:

@@ -166,9 +166,9 @@ def begin(client: httpx.Client, provider: Provider, back: str = "/console/accoun
     answer = client.get("/console/oidc/start", params={"next": back})
     assert answer.status_code == 303, answer.text
     assert answer.headers["location"].startswith(provider.issuer + "/auth?")
-    asked = parse_qs(urlsplit(answer.headers["location"]).query)
-    provider.nonce = asked["nonce"][0]
-    return asked["state"][0]
+    query = parse_qs(urlsplit(answer.headers["location"]).query)
+    provider.nonce = query["nonce"][0]
+    return query["state"][0]
 
 
 def come_back(client: httpx.Client, **params: str) -> httpx.Response:
@@ -333,11 +333,11 @@ def test_descriptions_without_an_end(tmp_path: Path) -> None:
 
 def test_silent_provider_leaves_room_for_others(both: tuple[Gateway, Provider]) -> None:
     gateway, provider = both
-    waiting, heard = threading.Semaphore(0), threading.Event()
+    waiting, ended = threading.Semaphore(0), threading.Event()
 
     def silent(handler: BaseHTTPRequestHandler) -> None:
         waiting.release()
-        heard.wait(60)
+        ended.wait(60)
 
     # What a browser keeps is no secret: anybody can come back without having been there.
     kept = base64.urlsafe_b64encode(json.dumps(["s", "n", "v", "/console"]).encode()).rstrip(b"=").decode()
@@ -358,6 +358,6 @@ def test_silent_provider_leaves_room_for_others(both: tuple[Gateway, Provider]) 
         eventually(lambda: sum(each.done() for each in attacks) >= 100 - MAX_AT_ONCE, what="the refusals")
         assert client.get("/console/sign-in", headers={"X-Forwarded-For": "203.0.113.1"}).status_code == 200
         assert client.get("/console/oidc/start").status_code == 303
-        heard.set()
+        ended.set()
     refused = [each for each in attacks if "Too many wait" in each.result()]
     assert len(refused) >= 100 - 2 * MAX_AT_ONCE

@@ -34,8 +34,8 @@ def test_token_works_from_its_addresses_alone(stack: Stack) -> None:
     headers = {**JSON, **bearer(token)}
     for _ in range(2):
         with stack.gateway.wire(source="127.0.0.2") as wire:
-            assert wire.ask(PATH, call("eth_chainId"), headers).status == 200
-        answer = stack.gateway.ask(call("eth_chainId"), token=token, headers={"X-Forwarded-For": "127.0.0.2"})
+            assert wire.exchange(PATH, call("eth_chainId"), headers).status == 200
+        answer = stack.gateway.exchange(call("eth_chainId"), token=token, headers={"X-Forwarded-For": "127.0.0.2"})
         assert (answer.status, reason(answer)) == (403, "address_not_allowed")
         assert "127.0.0.1" in answer.json()["error"]["message"]
     with pytest.raises(InvalidStatus) as refused:
@@ -47,15 +47,15 @@ def test_token_works_from_its_addresses_alone(stack: Stack) -> None:
 def test_token_reads_its_contracts_alone(stack: Stack) -> None:
     token, _ = stack.gateway.books.token(stack.team, contracts=(MINE,))
     stack.node.clear()
-    assert stack.gateway.ask(call("eth_call", {"to": MINE}, "latest"), token=token).status == 200
-    assert stack.gateway.ask(call("eth_blockNumber"), token=token).status == 200
+    assert stack.gateway.exchange(call("eth_call", {"to": MINE}, "latest"), token=token).status == 200
+    assert stack.gateway.exchange(call("eth_blockNumber"), token=token).status == 200
     before = len(stack.node.received)
     tricks: list[list[object]] = [[{"to": OTHER}], [{}], [{"to": MINE}, "latest", {MINE: {"code": "0x00"}}]]
     for params in tricks:
-        answer = stack.gateway.ask(call("eth_call", *params), token=token)
+        answer = stack.gateway.exchange(call("eth_call", *params), token=token)
         assert (answer.status, reason(answer)) == (403, "method_not_allowed")
     doubled = b'{"jsonrpc":"2.0","id":1,"method":"eth_call","params":[{"to":"%b","TO":"%b"}]}'
-    assert stack.gateway.ask(doubled % (MINE.encode(), OTHER.encode()), token=token).status == 403
+    assert stack.gateway.exchange(doubled % (MINE.encode(), OTHER.encode()), token=token).status == 403
     others: dict[str, list[object]] = {
         "eth_getStorageValues": [{OTHER: ["0x0"]}, "latest"],
         "eth_fillTransaction": [{"to": OTHER, "data": "0x00"}],
@@ -65,12 +65,15 @@ def test_token_reads_its_contracts_alone(stack: Stack) -> None:
         "alchemy_getTokenMetadata": [OTHER],
     }
     for method, params in others.items():
-        answer = stack.gateway.ask(call(method, *params), token=token)
+        answer = stack.gateway.exchange(call(method, *params), token=token)
         assert (method, answer.status, reason(answer)) == (method, 403, "method_not_allowed")
-        assert stack.gateway.ask(b"[%b]" % call(method, *params), token=token).json()[0]["error"]["code"] == -32601
+        assert (
+            stack.gateway.exchange(b"[%b]" % call(method, *params), token=token).json()[0]["error"]["code"]
+            == -32601
+        )
     batch = b"[%b,%b]" % (call("eth_getLogs", {"address": OTHER}), call("eth_getLogs", {"address": MINE}))
-    told = stack.gateway.ask(batch, token=token).json()
-    assert ["error" in each for each in told] == [True, False]
+    answers = stack.gateway.exchange(batch, token=token).json()
+    assert ["error" in each for each in answers] == [True, False]
     assert len(stack.node.received) == before + 1
 
 

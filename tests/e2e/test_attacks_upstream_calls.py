@@ -45,8 +45,8 @@ def test_parts_of_wide_logs_count_against_the_limit_as_that_many(both: tuple[Gat
     token, _ = gateway.books.token(gateway.books.team("limited"), requests_per_second=25)
     node.received.clear()
     batch = b"[%b]" % b",".join(call("eth_getLogs", {**WIDE, "x": n}, id=n) for n in range(20))
-    told = gateway.ask(batch, token=token).json()
-    refused = [each for each in told if "error" in each]
+    answers = gateway.exchange(batch, token=token).json()
+    refused = [each for each in answers if "error" in each]
     assert {each["error"]["data"]["reason"] for each in refused} == {"rate_limited"}
     assert len(node.received) <= 25 + 5, "a batch of 20 was 200 upstream calls"
 
@@ -54,7 +54,7 @@ def test_parts_of_wide_logs_count_against_the_limit_as_that_many(both: tuple[Gat
 def test_call_that_can_never_pass_is_told_to_ask_for_less(both: tuple[Gateway, Upstream]) -> None:
     gateway, _ = both
     token, _ = gateway.books.token(gateway.books.team("tiny"), requests_per_second=5)
-    answer = gateway.ask(call("eth_getLogs", WIDE), token=token)
+    answer = gateway.exchange(call("eth_getLogs", WIDE), token=token)
     assert answer.status == 429
     assert "ask for less" in answer.json()["error"]["message"]
 
@@ -64,12 +64,12 @@ def test_parts_are_on_the_bill_by_setting(both: tuple[Gateway, Upstream]) -> Non
     team = gateway.books.team("billed")
     token, _ = gateway.books.token(team)
     gateway.books.account("ada@example.com", billed="owner")
-    assert gateway.ask(call("eth_getLogs", WIDE), token=token).status == 200
+    assert gateway.exchange(call("eth_getLogs", WIDE), token=token).status == 200
     headers = {"Authorization": f"Bearer {gateway.books.personal_token('ada@example.com')}"}
 
     def used() -> int:
         with gateway.wire() as wire:
-            answer = wire.ask("/api/v1/teams/billed/logs", b"", headers, method="GET")
+            answer = wire.exchange("/api/v1/teams/billed/logs", b"", headers, method="GET")
         return len(answer.json()["items"])
 
     eventually(lambda: used() == 10, within=10, what="ten calls")
@@ -90,7 +90,7 @@ def test_calls_beyond_what_a_node_can_do_are_refused_at_once_and_told_when_to_co
                 wire.send(request(PATH, call("eth_call", {"to": hex(number)}), {**JSON, **bearer(token)}))
             eventually(lambda: gateway.metrics()["tollgate_in_flight"] == len(wires), what="all of them under way")
             for number in range(20):
-                answer = gateway.ask(call("eth_call", {"to": hex(1_000 + number)}), token=token)
+                answer = gateway.exchange(call("eth_call", {"to": hex(1_000 + number)}), token=token)
                 assert (answer.status, answer.json()["error"]["data"]["reason"]) == (503, "overloaded")
                 assert int(answer.headers["retry-after"]) >= 1
             gate.set()

@@ -55,13 +55,13 @@ class Shop:
 
     def call(self, count: int = 1) -> list[int]:
         """Call so often; the statuses of the answers."""
-        return [self.stack.ask(CHAIN_ID).status for _ in range(count)]
+        return [self.stack.exchange(CHAIN_ID).status for _ in range(count)]
 
     def ran(self, *arguments: str) -> Any:
         """Run the tool for the team, and give what it prints for programs."""
-        said = self.tool(*arguments, "--team", "acme", "--json")
-        assert said.code == 0, said.err
-        return said.json
+        output = self.tool(*arguments, "--team", "acme", "--json")
+        assert output.code == 0, output.err
+        return output.json
 
     def used(self, count: int, within: float = 5) -> Any:
         """Wait until so many requests are in the month's usage."""
@@ -117,7 +117,7 @@ def test_a_cap_stops_calls_within_five_seconds_and_no_cent_more_is_charged(tmp_p
         service.ran("usage", "cap", "0.00002")  # four requests beyond the free ones
         deadline = time.monotonic() + 30
         answered = 0
-        while (answer := service.stack.ask(CHAIN_ID)).status == 200:
+        while (answer := service.stack.exchange(CHAIN_ID)).status == 200:
             answered += 1
             if answered == FREE + 4:
                 reached = time.monotonic()
@@ -201,8 +201,8 @@ def test_a_webhook_is_called_once_for_each_threshold_and_signed(
         expected = hmac.new(chosen["webhook_secret"].encode(), signed, hashlib.sha256).hexdigest()
         assert mac == f"v1={expected}"
         assert abs(int(moment.removeprefix("t=")) - time.time()) < 60
-        said = json.loads(body)
-        assert (said["team"]["name"], said["spending_cap_micros"]) == ("acme", 50)
+        output = json.loads(body)
+        assert (output["team"]["name"], output["spending_cap_micros"]) == ("acme", 50)
 
         for file in (tmp_path / "service" / "data").glob("control.db*"):
             assert chosen["webhook_secret"].encode() not in file.read_bytes()
@@ -216,9 +216,11 @@ def test_no_webhook_inside_the_private_network_is_called(tmp_path: Path) -> None
         service.ran("usage", "cap", "0")
         service.ran("usage", "alerts", "--webhook", f"https://{HOST}/hook")
         service.call(FREE)
-        said = service.stack.gateway.program.err
-        eventually(lambda: "has a loopback address" in said.read_text(), within=15, what="the refusal in the log")
-        assert "/hook" not in said.read_text()
+        output = service.stack.gateway.program.err
+        eventually(
+            lambda: "has a loopback address" in output.read_text(), within=15, what="the refusal in the log"
+        )
+        assert "/hook" not in output.read_text()
 
 
 # ---- invoices
@@ -302,8 +304,8 @@ def test_the_doctor_tells_of_a_hand_in_the_ledger(tmp_path: Path) -> None:
     assert service.doctor().returncode == 0
     with closing(sqlite3.connect(tmp_path / "data" / "ledger.db")) as connection, connection:
         connection.execute("UPDATE months SET requests = requests + 1")
-    said = service.doctor()
-    assert said.returncode == 1
-    (wrong,) = [check for check in json.loads(said.stdout)["checks"] if not check["ok"]]
+    output = service.doctor()
+    assert output.returncode == 1
+    (wrong,) = [check for check in json.loads(output.stdout)["checks"] if not check["ok"]]
     assert wrong["name"] == "usage"
     assert wrong["differences"][0].endswith("usage 3, months 4 billable requests (-1)")

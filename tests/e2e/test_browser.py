@@ -29,7 +29,7 @@ HOSTS = (
 GATEWAY = "rpc.tollgate.test"
 
 PAGE = """<title>caller</title><script>
-window.ask = async ({url, body, headers}) => {
+window.send = async ({url, body, headers}) => {
     const answer = await fetch(url, {
         method: "POST", body, headers: {"Content-Type": "application/json", ...headers},
     });
@@ -37,7 +37,7 @@ window.ask = async ({url, body, headers}) => {
     return {
         status: answer.status,
         headers: Object.fromEntries(names.map((name) => [name, answer.headers.get(name)])),
-        said: answer.status === 204 ? null : await answer.json(),
+        body: answer.status === 204 ? null : await answer.json(),
     };
 };
 </script>"""
@@ -48,7 +48,7 @@ class Desk:
     browser: Browser
     stack: Stack
 
-    def ask(
+    def exchange(
         self, host: str, body: bytes = call("eth_chainId"), *, token: str | None = None, path: str = PATH
     ) -> Any:
         """Open a page on this host and call the gateway from it."""
@@ -56,8 +56,8 @@ class Desk:
             page = context.new_page()
             page.goto(f"https://{host}/")
             headers = {"Authorization": f"Bearer {token}"} if token else {}
-            said = {"url": f"https://{GATEWAY}{path}", "body": body.decode(), "headers": headers}
-            return page.evaluate("ask", said)
+            request = {"url": f"https://{GATEWAY}{path}", "body": body.decode(), "headers": headers}
+            return page.evaluate("send", request)
 
 
 @pytest.fixture(scope="module")
@@ -78,18 +78,18 @@ def context(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
 
 @pytest.mark.parametrize("host", ["example.com", "app.example.com"])
 def test_page_on_a_whitelisted_root_or_its_subdomain_passes(context: Desk, host: str) -> None:
-    answer = context.ask(host)
+    answer = context.exchange(host)
     assert answer["status"] == 200
-    assert answer["said"]["result"]["method"] == "eth_chainId"
+    assert answer["body"]["result"]["method"] == "eth_chainId"
     assert answer["headers"]["x-request-id"]
     assert answer["headers"]["ratelimit"]
 
 
 @pytest.mark.parametrize("host", ["notexample.com", "example.com.evil.com"])
 def test_page_on_a_look_alike_is_refused_and_can_read_why(context: Desk, host: str) -> None:
-    answer = context.ask(host)
+    answer = context.exchange(host)
     assert answer["status"] == 403
-    error = answer["said"]["error"]
+    error = answer["body"]["error"]
     assert error["data"]["reason"] == "origin_not_allowed"
     assert f"https://{host}" in error["message"]
     assert "tollgate rpc whitelist add" in error["message"]
@@ -97,32 +97,32 @@ def test_page_on_a_look_alike_is_refused_and_can_read_why(context: Desk, host: s
 
 
 def test_page_anywhere_passes_with_a_token(context: Desk) -> None:
-    answer = context.ask("notexample.com", token=context.stack.token)
+    answer = context.exchange("notexample.com", token=context.stack.token)
     assert answer["status"] == 200
 
 
 def test_page_can_read_what_is_wrong_with_its_token(context: Desk) -> None:
-    answer = context.ask("example.com", token="tg_mistyped")
-    assert (answer["status"], answer["said"]["error"]["data"]["reason"]) == (401, "token_invalid")
+    answer = context.exchange("example.com", token="tg_mistyped")
+    assert (answer["status"], answer["body"]["error"]["data"]["reason"]) == (401, "token_invalid")
 
 
 def test_page_can_read_when_to_come_back(context: Desk) -> None:
-    assert context.ask("limited.com")["status"] == 200
-    answer = context.ask("limited.com")
-    assert (answer["status"], answer["said"]["error"]["data"]["limit"]) == (429, "address")
+    assert context.exchange("limited.com")["status"] == 200
+    answer = context.exchange("limited.com")
+    assert (answer["status"], answer["body"]["error"]["data"]["limit"]) == (429, "address")
     assert 1 <= int(answer["headers"]["retry-after"]) <= 60
     assert "address" in answer["headers"]["ratelimit-policy"]
 
 
 def test_page_can_read_that_its_body_is_too_large(context: Desk) -> None:
-    answer = context.ask("example.com", b" " * (3 << 20))
-    assert (answer["status"], answer["said"]["error"]["data"]["reason"]) == (413, "body_too_large")
+    answer = context.exchange("example.com", b" " * (3 << 20))
+    assert (answer["status"], answer["body"]["error"]["data"]["reason"]) == (413, "body_too_large")
 
 
 def test_page_can_read_that_a_network_is_unknown(context: Desk) -> None:
-    answer = context.ask("example.com", path="/x/eth/goerli")
-    assert (answer["status"], answer["said"]["error"]["data"]["reason"]) == (404, "unknown_network")
+    answer = context.exchange("example.com", path="/x/eth/goerli")
+    assert (answer["status"], answer["body"]["error"]["data"]["reason"]) == (404, "unknown_network")
 
 
 def test_page_may_send_a_notification(context: Desk) -> None:
-    assert context.ask("example.com", b'{"jsonrpc":"2.0","method":"eth_chainId"}')["status"] == 204
+    assert context.exchange("example.com", b'{"jsonrpc":"2.0","method":"eth_chainId"}')["status"] == 204

@@ -28,7 +28,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FilledGateway]:
         yield it
 
 
-def said(answer: Answer) -> tuple[int, str]:
+def outcome(answer: Answer) -> tuple[int, str]:
     return answer.status, answer.json()["error"]["data"]["reason"]
 
 
@@ -85,7 +85,7 @@ def said(answer: Answer) -> tuple[int, str]:
     ],
 )
 def test_first_reason_answers(filled: FilledGateway, how: dict[str, Any], expected: tuple[int, str]) -> None:
-    assert said(filled.ask(**how)) == expected
+    assert outcome(filled.exchange(**how)) == expected
 
 
 @pytest.mark.parametrize("body", [BAD, b"[]", TOO_MANY, call("admin_peers")])
@@ -93,19 +93,19 @@ def test_limit_comes_before_a_look_at_the_body(filled: FilledGateway, body: byte
     """One call is counted before the body is parsed, so nonsense uses up the limit too."""
 
     def limited() -> bool:
-        return said(filled.ask(body, token="one")) == (429, "rate_limited")
+        return outcome(filled.exchange(body, token="one")) == (429, "rate_limited")
 
     assert eventually(limited, what="the limit")
 
 
 def test_cap_comes_before_the_limit_and_does_not_use_it_up(filled: FilledGateway) -> None:
     for _ in range(4):
-        assert said(filled.ask(token="capped-one")) == (402, "spending_cap")
+        assert outcome(filled.exchange(token="capped-one")) == (402, "spending_cap")
 
 
 def test_policy_is_per_call_within_a_batch(filled: FilledGateway) -> None:
     calls = [call("eth_chainId", id=1), call("admin_peers", id=2), b"5", call("eth_chainId", id=4)]
-    answer = filled.ask(b"[%b]" % b",".join(calls))
+    answer = filled.exchange(b"[%b]" % b",".join(calls))
     assert answer.status == 200
     first, second, third, fourth = answer.json()
     assert (first["id"], first["result"]["method"]) == (1, "eth_chainId")

@@ -54,21 +54,21 @@ def test_ethereum_client_reads_anvil_through_the_gateway(
     books = gateway.books
     team = books.do(lambda records: records.teams.find(name="acme")) or books.team()
     token, _ = books.token(team)
-    said = run(client, f"{gateway.base_url}/x/eth/sepolia", token, tmp_path)
+    ran = run(client, f"{gateway.base_url}/x/eth/sepolia", token, tmp_path)
     newest = chain.call("eth_getBlockByNumber", "latest", False)
-    assert said["chain_id"] == SEPOLIA
-    assert said["block_number"] == int(newest["number"], 16)
-    assert said["block_hash"] == newest["hash"]
-    assert said["transaction"] == newest["transactions"][0]
-    assert said["receipt_status"] == 1
-    assert int(said["balance"]) > 0
+    assert ran["chain_id"] == SEPOLIA
+    assert ran["block_number"] == int(newest["number"], 16)
+    assert ran["block_hash"] == newest["hash"]
+    assert ran["transaction"] == newest["transactions"][0]
+    assert ran["receipt_status"] == 1
+    assert int(ran["balance"]) > 0
 
 
 @pytest.mark.parametrize("client", ["web3_check.py", "viem_check.mjs", "ethers_check.mjs"])
 def test_ethereum_client_reads_the_demo_chain(client: str, playground: Demo, tmp_path: Path) -> None:
-    said = run(client, playground.said["networks"]["eth/mainnet"], playground.said["token"], tmp_path)
-    assert said["chain_id"] == 1
-    assert said["block_number"] >= said["block"] > 0
+    ran = run(client, playground.printed["networks"]["eth/mainnet"], playground.printed["token"], tmp_path)
+    assert ran["chain_id"] == 1
+    assert ran["block_number"] >= ran["block"] > 0
 
 
 @pytest.mark.parametrize("client", ["starknet_check.py", "starknetjs_check.mjs"])
@@ -76,11 +76,11 @@ def test_ethereum_client_reads_the_demo_chain(client: str, playground: Demo, tmp
 def test_starknet_client_reads_the_demo_chain(
     client: str, network: str, chain_id: str, playground: Demo, tmp_path: Path
 ) -> None:
-    url = playground.said["networks"][f"starknet/{network}"]
-    said = run(client, url, playground.said["token"], tmp_path)
-    assert int(said["chain_id"], 16) == int.from_bytes(chain_id.encode(), "big")
-    assert said["block_number"] >= said["block"] > 0
-    assert said["receipt_status"] == "SUCCEEDED"
+    url = playground.printed["networks"][f"starknet/{network}"]
+    ran = run(client, url, playground.printed["token"], tmp_path)
+    assert int(ran["chain_id"], 16) == int.from_bytes(chain_id.encode(), "big")
+    assert ran["block_number"] >= ran["block"] > 0
+    assert ran["receipt_status"] == "SUCCEEDED"
 
 
 def test_client_with_a_bad_token_is_told(gateway: Gateway, tmp_path: Path) -> None:

@@ -44,16 +44,16 @@ class Service:
     def call(self, headers: dict[str, str]) -> Answer:
         """Call the chain."""
         with Wire.open(self.running.port) as wire:
-            return wire.ask("/x/eth/mainnet", call("eth_chainId"), {**JSON, **headers})
+            return wire.exchange("/x/eth/mainnet", call("eth_chainId"), {**JSON, **headers})
 
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     folder = tmp_path_factory.mktemp("commands")
     with demo(folder, "--workers", "2") as running:
-        stranger = Tool(folder / "home", running.said["base_url"])
+        stranger = Tool(folder / "home", running.printed["base_url"])
         make_team_of_others(running)
-        yield Service(running, stranger.with_token(running.said["management_token"]), stranger)
+        yield Service(running, stranger.with_token(running.printed["management_token"]), stranger)
 
 
 def make_team_of_others(running: Demo) -> None:
@@ -61,7 +61,7 @@ def make_team_of_others(running: Demo) -> None:
     subprocess.run(
         [TOLLGATE, "admin", "create-account", "grace@example.com", "--team", "others", "--password-stdin"],
         input="correct horse battery\n",
-        env={**os.environ, "TOLLGATE_DATA_DIR": running.said["data_dir"]},
+        env={**os.environ, "TOLLGATE_DATA_DIR": running.printed["data_dir"]},
         text=True,
         timeout=60,
         check=True,
@@ -118,18 +118,18 @@ def test_a_domain_is_whitelisted_used_listed_and_removed(service: Service) -> No
 
 def test_removal_takes_the_entry_id_and_says_it_where_the_domain_is_given(service: Service) -> None:
     entry = service.tool("rpc", "whitelist", "add", "example.net", *TEAM, "--json").json
-    said = service.tool("rpc", "whitelist", "remove", "example.net", *TEAM)
-    assert said.code == 2
-    assert f"tollgate rpc whitelist remove {entry['id']}" in said.err
+    ran = service.tool("rpc", "whitelist", "remove", "example.net", *TEAM)
+    assert ran.code == 2
+    assert f"tollgate rpc whitelist remove {entry['id']}" in ran.err
     assert service.tool("rpc", "whitelist", "remove", "example.org", *TEAM).code == 3
 
 
 @pytest.mark.parametrize("command", GIVEN)
 def test_without_a_login_the_code_is_4_and_the_words_say_what_to_do(service: Service, command: str) -> None:
-    said = service.stranger(*words(command), *TEAM)
-    assert said.code == 4
-    assert said.out == ""
-    assert "tollgate auth login" in said.err
+    ran = service.stranger(*words(command), *TEAM)
+    assert ran.code == 4
+    assert ran.out == ""
+    assert "tollgate auth login" in ran.err
 
 
 @pytest.mark.parametrize("command", GIVEN)
@@ -143,15 +143,15 @@ def test_a_team_of_others_and_one_that_does_not_exist_answer_alike(service: Serv
 
 @pytest.mark.parametrize("command", [command for command in GIVEN if "_0" in command])
 def test_an_unknown_id_is_not_found(service: Service, command: str) -> None:
-    said = service.tool(*words(command), *TEAM)
-    assert said.code == 3
-    assert "list" in said.err
+    ran = service.tool(*words(command), *TEAM)
+    assert ran.code == 3
+    assert "list" in ran.err
 
 
 def test_a_mistyped_team_is_answered_with_the_nearest_of_ones_own(service: Service) -> None:
-    said = service.tool("rpc", "tokens", "list", "--team", "dmeo")
-    assert said.code == 5
-    assert '"demo"' in said.err
+    ran = service.tool("rpc", "tokens", "list", "--team", "dmeo")
+    assert ran.code == 5
+    assert '"demo"' in ran.err
 
 
 def test_team_comes_from_the_environment(service: Service) -> None:
@@ -173,8 +173,8 @@ def test_every_setting_of_a_token_is_obeyed(service: Service) -> None:
     assert made["networks"] == ["eth/mainnet"]
     assert service.call(header).status == 200
     with Wire.open(service.running.port) as wire:
-        elsewhere = wire.ask("/x/eth/sepolia", call("eth_chainId"), {**JSON, **header})
-        other = wire.ask("/x/eth/mainnet", call("eth_gasPrice"), {**JSON, **header})
+        elsewhere = wire.exchange("/x/eth/sepolia", call("eth_chainId"), {**JSON, **header})
+        other = wire.exchange("/x/eth/mainnet", call("eth_gasPrice"), {**JSON, **header})
     assert elsewhere.json()["error"]["data"]["reason"] == "network_not_allowed"
     assert other.json()["error"]["data"]["reason"] == "method_not_allowed"
 
@@ -187,9 +187,11 @@ def test_every_setting_of_a_token_is_obeyed(service: Service) -> None:
 
     with Wire.open(service.running.port) as wire:
         in_path = f"/x/eth/mainnet/{made['secret']}"
-        assert wire.ask(in_path, call("eth_chainId"), JSON).status == 401
+        assert wire.exchange(in_path, call("eth_chainId"), JSON).status == 401
         change("--allow-in-url")
-        eventually(lambda: wire.ask(in_path, call("eth_chainId"), JSON).status == 200, within=1, what="the URL")
+        eventually(
+            lambda: wire.exchange(in_path, call("eth_chainId"), JSON).status == 200, within=1, what="the URL"
+        )
     change("--method", "net_version")
     eventually(lambda: reason() == "method_not_allowed", within=1, what="the new list")
     assert tool("rpc", "tokens", "disable", made["id"], *TEAM).code == 0
@@ -242,15 +244,15 @@ def test_rotation_lets_the_old_secret_live_for_the_overlap(service: Service) -> 
 def test_what_is_no_root_domain_is_refused_with_the_root_to_use(
     service: Service, domain: str, advice: str
 ) -> None:
-    said = service.tool("rpc", "whitelist", "add", domain, *TEAM)
-    assert said.code == 1
-    assert advice in said.err
+    ran = service.tool("rpc", "whitelist", "add", domain, *TEAM)
+    assert ran.code == 1
+    assert advice in ran.err
 
 
 def test_an_address_is_wrong_usage_and_its_domain_is_proposed(service: Service) -> None:
-    said = service.tool("rpc", "whitelist", "add", "https://example.com/", *TEAM)
-    assert said.code == 2
-    assert "Did you mean: tollgate rpc whitelist add example.com" in said.err
+    ran = service.tool("rpc", "whitelist", "add", "https://example.com/", *TEAM)
+    assert ran.code == 2
+    assert "Did you mean: tollgate rpc whitelist add example.com" in ran.err
 
 
 def test_check_says_whether_and_why_an_origin_would_pass(service: Service) -> None:
@@ -266,7 +268,7 @@ def test_audit_tells_who_did_what_from_where(service: Service) -> None:
     entries = service.tool("audit", *TEAM, "--json").json["items"]
     entry = next(entry for entry in entries if entry["target"] == made["id"])
     assert entry["action"] == "token.create"
-    assert entry["actor"] == service.running.said["email"]
+    assert entry["actor"] == service.running.printed["email"]
     assert entry["address"] == "127.0.0.1"
     assert entry["name"] == "audited"
 
@@ -274,11 +276,11 @@ def test_audit_tells_who_did_what_from_where(service: Service) -> None:
 def test_a_member_without_the_right_is_told_which_role_has_it(service: Service) -> None:
     invited = service.tool("teams", "members", "invite", "grace@example.com", "--role", "viewer", *TEAM, "--json")
     assert invited.code == 0, invited.err
-    token = Books(Path(service.running.said["data_dir"])).personal_token("grace@example.com")
+    token = Books(Path(service.running.printed["data_dir"])).personal_token("grace@example.com")
     grace = service.stranger.with_token(token)
     assert grace("teams", "join", invited.json["link"]).code == 0
     assert grace("rpc", "tokens", "list", *TEAM).code == 0
-    said = grace("rpc", "tokens", "create", "mine", *TEAM)
-    assert said.code == 5
-    assert "owner, admin or developer" in said.err
-    assert "viewer" in said.err
+    ran = grace("rpc", "tokens", "create", "mine", *TEAM)
+    assert ran.code == 5
+    assert "owner, admin or developer" in ran.err
+    assert "viewer" in ran.err

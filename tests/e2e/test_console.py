@@ -54,9 +54,9 @@ class Console:
 
     def admin(self, *arguments: str, typed: str = "") -> str:
         """Do something as the operator; give what was printed."""
-        said = admin(self.config, *arguments, typed=typed)
-        assert said.code == 0, said.err
-        return said.out.strip()
+        ran = admin(self.config, *arguments, typed=typed)
+        assert ran.code == 0, ran.err
+        return ran.out.strip()
 
     def account(self, email: str = ADA) -> None:
         self.admin("create-account", email, "--team", email.partition("@")[0], "--password-stdin", typed=PASSWORD)

@@ -60,9 +60,9 @@ IDS = re.compile(r"\b(tok|dom|mem|inv|login|log|ent|team)_[\w-]+|[0-9:. -]{16,}"
 class Visit:
     """Somebody who is signed in, and what went wrong so far."""
 
-    def __init__(self, context: BrowserContext, said: dict[str, Any]) -> None:
-        self.context, self.said = context, said
-        self.base_url = str(said["base_url"])
+    def __init__(self, context: BrowserContext, printed: dict[str, Any]) -> None:
+        self.context, self.printed = context, printed
+        self.base_url = str(printed["base_url"])
         self.wrong: list[str] = []
         self.clicked: set[str] = set()
         self.followed: set[str] = set()
@@ -74,8 +74,8 @@ class Visit:
     def open(self, path: str) -> None:
         self.page.goto(self.base_url + path)
         if "/console/sign-in" in self.page.url:
-            self.page.fill("#email", self.said["email"])
-            self.page.fill("#password", self.said["password"])
+            self.page.fill("#email", self.printed["email"])
+            self.page.fill("#password", self.printed["password"])
             self.page.get_by_role("button", name="Sign in", exact=True).click()
             self.page.wait_for_url(re.compile(r"/console/(?!sign-in)"))
             self.page.goto(self.base_url + path)
@@ -135,13 +135,13 @@ def contexts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[dict[st
         demo(tmp_path_factory.mktemp("buttons"), "--workers", "1", past=True) as running,
         chromium() as browser,
     ):
-        yield running.said, browser
+        yield running.printed, browser
 
 
 def test_no_button_or_link_leads_to_a_failure(contexts: tuple[dict[str, Any], Any]) -> None:
-    said, browser = contexts
+    printed, browser = contexts
     with browser.new_context() as context:
-        visit = Visit(context, said)
+        visit = Visit(context, printed)
         for path, first in DETAILS.items():
             visit.open(path)
             visit.click_all(str(visit.page.locator(first).first.evaluate("(link) => link.pathname + link.search")))

@@ -74,13 +74,13 @@ class Console:
     browser: Browser
 
     @property
-    def said(self) -> dict[str, Any]:
-        return self.demo.said
+    def printed(self) -> dict[str, Any]:
+        return self.demo.printed
 
     @property
     def base_url(self) -> str:
         # By name: a passkey belongs to one, never to an address.
-        return str(self.said["base_url"]).replace("127.0.0.1", "localhost")
+        return str(self.printed["base_url"]).replace("127.0.0.1", "localhost")
 
     @contextmanager
     def context(self, **options: Any) -> Iterator[BrowserContext]:
@@ -88,7 +88,7 @@ class Console:
         with self.browser.new_context(**options) as context:
             page = context.new_page()
             page.goto(self.base_url + "/console/sign-in")
-            sign_in(page, self.said["email"], self.said["password"])
+            sign_in(page, self.printed["email"], self.printed["password"])
             page.wait_for_url(re.compile(r"/console(/teams.*)?$"))
             page.close()
             yield context
@@ -187,7 +187,7 @@ def test_codes_are_set_up_and_asked_for_and_a_recovery_code_works_once(console: 
     with console.browser.new_context(java_script_enabled=False) as context:
         page = context.new_page()
         page.goto(console.base_url + "/console/sign-in")
-        sign_in(page, console.said["email"], console.said["password"])
+        sign_in(page, console.printed["email"], console.printed["password"])
         assert "One more step" in words(page)
         page.fill("#code", code)
         click(page, "Sign in")
@@ -231,9 +231,9 @@ def test_wrong_password_is_refused_and_the_address_stays(console: Console) -> No
     with console.browser.new_context(java_script_enabled=False) as context:
         page = context.new_page()
         page.goto(console.base_url + "/console/sign-in")
-        sign_in(page, console.said["email"], "not the password")
+        sign_in(page, console.printed["email"], "not the password")
         assert "/console/sign-in" in page.url
-        assert page.input_value("#email") == console.said["email"]
+        assert page.input_value("#email") == console.printed["email"]
         assert page.locator(".fault").count() == 1
         assert context.cookies() == []
 
@@ -355,7 +355,7 @@ def test_live_tail_shows_a_call_within_seconds(console: Console) -> None:
     with console.page(f"{TEAM}/logs?method=eth_gasPrice") as page:
         click(page, "Live tail")
         page.get_by_text("Waiting for requests").wait_for()
-        assert call(console, console.said["token"], method="eth_gasPrice") == 200
+        assert call(console, console.printed["token"], method="eth_gasPrice") == 200
         page.locator("#lines").get_by_text("eth_gasPrice").first.wait_for(timeout=15_000)
         click(page, "Stop")
 
@@ -370,9 +370,9 @@ def test_playground_calls_through_the_gateway(console: Console) -> None:
         answer = page.locator("#result pre")
         answer.wait_for()
         assert json.loads(answer.inner_text())["result"].startswith("0x")
-        told = page.locator("#result dl").inner_text()
-        assert "200" in told
-        assert "Request id" in told
+        answered = page.locator("#result dl").inner_text()
+        assert "200" in answered
+        assert "Request id" in answered
 
 
 def test_first_call_turns_the_guide_green(console: Console) -> None:
@@ -402,7 +402,7 @@ def visitor(console: Console, *team: str) -> Iterator[Page]:
     """Somebody else, who follows an operator's invitation and chooses a password."""
     email = f"{'-'.join(team[1:]) or 'stranger'}@example.com".replace("--", "")
     argv = [TOLLGATE, "admin", "invite", email, *team, "--url", console.base_url]
-    environment = {**os.environ, "TOLLGATE_DATA_DIR": console.said["data_dir"]}
+    environment = {**os.environ, "TOLLGATE_DATA_DIR": console.printed["data_dir"]}
     link = subprocess.run(argv, env=environment, capture_output=True, text=True, check=True).stdout.strip()
     with console.browser.new_context() as context:
         page = context.new_page()
@@ -439,12 +439,12 @@ def test_viewer_looks_and_may_not_change(console: Console) -> None:
 def test_stranger_learns_nothing_of_a_team(console: Console) -> None:
     with visitor(console) as page:
         for path in ("", "/tokens", "/logs", "/logs/tail", "/logs/export/csv", "/invoices"):
-            told = {}
+            answered = {}
             for team in ("demo", "no-such-team"):
                 answer = page.request.get(f"{console.base_url}/console/teams/{team}{path}")
-                told[team] = (answer.status, answer.text().replace(team, "TEAM"))
-            assert told["demo"] == told["no-such-team"]
-            assert told["demo"][0] == 403
+                answered[team] = (answer.status, answer.text().replace(team, "TEAM"))
+            assert answered["demo"] == answered["no-such-team"]
+            assert answered["demo"][0] == 403
 
 
 def test_invitation_is_a_link_where_no_mail_is_set(console: Console) -> None:
@@ -489,9 +489,9 @@ def test_operator_suspends_a_team_and_lifts_it(console: Console) -> None:
         page.get_by_role("button", name="Suspend demo").click()
         click(page, "Suspend")
         assert "Suspended" in words(page)
-        until(lambda: call(console, console.said["token"]) == 401)
+        until(lambda: call(console, console.printed["token"]) == 401)
         page.get_by_role("button", name="Lift the suspension of demo").click()
-        until(lambda: call(console, console.said["token"]) == 200)
+        until(lambda: call(console, console.printed["token"]) == 200)
 
 
 def test_operator_sets_the_plan_of_a_team_on_its_page(console: Console) -> None:
@@ -518,7 +518,7 @@ def test_session_that_has_ended_leads_to_sign_in_and_back(console: Console) -> N
         context.clear_cookies()
         page.reload()
         assert "/console/sign-in?next=" in page.url
-        sign_in(page, console.said["email"], console.said["password"])
+        sign_in(page, console.printed["email"], console.printed["password"])
         assert page.url == f"{console.base_url}{TEAM}/logs?since=1h"
 
 
@@ -532,7 +532,7 @@ def test_what_was_typed_is_still_there_after_a_session_that_ended_in_between(con
         context.clear_cookies()
         click(page, "Create token")
         assert "/console/sign-in?next=" in page.url
-        sign_in(page, console.said["email"], console.said["password"])
+        sign_in(page, console.printed["email"], console.printed["password"])
         page.wait_for_url(f"{console.base_url}{TEAM}/tokens/new")
         assert "still here" in words(page)
         assert page.input_value("#methods") == "eth_call eth_getLogs"
@@ -559,17 +559,17 @@ def test_address_of_the_account_is_changed_with_the_password(console: Console) -
         page.fill("#email-password", "not the password")
         click(page, "Change email")
         assert page.input_value("#email") == "somebody@tollgate.test"
-        page.fill("#email-password", console.said["password"])
+        page.fill("#email-password", console.printed["password"])
         click(page, "Change email")
         assert "Your address is changed." in words(page)
         assert "Signed in as somebody@tollgate.test" in words(page)
         page.goto(f"{console.base_url}{TEAM}/audit?action=member.email")
         assert "email: demo@tollgate.test → somebody@tollgate.test" in words(page)
         page.goto(f"{console.base_url}/console/account")
-        page.fill("#email", console.said["email"])
-        page.fill("#email-password", console.said["password"])
+        page.fill("#email", console.printed["email"])
+        page.fill("#email-password", console.printed["password"])
         click(page, "Change email")
-        assert f"Signed in as {console.said['email']}" in words(page)
+        assert f"Signed in as {console.printed['email']}" in words(page)
 
 
 def test_process_that_was_replaced_is_shown_to_the_operator(console: Console) -> None:
@@ -587,7 +587,7 @@ def test_process_that_was_replaced_is_shown_to_the_operator(console: Console) ->
 
 def test_defect_is_a_page_that_says_what_to_do(console: Console) -> None:
     # No date can be made of it, so the page fails; nothing else reads it.
-    with sqlite3.connect(Path(console.said["data_dir"]) / "control.db", timeout=10) as store:
+    with sqlite3.connect(Path(console.printed["data_dir"]) / "control.db", timeout=10) as store:
         store.execute("UPDATE invitations SET expires_at = expires_at + 1e17")
     try:
         with console.context() as context:
@@ -601,7 +601,7 @@ def test_defect_is_a_page_that_says_what_to_do(console: Console) -> None:
             page.get_by_role("link", name="Go to the start").click()
             assert page.url == console.base_url + TEAM
     finally:
-        with sqlite3.connect(Path(console.said["data_dir"]) / "control.db", timeout=10) as store:
+        with sqlite3.connect(Path(console.printed["data_dir"]) / "control.db", timeout=10) as store:
             store.execute("UPDATE invitations SET expires_at = expires_at - 1e17")
         store.close()
 
@@ -611,8 +611,8 @@ def test_root_leads_a_browser_to_the_console_and_tells_a_program(console: Consol
         page = context.new_page()
         page.goto(console.base_url + "/")
         assert page.url == console.base_url + TEAM
-        told = context.request.get(console.base_url + "/", headers={"Accept": "*/*"})
-        assert "Tollgate" in told.text()
+        answered = context.request.get(console.base_url + "/", headers={"Accept": "*/*"})
+        assert "Tollgate" in answered.text()
 
 
 def call(console: Console, token: str, path: str = "/x/eth/mainnet", method: str = "eth_blockNumber") -> int:
@@ -621,7 +621,7 @@ def call(console: Console, token: str, path: str = "/x/eth/mainnet", method: str
 
     body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": []}
     headers = {"Authorization": f"Bearer {token}", **JSON}
-    return httpx.post(str(console.said["base_url"]) + path, json=body, headers=headers, timeout=20).status_code
+    return httpx.post(str(console.printed["base_url"]) + path, json=body, headers=headers, timeout=20).status_code
 
 
 def until(holds: Any, seconds: float = 10.0) -> None:

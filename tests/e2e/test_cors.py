@@ -47,12 +47,12 @@ def readable(answer: Answer, origin: str) -> None:
 @pytest.mark.parametrize("origin", [HOME, "https://evil.com", "null", "http://localhost:3000"])
 @pytest.mark.parametrize("path", [PATH, PATH + "/", "/x/no/where"])
 def test_preflight_is_answered_before_credentials(wire: Wire, origin: str, path: str) -> None:
-    asked = {
+    fields = {
         "Origin": origin,
         "Access-Control-Request-Method": "POST",
         "Access-Control-Request-Headers": "authorization,content-type,x-my-header",
     }
-    answer = wire.ask(path, b"", asked, method="OPTIONS")
+    answer = wire.exchange(path, b"", fields, method="OPTIONS")
     assert (answer.status, answer.body) == (204, b"")
     readable(answer, origin)
     assert answer.headers["access-control-allow-methods"] == "POST"
@@ -63,14 +63,14 @@ def test_preflight_is_answered_before_credentials(wire: Wire, origin: str, path:
 
 @pytest.mark.parametrize("names", ["a" * 1025, "a b", "x:y", "a,,b", 'a,"b"', "é"])
 def test_preflight_echoes_only_what_can_be_header_names(wire: Wire, names: str) -> None:
-    asked = {"Origin": HOME, "Access-Control-Request-Headers": names}
-    answer = wire.ask(PATH, b"", asked, method="OPTIONS")
+    fields = {"Origin": HOME, "Access-Control-Request-Headers": names}
+    answer = wire.exchange(PATH, b"", fields, method="OPTIONS")
     assert answer.status == 204
     assert answer.headers.get("access-control-allow-headers", "") != names
 
 
 def test_answer_without_an_origin_has_no_headers_for_one(stack: Stack) -> None:
-    answer = stack.ask(call("m"))
+    answer = stack.exchange(call("m"))
     assert not [name for name in answer.headers if name.startswith("access-control")]
 
 
@@ -92,7 +92,7 @@ def test_every_answer_can_be_read(
     stack: Stack, wire: Wire, body: bytes, headers: dict[str, str], path: str, status: int
 ) -> None:
     stack.node.on("eth_call", failure({"code": 3, "message": "execution reverted"}))
-    answer = wire.ask(path, body, {**headers, "Origin": HOME})
+    answer = wire.exchange(path, body, {**headers, "Origin": HOME})
     assert answer.status == status
     readable(answer, HOME)
     assert answer.headers["x-request-id"]
@@ -100,7 +100,7 @@ def test_every_answer_can_be_read(
 
 @pytest.mark.parametrize("origin", ["https://evil.com", "null", "https://127.0.0.1", "x y", "http://example.com"])
 def test_refused_origin_can_read_why(wire: Wire, origin: str) -> None:
-    answer = wire.ask(PATH, call("m"), {**JSON, "Origin": origin})
+    answer = wire.exchange(PATH, call("m"), {**JSON, "Origin": origin})
     assert (answer.status, reason(answer)) == (403, "origin_not_allowed")
     assert origin in answer.json()["error"]["message"]
     readable(answer, origin)
@@ -139,20 +139,20 @@ def test_refused_origin_can_read_why(wire: Wire, origin: str) -> None:
     ],
 )
 def test_who_passes_by_origin(wire: Wire, origin: str, passes: bool) -> None:
-    answer = wire.ask(PATH, call("eth_chainId"), {**JSON, "Origin": origin})
+    answer = wire.exchange(PATH, call("eth_chainId"), {**JSON, "Origin": origin})
     assert answer.status == (200 if passes else 403), answer
 
 
 def test_referer_is_never_read(wire: Wire) -> None:
-    answer = wire.ask(PATH, call("m"), {**JSON, "Referer": "https://example.com/page"})
+    answer = wire.exchange(PATH, call("m"), {**JSON, "Referer": "https://example.com/page"})
     assert (answer.status, reason(answer)) == (401, "token_missing")
 
 
 def test_two_origins_match_nothing(wire: Wire) -> None:
     twice = {**JSON, "Origin": HOME, "origin": HOME}
-    assert wire.ask(PATH, call("m"), twice).status == 403
+    assert wire.exchange(PATH, call("m"), twice).status == 403
 
 
 def test_cookie_is_no_credential(stack: Stack, wire: Wire) -> None:
     cookie = {**JSON, "Cookie": f"token={stack.token}; Authorization=Bearer {stack.token}"}
-    assert wire.ask(PATH, call("m"), cookie).status == 401
+    assert wire.exchange(PATH, call("m"), cookie).status == 401

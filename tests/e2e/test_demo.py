@@ -35,9 +35,9 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
         yield it
 
 
-def ask(it: Demo, network: str, body: bytes, headers: dict[str, str] | None = None) -> Any:
+def exchange(it: Demo, network: str, body: bytes, headers: dict[str, str] | None = None) -> Any:
     with Wire.open(it.port) as wire:
-        answer = wire.ask(f"/x/{network}", body, {**JSON, **(headers or bearer(it.said["token"]))})
+        answer = wire.exchange(f"/x/{network}", body, {**JSON, **(headers or bearer(it.printed["token"]))})
     return answer.json()
 
 
@@ -47,25 +47,25 @@ def ask(it: Demo, network: str, body: bytes, headers: dict[str, str] | None = No
 def test_one_line_once_ready(shown: Demo) -> None:
     assert len(shown.program.lines()) == 1
     assert shown.program.out.read_text().count("\n") == 1
-    said = shown.said
-    assert {"base_url", "team", "token", "data_dir", "pid"} <= set(said)
-    assert said["team"] == "demo"
-    assert said["pid"] == shown.program.pid
-    assert re.fullmatch(r"tg_[0-9A-Za-z]{38}", said["token"])
-    assert re.fullmatch(r"http://127\.0\.0\.1:\d+", said["base_url"])
-    assert Path(said["data_dir"]).is_dir()
-    assert set(said["networks"]) == set(said["simulated"]) == NETWORKS
+    printed = shown.printed
+    assert {"base_url", "team", "token", "data_dir", "pid"} <= set(printed)
+    assert printed["team"] == "demo"
+    assert printed["pid"] == shown.program.pid
+    assert re.fullmatch(r"tg_[0-9A-Za-z]{38}", printed["token"])
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+", printed["base_url"])
+    assert Path(printed["data_dir"]).is_dir()
+    assert set(printed["networks"]) == set(printed["simulated"]) == NETWORKS
 
 
 def test_the_line_lets_its_reader_into_the_console_and_the_api(shown: Demo) -> None:
-    said = shown.said
-    assert said["console_url"] == f"{said['base_url']}/console"
-    with visitor(said["base_url"]) as browser:
-        assert browser.sign_in(said["email"], "not the password").status_code == 401
-        assert browser.sign_in(said["email"], said["password"]).status_code == 303
-        assert said["email"] in browser.get("/console/account").text
+    printed = shown.printed
+    assert printed["console_url"] == f"{printed['base_url']}/console"
+    with visitor(printed["base_url"]) as browser:
+        assert browser.sign_in(printed["email"], "not the password").status_code == 401
+        assert browser.sign_in(printed["email"], printed["password"]).status_code == 303
+        assert printed["email"] in browser.get("/console/account").text
     with Wire.open(shown.port) as wire:
-        teams = wire.ask("/api/v1/teams", headers=bearer(said["management_token"]), method="GET").json()
+        teams = wire.exchange("/api/v1/teams", headers=bearer(printed["management_token"]), method="GET").json()
     assert [(team["name"], team["role"]) for team in teams["items"]] == [("demo", "owner")]
 
 
@@ -83,19 +83,19 @@ def test_words_on_standard_error_are_no_failures(shown: Demo) -> None:
     ],
 )
 def test_all_networks_answer(shown: Demo, network: str, method: str, expected: str) -> None:
-    assert ask(shown, network, call(method))["result"] == expected
+    assert exchange(shown, network, call(method))["result"] == expected
 
 
 @pytest.mark.parametrize("origin", ["http://localhost:3000", "https://localhost", "http://app.localhost:1"])
 def test_localhost_is_whitelisted(shown: Demo, origin: str) -> None:
-    assert ask(shown, "eth/mainnet", call("eth_chainId"), {"Origin": origin})["result"] == "0x1"
-    elsewhere = ask(shown, "eth/mainnet", call("eth_chainId"), {"Origin": "http://example.com"})
+    assert exchange(shown, "eth/mainnet", call("eth_chainId"), {"Origin": origin})["result"] == "0x1"
+    elsewhere = exchange(shown, "eth/mainnet", call("eth_chainId"), {"Origin": "http://example.com"})
     assert elsewhere["error"]["data"]["reason"] == "origin_not_allowed"
 
 
 def test_blocks_advance(shown: Demo) -> None:
     def block() -> int:
-        return int(ask(shown, "eth/mainnet", call("eth_blockNumber"))["result"], 16)
+        return int(exchange(shown, "eth/mainnet", call("eth_blockNumber"))["result"], 16)
 
     before = block()
     eventually(lambda: block() > before, within=30, what="the next block")
@@ -111,8 +111,8 @@ def test_blocks_advance(shown: Demo) -> None:
 def test_subscribers_get_the_new_blocks(
     shown: Demo, network: str, subscribe: bytes, number: str, name: str, parent: str
 ) -> None:
-    url = shown.said["networks"][network].replace("http", "ws", 1)
-    with connect(url, additional_headers=bearer(shown.said["token"])) as client:
+    url = shown.printed["networks"][network].replace("http", "ws", 1)
+    with connect(url, additional_headers=bearer(shown.printed["token"])) as client:
         client.send(subscribe.decode())
         assert "result" in json.loads(client.recv(timeout=15))
         heads = [json.loads(client.recv(timeout=15))["params"]["result"] for _ in range(3)]
@@ -136,8 +136,8 @@ def test_page_lists_endpoints_and_curl_lines_that_work(tmp_path: Path) -> None:
         assert len(commands) == 2
         for command in commands:
             argv = shlex.split(command.replace("\\\n", " "))
-            said = subprocess.run(argv, capture_output=True, timeout=20, check=True).stdout
-            assert int(json.loads(said)["result"], 16) > 0
+            printed = subprocess.run(argv, capture_output=True, timeout=20, check=True).stdout
+            assert int(json.loads(printed)["result"], 16) > 0
         assert any("Authorization: Bearer tg_" in command for command in commands)
         assert any("Origin: http://localhost:3000" in command for command in commands)
         assert f"{base_url[0]}/console" in page
@@ -153,10 +153,10 @@ def test_upstream_takes_the_place_of_a_simulated_chain(tmp_path: Path) -> None:
     with upstream() as node:
         node.on("eth_chainId", result("0x2a"))
         with demo(tmp_path, "--workers", "1", "--upstream", f"eth/mainnet={node.url}/key") as it:
-            assert ask(it, "eth/mainnet", call("eth_chainId"))["result"] == "0x2a"
+            assert exchange(it, "eth/mainnet", call("eth_chainId"))["result"] == "0x2a"
             assert node.received[-1].path == "/key"
-            assert ask(it, "eth/sepolia", call("eth_chainId"))["result"] == "0xaa36a7"
-            assert set(it.said["simulated"]) == NETWORKS - {"eth/mainnet"}
+            assert exchange(it, "eth/sepolia", call("eth_chainId"))["result"] == "0xaa36a7"
+            assert set(it.printed["simulated"]) == NETWORKS - {"eth/mainnet"}
 
 
 @pytest.mark.parametrize(
@@ -188,21 +188,21 @@ def test_data_folder_can_be_used_again(tmp_path: Path) -> None:
     tokens = []
     for number in range(2):
         with demo(tmp_path / str(number), "--workers", "1", "--data-dir", str(folder)) as it:
-            assert it.said["data_dir"] == str(folder)
-            assert ask(it, "eth/mainnet", call("eth_chainId"))["result"] == "0x1"
-            tokens.append(it.said["token"])
+            assert it.printed["data_dir"] == str(folder)
+            assert exchange(it, "eth/mainnet", call("eth_chainId"))["result"] == "0x1"
+            tokens.append(it.printed["token"])
             for token in tokens:
-                assert ask(it, "eth/mainnet", call("eth_chainId"), bearer(token))["result"] == "0x1"
+                assert exchange(it, "eth/mainnet", call("eth_chainId"), bearer(token))["result"] == "0x1"
     assert folder.is_dir()
     assert tokens[0] == tokens[1], "a second token was made"
 
 
 def test_data_folder_in_use_is_told(tmp_path: Path) -> None:
     with demo(tmp_path, "--workers", "1") as it:
-        argv = [TOLLGATE, "demo", "--json", "--port", "0", "--data-dir", it.said["data_dir"]]
+        argv = [TOLLGATE, "demo", "--json", "--port", "0", "--data-dir", it.printed["data_dir"]]
         ended = subprocess.run(argv, capture_output=True, text=True, timeout=20, check=False)
         assert (ended.returncode, ended.stdout) == (1, "")
-        assert it.said["data_dir"] in ended.stderr
+        assert it.printed["data_dir"] in ended.stderr
         assert "Traceback" not in ended.stderr
 
 
@@ -224,7 +224,7 @@ def test_port_in_use_is_told(shown: Demo, tmp_path: Path) -> None:
 @pytest.mark.parametrize("group", [False, True])
 def test_signal_ends_it_with_code_0_and_nothing_left(tmp_path: Path, number: signal.Signals, group: bool) -> None:
     with demo(tmp_path, "--workers", "2") as it:
-        data_dir = Path(it.said["data_dir"])
+        data_dir = Path(it.printed["data_dir"])
         assert data_dir.parent == tmp_path, "a temporary folder"
         started = descendants(it.program.pid)
         assert len(started) >= 4  # two workers, the metrics, the chain

@@ -39,16 +39,16 @@ class Waiting:
     tool: Tool
 
     @property
-    def said(self) -> str:
+    def errors(self) -> str:
         return self.program.err.read_text()
 
     @property
     def code(self) -> str:
-        return _found(r"Your code is  (\S+)", self.said)
+        return _found(r"Your code is  (\S+)", self.errors)
 
     @property
     def address(self) -> str:
-        return _found(r"Approve it on\n  (\S+)", self.said)
+        return _found(r"Approve it on\n  (\S+)", self.errors)
 
     def end(self) -> int:
         """Wait until it has heard; give its exit code."""
@@ -69,7 +69,7 @@ class Scene:
         tool = Tool(self.folder / name, self.gateway.base_url)
         with running(
             [TOLLGATE, "auth", "login", "--no-browser"],
-            folder=self.folder / f"{name}-said",
+            folder=self.folder / f"{name}-output",
             env=tool.environment,
             ready=lambda program: "Waiting" in program.err.read_text(),
         ) as program:
@@ -142,7 +142,7 @@ def test_whole_login_by_the_address_that_the_tool_shows(scene: Scene) -> None:
         scene.click("Approve")
         assert BACK in scene.words
         assert waiting.end() == 0, waiting.program.report()
-        assert f"Logged in to {scene.gateway.base_url} as {EMAIL}." in waiting.said
+        assert f"Logged in to {scene.gateway.base_url} as {EMAIL}." in waiting.errors
         listed = waiting.tool("teams", "list", "--json")
         assert [team["name"] for team in listed.json["items"]] == ["acme"], listed
 
@@ -173,7 +173,7 @@ def test_denial_reaches_the_terminal(scene: Scene) -> None:
         assert "The terminal was not let in." in scene.words
         assert BACK in scene.words
         assert waiting.end() == 1, waiting.program.report()
-        assert "denied in the browser" in waiting.said
+        assert "denied in the browser" in waiting.errors
         assert waiting.tool("auth", "status").code == 4
 
 
@@ -186,7 +186,7 @@ def test_expiry_reaches_page_and_terminal(scene: Scene) -> None:
         scene.click("Approve")
         assert "No login waits with this code" in scene.words
         assert waiting.end() == 1, waiting.program.report()
-        assert "The code has expired. Run tollgate auth login again." in waiting.said
+        assert "The code has expired. Run tollgate auth login again." in waiting.errors
 
 
 def test_after_ten_wrong_codes_the_right_one_is_refused(scene: Scene) -> None:

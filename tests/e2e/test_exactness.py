@@ -206,9 +206,9 @@ def test_every_answer_that_was_received_is_in_the_ledger_once_whoever_is_killed(
         wanted = crowd.answers() + 50
         eventually(lambda: crowd.answers() >= wanted, within=15, what="answers after the last murder")
     assert "Traceback" not in stack.gateway.program.err.read_text(), "nobody died by itself"
-    said = collect(tmp_path)
+    ran = collect(tmp_path)
     assert collect(tmp_path) == "0 log rows were committed."
-    print(f"{crowd.answers()} answers; killed: {dict(killed)}; after the end: {said}")
+    print(f"{crowd.answers()} answers; killed: {dict(killed)}; after the end: {ran}")
     assert sum(killed.values()) == ROUNDS
     ledger = Ledger(tmp_path)
     found = Counter(name for (name,) in ledger.rows("request_id"))
@@ -261,7 +261,7 @@ def status_becomes(stack: Stack, status: int, token: str | None = None) -> float
     """Ask until the answer has this status; how long that took."""
     began = time.monotonic()
     eventually(
-        lambda: stack.gateway.ask(call("eth_chainId"), token=token or stack.token).status == status,
+        lambda: stack.gateway.exchange(call("eth_chainId"), token=token or stack.token).status == status,
         within=5.0,
         what=f"a {status}",
     )
@@ -273,9 +273,9 @@ def test_spending_cap_stops_calls_within_5_s_is_never_exceeded_and_can_be_raised
 ) -> None:
     ledger = Ledger(tmp_path)
     set_cap(cheap, 10)
-    assert {cheap.ask(call("eth_chainId")).status for _ in range(30)} == {200}
+    assert {cheap.exchange(call("eth_chainId")).status for _ in range(30)} == {200}
     status_becomes(cheap, 402)
-    assert reason(cheap.ask(call("eth_chainId"))) == "spending_cap"
+    assert reason(cheap.exchange(call("eth_chainId"))) == "spending_cap"
     eventually(lambda: ledger.sql("SELECT cost FROM months") == [(10,)], what="the cap is charged, and no more")
     set_cap(cheap, 1_000)
     status_becomes(cheap, 200)
@@ -293,16 +293,16 @@ def test_monthly_cap_of_a_token_stops_it_and_its_successor_within_5_s(cheap: Sta
     books = cheap.gateway.books
     secret, token = books.token(cheap.team, name="limited", monthly_requests=5)
     heir, _ = books.token(cheap.team, name="heir", monthly_requests=5, replaces=token.id)
-    assert {cheap.gateway.ask(call("eth_chainId"), token=secret).status for _ in range(5)} == {200}
+    assert {cheap.gateway.exchange(call("eth_chainId"), token=secret).status for _ in range(5)} == {200}
     status_becomes(cheap, 402, secret)
     status_becomes(cheap, 402, heir)
-    assert cheap.ask(call("eth_chainId")).status == 200, "others of the team go on"
+    assert cheap.exchange(call("eth_chainId")).status == 200, "others of the team go on"
 
 
 def test_row_and_last_use_follow_a_call(cheap: Stack, tmp_path: Path) -> None:
     secret, token = cheap.gateway.books.token(cheap.team, name="used")
     before = time.time()
-    answer = cheap.gateway.ask(call("eth_chainId"), token=secret, headers={"X-Request-Id": "look-for-me"})
+    answer = cheap.gateway.exchange(call("eth_chainId"), token=secret, headers={"X-Request-Id": "look-for-me"})
     assert answer.status == 200
     ledger = Ledger(tmp_path)
     eventually(

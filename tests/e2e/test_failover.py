@@ -59,8 +59,8 @@ class Pair:
     second: Upstream
     token: str
 
-    def ask(self, body: bytes, network: str = "eth/mainnet") -> Answer:
-        return self.gateway.ask(body, token=self.token, path=f"/x/{network}")
+    def exchange(self, body: bytes, network: str = "eth/mainnet") -> Answer:
+        return self.gateway.exchange(body, token=self.token, path=f"/x/{network}")
 
     def counts(self) -> tuple[int, int]:
         return len(self.first.received), len(self.second.received)
@@ -95,7 +95,7 @@ def whole_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
 def is_asked_first(pair: Pair, network: str) -> bool:
     """Whether the first node is in rotation."""
     before = len(pair.first.received)
-    pair.ask(call(READ), network)
+    pair.exchange(call(READ), network)
     return len(pair.first.received) > before
 
 
@@ -127,7 +127,7 @@ def outcome(answer: Answer) -> tuple[int, str]:
 @pytest.mark.parametrize("kind", FAILURES)
 def test_read_goes_on_to_the_next_upstream(pair: Pair, kind: str) -> None:
     pair.first.on(READ, FAILURES[kind])
-    answer = pair.ask(call(READ, id="mine"))
+    answer = pair.exchange(call(READ, id="mine"))
     assert answer.status == 200
     assert answer.json() == {"jsonrpc": "2.0", "id": "mine", "result": pair.second.url}
     assert pair.counts()[1] == 1
@@ -138,7 +138,7 @@ def test_read_goes_on_to_the_next_upstream(pair: Pair, kind: str) -> None:
 def test_batch_of_reads_goes_on_to_the_next_upstream(pair: Pair, kind: str) -> None:
     pair.first.on(READ, FAILURES[kind])
     pair.second.on("*", Reply())
-    answer = pair.ask(b"[%b,%b]" % (call(READ, id="a"), call("eth_chainId", id="b")))
+    answer = pair.exchange(b"[%b,%b]" % (call(READ, id="a"), call("eth_chainId", id="b")))
     assert [(each["id"], each["result"]["method"]) for each in answer.json()] == [
         ("a", READ),
         ("b", "eth_chainId"),
@@ -160,19 +160,19 @@ def test_batch_of_reads_goes_on_to_the_next_upstream(pair: Pair, kind: str) -> N
 )
 def test_without_a_next_upstream_it_is_told(pair: Pair, kind: str, expected: tuple[int, str]) -> None:
     pair.first.on(READ, FAILURES[kind])
-    assert outcome(pair.ask(call(READ), "eth/single")) == expected
-    assert pair.ask(call("eth_chainId"), "eth/single").status == 200, "and the next call passes"
+    assert outcome(pair.exchange(call(READ), "eth/single")) == expected
+    assert pair.exchange(call("eth_chainId"), "eth/single").status == 200, "and the next call passes"
 
 
 def test_first_upstream_is_asked_again_after_a_failure(pair: Pair) -> None:
     pair.first.on(READ, FAILURES["500"])
-    assert pair.ask(call(READ)).json()["result"] == pair.second.url
+    assert pair.exchange(call(READ)).json()["result"] == pair.second.url
     pair.first.on(READ, result("back"))
-    assert pair.ask(call(READ)).json()["result"] == "back"
+    assert pair.exchange(call(READ)).json()["result"] == "back"
 
 
 def test_upstream_that_cannot_be_reached_is_passed_over(pair: Pair) -> None:
-    assert pair.ask(call(READ), "eth/refused").json()["result"] == pair.second.url
+    assert pair.exchange(call(READ), "eth/refused").json()["result"] == pair.second.url
 
 
 # ---- writes
@@ -184,7 +184,7 @@ def test_upstream_that_cannot_be_reached_is_passed_over(pair: Pair) -> None:
 )
 def test_signed_transaction_goes_on_to_the_next_upstream(pair: Pair, kind: str, network: str, method: str) -> None:
     pair.first.on(method, FAILURES[kind])
-    answer = pair.ask(call(method, "0x02"), network)
+    answer = pair.exchange(call(method, "0x02"), network)
     assert answer.json()["result"] == pair.second.url
     assert (len(pair.first.bodies(method)), len(pair.second.bodies(method))) == (1, 1)
 
@@ -193,7 +193,7 @@ def test_signed_transaction_goes_on_to_the_next_upstream(pair: Pair, kind: str, 
 @pytest.mark.parametrize("method", ["eth_sendTransaction", "eth_unheardOf"])
 def test_write_that_is_not_signed_is_sent_to_one_upstream_once(pair: Pair, kind: str, method: str) -> None:
     pair.first.on(method, FAILURES[kind])
-    answer = pair.ask(call(method, "0x02"))
+    answer = pair.exchange(call(method, "0x02"))
     assert answer.status in (502, 504)
     assert "may have been carried out" in answer.json()["error"]["message"]
     assert (len(pair.first.bodies(method)), len(pair.second.bodies(method))) == (1, 0)
@@ -201,18 +201,18 @@ def test_write_that_is_not_signed_is_sent_to_one_upstream_once(pair: Pair, kind:
 
 def test_write_that_was_turned_away_goes_on_to_the_next_upstream(pair: Pair) -> None:
     pair.first.on("eth_sendTransaction", FAILURES["429"])
-    assert pair.ask(call("eth_sendTransaction", "0x02")).json()["result"] == pair.second.url
+    assert pair.exchange(call("eth_sendTransaction", "0x02")).json()["result"] == pair.second.url
 
 
 def test_write_in_a_batch_goes_its_own_way(pair: Pair) -> None:
     pair.first.on(READ, FAILURES["503"])
-    answer = pair.ask(b"[%b,%b]" % (call(READ, id=1), call(WRITE, id=2)))
+    answer = pair.exchange(b"[%b,%b]" % (call(READ, id=1), call(WRITE, id=2)))
     assert [each["result"] for each in answer.json()] == [pair.second.url, pair.first.url]
     assert (len(pair.first.bodies(WRITE)), len(pair.second.bodies(WRITE))) == (1, 0)
 
 
 def test_write_goes_to_the_next_where_the_first_refuses_the_connection(pair: Pair) -> None:
-    answer = pair.ask(call(WRITE, "0x02"), "eth/refused")
+    answer = pair.exchange(call(WRITE, "0x02"), "eth/refused")
     assert answer.json()["result"] == pair.second.url
     assert len(pair.second.bodies(WRITE)) == 1
 
@@ -220,7 +220,7 @@ def test_write_goes_to_the_next_where_the_first_refuses_the_connection(pair: Pai
 def test_error_of_the_node_to_a_write_passes(pair: Pair) -> None:
     error = {"code": -32000, "message": "nonce too low"}
     pair.first.on(WRITE, Reply(json.dumps({"jsonrpc": "2.0", "id": 1, "error": error}).encode()))
-    answer = pair.ask(call(WRITE, "0x02"))
+    answer = pair.exchange(call(WRITE, "0x02"))
     assert (answer.status, answer.json()["error"]) == (200, error)
     assert pair.counts() == (1, 0)
 
@@ -241,14 +241,14 @@ def once_per_connection(node: Upstream) -> Any:
 def test_stale_connection_is_tried_again_for_reads(pair: Pair) -> None:
     pair.first.on("*", once_per_connection(pair.first))
     for _ in range(4):
-        assert pair.ask(call(READ)).json()["result"] == pair.first.url
+        assert pair.exchange(call(READ)).json()["result"] == pair.first.url
     assert pair.counts()[1] == 0
 
 
 def test_stale_connection_is_not_tried_again_for_writes(pair: Pair) -> None:
     pair.first.on("*", once_per_connection(pair.first))
-    assert pair.ask(call(READ)).status == 200
-    answer = pair.ask(call("eth_sendTransaction", "0x02"))
+    assert pair.exchange(call(READ)).status == 200
+    answer = pair.exchange(call("eth_sendTransaction", "0x02"))
     assert len(pair.first.bodies("eth_sendTransaction")) == 1
     assert not pair.second.bodies("eth_sendTransaction")
     assert answer.status in (200, 502)
@@ -258,7 +258,7 @@ def test_upstream_that_closes_after_every_answer(pair: Pair) -> None:
     pair.first.on("*", Reply(close=True))
     for number in range(6):
         method = "eth_sendTransaction" if number % 2 else READ
-        answer = pair.ask(call(method))
+        answer = pair.exchange(call(method))
         assert answer.status == 200 or method != READ
         assert not pair.second.bodies("eth_sendTransaction")
 
@@ -266,7 +266,7 @@ def test_upstream_that_closes_after_every_answer(pair: Pair) -> None:
 def test_connections_are_kept(pair: Pair) -> None:
     pair.first.on("*", Reply())
     for _ in range(10):
-        assert pair.ask(call(READ)).status == 200
+        assert pair.exchange(call(READ)).status == 200
     assert len({received.connection for received in pair.first.received}) == 1
 
 
@@ -285,7 +285,7 @@ def test_answer_in_any_framing(pair: Pair, reply: Reply) -> None:
     pair.first.on("*", reply)
     large = ["0x" + "ab" * 10_000]
     for params in ([], large, []):
-        answer = pair.ask(call(READ, *params))
+        answer = pair.exchange(call(READ, *params))
         assert answer.json()["result"] == {"method": READ, "params": params}
         assert answer.headers.get("content-encoding") is None
     assert pair.counts()[1] == 0
@@ -295,27 +295,27 @@ def test_interim_answer_is_passed_over(pair: Pair) -> None:
     body = b'{"jsonrpc":"2.0","id":1,"result":"0x1"}'
     final = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
     pair.first.on(READ, Reply(raw=b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" + final))
-    assert pair.ask(call(READ), "eth/single").json()["result"] == "0x1"
+    assert pair.exchange(call(READ), "eth/single").json()["result"] == "0x1"
 
 
 @pytest.mark.parametrize("change", ["short", "foreign", "doubled", "object"])
 def test_batch_answer_that_does_not_fit_is_nonsense(pair: Pair, change: str) -> None:
     one = {"jsonrpc": "2.0", "id": 0, "result": 1}
-    said: dict[str, Any] = {
+    replies: dict[str, Any] = {
         "short": [one],
         "foreign": [one, {**one, "id": 77}],
         "doubled": [one, one],
         "object": one,
     }
-    pair.first.on(READ, Reply(json.dumps(said[change]).encode()))
+    pair.first.on(READ, Reply(json.dumps(replies[change]).encode()))
     pair.second.on("*", Reply())
-    answer = pair.ask(b"[%b,%b]" % (call(READ, id="a"), call(READ, id="b")))
+    answer = pair.exchange(b"[%b,%b]" % (call(READ, id="a"), call(READ, id="b")))
     assert [each["id"] for each in answer.json() if "result" in each] == ["a", "b"]
     assert pair.counts() == (1, 1)
 
 
 def test_batch_goes_upstream_as_one(pair: Pair) -> None:
     pair.first.on("*", Reply())
-    answer = pair.ask(b"[%b]" % b",".join(call(READ, n, id=n) for n in range(100)))
+    answer = pair.exchange(b"[%b]" % b",".join(call(READ, n, id=n) for n in range(100)))
     assert [each["result"]["params"] for each in answer.json()] == [[n] for n in range(100)]
     assert len(pair.first.received) == 1

@@ -41,7 +41,7 @@ def test_request_that_comes_byte_by_byte(stack: Stack, wire: Wire) -> None:
 def test_chunked_request(stack: Stack, wire: Wire) -> None:
     body = call("eth_chainId", id="c")
     chunks = b"5\r\n%b\r\n%x;ext=1\r\n%b\r\n0\r\nTrailer: x\r\n\r\n" % (body[:5], len(body) - 5, body[5:])
-    assert wire.ask(PATH, chunks, {**stack.headers, "Transfer-Encoding": "chunked"}).json()["id"] == "c"
+    assert wire.exchange(PATH, chunks, {**stack.headers, "Transfer-Encoding": "chunked"}).json()["id"] == "c"
 
 
 def test_pipelined_requests_are_answered_in_order(stack: Stack, wire: Wire) -> None:
@@ -93,14 +93,14 @@ def test_connection_goes_on_after_an_error(stack: Stack, wire: Wire, status: int
         415: (PATH, b"{}", bearer(stack.token), "POST"),
     }
     path, body, headers, method = bad[status]
-    assert wire.ask(path, body, headers, method=method).status == status
-    assert wire.ask(PATH, call("m"), stack.headers).status == 200
+    assert wire.exchange(path, body, headers, method=method).status == status
+    assert wire.exchange(PATH, call("m"), stack.headers).status == 200
 
 
 @pytest.mark.parametrize("size", [2 << 20, 8 << 20])
 def test_caller_that_keeps_sending_can_read_why(stack: Stack, wire: Wire, size: int) -> None:
     """A browser that sends on while the answer is already there must see 413, not a broken connection."""
-    answer = wire.ask(PATH, b" " * size, stack.headers)
+    answer = wire.exchange(PATH, b" " * size, stack.headers)
     assert (answer.status, reason(answer)) == (413, "body_too_large")
 
 

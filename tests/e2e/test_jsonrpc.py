@@ -51,7 +51,7 @@ IDS = [
 
 @pytest.mark.parametrize("id", IDS)
 def test_id_comes_back_byte_for_byte(stack: Stack, id: bytes) -> None:  # noqa: A002
-    answer = stack.ask(b'{"jsonrpc":"2.0","method":"eth_chainId","id": %b }' % id)
+    answer = stack.exchange(b'{"jsonrpc":"2.0","method":"eth_chainId","id": %b }' % id)
     assert answer.status == 200
     assert b'"id":%b,' % id in answer.body
     assert set(answer.json()) == {"jsonrpc", "id", "result"}
@@ -59,10 +59,10 @@ def test_id_comes_back_byte_for_byte(stack: Stack, id: bytes) -> None:  # noqa: 
 
 def test_ids_of_a_batch_come_back_in_order(stack: Stack) -> None:
     calls = [b'{"id":%b,"jsonrpc":"2.0","method":"eth_m%d"}' % (each, n) for n, each in enumerate(IDS * 2)]
-    answer = stack.ask(b"[%b]" % b",".join(calls))
+    answer = stack.exchange(b"[%b]" % b",".join(calls))
     assert answer.status == 200
-    said = [each["result"]["method"] for each in answer.json()]
-    assert said == [f"eth_m{n}" for n in range(len(calls))]
+    results = [each["result"]["method"] for each in answer.json()]
+    assert results == [f"eth_m{n}" for n in range(len(calls))]
     for each in IDS:
         assert answer.body.count(b'"id":%b,' % each) == 2
     assert len(stack.node.received) == 1, "it went on as one batch"
@@ -70,16 +70,16 @@ def test_ids_of_a_batch_come_back_in_order(stack: Stack) -> None:
 
 def test_batch_that_the_node_answers_in_another_order(stack: Stack) -> None:
     def shuffled(received: Any) -> Reply:
-        said = [{"jsonrpc": "2.0", "id": each["id"], "result": each["method"]} for each in received.json()]
-        return Reply(json.dumps(said[::-1]).encode())
+        results = [{"jsonrpc": "2.0", "id": each["id"], "result": each["method"]} for each in received.json()]
+        return Reply(json.dumps(results[::-1]).encode())
 
     stack.node.on("*", shuffled)
-    answer = stack.ask(b"[%b,%b,%b]" % (call("a", id=9), call("b", id=9), call("c", id="x")))
+    answer = stack.exchange(b"[%b,%b,%b]" % (call("a", id=9), call("b", id=9), call("c", id="x")))
     assert [(each["id"], each["result"]) for each in answer.json()] == [(9, "a"), (9, "b"), ("x", "c")]
 
 
 def test_batch_of_one_is_answered_as_a_batch(stack: Stack) -> None:
-    answer = stack.ask(b" [%b] " % call("eth_chainId"))
+    answer = stack.exchange(b" [%b] " % call("eth_chainId"))
     assert [each["id"] for each in answer.json()] == [1]
 
 
@@ -95,21 +95,21 @@ def test_batch_of_one_is_answered_as_a_batch(stack: Stack) -> None:
     ],
 )
 def test_params_reach_the_node(stack: Stack, given: bytes, expected: object) -> None:
-    assert stack.ask(b'{"jsonrpc":"2.0","id":1,"method":"eth_call"%b}' % given).status == 200
+    assert stack.exchange(b'{"jsonrpc":"2.0","id":1,"method":"eth_call"%b}' % given).status == 200
     assert stack.node.received[-1].json()["params"] == expected
     assert set(stack.node.received[-1].json()) == {"jsonrpc", "id", "method", "params"}
 
 
 def test_values_in_params_reach_the_node_as_they_were_written(stack: Stack) -> None:
     params = b'[1.10,12345678901234567890123,"\\u00e9",{"a":1,"a":2}]'
-    stack.ask(b'{"jsonrpc":"2.0","id":1,"method":"eth_call","params":%b}' % params)
+    stack.exchange(b'{"jsonrpc":"2.0","id":1,"method":"eth_call","params":%b}' % params)
     assert params in stack.node.received[-1].body
 
 
 def test_result_comes_back_byte_for_byte(stack: Stack) -> None:
     body = b'{ "id":1, "result": {"n": 1.10, "big":12345678901234567890123, "s":"\\u00e9"} ,"jsonrpc":"2.0"}'
     stack.node.on("*", Reply(body))
-    assert b'"result":{"n": 1.10, "big":12345678901234567890123, "s":"\\u00e9"}' in stack.ask(call("m")).body
+    assert b'"result":{"n": 1.10, "big":12345678901234567890123, "s":"\\u00e9"}' in stack.exchange(call("m")).body
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_result_comes_back_byte_for_byte(stack: Stack) -> None:
     ],
 )
 def test_doubled_member_cannot_slip_past_a_rule(stack: Stack, doubled: bytes) -> None:
-    answer = stack.ask(b'{"jsonrpc":"2.0","id":1,%b}' % doubled, path="/x/eth/strict")
+    answer = stack.exchange(b'{"jsonrpc":"2.0","id":1,%b}' % doubled, path="/x/eth/strict")
     for received in stack.node.received:
         assert received.body.lower().count(b'"method"') == 1
         assert received.methods() == ["eth_getBalance"]
@@ -134,7 +134,7 @@ def test_doubled_member_cannot_slip_past_a_rule(stack: Stack, doubled: bytes) ->
 
 def test_notification_is_answered_204_and_reaches_the_node(stack: Stack) -> None:
     before = called(stack, "eth_chainId")
-    answer = stack.ask(b'{"jsonrpc":"2.0","method":"eth_chainId"}')
+    answer = stack.exchange(b'{"jsonrpc":"2.0","method":"eth_chainId"}')
     assert (answer.status, answer.body) == (204, b"")
     assert "content-length" not in answer.headers
     assert "content-type" not in answer.headers
@@ -153,13 +153,13 @@ def called(stack: Stack, method: str) -> float:
 
 
 def test_batch_of_notifications_is_answered_204(stack: Stack) -> None:
-    answer = stack.ask(b'[{"jsonrpc":"2.0","method":"a"},{"jsonrpc":"2.0","method":"b"}]')
+    answer = stack.exchange(b'[{"jsonrpc":"2.0","method":"a"},{"jsonrpc":"2.0","method":"b"}]')
     assert (answer.status, answer.body) == (204, b"")
     assert [each.methods() for each in stack.node.received] == [["a", "b"]]
 
 
 def test_notification_within_a_batch_gets_no_answer(stack: Stack) -> None:
-    answer = stack.ask(b'[%b,{"jsonrpc":"2.0","method":"b"},%b]' % (call("a", id=1), call("c", id=3)))
+    answer = stack.exchange(b'[%b,{"jsonrpc":"2.0","method":"b"},%b]' % (call("a", id=1), call("c", id=3)))
     assert [(each["id"], each["result"]["method"]) for each in answer.json()] == [(1, "a"), (3, "c")]
 
 
@@ -177,7 +177,7 @@ def test_notification_within_a_batch_gets_no_answer(stack: Stack) -> None:
 )
 def test_error_of_the_node_passes_unchanged(stack: Stack, error: dict[str, object]) -> None:
     stack.node.on("*", failure(error))
-    answer = stack.ask(call("eth_call", id="mine"))
+    answer = stack.exchange(call("eth_call", id="mine"))
     assert answer.status == 200
     assert answer.json() == {"jsonrpc": "2.0", "id": "mine", "error": error}
 
@@ -187,14 +187,14 @@ def test_error_of_the_node_with_a_status_passes_with_200(stack: Stack, status: i
     error = {"code": -32602, "message": "bad params"}
     body = json.dumps({"jsonrpc": "2.0", "id": 1, "error": error}).encode()
     stack.node.on("*", Reply(body, status=status))
-    answer = stack.ask(call("eth_call"))
+    answer = stack.exchange(call("eth_call"))
     assert (answer.status, answer.json()["error"]) == (200, error)
 
 
 @pytest.mark.parametrize("value", [None, False, 0, "", [], {}])
 def test_empty_result_is_a_result(stack: Stack, value: object) -> None:
     stack.node.on("*", result(value))
-    assert stack.ask(call("eth_getTransactionReceipt")).json()["result"] == value
+    assert stack.exchange(call("eth_getTransactionReceipt")).json()["result"] == value
 
 
 # ---- what may be called
@@ -214,7 +214,7 @@ def test_empty_result_is_a_result(stack: Stack, value: object) -> None:
 )
 @pytest.mark.parametrize("network", ["eth/mainnet", "eth/strict", "doge/mainnet"])
 def test_prefix_that_steers_a_node(stack: Stack, method: str, network: str) -> None:
-    answer = stack.ask(call(method), path=f"/x/{network}")
+    answer = stack.exchange(call(method), path=f"/x/{network}")
     assert (answer.status, answer.json()["error"]["data"]["reason"]) == (403, "method_not_allowed")
     assert not stack.node.received
 
@@ -233,23 +233,23 @@ def test_prefix_that_steers_a_node(stack: Stack, method: str, network: str) -> N
     ],
 )
 def test_lists_of_a_network(stack: Stack, method: str, passes: bool) -> None:
-    answer = stack.ask(call(method), path="/x/eth/strict")
+    answer = stack.exchange(call(method), path="/x/eth/strict")
     assert answer.status == (200 if passes else 403)
     assert bool(stack.node.received) is passes
 
 
 def test_lists_bind_their_own_network_alone(stack: Stack) -> None:
-    assert stack.ask(call("eth_getLogs")).status == 200
+    assert stack.exchange(call("eth_getLogs")).status == 200
 
 
 def test_family_without_a_catalogue_proxies(stack: Stack) -> None:
-    answer = stack.ask(call("doge_muchWow", 1), path="/x/doge/mainnet")
+    answer = stack.exchange(call("doge_muchWow", 1), path="/x/doge/mainnet")
     assert answer.json()["result"] == {"method": "doge_muchWow", "params": [1]}
 
 
 def test_node_gets_nothing_of_the_caller_but_the_call(stack: Stack) -> None:
     headers = {"Cookie": "a=b", "X-Mine": "1", "User-Agent": "me/1", "X-Forwarded-For": "1.2.3.4"}
-    stack.ask(call("eth_call"), path="/x/eth/mainnet?x=y", headers=headers)
+    stack.exchange(call("eth_call"), path="/x/eth/mainnet?x=y", headers=headers)
     received = stack.node.received[-1]
     assert received.path == "/rpc?key=1"
     assert not set(received.headers) & {"authorization", "cookie", "x-mine", "origin", "x-forwarded-for"}

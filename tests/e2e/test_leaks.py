@@ -38,23 +38,23 @@ def nothing_left(stack: Stack) -> Iterator[None]:
     )
     assert "Traceback" not in stack.gateway.program.err.read_text()
     # The gauges are a moment old: answers of callers that left may still be on their way from the node.
-    eventually(lambda: stack.ask(LARGE).status == 200, within=5, what="room for a large request")
+    eventually(lambda: stack.exchange(LARGE).status == 200, within=5, what="room for a large request")
 
 
 def test_large_bodies_that_pass_and_that_do_not(stack: Stack) -> None:
     with stack.gateway.wire() as wire:
         for _ in range(5):
-            assert wire.ask(PATH, LARGE, stack.headers).status == 200
-            assert wire.ask(PATH, LARGE[:-1], stack.headers).status == 400
-            assert wire.ask(PATH, b" " * 1_000_001, stack.headers).status == 413
-            assert wire.ask(PATH, LARGE).status == 415
+            assert wire.exchange(PATH, LARGE, stack.headers).status == 200
+            assert wire.exchange(PATH, LARGE[:-1], stack.headers).status == 400
+            assert wire.exchange(PATH, b" " * 1_000_001, stack.headers).status == 413
+            assert wire.exchange(PATH, LARGE).status == 415
 
 
 def test_callers_that_leave_in_the_middle_of_a_body(stack: Stack) -> None:
     for _ in range(40):
         with stack.gateway.wire() as wire:
             wire.send(request(PATH, LARGE, stack.headers)[:200_000])
-    assert stack.ask(LARGE).status == 200
+    assert stack.exchange(LARGE).status == 200
 
 
 def test_callers_that_leave_before_their_answer(stack: Stack) -> None:
@@ -82,7 +82,7 @@ def test_nodes_that_answer_too_much_or_break_off(stack: Stack) -> None:
     for reply in (Reply(large), Reply(large, until_close=True), Reply(large, chunked=True), Reply(raw=torn)):
         stack.node.on("eth_getLogs", reply)
         for _ in range(5):
-            assert stack.ask(call("eth_getLogs")).status == 502
+            assert stack.exchange(call("eth_getLogs")).status == 502
 
 
 def test_more_large_bodies_than_there_is_room_for(stack: Stack) -> None:
@@ -94,9 +94,9 @@ def test_more_large_bodies_than_there_is_room_for(stack: Stack) -> None:
             wire.send(whole[:-10])
         for wire in wires:
             wire.send(whole[-10:])
-        said = [wire.read().status for wire in wires]
+        statuses = [wire.read().status for wire in wires]
     finally:
         for wire in wires:
             wire.socket.close()
-    assert set(said) <= {200, 503}
-    assert 200 in said
+    assert set(statuses) <= {200, 503}
+    assert 200 in statuses

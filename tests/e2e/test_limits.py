@@ -69,7 +69,7 @@ def test_slow_limit_is_shared_by_the_request(stack: Stack) -> None:
     headers = page(stack, "shared.com", address_per_minute=20)
     with stack.gateway.spread(1) as held:
         wires = [each[0] for each in held.values()]
-        passed = sum(wires[number % 2].ask(PATH, BODY, headers).status == 200 for number in range(40))
+        passed = sum(wires[number % 2].exchange(PATH, BODY, headers).status == 200 for number in range(40))
     assert 20 <= passed <= 22
 
 
@@ -77,63 +77,63 @@ def test_replaced_worker_gives_no_fresh_allowance(stack: Stack) -> None:
     headers = page(stack, "killed.com", address_per_minute=6)
     with stack.gateway.spread(1) as held:
         for wire in [each[0] for each in held.values()] * 6:
-            wire.ask(PATH, BODY, headers)
+            wire.exchange(PATH, BODY, headers)
     for pid in held:
         os.kill(pid, signal.SIGKILL)
     eventually(
         lambda: len(stack.gateway.workers()) == 2 and not set(stack.gateway.workers().values()) & set(held),
         what="both replaced",
     )
-    said = [ask_anew(stack, headers).status for _ in range(12)]
-    assert said.count(200) <= 2, "one may have come back in the meantime: one each ten seconds"
-    assert said.count(429) >= 10
+    statuses = [exchange_anew(stack, headers).status for _ in range(12)]
+    assert statuses.count(200) <= 2, "one may have come back in the meantime: one each ten seconds"
+    assert statuses.count(429) >= 10
 
 
-def ask_anew(stack: Stack, headers: dict[str, str]) -> Answer:
+def exchange_anew(stack: Stack, headers: dict[str, str]) -> Answer:
     with stack.gateway.wire() as wire:
-        return wire.ask(PATH, BODY, headers)
+        return wire.exchange(PATH, BODY, headers)
 
 
 def test_batch_costs_as_many_as_it_has_calls(stack: Stack) -> None:
     headers = page(stack, "batch.com", address_per_minute=10)
     with stack.gateway.wire() as wire:
-        first = wire.ask(PATH, batch(6), headers)
+        first = wire.exchange(PATH, batch(6), headers)
         assert first.status == 200
         assert '"address";r=4;' in first.headers["ratelimit"]
-        second = wire.ask(PATH, batch(6), headers)
+        second = wire.exchange(PATH, batch(6), headers)
         assert (second.status, reason(second)) == (429, "rate_limited")
         assert 1 <= int(second.headers["retry-after"]) <= 60
-        never = wire.ask(PATH, batch(11), headers)
+        never = wire.exchange(PATH, batch(11), headers)
         assert "retry-after" not in never.headers
         assert "11" in never.json()["error"]["message"]
 
 
 def test_answer_tells_what_is_left(stack: Stack) -> None:
     secret, _ = stack.gateway.books.token(stack.team, requests_per_second=1000)
-    answer = stack.gateway.ask(BODY, token=secret)
+    answer = stack.gateway.exchange(BODY, token=secret)
     assert answer.headers["ratelimit-policy"] == '"token";q=1000;w=1'
     assert answer.headers["ratelimit"].startswith('"token";r=9')
-    assert "ratelimit" not in stack.ask(BODY).headers, "no limit, no header"
+    assert "ratelimit" not in stack.exchange(BODY).headers, "no limit, no header"
 
 
 def test_limits_are_per_address(stack: Stack) -> None:
     headers = page(stack, "addresses.com", address_per_minute=2)
     for source in ("127.0.0.11", "127.0.0.12"):
         with stack.gateway.wire(source=source) as wire:
-            assert [wire.ask(PATH, BODY, headers).status for _ in range(3)] == [200, 200, 429]
+            assert [wire.exchange(PATH, BODY, headers).status for _ in range(3)] == [200, 200, 429]
 
 
 def test_flood_of_unknown_tokens_is_limited_and_harms_nobody_else(stack: Stack) -> None:
     with stack.gateway.wire(source="127.0.0.21") as wire:
-        assert wire.ask(PATH, BODY, stack.headers).status == 200
-        said = [wire.ask(PATH, BODY, {**JSON, **bearer(secrets.new_token())}) for _ in range(40)]
-        assert {answer.status for answer in said} == {401, 429}
-        limited = next(answer for answer in said if answer.status == 429)
+        assert wire.exchange(PATH, BODY, stack.headers).status == 200
+        statuses = [wire.exchange(PATH, BODY, {**JSON, **bearer(secrets.new_token())}) for _ in range(40)]
+        assert {answer.status for answer in statuses} == {401, 429}
+        limited = next(answer for answer in statuses if answer.status == 429)
         assert limited.json()["error"]["data"]["limit"] == "address"
         assert int(limited.headers["retry-after"]) >= 1
-        assert wire.ask(PATH, BODY, stack.headers).status == 200, "a token that is known already"
+        assert wire.exchange(PATH, BODY, stack.headers).status == 200, "a token that is known already"
     with stack.gateway.wire(source="127.0.0.22") as wire:
-        assert wire.ask(PATH, BODY, {**JSON, **bearer(secrets.new_token())}).status == 401
+        assert wire.exchange(PATH, BODY, {**JSON, **bearer(secrets.new_token())}).status == 401
 
 
 def test_flood_of_mistyped_tokens_asks_the_store_nothing(stack: Stack) -> None:
@@ -147,5 +147,5 @@ def test_flood_of_mistyped_tokens_asks_the_store_nothing(stack: Stack) -> None:
     before = lookups()
     with stack.gateway.wire() as wire:
         for number in range(30):
-            assert wire.ask(PATH, BODY, {**JSON, **bearer(f"tg_{number:038}")}).status == 401
+            assert wire.exchange(PATH, BODY, {**JSON, **bearer(f"tg_{number:038}")}).status == 401
     assert lookups() == before

@@ -62,13 +62,13 @@ class Service:
         headers: Mapping[str, str] | None = None,
     ) -> Answer:
         """Send a call with an id of its own."""
-        return ask(self.stack.gateway, request_id, body, token=token, headers=headers)
+        return exchange(self.stack.gateway, request_id, body, token=token, headers=headers)
 
     def logs(self, *arguments: str, tool: Tool | None = None) -> dict[str, Any]:
         """Read logs as JSON."""
-        said = (tool or self.tool)("rpc", "logs", "--json", *arguments)
-        assert said.code == 0, said.err
-        read: dict[str, Any] = said.json
+        ran = (tool or self.tool)("rpc", "logs", "--json", *arguments)
+        assert ran.code == 0, ran.err
+        read: dict[str, Any] = ran.json
         return read
 
     def calls(self, request_id: str) -> list[dict[str, Any]]:
@@ -78,14 +78,14 @@ class Service:
         def there() -> bool:
             # Not by the tool, whose own start takes a good part of that time.
             with self.stack.gateway.wire() as wire:
-                page = wire.ask("/api/v1/teams/acme/logs?limit=50", headers=headers, method="GET").json()
+                page = wire.exchange("/api/v1/teams/acme/logs?limit=50", headers=headers, method="GET").json()
             return any(item["request_id"] == request_id for item in page["items"])
 
         eventually(there, within=WITHIN, what=f"the entries of {request_id}")
         return [item for item in self.logs("--limit", "50")["items"] if item["request_id"] == request_id]
 
 
-def ask(
+def exchange(
     gateway: Gateway,
     request_id: str,
     body: bytes = b"",
@@ -95,7 +95,7 @@ def ask(
 ) -> Answer:
     """Send a call with an id of its own."""
     named = {"X-Request-Id": request_id, **(headers or {})}
-    return gateway.ask(body or call("eth_chainId"), token=token, headers=named)
+    return gateway.exchange(body or call("eth_chainId"), token=token, headers=named)
 
 
 _COUNT = itertools.count()
@@ -220,12 +220,12 @@ def test_another_team_sees_nothing(service: Service) -> None:
     assert service.logs("--team", "rival", tool=service.rival)["items"] == []
     foreign = service.logs("--team", "rival", "--token", service.token[1].id, tool=service.rival)
     assert (foreign["items"], foreign["next"]) == ([], None)
-    said = service.rival("rpc", "logs", "--team", "acme")
-    assert (said.code, said.out) == (5, "")
+    ran = service.rival("rpc", "logs", "--team", "acme")
+    assert (ran.code, ran.out) == (5, "")
     cursor = service.logs("--team", "acme", "--limit", "1")["next"]
-    said = service.rival("rpc", "logs", "--team", "rival", "--after", cursor)
-    assert said.code == 1
-    assert "not one of this team's logs" in said.err
+    ran = service.rival("rpc", "logs", "--team", "rival", "--after", cursor)
+    assert ran.code == 1
+    assert "not one of this team's logs" in ran.err
 
 
 def test_filters_name_tokens_and_domains(service: Service) -> None:
@@ -328,7 +328,7 @@ class Follower:
         text = self._out.read_text()
         return [json.loads(line)["request_id"] for line in text.splitlines(keepends=True) if line.endswith("\n")]
 
-    def said(self) -> str:
+    def errors(self) -> str:
         return self._err.read_text()
 
     def interrupt(self) -> int:
@@ -378,7 +378,7 @@ def test_follow_shows_calls_as_they_come(service: Service, tmp_path: Path) -> No
         # Two workers write at once; the order is that of the ledger.
         assert (shown[0], sorted(shown[1:])) == (first, sorted(names))
         assert follower.interrupt() == 130
-        assert "Traceback" not in follower.said()
+        assert "Traceback" not in follower.errors()
 
 
 def test_follow_outlives_a_restart_of_the_service(tmp_path: Path) -> None:
@@ -392,18 +392,18 @@ def test_follow_outlives_a_restart_of_the_service(tmp_path: Path) -> None:
             tool = Tool(tmp_path / "home", gateway.base_url, {"TOLLGATE_TEAM": "acme"}).with_token(personal)
             with following(tool, tmp_path) as follower:
                 names = [new_id()]
-                ask(gateway, names[0], token=token)
+                exchange(gateway, names[0], token=token)
                 eventually(lambda: names[0] in follower.names(), within=15, what="the first call")
                 names += [new_id() for _ in range(20)]
                 for name in names[1:]:
-                    ask(gateway, name, token=token)
+                    exchange(gateway, name, token=token)
                 gateway.program.stop(20)
-                eventually(lambda: AWAY in follower.said(), within=15, what="the word of the outage")
+                eventually(lambda: AWAY in follower.errors(), within=15, what="the word of the outage")
                 with restarted() as again:
                     names.append(new_id())
-                    ask(again, names[-1], token=token)
+                    exchange(again, names[-1], token=token)
                     eventually(lambda: names[-1] in follower.names(), within=30, what="the last call")
-                    eventually(lambda: BACK in follower.said(), what="the word of its end")
+                    eventually(lambda: BACK in follower.errors(), what="the word of its end")
                     assert follower.names() == names, "in their order, none missing, none twice"
                     assert follower.interrupt() == 130
 
@@ -411,8 +411,8 @@ def test_follow_outlives_a_restart_of_the_service(tmp_path: Path) -> None:
 def test_a_person_sees_a_table(service: Service) -> None:
     service.call(name := new_id(), call("eth_call"), token=service.token[0])
     service.calls(name)
-    said = service.tool("rpc", "logs", "--errors", "--limit", "1000")
-    assert said.code == 0
-    title, *lines = said.out.splitlines()
+    ran = service.tool("rpc", "logs", "--errors", "--limit", "1000")
+    assert ran.code == 0
+    title, *lines = ran.out.splitlines()
     assert title.split() == ["TIME", "METHOD", "NETWORK", "STATUS", "DURATION", "CALLER", "COST"]
     assert any("eth_call" in line and "200 node_error 3" in line and "ci" in line for line in lines)

@@ -58,9 +58,9 @@ class Post:
         self.server = self.held.enter_context(mail_server(port=self.mail_port))
 
     def invite(self, email: str) -> dict[str, Any]:
-        said = self.ada("teams", "members", "invite", email, "--role", "viewer", "--team", "acme", "--json")
-        assert said.code == 0, said.err
-        made: dict[str, Any] = said.json
+        ran = self.ada("teams", "members", "invite", email, "--role", "viewer", "--team", "acme", "--json")
+        assert ran.code == 0, ran.err
+        made: dict[str, Any] = ran.json
         return made
 
     def forgot(self, email: str) -> httpx.Response:
@@ -119,10 +119,10 @@ def test_invitation_is_mailed_and_its_link_lets_the_person_in(post: Post) -> Non
 
 
 def test_words_say_that_the_link_was_mailed(post: Post) -> None:
-    said = post.ada("teams", "members", "invite", "words@example.com", "--role", "viewer", "--team", "acme")
-    assert said.code == 0
-    assert "was mailed to words@example.com" in said.err
-    assert post.server.first_to("words@example.com").link in said.out
+    ran = post.ada("teams", "members", "invite", "words@example.com", "--role", "viewer", "--team", "acme")
+    assert ran.code == 0
+    assert "was mailed to words@example.com" in ran.err
+    assert post.server.first_to("words@example.com").link in ran.out
 
 
 # ---- open sign-up
@@ -139,11 +139,11 @@ def test_open_sign_up_makes_no_account_before_the_mailed_link_is_used(tmp_path: 
             with visitor(gateway.base_url) as mallory:
                 answers = [mallory.sign_up(email, PASSWORD) for email in ("new@example.com", "ada@example.com")]
                 assert {answer.status_code for answer in answers} == {200}
-                told = {
+                statuses = {
                     answer.text.replace(name, "")
                     for answer, name in zip(answers, ("new@example.com", "ada@example.com"), strict=True)
                 }
-                assert len(told) == 1
+                assert len(statuses) == 1
                 assert not mallory.signed_in()
                 assert mallory.sign_in("new@example.com", PASSWORD).status_code == 401
                 # However often one asks: five mails, and no more.
@@ -166,12 +166,12 @@ def test_link_is_mailed_to_whom_has_an_account_and_the_page_does_not_tell(post: 
     post.gateway.books.account("alan@example.com")
     switched_off(post, "gone@example.com")
     pages = {email: post.forgot(email) for email in ("nobody@example.com", "gone@example.com", "alan@example.com")}
-    told = {
+    statuses = {
         (page.status_code, page.text.replace(email, "EMAIL"), frozenset(page.headers))
         for email, page in pages.items()
     }
-    assert len(told) == 1
-    ((status, text, _),) = told
+    assert len(statuses) == 1
+    ((status, text, _),) = statuses
     assert status == 200
     assert "If EMAIL has an account, a link is on its way" in text
 
@@ -341,7 +341,9 @@ def test_operator_has_the_link_before_a_slow_mail_server_says_a_word(tmp_path: P
         mail = {"host": LOOPBACK, "port": server.port, "security": "none", "sender": SENDER}
         config = write_settings(tmp_path, {}, {"mail": mail})
         argv = [TOLLGATE, "admin", "invite", "ada@example.com", "--config", str(config)]
-        with running(argv, folder=tmp_path / "said", ready=lambda program: program.lines(), within=30) as program:
+        with running(
+            argv, folder=tmp_path / "output", ready=lambda program: program.lines(), within=30
+        ) as program:
             (link,) = program.lines()
             assert server.mails == []
             server.greets.set()

@@ -161,7 +161,7 @@ class Client:
         self.sent += 1
         name = f"{self.label}-{self.number}-{self.sent}"
         headers = {**JSON, **bearer(self.town.token), "X-Request-Id": name}
-        answer = wire.ask(PATH, call("eth_chainId"), headers)
+        answer = wire.exchange(PATH, call("eth_chainId"), headers)
         if answer.status == 200:
             self.answered.append(name)
         else:
@@ -236,16 +236,16 @@ def test_nodes_are_listed_with_what_waits_in_their_spools(town: Town) -> None:
     assert {each["state"] for found in listed().values() for each in found} == {"up"}
     # A gateway whose spool nobody collects shows that.
     for _ in range(5):
-        assert town.gateways[2].ask(call("eth_chainId"), token=town.token).status == 200
+        assert town.gateways[2].exchange(call("eth_chainId"), token=town.token).status == 200
     eventually(lambda: max(each["spool_bytes"] for each in listed()["gateway"]) > 0, within=10, what="the lag")
 
 
 def test_gateway_has_no_control_plane_and_control_no_gateway(town: Town) -> None:
-    assert town.gateways[0].ask(b"", path="/api/v1/service", method="GET").status == 404
-    assert town.control.ask(b"", path="/api/v1/service", method="GET").status == 200
-    assert town.control.ask(call("eth_chainId"), token=town.token).status == 404
+    assert town.gateways[0].exchange(b"", path="/api/v1/service", method="GET").status == 404
+    assert town.control.exchange(b"", path="/api/v1/service", method="GET").status == 200
+    assert town.control.exchange(call("eth_chainId"), token=town.token).status == 404
     for each in (*town.gateways, town.control, *town.collectors):
-        assert each.ask(b"", path="/readyz", method="GET").status == 200
+        assert each.exchange(b"", path="/readyz", method="GET").status == 200
 
 
 def test_prober_alone_watches_upstreams_for_its_metrics(town: Town) -> None:
@@ -256,7 +256,7 @@ def test_prober_alone_watches_upstreams_for_its_metrics(town: Town) -> None:
         return [value for key, value in named if key.startswith("tollgate_upstream_state") and 'state="up"' in key]
 
     eventually(lambda: states() == [1], within=20, what="the first probes")
-    assert prober.ask(call("eth_chainId"), token=town.token).status == 404
+    assert prober.exchange(call("eth_chainId"), token=town.token).status == 404
     prober.program.stop(20)
 
 
@@ -265,7 +265,7 @@ def test_control_node_with_a_prober_knows_the_state_of_networks(town: Town) -> N
     secret = town.control.books.personal_token(account.email)
 
     def states(node: Gateway) -> set[str]:
-        answer = node.ask(b"", path="/api/v1/networks", token=secret, method="GET")
+        answer = node.exchange(b"", path="/api/v1/networks", token=secret, method="GET")
         assert answer.status == 200, answer
         return {each["state"] for each in answer.json()["items"]}
 
@@ -279,12 +279,12 @@ def test_revoked_token_stops_on_every_node_within_a_second(town: Town) -> None:
     for _ in range(3):
         secret, token = town.control.books.token(town.team)
         for gateway in town.gateways:
-            assert gateway.ask(call("eth_chainId"), token=secret).status == 200
+            assert gateway.exchange(call("eth_chainId"), token=secret).status == 200
         town.control.books.do(lambda records, made=token: records.tokens.remove(id=made.id))  # type: ignore[misc]
         begun = time.monotonic()
         for gateway in town.gateways:
             eventually(
-                lambda g=gateway, s=secret: g.ask(call("eth_chainId"), token=s).status == 401,  # type: ignore[misc]
+                lambda g=gateway, s=secret: g.exchange(call("eth_chainId"), token=s).status == 401,  # type: ignore[misc]
                 what="the revocation",
             )
         waited.append(time.monotonic() - begun)
@@ -294,7 +294,9 @@ def test_revoked_token_stops_on_every_node_within_a_second(town: Town) -> None:
 
 def test_clocks_are_10_seconds_apart(town: Town) -> None:
     secret, _ = town.control.books.token(town.team, expires_at=time.time() + 5)
-    assert town.gateways[1].ask(call("eth_chainId"), token=secret).status == 401, "it has expired by that clock"
+    assert town.gateways[1].exchange(call("eth_chainId"), token=secret).status == 401, (
+        "it has expired by that clock"
+    )
 
 
 def test_device_login_and_session_whose_steps_land_on_nodes_with_different_clocks(town: Town) -> None:
@@ -325,16 +327,16 @@ def test_device_login_and_session_whose_steps_land_on_nodes_with_different_clock
 def test_reload_reaches_every_service_of_a_node(town: Town) -> None:
     batch = b"[" + b",".join([call("eth_chainId")] * 3) + b"]"
     gateway = town.gateways[0]
-    assert gateway.ask(batch, token=town.token).status == 200
+    assert gateway.exchange(batch, token=town.token).status == 200
     for folder, services in {"a": 2, "b": 2, "c": 1, "control": 1, "control-2": 1}.items():
         town.write(folder, limits={"batch_calls": 2})
         ended = town.run("reload", name=folder)
         assert ended.returncode == 0, ended.stderr
         assert ended.stderr.count("limits.batch_calls: 100 -> 2") == services
         town.write(folder)
-    assert gateway.ask(batch, token=town.token).status != 200
+    assert gateway.exchange(batch, token=town.token).status != 200
     gateway.program.send(signal.SIGHUP)
-    eventually(lambda: gateway.ask(batch, token=town.token).status == 200, within=10, what="the old settings")
+    eventually(lambda: gateway.exchange(batch, token=town.token).status == 200, within=10, what="the old settings")
     for folder in ("a", "b", "c"):
         assert town.run("reload", name=folder).returncode == 0
 
@@ -348,7 +350,7 @@ def test_three_nodes_keep_a_limit_together(town: Town) -> None:
         what="three nodes",
     )
     for each in town.gateways:
-        assert each.ask(call("eth_chainId"), token=secret).status == 200
+        assert each.exchange(call("eth_chainId"), token=secret).status == 200
     wires = [each.wire() for each in town.gateways]
     with load(wires, request(PATH, call("eth_chainId"), {**JSON, **bearer(secret)})) as callers:
         eventually(lambda: sum(each.status == 200 for each in callers.since(0.0)) > 5 * rate, within=30)
@@ -360,8 +362,8 @@ def test_three_nodes_keep_a_limit_together(town: Town) -> None:
 
 @pytest.mark.parametrize("how", ["refused", "silent"])
 def test_node_that_is_cut_off_from_both_engines(town: Town, tmp_path: Path, how: str) -> None:
-    def ask(token: str) -> int:
-        return gateway.ask(call("eth_chainId"), token=token).status
+    def exchange(token: str) -> int:
+        return gateway.exchange(call("eth_chainId"), token=token).status
 
     def cut(proxy: Proxy) -> None:
         proxy.enable(False) if how == "refused" else proxy.spoil("timeout", timeout=0)
@@ -380,23 +382,23 @@ def test_node_that_is_cut_off_from_both_engines(town: Town, tmp_path: Path, how:
             shared={"url": town.server.url.replace(f":{town.server.port}/", f":{engines[1].port}/")},
             directory={"stale_seconds": 10.0},
         )
-        assert (ask(secret), ask(town.token)) == (200, 200)
+        assert (exchange(secret), exchange(town.token)) == (200, 200)
         for proxy in engines:
             cut(proxy)
         eventually(lambda: gateway.metrics()["tollgate_shared_up"] == 0, what="Valkey is lost")
         town.control.books.do(lambda records: records.tokens.remove(id=token.id))
-        assert {ask(secret) for _ in range(20)} == {200}, "whoever is known goes on"
+        assert {exchange(secret) for _ in range(20)} == {200}, "whoever is known goes on"
         for proxy in engines:
             heal(proxy)
-        eventually(lambda: ask(secret) == 401, within=1.0, what="the revocation")
-        assert ask(town.token) == 200
+        eventually(lambda: exchange(secret) == 401, within=1.0, what="the revocation")
+        assert exchange(town.token) == 200
         eventually(lambda: gateway.metrics()["tollgate_shared_up"] == 1, what="Valkey is back")
         for proxy in engines:
             cut(proxy)
-        eventually(lambda: ask(town.token) == 503, within=30, what="the bound")
+        eventually(lambda: exchange(town.token) == 503, within=30, what="the bound")
         for proxy in engines:
             heal(proxy)
-        eventually(lambda: ask(town.token) == 200, within=10, what="the return")
+        eventually(lambda: exchange(town.token) == 200, within=10, what="the return")
         gateway.program.stop(20)
 
 
@@ -407,10 +409,12 @@ def test_gateway_behind_pgbouncer_obeys_revocations_by_polling(town: Town) -> No
         lambda: "a pooler stands before PostgreSQL" in gateway.program.err.read_text(), within=20, what="polling"
     )
     secret, token = town.control.books.token(town.team)
-    assert gateway.ask(call("eth_chainId"), token=secret).status == 200
+    assert gateway.exchange(call("eth_chainId"), token=secret).status == 200
     town.control.books.do(lambda records: records.tokens.remove(id=token.id))
     eventually(
-        lambda: gateway.ask(call("eth_chainId"), token=secret).status == 401, within=1.0, what="the revocation"
+        lambda: gateway.exchange(call("eth_chainId"), token=secret).status == 401,
+        within=1.0,
+        what="the revocation",
     )
     gateway.program.stop(20)
 
@@ -431,10 +435,10 @@ def test_known_callers_go_on_while_postgresql_is_away(town: Town) -> None:
         # The directory listens again: a revocation is obeyed.
         secret, token = town.control.books.token(town.team)
         for gateway in town.gateways:
-            eventually(lambda g=gateway: g.ask(call("eth_chainId"), token=secret).status == 200, within=10)  # type: ignore[misc]
+            eventually(lambda g=gateway: g.exchange(call("eth_chainId"), token=secret).status == 200, within=10)  # type: ignore[misc]
         town.control.books.do(lambda records: records.tokens.remove(id=token.id))
         for gateway in town.gateways:
-            eventually(lambda g=gateway: g.ask(call("eth_chainId"), token=secret).status == 401, within=1.5)  # type: ignore[misc]
+            eventually(lambda g=gateway: g.exchange(call("eth_chainId"), token=secret).status == 401, within=1.5)  # type: ignore[misc]
     assert load.refused() == {}
 
 

@@ -174,8 +174,8 @@ def test_javascript_client_finds_its_packages(tmp_path: Path) -> None:
     import { parseGwei } from "viem";
     import { num } from "starknet";
     const [url] = process.argv.slice(2);
-    const said = { url, ether: formatEther(10n ** 18n), gwei: `${parseGwei("1")}`, felt: num.toHex(255) };
-    console.log(JSON.stringify(said));
+    const output = { url, ether: formatEther(10n ** 18n), gwei: `${parseGwei("1")}`, felt: num.toHex(255) };
+    console.log(JSON.stringify(output));
     """
     (tmp_path / "check.mjs").write_text(script)
     assert run_node("check.mjs", "http://gateway", folder=tmp_path, clients=tmp_path) == {
@@ -190,16 +190,16 @@ def test_javascript_client_finds_its_packages(tmp_path: Path) -> None:
 def test_web3_client_finds_its_package(tmp_path: Path) -> None:
     script = 'import sys, web3; print(\'{"version": "%s", "url": "%s"}\' % (web3.__version__, sys.argv[1]))'
     (tmp_path / "check.py").write_text(script)
-    said = run_python("web3", "check.py", "http://gateway", folder=tmp_path, clients=tmp_path)
-    assert said["version"].startswith("8.")
-    assert said["url"] == "http://gateway"
+    output = run_python("web3", "check.py", "http://gateway", folder=tmp_path, clients=tmp_path)
+    assert output["version"].startswith("8.")
+    assert output["url"] == "http://gateway"
 
 
 def test_starknet_client_finds_its_package(tmp_path: Path) -> None:
     script = "from starknet_py.hash.address import get_checksum_address as g; print('{\"it\": \"%s\"}' % g('0x1'))"
     (tmp_path / "check.py").write_text(script)
-    said = run_python("starknet", "check.py", folder=tmp_path, clients=tmp_path)
-    assert said == {"it": "0x" + "1".rjust(64, "0")}
+    output = run_python("starknet", "check.py", folder=tmp_path, clients=tmp_path)
+    assert output == {"it": "0x" + "1".rjust(64, "0")}
 
 
 # ---- certificates, nginx, Chromium

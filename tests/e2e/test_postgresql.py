@@ -58,19 +58,21 @@ def command(stack: Stack, *arguments: str) -> Any:
 
 def test_calls_are_answered_logged_and_counted_and_the_doctor_agrees(stack: Stack, tmp_path: Path) -> None:
     for number in range(20):
-        assert stack.ask(call("eth_chainId", id=number)).status == 200
+        assert stack.exchange(call("eth_chainId", id=number)).status == 200
     person = stack.gateway.books.account("ann@example.com", acme="owner")
     secret = stack.gateway.books.personal_token(person.email)
 
     def page() -> list[Any]:
-        answer = stack.gateway.ask(b"", path="/api/v1/teams/acme/logs", token=secret, method="GET")
+        answer = stack.gateway.exchange(b"", path="/api/v1/teams/acme/logs", token=secret, method="GET")
         assert answer.status == 200, answer
         return answer.json()["items"]  # type: ignore[no-any-return]
 
     eventually(lambda: len(page()) == 20, what="the logs")
     rows = page()
     assert {row["method"] for row in rows} == {"eth_chainId"}
-    usage = stack.gateway.ask(b"", path="/api/v1/teams/acme/usage?by=method", token=secret, method="GET").json()
+    usage = stack.gateway.exchange(
+        b"", path="/api/v1/teams/acme/usage?by=method", token=secret, method="GET"
+    ).json()
     assert usage["requests"] == 20
     found = json.loads(command(stack, "doctor", "--json"))
     assert found["ok"], found
@@ -79,10 +81,10 @@ def test_calls_are_answered_logged_and_counted_and_the_doctor_agrees(stack: Stac
 
 def test_revoked_token_stops_within_a_second(stack: Stack) -> None:
     token, made = stack.gateway.books.token(stack.team)
-    assert stack.gateway.ask(call("eth_chainId"), token=token).status == 200
+    assert stack.gateway.exchange(call("eth_chainId"), token=token).status == 200
     stack.gateway.books.do(lambda records: records.tokens.remove(id=made.id))
     eventually(
-        lambda: stack.gateway.ask(call("eth_chainId"), token=token).status == 401,
+        lambda: stack.gateway.exchange(call("eth_chainId"), token=token).status == 401,
         within=1.0,
         what="the revocation",
     )

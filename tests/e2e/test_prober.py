@@ -84,8 +84,8 @@ def scene(
         nodes.mine(5)
         upstreams: list[dict[str, object]] = []
         for name, node in zip("abc", nodes.nodes, strict=False):
-            told = {"ws_url": node.url.replace("http", "ws")} if listen else {}
-            upstreams.append({"name": name, "url": node.url, **told})
+            options = {"ws_url": node.url.replace("http", "ws")} if listen else {}
+            upstreams.append({"name": name, "url": node.url, **options})
         tables = {"health": health or QUICK}
         with serving(folder / "gateway", {NETWORK: upstreams}, tables) as gateway:
             yield Scene(nodes, gateway, folder / "gateway" / "tollgate.toml")
@@ -246,12 +246,12 @@ class Counting(http.server.BaseHTTPRequestHandler):
         self.came.extend([time.monotonic()] * (len(calls) if isinstance(calls, list) else 1))
         request = urllib.request.Request(self.node, body, {"Content-Type": "application/json"})
         with urllib.request.urlopen(request, timeout=10) as answer:
-            said = answer.read()
+            content = answer.read()
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(said)))
+        self.send_header("Content-Length", str(len(content)))
         self.end_headers()
-        self.wfile.write(said)
+        self.wfile.write(content)
 
     def log_message(self, *_: object) -> None:
         pass

@@ -89,7 +89,7 @@ def test_connections_go_to_workers_that_live_however_often_one_dies(stack: Stack
             began = time.monotonic()
             try:
                 with stack.gateway.wire() as wire:
-                    assert wire.ask(PATH, call("eth_chainId"), stack.headers).status == 200
+                    assert wire.exchange(PATH, call("eth_chainId"), stack.headers).status == 200
             except (ConnectionError, EOFError):
                 continue  # it was the victim's
             waits.append(time.monotonic() - began)
@@ -102,11 +102,11 @@ def test_connections_of_a_worker_that_hangs_go_to_others(stack: Stack) -> None:
     try:
         for _ in range(20):
             began = time.monotonic()
-            assert stack.ask(call("eth_chainId")).status == 200
+            assert stack.exchange(call("eth_chainId")).status == 200
             assert time.monotonic() - began < 3.0
     finally:
         os.kill(victim, signal.SIGCONT)
-    assert stack.ask(call("eth_chainId")).status == 200
+    assert stack.exchange(call("eth_chainId")).status == 200
 
 
 def test_upstream_that_is_silent_for_longer_than_a_hung_process_may_be_costs_the_prober_nothing(
@@ -135,7 +135,7 @@ def test_all_workers_killed_at_once(stack: Stack) -> None:
     for pid in stack.gateway.workers().values():
         os.kill(pid, signal.SIGKILL)
     killed = time.monotonic()
-    assert stack.ask(call("eth_chainId")).status == 200
+    assert stack.exchange(call("eth_chainId")).status == 200
     assert time.monotonic() - killed <= 2.0
     eventually(lambda: len(stack.gateway.workers()) == 2, what="both replaced")
 
@@ -193,7 +193,7 @@ def test_second_service_on_the_same_folder(stack: Stack, tmp_path: Path) -> None
     words = refusal_to_start(tmp_path / "tollgate.toml")
     assert str(tmp_path / "data") in words
     assert "data_dir" in words
-    assert stack.ask(call("eth_chainId")).status == 200
+    assert stack.exchange(call("eth_chainId")).status == 200
 
 
 @pytest.mark.parametrize("setting", ["port", "metrics_port"])
@@ -209,7 +209,7 @@ def test_port_in_use(stack: Stack, tmp_path: Path, setting: str) -> None:
 def test_pepper_and_folder_are_for_their_owner_alone(tmp_path: Path) -> None:
     file = write_settings(tmp_path, NOWHERE)
     argv = [TOLLGATE, "serve", "--config", str(file)]
-    with running(argv, folder=tmp_path / "said", ready=lambda it: '"ready"' in it.err.read_text()):
+    with running(argv, folder=tmp_path / "output", ready=lambda it: '"ready"' in it.err.read_text()):
         data = tmp_path / "data"
         assert (data / "pepper").stat().st_mode & 0o777 == 0o600
         assert data.stat().st_mode & 0o777 == 0o700

@@ -21,7 +21,7 @@ from parts.anvil import SEPOLIA
 from parts.anvils import LARGE_BYTES, chain
 from parts.need import ROOT
 from parts.processes import eventually
-from parts.reads import Readers, Told, readers, went_back
+from parts.reads import ReadAnswer, Readers, readers, went_back
 from parts.tollgate import bearer
 from parts.trouble import (
     Scene,
@@ -93,28 +93,28 @@ def reading(scene: Scene) -> Iterator[Readers]:
 # ---- what they were told
 
 
-def is_answered(told: Told) -> bool:
+def is_answered(answered: ReadAnswer) -> bool:
     """Say whether there was a result: somebody always had it."""
-    return told.status == 200 and told.result is not None
+    return answered.status == 200 and answered.result is not None
 
 
-def is_true(told: Told, hashes: list[str]) -> bool:
+def is_true(answered: ReadAnswer, hashes: list[str]) -> bool:
     """Hold a result against the chain itself."""
-    result = told.result
-    if told.method == "eth_getBlockByNumber":
-        asked = told.params[0]
-        return asked in ("latest", result["number"]) and result["hash"] == hashes[int(result["number"], 16)]
-    if told.method == "eth_getLogs":
-        first, last = (int(told.params[0][end], 16) for end in ("fromBlock", "toBlock"))
+    result = answered.result
+    if answered.method == "eth_getBlockByNumber":
+        wanted = answered.params[0]
+        return wanted in ("latest", result["number"]) and result["hash"] == hashes[int(result["number"], 16)]
+    if answered.method == "eth_getLogs":
+        first, last = (int(answered.params[0][end], 16) for end in ("fromBlock", "toBlock"))
         return [int(log["blockNumber"], 16) for log in result] == list(range(first, last + 1))
-    if told.method == "eth_getTransactionReceipt":
+    if answered.method == "eth_getTransactionReceipt":
         return bool(result["blockHash"] == hashes[int(result["blockNumber"], 16)])
-    if told.method == "eth_getCode":
+    if answered.method == "eth_getCode":
         return len(result) == 2 + 2 * LARGE_BYTES
-    return told.method != "eth_chainId" or result == hex(SEPOLIA)
+    return answered.method != "eth_chainId" or result == hex(SEPOLIA)
 
 
-def described(told: list[Told]) -> str:
+def described(answered: list[ReadAnswer]) -> str:
     """Count them by what was asked, what came, and from whom, for the words of a failure."""
     count = Counter(
         (
@@ -123,7 +123,7 @@ def described(told: list[Told]) -> str:
             each.headers.get("x-tollgate-upstream"),
             re.sub("'id': [0-9]+, ", "", str(each.body))[:200],
         )
-        for each in told
+        for each in answered
     )
     return "\n".join(f"{number} x {what}" for what, number in count.most_common(10))
 
@@ -135,21 +135,21 @@ def described(told: list[Told]) -> str:
 class Measured:
     """What became of the calls that began after the trouble did."""
 
-    told: list[Told]
-    wrong: list[Told]
+    answers: list[ReadAnswer]
+    wrong: list[ReadAnswer]
     hedges: float
 
     def percentile(self, share: int) -> float:
-        return quantiles([each.seconds for each in self.told], n=100, method="inclusive")[share - 1]
+        return quantiles([each.seconds for each in self.answers], n=100, method="inclusive")[share - 1]
 
 
-def answered_by(told: list[Told]) -> dict[str, float]:
+def answered_by(answered: list[ReadAnswer]) -> dict[str, float]:
     """Give each upstream's share of the answers; several may have had a part in a batch."""
     shares: dict[str, float] = {}
-    for each in told:
+    for each in answered:
         names = each.headers.get("x-tollgate-upstream", "nobody").split(", ")
         for name in names:
-            shares[name] = shares.get(name, 0.0) + 1 / len(names) / len(told)
+            shares[name] = shares.get(name, 0.0) + 1 / len(names) / len(answered)
     return shares
 
 
@@ -166,18 +166,20 @@ class Page:
         lines = [COLUMNS, ("---", *["--:"] * (len(COLUMNS) - 2), "---")]
         for name, measured in self.rows.items():
             p50, p99 = measured.percentile(50), measured.percentile(99)
-            count = len(measured.told)
+            count = len(measured.answers)
             lines.append(
                 (
                     SITUATIONS[name].words,
                     f"{count}",
-                    f"{len([each for each in measured.told if each in measured.wrong])}",
+                    f"{len([each for each in measured.answers if each in measured.wrong])}",
                     f"{p50 * 1000:.1f} ms",
                     f"{p99 * 1000:.1f} ms",
-                    f"{max(each.seconds for each in measured.told) * 1000:.0f} ms",
+                    f"{max(each.seconds for each in measured.answers) * 1000:.0f} ms",
                     f"{p99 / bound:.2f}",
                     f"{measured.hedges / count:.1%}",
-                    ", ".join(f"{who} {share:.0%}" for who, share in sorted(answered_by(measured.told).items())),
+                    ", ".join(
+                        f"{who} {share:.0%}" for who, share in sorted(answered_by(measured.answers).items())
+                    ),
                 )
             )
         return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
@@ -221,15 +223,15 @@ def test_reads_are_answered_and_true(name: str, page: Page, tmp_path: Path) -> N
                 eventually(lambda: len(callers) >= count + CALLS, within=60, what="enough calls")
                 ended, hedges = time.monotonic(), scene.hedges() - hedges
         hashes, all_hedges = scene.chain.hashes(), scene.hedges()
-    told = callers.told
-    wrong = [each for each in told if not is_answered(each) or not is_true(each, hashes)]
-    page.rows[name] = Measured([each for each in told if began <= each.began < ended], wrong, hedges)
+    answered = callers.answers
+    wrong = [each for each in answered if not is_answered(each) or not is_true(each, hashes)]
+    page.rows[name] = Measured([each for each in answered if began <= each.began < ended], wrong, hedges)
     assert not wrong, described(wrong)
-    assert not went_back(told)
-    assert all_hedges <= MAX_HEDGES * len(told)
-    slowest = max(told, key=lambda each: each.seconds)
+    assert not went_back(answered)
+    assert all_hedges <= MAX_HEDGES * len(answered)
+    slowest = max(answered, key=lambda each: each.seconds)
     assert slowest.seconds < HANGS, f"waited for an upstream that said nothing: {slowest}"
-    assert ("a" in answered_by(told[:count])) is not situation.strange, (
+    assert ("a" in answered_by(answered[:count])) is not situation.strange, (
         "trouble with somebody who was not asked shows nothing"
     )
 
@@ -247,8 +249,8 @@ def test_upstream_with_other_blocks_than_the_rest_is_not_asked(tmp_path: Path) -
         with reading(scene) as callers:
             eventually(lambda: len(callers) >= WARM_CALLS, within=30, what="enough calls")
         hashes = scene.chain.hashes()
-    assert not [each for each in callers.told if not is_answered(each) or not is_true(each, hashes)]
-    assert answered_by(callers.told).keys() == {"b", "c"}
+    assert not [each for each in callers.answers if not is_answered(each) or not is_true(each, hashes)]
+    assert answered_by(callers.answers).keys() == {"b", "c"}
 
 
 def test_page_has_a_row_for_each_situation(page: Page) -> None:

@@ -21,7 +21,7 @@ from parts.load import load
 from parts.processes import eventually
 from parts.stack import reason
 from parts.tollgate import TOLLGATE, Gateway, bearer, demo, linux_only, serving, write_settings
-from parts.tool import Said, Tool
+from parts.tool import Ran, Tool
 from parts.upstream import Received, Reply, Upstream, upstream
 from parts.wire import JSON, call, request
 
@@ -45,12 +45,12 @@ def node(name: str) -> Any:
     block = {"number": "0x10", "hash": "0x" + "10" * 32, "parentHash": "0x" + "0f" * 32}
     known = {"eth_getBlockByNumber": block, "eth_chainId": "0x1", "eth_syncing": False, "eth_blockNumber": "0x10"}
 
-    def one(said: dict[str, Any]) -> dict[str, Any]:
-        return {"jsonrpc": "2.0", "id": said["id"], "result": known.get(said["method"], name)}
+    def one(ran: dict[str, Any]) -> dict[str, Any]:
+        return {"jsonrpc": "2.0", "id": ran["id"], "result": known.get(ran["method"], name)}
 
     def reply(received: Received) -> Reply:
-        said = received.json()
-        return Reply(json.dumps([one(each) for each in said] if isinstance(said, list) else one(said)).encode())
+        ran = received.json()
+        return Reply(json.dumps([one(each) for each in ran] if isinstance(ran, list) else one(ran)).encode())
 
     return reply
 
@@ -71,7 +71,7 @@ class ReloadSetup:
         networks = {NETWORK: [{"name": name, "url": f"{urls[name]}/very-secret"} for name in names]}
         return write_settings(self.folder, networks, merged(settings))
 
-    def reload(self, *arguments: str) -> Said:
+    def reload(self, *arguments: str) -> Ran:
         return reload("--config", str(self.folder / "tollgate.toml"), *arguments)
 
     def request(self, body: bytes) -> bytes:
@@ -103,7 +103,7 @@ def merged(settings: Mapping[str, Mapping[str, object]] | None) -> dict[str, dic
     return tables
 
 
-def reload(*arguments: str, env: Mapping[str, str] | None = None) -> Said:
+def reload(*arguments: str, env: Mapping[str, str] | None = None) -> Ran:
     """Run the command as the operator does."""
     ended = subprocess.run(
         [TOLLGATE, "reload", *arguments],
@@ -114,7 +114,7 @@ def reload(*arguments: str, env: Mapping[str, str] | None = None) -> Said:
         env={**os.environ, **(env or {})},
     )
     assert "Traceback" not in ended.stderr, ended.stderr
-    return Said(ended.returncode, ended.stdout, ended.stderr)
+    return Ran(ended.returncode, ended.stdout, ended.stderr)
 
 
 @contextmanager
@@ -148,13 +148,13 @@ def test_upstream_is_replaced_under_load_and_no_call_fails(setup: ReloadSetup) -
             assert setup.reload().code == 0
             eventually(lambda: reads(setup.second) > 50, what="calls at the second")
             setup.write("second")
-            said = setup.reload()
+            ran = setup.reload()
             done = time.monotonic()
-            asked = reads(setup.first)
+            pending = reads(setup.first)
             eventually(lambda: len(callers.since(done)) > 200, what="load afterwards")
             # What was under way when the answer came may still have arrived.
-            assert reads(setup.first) <= asked + len(wires)
-    assert (said.code, said.err.splitlines()[1:]) == (0, ["  families.eth.mainnet.upstreams: - first"])
+            assert reads(setup.first) <= pending + len(wires)
+    assert (ran.code, ran.err.splitlines()[1:]) == (0, ["  families.eth.mainnet.upstreams: - first"])
     assert {(outcome.status, outcome.closing) for outcome in callers.since(0.0)} == {(200, False)}
     assert setup.answers() == {"second"}
 
@@ -179,7 +179,7 @@ def test_call_under_way_at_an_upstream_that_is_removed_is_answered_by_it(setup: 
     body = b'{"jsonrpc":"2.0","id":1,"result":"late"}'
     setup.first.on(SLOW, lambda received: Reply(body, gate=gate))
     with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(setup.gateway.ask, call(SLOW, {}, "latest"), token=setup.token)
+        pending = pool.submit(setup.gateway.exchange, call(SLOW, {}, "latest"), token=setup.token)
         try:
             eventually(lambda: setup.first.bodies(SLOW), what="the call at the first")
             setup.write("second")
@@ -187,7 +187,7 @@ def test_call_under_way_at_an_upstream_that_is_removed_is_answered_by_it(setup: 
             assert setup.answers() == {"second"}
         finally:
             gate.set()
-        answer = asked.result(10)
+        answer = pending.result(10)
     assert (answer.status, answer.json()["result"]) == (200, "late")
 
 
@@ -198,7 +198,7 @@ def test_many_callers_at_once_are_still_known(setup: ReloadSetup) -> None:
     with ExitStack() as opened:
         wires = [opened.enter_context(setup.gateway.wire()) for _ in tokens]
 
-        def ask(at_once: int) -> set[int]:
+        def exchange(at_once: int) -> set[int]:
             found: set[int] = set()
             pairs = list(zip(wires, tokens, strict=True))
             for start in range(0, len(pairs), at_once):
@@ -207,21 +207,21 @@ def test_many_callers_at_once_are_still_known(setup: ReloadSetup) -> None:
                 found |= {wire.read().status for wire, _ in pairs[start : start + at_once]}
             return found
 
-        assert ask(at_once=20) == {200}
+        assert exchange(at_once=20) == {200}
         for limits in ({}, {"limits": {"batch_calls": 4, "domain_per_minute": 7}}):
             setup.write("first", "second", settings=limits)
             assert setup.reload().code == 0
-            assert ask(at_once=200) == {200}
+            assert exchange(at_once=200) == {200}
 
 
 def test_limit_changes_for_every_worker(setup: ReloadSetup) -> None:
     batch = b"[%b]" % b",".join(call("eth_chainId", id=number) for number in range(5))
     assert setup.statuses(batch) == {200}
     setup.write("first", settings={"limits": {"batch_calls": 4}})
-    said = setup.reload("--json")
-    assert (said.code, said.json["ok"], said.json["changed"]) == (0, True, ["limits.batch_calls: 100 -> 4"])
+    ran = setup.reload("--json")
+    assert (ran.code, ran.json["ok"], ran.json["changed"]) == (0, True, ["limits.batch_calls: 100 -> 4"])
     assert setup.statuses(batch) == {413}
-    assert reason(setup.gateway.ask(batch, token=setup.token)) == "batch_too_large"
+    assert reason(setup.gateway.exchange(batch, token=setup.token)) == "batch_too_large"
     setup.write("first")
     assert setup.reload().code == 0
     assert setup.statuses(batch) == {200}
@@ -270,7 +270,9 @@ SEPOLIA = '[[families.starknet.sepolia.upstreams]]\nname = "n"\nurl = "{}"\n'
 
 def test_network_comes_and_goes(setup: ReloadSetup) -> None:
     def status() -> int:
-        return setup.gateway.ask(call("starknet_chainId"), token=setup.token, path="/x/starknet/sepolia").status
+        return setup.gateway.exchange(
+            call("starknet_chainId"), token=setup.token, path="/x/starknet/sepolia"
+        ).status
 
     assert status() == 404
     file = setup.write("first")
@@ -293,12 +295,12 @@ def test_new_network_is_known_to_tokens_and_to_usage(setup: ReloadSetup, tmp_pat
 
     def token() -> str | None:
         """Made as soon as the control plane has heard of it, too."""
-        said = tool("rpc", "tokens", "create", "new", "--team", "acme", "--network", "starknet/sepolia", "--json")
-        return str(said.json["secret"]) if said.code == 0 else None
+        ran = tool("rpc", "tokens", "create", "new", "--team", "acme", "--network", "starknet/sepolia", "--json")
+        return str(ran.json["secret"]) if ran.code == 0 else None
 
     secret = eventually(token, what="a token for the network")
-    asked = setup.gateway.ask(call("starknet_chainId"), token=secret, path="/x/starknet/sepolia")
-    assert asked.status == 200
+    pending = setup.gateway.exchange(call("starknet_chainId"), token=secret, path="/x/starknet/sepolia")
+    assert pending.status == 200
     items = eventually(
         lambda: tool("usage", "--team", "acme", "--by", "method", "--json").json["items"], what="usage"
     )
@@ -309,8 +311,8 @@ def test_new_network_is_known_to_tokens_and_to_usage(setup: ReloadSetup, tmp_pat
 def test_bad_file_changes_nothing_and_says_why(setup: ReloadSetup, text: str) -> None:
     file = setup.write("second")
     file.write_text(file.read_text() + text)
-    said = setup.reload()
-    assert said.code == 1
+    ran = setup.reload()
+    assert ran.code == 1
     checked = subprocess.run(
         [TOLLGATE, "config", "check", "--config", str(file)],
         capture_output=True,
@@ -319,7 +321,7 @@ def test_bad_file_changes_nothing_and_says_why(setup: ReloadSetup, text: str) ->
         check=False,
     )
     assert checked.stderr
-    assert checked.stderr in said.err
+    assert checked.stderr in ran.err
     setup.gateway.program.send(signal.SIGHUP)
     eventually(lambda: "settings were not reloaded" in setup.gateway.program.err.read_text(), what="the log line")
     assert setup.answers() == {"first"}
@@ -327,9 +329,9 @@ def test_bad_file_changes_nothing_and_says_why(setup: ReloadSetup, text: str) ->
 
 def test_change_that_needs_a_restart_is_named_and_the_rest_counts(setup: ReloadSetup) -> None:
     setup.write("second", settings={"server": {"port": 1}, "limits": {"limit_rows": 4096}})
-    said = setup.reload()
-    assert said.code == 0
-    assert said.err.splitlines()[1:] == [
+    ran = setup.reload()
+    assert ran.code == 0
+    assert ran.err.splitlines()[1:] == [
         "  families.eth.mainnet.upstreams: + second, - first",
         "server.port needs a restart",
         "limits.limit_rows needs a restart",
@@ -339,25 +341,25 @@ def test_change_that_needs_a_restart_is_named_and_the_rest_counts(setup: ReloadS
 
 def test_no_secret_is_told_or_written(setup: ReloadSetup) -> None:
     setup.write("first", "second")
-    said = setup.reload("--json")
+    ran = setup.reload("--json")
     written = setup.folder / "data" / "reload.json"
-    assert said.code == 0
+    assert ran.code == 0
     assert written.stat().st_mode & 0o777 == 0o600
-    told = said.out + said.err + written.read_text() + setup.gateway.program.err.read_text()
-    assert "very-secret" not in told
+    written_out = ran.out + ran.err + written.read_text() + setup.gateway.program.err.read_text()
+    assert "very-secret" not in written_out
 
 
 def test_demo_has_nothing_to_reload_and_goes_on(tmp_path: Path) -> None:
     with demo(tmp_path, "--workers", "1", "--data-dir", str(tmp_path / "data")) as running:
-        said = reload(env={"TOLLGATE_DATA_DIR": str(tmp_path / "data")})
-        assert said.code == 1
-        assert "without a settings file" in said.err
+        ran = reload(env={"TOLLGATE_DATA_DIR": str(tmp_path / "data")})
+        assert ran.code == 1
+        assert "without a settings file" in ran.err
         assert running.program.running
 
 
 def test_stopped_service_is_not_found(tmp_path: Path) -> None:
     with opened(tmp_path) as setup:
         assert setup.reload().code == 0
-    said = setup.reload()
-    assert said.code == 1
-    assert f"No Tollgate runs on {tmp_path / 'data'}" in said.err
+    ran = setup.reload()
+    assert ran.code == 1
+    assert f"No Tollgate runs on {tmp_path / 'data'}" in ran.err

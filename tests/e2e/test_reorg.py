@@ -30,18 +30,18 @@ class Caller:
     wire: Wire
     token: str
 
-    def ask(self, method: str, *params: object) -> Answer:
-        answer = self.wire.ask("/x/eth/sepolia", call(method, *params), {**JSON, **bearer(self.token)})
+    def exchange(self, method: str, *params: object) -> Answer:
+        answer = self.wire.exchange("/x/eth/sepolia", call(method, *params), {**JSON, **bearer(self.token)})
         assert answer.status == 200, answer
         return answer
 
     def result(self, method: str, *params: object) -> Any:
         """Give what was answered; None for an error."""
-        return self.ask(method, *params).json().get("result")
+        return self.exchange(method, *params).json().get("result")
 
     def how(self, method: str, *params: object) -> str:
         """Say how the cache answered."""
-        return self.ask(method, *params).headers["x-tollgate-cache"]
+        return self.exchange(method, *params).headers["x-tollgate-cache"]
 
 
 @dataclass(frozen=True)
@@ -103,21 +103,21 @@ def questions(setting: Setting) -> list[tuple[Any, ...]]:
 
 def remembered(setting: Setting) -> list[tuple[Any, ...]]:
     """Have everything about the newest blocks in the memory of each worker."""
-    asked = questions(setting)
+    queries = questions(setting)
     for caller in setting.callers:
-        for question in asked:
+        for question in queries:
             assert caller.result(*question) == setting.truth(*question)
             # Not at once: nothing is kept before the prober has seen the block, too.
             eventually(lambda: caller.how(*question) == "hit", what=f"remembering {question}")  # noqa: B023
-    return asked
+    return queries
 
 
-def untold(setting: Setting, asked: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+def differing(setting: Setting, queries: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     """Find the questions whose answers are not those of the chain as it is now."""
     return [
         question
         for caller in setting.callers
-        for question in asked
+        for question in queries
         if caller.result(*question) != setting.truth(*question)
     ]
 
@@ -127,14 +127,16 @@ def at_the_head(setting: Setting) -> bool:
 
 
 def test_replaced_blocks_are_forgotten_with_the_next_block(setting: Setting) -> None:
-    asked = remembered(setting)
-    before = [setting.truth(*question) for question in asked]
+    queries = remembered(setting)
+    before = [setting.truth(*question) for question in queries]
     setting.chain.reorganise(DEPTH)
     setting.chain.mine(ticks=1)
-    changed = [question for question, told in zip(asked, before, strict=True) if setting.truth(*question) != told]
+    changed = [
+        question for question, known in zip(queries, before, strict=True) if setting.truth(*question) != known
+    ]
     assert len(changed) > DEPTH, "or nothing is shown"
     eventually(lambda: at_the_head(setting), what="the next block")
-    assert not untold(setting, asked)
+    assert not differing(setting, queries)
 
 
 def test_blocks_below_the_fork_stay_in_memory(setting: Setting) -> None:
@@ -172,17 +174,17 @@ def test_chain_that_went_back_is_told_as_it_is(setting: Setting) -> None:
     with setting.chain.undone():
         setting.chain.mine(DEPTH, ticks=1)
         eventually(lambda: at_the_head(setting), what="the blocks to be undone")
-        asked = remembered(setting)
+        queries = remembered(setting)
     setting.chain.mine(ticks=2)
     eventually(lambda: at_the_head(setting), within=15, what="the next block")
-    assert not untold(setting, asked)
+    assert not differing(setting, queries)
 
 
 def test_blocks_replaced_while_there_was_no_prober_are_forgotten_with_its_successors_first_word(
     setting: Setting,
 ) -> None:
-    asked = remembered(setting)
-    before = [setting.truth(*question) for question in asked]
+    queries = remembered(setting)
+    before = [setting.truth(*question) for question in queries]
     prober = setting.gateway.children()["tg-prober"]
     # It must not see what happens before it dies, and its successor comes within milliseconds.
     os.kill(prober, signal.SIGSTOP)
@@ -191,12 +193,14 @@ def test_blocks_replaced_while_there_was_no_prober_are_forgotten_with_its_succes
         probes = setting.probes()
     finally:
         os.kill(prober, signal.SIGKILL)
-    changed = [question for question, told in zip(asked, before, strict=True) if setting.truth(*question) != told]
+    changed = [
+        question for question, known in zip(queries, before, strict=True) if setting.truth(*question) != known
+    ]
     assert len(changed) > DEPTH, "or nothing is shown"
     # Whoever is asked for the second time has had the first answer judged.
     eventually(
         lambda: all(now >= then + 2 for now, then in zip(setting.probes(), probes, strict=True)),
         what="the successor's first word",
     )
-    assert not untold(setting, asked)
+    assert not differing(setting, queries)
     assert at_the_head(setting)

@@ -52,15 +52,15 @@ def before_and_after(
 ) -> None:
     """Check that all workers answer `before` until the change, and `after` one second later at most."""
     with busy(stack, headers) as (callers, wires):
-        eventually(lambda: heard(callers, 0.0, wires), what="load on all connections")
+        eventually(lambda: answered(callers, 0.0, wires), what="load on all connections")
         assert {outcome.status for outcome in callers.since(0.0)} == {before}
         change()
         late = time.monotonic() + BOUND
-        eventually(lambda: heard(callers, late, wires), within=15, what="load after the bound")
+        eventually(lambda: answered(callers, late, wires), within=15, what="load after the bound")
         assert {outcome.status for outcome in callers.since(late)} == {after}
 
 
-def heard(callers: Load, since: float, count: int) -> bool:
+def answered(callers: Load, since: float, count: int) -> bool:
     """Say whether every connection has had answers, and there were enough of them."""
     outcomes = callers.since(since)
     return len(outcomes) >= ENOUGH and len({outcome.caller for outcome in outcomes}) == count
@@ -100,7 +100,7 @@ def test_token_expires_by_itself(stack: Stack) -> None:
     secret, _ = stack.gateway.books.token(stack.team, expires_at=at)
     with busy(stack, bearer(secret)) as (callers, wires):
         end = time.monotonic() + at - time.time()
-        eventually(lambda: heard(callers, end + 0.05, wires), within=15, what="load after the end")
+        eventually(lambda: answered(callers, end + 0.05, wires), within=15, what="load after the end")
         early = {outcome.status for outcome in callers.since(0.0) if outcome.ended < end - 0.05}
         assert early == {200}
         assert {outcome.status for outcome in callers.since(end + 0.05)} == {401}
@@ -110,7 +110,7 @@ def test_new_token_works_at_once_on_all_workers(stack: Stack) -> None:
     with stack.gateway.spread(2) as held:
         for wire in (wire for each in held.values() for wire in each):
             secret, _ = stack.gateway.books.token(stack.team)
-            assert wire.ask(PATH, BODY, {**JSON, **bearer(secret)}).status == 200
+            assert wire.exchange(PATH, BODY, {**JSON, **bearer(secret)}).status == 200
 
 
 def test_capped_team(stack: Stack) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from parts.anvil import anvil
 from parts.tollgate import TOLLGATE, Books, Gateway, bearer, serving, write_settings
-from parts.tool import Said, admin
+from parts.tool import Ran, admin
 from parts.upstream import upstream
 from parts.wire import JSON, call
 
@@ -142,11 +142,11 @@ def run(walk: Walk) -> None:
 def call_the_chain(walk: Walk, secret: str) -> None:
     """Use the token in every place where it could be logged, rightly and wrongly."""
     body = call("eth_chainId")
-    assert walk.gateway.ask(body, token=secret).status == 200
-    assert walk.gateway.ask(body, path=f"/x/eth/mainnet/{secret}").status == 200
-    assert walk.gateway.ask(body, path=f"/x/eth/nowhere/{secret}").status == 404
-    assert walk.gateway.ask(b"{", path=f"/x/eth/mainnet/{secret}").status == 400
-    assert walk.gateway.ask(body, path=f"/x/eth/mainnet?token={secret}", headers=JSON).status == 401
+    assert walk.gateway.exchange(body, token=secret).status == 200
+    assert walk.gateway.exchange(body, path=f"/x/eth/mainnet/{secret}").status == 200
+    assert walk.gateway.exchange(body, path=f"/x/eth/nowhere/{secret}").status == 404
+    assert walk.gateway.exchange(b"{", path=f"/x/eth/mainnet/{secret}").status == 400
+    assert walk.gateway.exchange(body, path=f"/x/eth/mainnet?token={secret}", headers=JSON).status == 401
     assert walk.api("GET", f"/teams/{secret}/tokens").status_code == 403
     assert walk.api("GET", f"/{secret}").status_code == 404
 
@@ -163,11 +163,11 @@ def reset_by_link(walk: Walk) -> None:
         walk.log_tool_in(browser)
 
 
-def command(config: Path, *words: str) -> Said:
+def command(config: Path, *words: str) -> Ran:
     ended = subprocess.run(
         [TOLLGATE, *words, "--config", str(config)], capture_output=True, text=True, timeout=60, check=False
     )
-    return Said(ended.returncode, ended.stdout, ended.stderr)
+    return Ran(ended.returncode, ended.stdout, ended.stderr)
 
 
 def found(walk: Walk, text: bytes) -> set[str]:
@@ -193,10 +193,10 @@ def test_the_store_holds_no_secret_in_clear(walked: tuple[Walk, Path]) -> None:
 
 def test_the_logs_hold_no_secret(walked: tuple[Walk, Path]) -> None:
     walk, _ = walked
-    said = walk.gateway.program.err.read_bytes() + walk.gateway.program.out.read_bytes()
-    assert said
-    assert found(walk, said) == set()
-    assert SECRET.search(said) is None
+    output = walk.gateway.program.err.read_bytes() + walk.gateway.program.out.read_bytes()
+    assert output
+    assert found(walk, output) == set()
+    assert SECRET.search(output) is None
 
 
 def test_no_later_answer_holds_a_secret(walked: tuple[Walk, Path]) -> None:
@@ -243,7 +243,7 @@ def test_the_key_of_an_upstream_is_shown_nowhere(walked: tuple[Walk, Path]) -> N
 
 def test_tokens_under_either_pepper_work_while_it_is_replaced_and_later_only_new_ones(tmp_path: Path) -> None:
     def statuses(gateway: Gateway, *secrets: str) -> list[int]:
-        return [gateway.ask(call("eth_chainId"), token=secret).status for secret in secrets]
+        return [gateway.exchange(call("eth_chainId"), token=secret).status for secret in secrets]
 
     # A process: while a thread of ours answers, `serving` must not fork.
     with anvil(tmp_path) as node:

@@ -35,11 +35,11 @@ class Node:
     def how(self, number: int) -> str:
         """Ask for a block, and say how the cache answered."""
         body = call("eth_getBlockByNumber", hex(number), False)
-        answer = self._wire.ask("/x/eth/sepolia", body, {**JSON, **bearer(self._token)})
+        answer = self._wire.exchange("/x/eth/sepolia", body, {**JSON, **bearer(self._token)})
         assert answer.json()["result"]["number"] == hex(number)
         return answer.headers["x-tollgate-cache"]
 
-    def ask_twice(self, number: int) -> None:
+    def call_twice(self, number: int) -> None:
         # Not kept before the prober has seen that the block is final.
         eventually(lambda: self.how(number) == "hit", what="a hit")
 
@@ -61,23 +61,23 @@ def test_final_answer_travels_and_a_lost_valkey_delays_nobody(tmp_path: Path) ->
                 for name in ("one", "other")
             ]
         )
-        one.ask_twice(7)
+        one.call_twice(7)
         eventually(lambda: other.gateway.metrics().get(TAKEN, 0) >= 1, what="the answer")
         assert other.how(7) == "hit", "the first time that it is asked"
         assert other.how(50) != "hit", "the head is not final"
 
         server.signal(signal.SIGSTOP)
         began = time.monotonic()
-        one.ask_twice(8)
+        one.call_twice(8)
         assert [other.how(number) for number in (8, 9)] == ["miss", "miss"]
         assert time.monotonic() - began < 2.0, "nobody waits for it"
-        eventually(lambda: "answers are cached by this worker alone" in said(one), what="a log line")
+        eventually(lambda: "answers are cached by this worker alone" in log_of(one), what="a log line")
         server.signal(signal.SIGCONT)
-        eventually(lambda: "answers are shared with other nodes again" in said(one), what="a log line")
-        other.ask_twice(10)
+        eventually(lambda: "answers are shared with other nodes again" in log_of(one), what="a log line")
+        other.call_twice(10)
         eventually(lambda: one.gateway.metrics().get(TAKEN, 0) >= 1, what="an answer the other way")
         assert one.how(10) == "hit"
 
 
-def said(node: Node) -> str:
+def log_of(node: Node) -> str:
     return node.gateway.program.err.read_text()

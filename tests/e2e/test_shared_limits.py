@@ -97,7 +97,7 @@ def passed(nodes: Nodes, wires: tuple[int, ...]) -> tuple[int, float]:
     token = nodes.token(RATE)
     for gateway, count in zip(nodes.gateways, wires, strict=True):
         if count:
-            assert gateway.ask(BODY, token=token).status == 200, "and its grant is known"
+            assert gateway.exchange(BODY, token=token).status == 200, "and its grant is known"
     time_to_refill = time.monotonic() + 1.0
     eventually(lambda: time.monotonic() >= time_to_refill, within=5, what="a whole window")
     began = time.monotonic()
@@ -153,9 +153,9 @@ def test_lost_valkey_fails_no_call_and_comes_back(nodes: Nodes, how: str) -> Non
     assert {outcome.status for outcome in outcomes} == {200}, "no call fails"
     assert slowest(callers, began) < 0.25, "and none waits for it: its deadline alone is longer"
     for gateway in nodes.gateways:
-        said = gateway.program.err.read_text()
-        assert "limits count for this node alone" in said
-        assert "limits are shared with other nodes" in said
+        log_of = gateway.program.err.read_text()
+        assert "limits count for this node alone" in log_of
+        assert "limits are shared with other nodes" in log_of
 
 
 def test_each_node_has_its_own_limits_without_valkey(nodes: Nodes) -> None:

@@ -90,7 +90,7 @@ def test_calls_that_wait_in_line_are_answered_too(stack: Stack, between: bytes) 
 def test_idle_connections_do_not_hold_it_up(stack: Stack) -> None:
     with stack.gateway.spread(2) as held:
         wires = [wire for each in held.values() for wire in each]
-        assert wires[0].ask("/healthz", method="GET").status == 200
+        assert wires[0].exchange("/healthz", method="GET").status == 200
         stack.gateway.program.send(signal.SIGTERM)
         assert stack.gateway.program.popen.wait(5) == 0
         for wire in wires:

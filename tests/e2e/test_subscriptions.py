@@ -44,7 +44,7 @@ def has_answered(gateway: Gateway, upstream: str) -> bool:
     )
 
 
-def told(lines: list[dict[str, Any]], kind: str) -> list[Any]:
+def values_of(lines: list[dict[str, Any]], kind: str) -> list[Any]:
     return [line[kind] for line in lines if kind in line]
 
 
@@ -68,7 +68,8 @@ def everybody_is_there(nodes: Chain, clients: dict[str, Callable[[], list[dict[s
     def there() -> bool:
         every = [lines() for lines in clients.values()]
         return all(
-            nodes.height in told(lines, "block") and nodes.ticks in [log["number"] for log in told(lines, "log")]
+            nodes.height in values_of(lines, "block")
+            and nodes.ticks in [log["number"] for log in values_of(lines, "log")]
             for lines in every
         )
 
@@ -123,26 +124,26 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
 
 @pytest.mark.parametrize("library", ["ethers", "viem"])
 def test_connection_outlives_the_upstreams(library: str, story: Story) -> None:
-    assert told(story.lines[library], "ready") == [True]
-    assert told(story.lines[library], "broken") == []
+    assert values_of(story.lines[library], "ready") == [True]
+    assert values_of(story.lines[library], "broken") == []
 
 
 @pytest.mark.parametrize("library", ["ethers", "viem"])
 def test_every_block_is_told_once(library: str, story: Story) -> None:
-    blocks = told(story.lines[library], "block")
+    blocks = values_of(story.lines[library], "block")
     # viem fetches a block for each head, and the answers may overtake each other.
     assert (sorted(blocks) if library == "viem" else blocks) == list(range(story.first, story.chain.height + 1))
 
 
 def test_every_head_is_the_child_of_the_one_before(story: Story) -> None:
-    heads = [(int(head["number"], 16), head["hash"]) for head in told(story.lines["viem"], "head")]
+    heads = [(int(head["number"], 16), head["hash"]) for head in values_of(story.lines["viem"], "head")]
     hashes = story.chain.hashes()
     assert heads == [(number, hashes[number]) for number in range(story.first, len(hashes))]
 
 
 @pytest.mark.parametrize("library", ["ethers", "viem"])
 def test_every_log_is_told_once_and_in_order(library: str, story: Story) -> None:
-    logs = told(story.lines[library], "log")
+    logs = values_of(story.lines[library], "log")
     assert [log["number"] for log in logs] == list(range(story.first_tick, story.chain.ticks + 1))
     hashes = story.chain.hashes()
     assert [log for log in logs if log["removed"] or log["hash"] != hashes[log["block"]]] == []
@@ -162,17 +163,17 @@ def event_of(event: dict[str, Any]) -> tuple[Any, ...]:
 def events_of(node: StarknetNode, first: int, last: int) -> list[tuple[Any, ...]]:
     """Ask a node for all events of some blocks."""
     found: list[tuple[Any, ...]] = []
-    asked: dict[str, Any] = {
+    params: dict[str, Any] = {
         "from_block": {"block_number": first},
         "to_block": {"block_number": last},
         "chunk_size": 100,
     }
     while True:
-        chunk = node.call("starknet_getEvents", asked)
+        chunk = node.call("starknet_getEvents", params)
         found += [event_of(event) for event in chunk["events"]]
         if "continuation_token" not in chunk:
             return found
-        asked["continuation_token"] = chunk["continuation_token"]
+        params["continuation_token"] = chunk["continuation_token"]
 
 
 def test_starknet_heads_and_events_go_on_when_the_upstream_dies(tmp_path: Path) -> None:
@@ -188,8 +189,8 @@ def test_starknet_heads_and_events_go_on_when_the_upstream_dies(tmp_path: Path) 
 
         def has_newest() -> bool:
             events = events_of(nodes.following[0], nodes.height, nodes.height)
-            return nodes.height in [head["block_number"] for head in told(lines(), "head")] and (
-                events[-1] in [event_of(event) for event in told(lines(), "event")]
+            return nodes.height in [head["block_number"] for head in values_of(lines(), "head")] and (
+                events[-1] in [event_of(event) for event in values_of(lines(), "event")]
             )
 
         nodes.mine(3)
@@ -203,15 +204,17 @@ def test_starknet_heads_and_events_go_on_when_the_upstream_dies(tmp_path: Path) 
         nodes.join(second)
         nodes.mine(5)
         eventually(has_newest, within=20, what="the blocks of the other node")
-        assert told(lines(), "broken") == []
-        heads = [(head["block_number"], head["block_hash"], head["parent_hash"]) for head in told(lines(), "head")]
+        assert values_of(lines(), "broken") == []
+        heads = [
+            (head["block_number"], head["block_hash"], head["parent_hash"]) for head in values_of(lines(), "head")
+        ]
         # A subscription begins with the newest block that is there already.
         blocks = [
             second.call("starknet_getBlockWithTxHashes", {"block_number": n})
             for n in range(before, nodes.height + 1)
         ]
         assert heads == [(block["block_number"], block["block_hash"], block["parent_hash"]) for block in blocks]
-        events = [event_of(event) for event in told(lines(), "event")]
+        events = [event_of(event) for event in values_of(lines(), "event")]
         assert events, "or nothing is shown"
         assert events == events_of(second, before, nodes.height)
 
@@ -228,24 +231,28 @@ def test_starknet_py_is_told_of_blocks_transactions_and_a_reorganisation(tmp_pat
 
         def waits_for(number: int, what: str) -> None:
             wanted = int(node.call("starknet_getBlockWithTxHashes", {"block_number": number})["block_hash"], 16)
-            eventually(lambda: wanted in [head[1] for head in told(lines(), "head")], within=20, what=what)
+            eventually(lambda: wanted in [head[1] for head in values_of(lines(), "head")], within=20, what=what)
 
         nodes.mine(2)
         waits_for(before + 2, "two blocks")
         # Each kind of notification comes at its own time.
         numbers = set(range(before, before + 3))
-        eventually(lambda: set(told(lines(), "event")) == numbers, within=20, what="the events of these blocks")
-        eventually(lambda: "ACCEPTED_ON_L2" in told(lines(), "status"), within=20, what="the transaction's status")
+        eventually(
+            lambda: set(values_of(lines(), "event")) == numbers, within=20, what="the events of these blocks"
+        )
+        eventually(
+            lambda: "ACCEPTED_ON_L2" in values_of(lines(), "status"), within=20, what="the transaction's status"
+        )
         for kind in ("receipt", "transaction"):
-            eventually(lambda: int(sent, 16) in told(lines(), kind), within=20, what=f"the {kind}")  # noqa: B023
-        first = told(lines(), "head")
+            eventually(lambda: int(sent, 16) in values_of(lines(), kind), within=20, what=f"the {kind}")  # noqa: B023
+        first = values_of(lines(), "head")
         assert [head[0] for head in first] == [before, before + 1, before + 2]
         assert all(new[2] == old[1] for old, new in pairwise(first))
         nodes.reorganise(1)
         nodes.mine()
         waits_for(before + 3, "the block after the reorganisation")
         # Once for each subscription.
-        assert {tuple(each) for each in told(lines(), "reorg")} == {(before + 2, first[-1][1])}
-        replaced, newest = told(lines(), "head")[-2:]
+        assert {tuple(each) for each in values_of(lines(), "reorg")} == {(before + 2, first[-1][1])}
+        replaced, newest = values_of(lines(), "head")[-2:]
         assert [replaced[0], replaced[2]] == [before + 2, first[-2][1]]
         assert newest[2] == replaced[1] != first[-1][1]

@@ -44,8 +44,8 @@ def test_a_trace_goes_through_the_service_to_the_node_and_arrives_at_the_receive
         with serving(tmp_path, nodes, settings) as gateway:
             token, _ = gateway.books.token(gateway.books.team())
             for _ in range(3):
-                assert gateway.ask(call(READ, "0xsecret"), token=token).status == 200
-            assert gateway.ask(call(READ, "0xsecret"), token=token, headers=SAMPLED).status == 200
+                assert gateway.exchange(call(READ, "0xsecret"), token=token).status == 200
+            assert gateway.exchange(call(READ, "0xsecret"), token=token, headers=SAMPLED).status == 200
             eventually(lambda: len(receiver.spans) >= 3, what="the spans")
             counted = eventually(
                 lambda: gateway.metrics().get('tollgate_trace_spans_total{outcome="exported"}'), what="the count"
@@ -95,8 +95,8 @@ def test_the_page_shows_build_processes_and_how_long_callers_wait(tmp_path: Path
     with upstream() as node, serving(tmp_path, {"eth/mainnet": [node.url]}) as gateway:
         token, _ = gateway.books.token(gateway.books.team())
         for _ in range(3):
-            assert gateway.ask(call(READ), token=token).status == 200
-        assert gateway.ask(call("admin_peers"), token=token).status == 403
+            assert gateway.exchange(call(READ), token=token).status == 200
+        assert gateway.exchange(call("admin_peers"), token=token).status == 403
         labels = 'family="eth",network="mainnet",outcome='
 
         def seen() -> dict[str, float] | None:

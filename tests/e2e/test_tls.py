@@ -63,11 +63,11 @@ def test_tls_with_a_generated_certificate(tmp_path: Path, certificate: Certifica
         assert stack.gateway.base_url.startswith("https://")
         with stack.gateway.wire() as wire:
             for number in range(3):
-                answer = wire.ask(PATH, call("eth_chainId", id=number), stack.headers)
+                answer = wire.exchange(PATH, call("eth_chainId", id=number), stack.headers)
                 assert answer.json()["id"] == number
             wire.send(b"".join(stack.request(number) for number in range(5)))
             assert [wire.read().json()["id"] for _ in range(5)] == list(range(5))
-            assert wire.ask(PATH, b" " * (3 << 20), stack.headers).status == 413
+            assert wire.exchange(PATH, b" " * (3 << 20), stack.headers).status == 413
         with pytest.raises(ssl.SSLCertVerificationError):
             Wire.open(stack.gateway.port, tls=ssl.create_default_context())
 
@@ -77,7 +77,7 @@ def test_every_answer_binds_browsers_to_https_where_the_certificate_is_ours(
 ) -> None:
     files = {"tls_certificate": str(certificate.certificate), "tls_key": str(certificate.key)}
     with open_stack(tmp_path, {"server": files}, tls=certificate.client_context()) as stack:
-        asked = {
+        requests = {
             "a result": stack.request(1),
             "a batch": request(PATH, b"[" + call("eth_chainId") + b"]", stack.headers),
             "a refusal": request(PATH, call("eth_chainId"), JSON),
@@ -93,7 +93,7 @@ def test_every_answer_binds_browsers_to_https_where_the_certificate_is_ours(
             "a WebSocket without a token": request(PATH, headers=HANDSHAKE, method="GET"),
             "a WebSocket": request(PATH, headers={**HANDSHAKE, **stack.headers}, method="GET"),
         }
-        for what, sent in asked.items():
+        for what, sent in requests.items():
             with stack.gateway.wire() as wire:
                 wire.send(sent)
                 assert wire.read(to="HEAD").headers["strict-transport-security"] == "max-age=31536000", what
@@ -118,37 +118,37 @@ def test_http2_through_nginx(front: Front) -> None:
 
 def test_address_limit_is_the_clients_behind_a_trusted_proxy(front: Front) -> None:
     with front.client("127.0.0.2") as one, front.client("127.0.0.3") as other:
-        said = [one.post(PATH, content=call("m"), headers=PAGE).status_code for _ in range(3)]
-        assert said == [200, 200, 429]
+        statuses = [one.post(PATH, content=call("m"), headers=PAGE).status_code for _ in range(3)]
+        assert statuses == [200, 200, 429]
         assert other.post(PATH, content=call("m"), headers=PAGE).status_code == 200
 
 
 def test_forged_address_in_front_of_the_proxy_is_ignored(front: Front) -> None:
     with front.client("127.0.0.2") as client:
-        said = [
+        statuses = [
             client.post(
                 PATH, content=call("m"), headers={**PAGE, "X-Forwarded-For": f"10.0.0.{number}"}
             ).status_code
             for number in range(3)
         ]
-    assert said == [200, 200, 429]
+    assert statuses == [200, 200, 429]
 
 
 def test_forged_address_past_the_proxy_is_ignored(front: Front) -> None:
     with front.stack.gateway.wire(source="127.0.0.4") as wire:
-        said = [
-            wire.ask(PATH, call("m"), {**PAGE, "X-Forwarded-For": f"10.0.0.{number}"}).status
+        statuses = [
+            wire.exchange(PATH, call("m"), {**PAGE, "X-Forwarded-For": f"10.0.0.{number}"}).status
             for number in range(3)
         ]
-    assert said == [200, 200, 429]
+    assert statuses == [200, 200, 429]
 
 
 def test_nobody_is_believed_unless_configured(tmp_path: Path) -> None:
     with open_stack(tmp_path) as stack:
         stack.gateway.books.domain(stack.team, "example.com", address_per_minute=2)
         with stack.gateway.wire() as wire:
-            said = [
-                wire.ask(PATH, call("m"), {**PAGE, "X-Forwarded-For": f"10.0.0.{number}"}).status
+            statuses = [
+                wire.exchange(PATH, call("m"), {**PAGE, "X-Forwarded-For": f"10.0.0.{number}"}).status
                 for number in range(3)
             ]
-    assert said == [200, 200, 429]
+    assert statuses == [200, 200, 429]

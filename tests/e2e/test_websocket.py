@@ -76,14 +76,14 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
             yield Place(gateway, eth, starknet, team, token)
 
 
-def said(client: ClientConnection) -> Any:
+def received(client: ClientConnection) -> Any:
     return json.loads(client.recv(timeout=PATIENCE))
 
 
 def call(client: ClientConnection, method: str, *params: object, **named: object) -> Any:
     """Call; notifications that come in between are passed over."""
     client.send(json.dumps({"jsonrpc": "2.0", "id": 7, "method": method, "params": named or params}))
-    while "id" not in (answer := said(client)):
+    while "id" not in (answer := received(client)):
         continue
     return answer
 
@@ -94,9 +94,9 @@ def result(client: ClientConnection, method: str, *params: object, **named: obje
     return answer["result"]
 
 
-def told(client: ClientConnection, count: int) -> list[Any]:
+def received_many(client: ClientConnection, count: int) -> list[Any]:
     """Wait for so many notifications."""
-    return [said(client) for _ in range(count)]
+    return [received(client) for _ in range(count)]
 
 
 def closed(client: ClientConnection) -> Close:
@@ -172,7 +172,7 @@ def test_refused_browser_is_let_in_and_told(
 ) -> None:
     more: Any = {"subprotocols": offered} if offered else {}
     with place.socket(token=None, origin="https://elsewhere.com", **more) as client:
-        error = said(client)
+        error = received(client)
         assert error["id"] is None
         assert error["error"]["data"]["reason"] == reason
         assert closed(client) == Close(code, reason)
@@ -187,7 +187,7 @@ def test_too_many_connections_of_one_token(place: Place) -> None:
             pass
         assert caught.value.response.status_code == 429
         with place.socket(token=secret, origin="https://elsewhere.com") as client:
-            assert said(client)["error"]["code"] == -32005
+            assert received(client)["error"]["code"] == -32005
             assert closed(client).code == 4429
 
 
@@ -208,7 +208,7 @@ def test_lost_grant_closes_its_sockets_within_a_second(place: Place, change: str
         else:
             books.do(lambda records: records.tokens.replace(msgspec.structs.replace(token, **fields[change])))
         since = time.monotonic()
-        assert "error" in said(client)
+        assert "error" in received(client)
         assert closed(client).code == (4403 if change == "other network" else 4401)
         assert time.monotonic() - since < 1.0
         assert result(other, "eth_chainId")
@@ -222,7 +222,7 @@ def test_removed_domain_closes_its_sockets_within_a_second(place: Place) -> None
             assert result(client, "eth_chainId")
             place.gateway.books.do(lambda records, made=entry: records.domains.remove(id=made.id))  # type: ignore[misc]
             since = time.monotonic()
-            assert said(client)["error"]["data"]["reason"] == "origin_not_allowed"
+            assert received(client)["error"]["data"]["reason"] == "origin_not_allowed"
             assert closed(client).code == 4403
             waited.append(time.monotonic() - since)
     # Other work on the machine may hold one of them up.
@@ -246,13 +246,13 @@ def test_calls_batches_and_nonsense_are_answered_as_by_post(place: Place) -> Non
     with place.socket() as client:
         batch = [{"jsonrpc": "2.0", "id": number, "method": "eth_blockNumber"} for number in (1, "two")]
         client.send(json.dumps(batch))
-        assert [each["id"] for each in said(client)] == [1, "two"]
+        assert [each["id"] for each in received(client)] == [1, "two"]
         client.send("{bad")
-        assert said(client)["error"]["code"] == -32700
+        assert received(client)["error"]["code"] == -32700
         client.send("[]")
-        assert said(client)["error"]["code"] == -32600
+        assert received(client)["error"]["code"] == -32600
         client.send(json.dumps({"jsonrpc": "2.0", "id": 3, "method": "eth_chainId"}).encode())
-        assert said(client)["id"] == 3
+        assert received(client)["id"] == 3
         assert call(client, "admin_peers")["error"]["data"]["reason"] == "method_not_allowed"
 
 
@@ -268,7 +268,7 @@ def test_calls_and_subscriptions_are_written_down_and_billed(place: Place) -> No
         result(client, "eth_chainId")
         subscription = result(client, "eth_subscribe", "newHeads")
         place.eth.mine(2)
-        told(client, 2)
+        received_many(client, 2)
         result(client, "eth_unsubscribe", subscription)
     rows = logged(place, "billed-socket", 3)
     assert [row["method"] for row in rows] == ["eth_chainId", "eth_subscribe", "eth_unsubscribe"]
@@ -298,7 +298,7 @@ def logged(place: Place, team: str, count: int) -> list[dict[str, Any]]:
 
     def rows() -> list[dict[str, Any]]:
         with place.gateway.wire() as wire:
-            found = wire.ask(f"/api/v1/teams/{team}/logs", headers=headers, method="GET").json()["items"]
+            found = wire.exchange(f"/api/v1/teams/{team}/logs", headers=headers, method="GET").json()["items"]
         return list(reversed(found)) if len(found) == count else []
 
     return eventually(rows, within=10, what=f"{count} rows in the log")
@@ -313,10 +313,10 @@ def test_heads_and_logs_on_anvil(place: Place) -> None:
         result(logs, "eth_subscribe", "logs", {"address": EMITTER, "topics": [TICK]})
         before = place.eth.height
         place.eth.mine(3, ticks=2)
-        got = [each["params"]["result"] for each in told(heads, 3)]
+        got = [each["params"]["result"] for each in received_many(heads, 3)]
         assert [each["hash"] for each in got] == place.eth.hashes()[before + 1 :]
         assert "transactions" not in got[0]
-        numbers = [int(each["params"]["result"]["data"], 16) for each in told(logs, 6)]
+        numbers = [int(each["params"]["result"]["data"], 16) for each in received_many(logs, 6)]
         assert numbers == list(range(place.eth.ticks - 5, place.eth.ticks + 1))
 
 
@@ -325,17 +325,17 @@ def test_reorganisation_on_anvil_is_told(place: Place) -> None:
         result(heads, "eth_subscribe", "newHeads")
         result(logs, "eth_subscribe", "logs", {"address": EMITTER})
         place.eth.mine(2, ticks=1)
-        told(heads, 2)
-        old = told(logs, 2)
+        received_many(heads, 2)
+        old = received_many(logs, 2)
         place.eth.reorganise(2)
         place.eth.mine()
         stands: dict[int, str] = {}
         while len(stands) < 3 or stands[place.eth.height] != place.eth.block(place.eth.height)["hash"]:
-            head = said(heads)["params"]["result"]
+            head = received(heads)["params"]["result"]
             stands[int(head["number"], 16)] = head["hash"]
         newest = place.eth.height
         assert [stands[number] for number in range(newest - 2, newest + 1)] == place.eth.hashes()[-3:]
-        taken_back = [each["params"]["result"] for each in told(logs, 2)]
+        taken_back = [each["params"]["result"] for each in received_many(logs, 2)]
         assert [each | {"removed": False} for each in taken_back] == [each["params"]["result"] for each in old]
         assert all(each["removed"] for each in taken_back)
 
@@ -347,7 +347,7 @@ def test_pending_transactions_of_anvil(place: Place) -> None:
         result(client, "eth_subscribe", "newPendingTransactions")
         sent = []
 
-        def heard() -> bool:
+        def is_seen() -> bool:
             # The upstream may not be listened to yet when the first one is sent.
             sent.append(node.call("eth_sendTransaction", {"from": sender, "to": sender, "value": "0x1"}))
             try:
@@ -355,7 +355,7 @@ def test_pending_transactions_of_anvil(place: Place) -> None:
             except TimeoutError:
                 return False
 
-        eventually(heard, within=PATIENCE, what="a pending transaction")
+        eventually(is_seen, within=PATIENCE, what="a pending transaction")
         node.call("anvil_dropAllTransactions")
 
 
@@ -388,21 +388,21 @@ def test_starknet_heads_from_the_past_and_a_reorganisation(place: Place) -> None
     newest = place.starknet.height
     with place.socket(STARKNET) as client:
         result(client, "starknet_subscribeNewHeads", block_id={"block_number": newest - 3})
-        heads = [each["params"]["result"] for each in told(client, 4)]
+        heads = [each["params"]["result"] for each in received_many(client, 4)]
         assert [each["block_number"] for each in heads] == list(range(newest - 3, newest + 1))
         place.starknet.mine(2)
-        heads += [each["params"]["result"] for each in told(client, 2)]
+        heads += [each["params"]["result"] for each in received_many(client, 2)]
         assert all(one["block_hash"] == other["parent_hash"] for one, other in pairwise(heads))
         place.starknet.reorganise(2)
         place.starknet.mine(2)
-        replaced = said(client)
+        replaced = received(client)
         assert replaced["method"] == "starknet_subscriptionReorg"
         lost = replaced["params"]["result"]
         assert lost["ending_block_hash"] == heads[-1]["block_hash"]
         stands = [each for each in heads if each["block_number"] < lost["starting_block_number"]]
         final = node.call("starknet_blockHashAndNumber")
         while stands[-1]["block_hash"] != final["block_hash"]:
-            stands.append(said(client)["params"]["result"])
+            stands.append(received(client)["params"]["result"])
         assert all(one["block_hash"] == other["parent_hash"] for one, other in pairwise(stands))
 
 
@@ -420,7 +420,7 @@ def test_starknet_events_receipts_and_transactions(place: Place) -> None:
         events = [event for each in receipts for event in each["events"]]
         got: dict[str, list[Any]] = {method: [] for method in kinds.values()}
         while [len(each) for each in got.values()] != [len(events), len(receipts), len(receipts)]:
-            params = said(client)["params"]
+            params = received(client)["params"]
             # Events begin with the newest block that was there before.
             if params["result"].get("block_number", number) == number:
                 got[kinds[params["subscription_id"]]].append(params["result"])
@@ -440,9 +440,9 @@ def test_starknet_status_of_a_transaction(place: Place) -> None:
         sent = node.call("starknet_addInvokeTransaction", {})["transaction_hash"]
         result(client, "starknet_subscribeTransactionStatus", transaction_hash=sent)
         place.starknet.mine()
-        seen = said(client)["params"]["result"]
+        seen = received(client)["params"]["result"]
         while seen["status"]["finality_status"] != "ACCEPTED_ON_L2":
-            seen = said(client)["params"]["result"]
+            seen = received(client)["params"]["result"]
         assert int(seen["transaction_hash"], 16) == int(sent, 16)
 
 
@@ -479,7 +479,7 @@ def test_flood_of_frames_is_read_to_its_end_and_others_are_answered_meanwhile(pl
         flooding.socket.sendall(ping * 100_000)
         flooding.send(json.dumps({"jsonrpc": "2.0", "id": 1, "method": "eth_chainId"}))
         assert result(other, "eth_chainId")
-        assert said(flooding)["id"] == 1
+        assert received(flooding)["id"] == 1
 
 
 def test_connections_are_counted(place: Place) -> None:
@@ -505,7 +505,7 @@ def test_stop_answers_what_is_under_way_and_says_goodbye(tmp_path: Path) -> None
             since = time.monotonic()
             assert closed(idle).code == 1001
             gate.set()
-            assert "result" in said(busy)
+            assert "result" in received(busy)
             assert closed(busy).code == 1001
         gateway.program.popen.wait(20)
         assert time.monotonic() - since < 6.0, "the grace was not used up"

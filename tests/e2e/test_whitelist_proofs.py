@@ -20,7 +20,7 @@ from parts.ports import LOOPBACK
 from parts.processes import eventually
 from parts.site import Site, site
 from parts.tollgate import Gateway, bearer, serving
-from parts.tool import Said, Tool
+from parts.tool import Ran, Tool
 from parts.upstream import upstream
 from parts.wire import call
 
@@ -54,11 +54,11 @@ class Person:
         """What the team publishes."""
         return f"tollgate-team={self.team.id}"
 
-    def __call__(self, *arguments: str) -> Said:
+    def __call__(self, *arguments: str) -> Ran:
         """Run a command for the team."""
         return self.tool(*arguments, "--team", self.team.name)
 
-    def whitelist(self, *arguments: str) -> Said:
+    def whitelist(self, *arguments: str) -> Ran:
         """Run a command on the team's list."""
         return self("rpc", "whitelist", *arguments)
 
@@ -115,7 +115,7 @@ class Town:
 
     def browses(self, origin: str) -> int:
         """Call the chain as a page of this origin does."""
-        return self.gateway.ask(call("eth_chainId"), headers={"Origin": origin}).status
+        return self.gateway.exchange(call("eth_chainId"), headers={"Origin": origin}).status
 
 
 @pytest.fixture(scope="module")
@@ -155,13 +155,13 @@ def test_txt_record_verifies_and_without_it_the_words_name_the_record(town: Town
     with town.dns():
         entry = ada.add(domain)
         assert entry["verified_at"] is None
-        said = ada.whitelist("verify", entry["id"])
-        assert said.code == 1
-        assert said.out == ""
-        assert f"No TXT record at _tollgate.{domain}: add one with {ada.proof}." in said.err
-        assert f"{town.url(domain)} answers 404." in said.err
-        assert f"Publish {ada.proof} as a TXT record at _tollgate.{domain}" in said.err
-        assert f"or as a line of {town.url(domain)}" in said.err
+        ran = ada.whitelist("verify", entry["id"])
+        assert ran.code == 1
+        assert ran.out == ""
+        assert f"No TXT record at _tollgate.{domain}: add one with {ada.proof}." in ran.err
+        assert f"{town.url(domain)} answers 404." in ran.err
+        assert f"Publish {ada.proof} as a TXT record at _tollgate.{domain}" in ran.err
+        assert f"or as a line of {town.url(domain)}" in ran.err
     with town.dns({f"_tollgate.{domain}": ["v=spf1 -all", ada.proof]}):
         ada.verify(entry)
     assert ada.audit("domain.verify", entry["id"])["details"] == {"by": "dns"}
@@ -183,15 +183,15 @@ def test_file_on_the_site_verifies(town: Town) -> None:
 def test_domain_of_another_team_is_refused_with_the_way_to_take_it_over(town: Town) -> None:
     domain = "conflict-example.com"
     entry = town.ada.add(domain)
-    said = town.grace.whitelist("add", domain)
-    assert (said.code, said.out) == (1, "")
-    assert f"Another team has whitelisted {domain}." in said.err
-    assert f"Publish {town.grace.proof} as a TXT record at _tollgate.{domain}" in said.err
-    assert town.url(domain) in said.err
-    assert f"tollgate rpc whitelist add {domain} --take-over --team others" in said.err
+    ran = town.grace.whitelist("add", domain)
+    assert (ran.code, ran.out) == (1, "")
+    assert f"Another team has whitelisted {domain}." in ran.err
+    assert f"Publish {town.grace.proof} as a TXT record at _tollgate.{domain}" in ran.err
+    assert town.url(domain) in ran.err
+    assert f"tollgate rpc whitelist add {domain} --take-over --team others" in ran.err
     # Neither which team has it, nor its entry.
     for secret in ("acme", town.ada.team.id, entry["id"]):
-        assert secret not in said.err
+        assert secret not in ran.err
     again = town.ada.whitelist("add", domain)
     assert again.code == 1
     assert f"on your list already, as {entry['id']}" in again.err

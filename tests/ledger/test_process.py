@@ -129,11 +129,11 @@ def test_second_collector_is_told_that_there_is_one(bootstrap: Bootstrap) -> Non
 
 
 def test_lock_of_a_killed_collector_is_free(tmp_path: Path) -> None:
-    ready, tell = os.pipe()
+    ready, started = os.pipe()
     pid = os.fork()
     if pid == 0:
         Lock(tmp_path)
-        os.write(tell, b".")
+        os.write(started, b".")
         signal.pause()
         os._exit(0)
     try:
@@ -144,7 +144,7 @@ def test_lock_of_a_killed_collector_is_free(tmp_path: Path) -> None:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
         os.close(ready)
-        os.close(tell)
+        os.close(started)
     with Lock(tmp_path):
         pass
 
@@ -319,8 +319,8 @@ def settings_file(bootstrap: Bootstrap) -> str:
 
 def test_command_collects_once_and_says_how_much(bootstrap: Bootstrap) -> None:
     leave(bootstrap, 1, entry("a", "ok", "ok", at=NOW), entry("b", at=NOW))
-    said = CliRunner().invoke(cli, ["collect", "--once", "--config", settings_file(bootstrap)])
-    assert (said.exit_code, said.stderr.splitlines()[-1]) == (0, "3 log rows were committed."), said.output
+    ran = CliRunner().invoke(cli, ["collect", "--once", "--config", settings_file(bootstrap)])
+    assert (ran.exit_code, ran.stderr.splitlines()[-1]) == (0, "3 log rows were committed."), ran.output
     assert sql(bootstrap, "ledger.db", "SELECT sum(requests) FROM usage_all") == [(3,)]
     assert [path.name for path in bootstrap.spool_dir.iterdir()] == ["collector.lock"]
     again = CliRunner().invoke(cli, ["collect", "--once", "--config", settings_file(bootstrap)])
@@ -330,7 +330,7 @@ def test_command_collects_once_and_says_how_much(bootstrap: Bootstrap) -> None:
 def test_command_beside_another_collector_says_so_and_ends(bootstrap: Bootstrap) -> None:
     path = leave(bootstrap, 1, entry("a", at=NOW))
     with Lock(bootstrap.spool_dir):
-        said = CliRunner().invoke(cli, ["collect", "--config", settings_file(bootstrap)])
-    assert isinstance(said.exception, CollectorRuns)
-    assert "tollgate serve" in str(said.exception), "what to do next"
+        ran = CliRunner().invoke(cli, ["collect", "--config", settings_file(bootstrap)])
+    assert isinstance(ran.exception, CollectorRuns)
+    assert "tollgate serve" in str(ran.exception), "what to do next"
     assert path.exists()

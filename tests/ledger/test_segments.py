@@ -228,12 +228,12 @@ def test_asking_does_not_take_it_away_from_anyone(path: Path, held: int) -> None
 
 def test_writer_that_is_killed_no_longer_has_it(path: Path) -> None:
     segment(path)
-    ready, tell = os.pipe()
+    ready, report = os.pipe()
     pid = os.fork()
     if pid == 0:
         descriptor = os.open(path, os.O_WRONLY)
         fcntl.flock(descriptor, fcntl.LOCK_EX)
-        os.write(tell, b".")
+        os.write(report, b".")
         signal.pause()
         os._exit(0)
     try:
@@ -243,5 +243,5 @@ def test_writer_that_is_killed_no_longer_has_it(path: Path) -> None:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
         os.close(ready)
-        os.close(tell)
+        os.close(report)
     assert not segments.is_alive(path)

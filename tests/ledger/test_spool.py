@@ -74,7 +74,7 @@ def lines() -> Iterator[Lines]:
         yield captured
 
 
-def said(lines: Lines) -> list[str]:
+def messages_of(lines: Lines) -> list[str]:
     return [f"{line['log_level']}: {line['event']}" for line in lines]
 
 
@@ -241,7 +241,7 @@ def test_failing_sync_is_told_and_the_next_records_go_elsewhere(tmp_path: Path, 
     finally:
         os.close(reader)
         os.close(writer)
-    assert said(lines) == ["error: records cannot be forced to the disk: a power cut would take them"]
+    assert messages_of(lines) == ["error: records cannot be forced to the disk: a power cut would take them"]
     assert disk.spool._descriptor == -1
 
 
@@ -251,7 +251,9 @@ def test_deleted_segment_is_told_and_the_next_records_go_elsewhere(disk: Disk, l
     disk.spool.tick()
     disk.put(b"b")
     assert disk.read() == [[b"b"]]
-    assert said(lines) == ["error: a spool file was deleted while records were written to it: those are lost"]
+    assert messages_of(lines) == [
+        "error: a spool file was deleted while records were written to it: those are lost"
+    ]
 
 
 # --- Disks that take nothing -------------------------------------------------------------------------------
@@ -288,7 +290,7 @@ def test_refused_records_are_held_told_once_and_written_when_the_disk_is_back(
     assert (disk.spool.failing, disk.spool.is_full, disk.spool.held_bytes) == (False, False, 0)
     disk.put(b"d")
     assert disk.read() == [[b"a", b"b", b"c", b"d"]]
-    assert said(lines) == [
+    assert messages_of(lines) == [
         "error: records cannot be written and are held in memory",
         "error: no more records can be held: calls are refused",
         "warning: records are written again",
@@ -296,18 +298,18 @@ def test_refused_records_are_held_told_once_and_written_when_the_disk_is_back(
 
 
 def test_refusing_disk_is_asked_once_a_second_and_not_for_every_answer(tmp_path: Path) -> None:
-    asked: list[Path] = []
+    tried: list[Path] = []
 
     def opener(path: Path) -> int:
-        asked.append(path)
+        tried.append(path)
         raise OSError(errno.ENOSPC, "No space left on device")
 
     disk = Disk(tmp_path, opener=opener)
     for number in range(50):
         disk.put(b"%d" % number)
-    assert len(asked) == 1
+    assert len(tried) == 1
     disk.spool.tick()
-    assert len(asked) == 2
+    assert len(tried) == 2
 
 
 def test_log_that_stands_on_the_same_full_disk_is_no_reason_to_fail(tmp_path: Path) -> None:
@@ -341,7 +343,7 @@ def test_last_records_that_no_disk_takes_are_told_as_lost(tmp_path: Path, lines:
     disk = Disk(tmp_path, opener=Full())
     disk.put(b"a", b"b")
     disk.spool.close()
-    assert said(lines)[-1] == "error: records are lost: the disk takes none"
+    assert messages_of(lines)[-1] == "error: records are lost: the disk takes none"
     assert lines[-1]["records"] == 2
 
 

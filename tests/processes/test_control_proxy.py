@@ -12,8 +12,8 @@ from tests.inner import (
     Client,
     Inner,
     advance,
-    asked_with,
     problem,
+    received_request,
     scope,
     with_inner,
 )
@@ -27,7 +27,7 @@ from tollgate.processes.status import Receive, Scope, Send, public_app
 
 def test_request_is_rebuilt() -> None:
     async def test(inner: Inner) -> None:
-        asked = scope(
+        given_scope = scope(
             "PUT",
             (b"content-length", b"4"),
             (b"accept", b"*/*"),
@@ -37,7 +37,7 @@ def test_request_is_rebuilt() -> None:
             query_string=b"q=%20&r",
             scheme="https",
         )
-        line, headers, body = await asked_with(inner, inner.app(), asked, b"bo", b"d", b"y")
+        line, headers, body = await received_request(inner, inner.app(), given_scope, b"bo", b"d", b"y")
         assert line == b"PUT /api/v1/t%2Fa?q=%20&r HTTP/1.1"
         assert headers == [
             (b"host", b"rpc.example"),
@@ -67,8 +67,8 @@ def test_headers_of_the_connection_stay_behind() -> None:
             (b"proxy-connection", b"keep-alive"),
             (b"expect", b"100-continue"),
         )
-        plain = await asked_with(inner, inner.app(), scope("POST", MINE), b"body")
-        assert await asked_with(inner, inner.app(), scope("POST", *stay, MINE), b"body") == plain
+        plain = await received_request(inner, inner.app(), scope("POST", MINE), b"body")
+        assert await received_request(inner, inner.app(), scope("POST", *stay, MINE), b"body") == plain
 
     with_inner(test)
 
@@ -83,8 +83,8 @@ def test_nobody_outside_speaks_for_a_worker() -> None:
             (b"x-forwarded-proto", b"https"),
             (b"x-forwarded-host", b"evil.example"),
         )
-        plain = await asked_with(inner, inner.app(), scope("GET", MINE))
-        assert await asked_with(inner, inner.app(), scope("GET", *spoofed, MINE)) == plain
+        plain = await received_request(inner, inner.app(), scope("GET", MINE))
+        assert await received_request(inner, inner.app(), scope("GET", *spoofed, MINE)) == plain
 
     with_inner(test)
 
@@ -109,8 +109,8 @@ def test_host_and_scheme_of_a_proxy_are_believed_where_it_is_trusted(
     trusted: tuple[str, ...], host: bytes, proto: bytes, expected: tuple[bytes, bytes]
 ) -> None:
     async def test(inner: Inner) -> None:
-        asked = scope("GET", (b"x-forwarded-host", host), (b"x-forwarded-proto", proto))
-        _, headers, _ = await asked_with(inner, inner.app(*trusted), asked)
+        given_scope = scope("GET", (b"x-forwarded-host", host), (b"x-forwarded-proto", proto))
+        _, headers, _ = await received_request(inner, inner.app(*trusted), given_scope)
         assert [value for name, value in headers if name == b"host"] == [expected[0]]
         assert (b"x-tollgate-scheme", expected[1]) in headers
 
@@ -135,8 +135,8 @@ def test_client_address_is_as_the_gateway_sees_it(
 ) -> None:
     async def test(inner: Inner) -> None:
         headers = [(b"x-forwarded-for", value) for value in forwarded]
-        asked = scope("GET", *headers, client=None if peer is None else (peer, 1))
-        _, got, _ = await asked_with(inner, inner.app(*trusted), asked)
+        given_scope = scope("GET", *headers, client=None if peer is None else (peer, 1))
+        _, got, _ = await received_request(inner, inner.app(*trusted), given_scope)
         assert dict(got)[b"x-tollgate-client"] == expected
 
     with_inner(test)
@@ -146,10 +146,10 @@ def test_client_address_is_as_the_gateway_sees_it(
 def test_request_id_is_made_where_none_is_given(given: bytes) -> None:
     async def test(inner: Inner) -> None:
         client = Client(inner.app(), scope("GET", (b"x-request-id", given)))
-        call = await inner.asked()
+        call = await inner.next_call()
         (made,) = [value for name, value in call.headers if name == b"x-request-id"]
         assert len(made) == 24
-        call.say(OK)
+        call.respond(OK)
         assert (b"x-request-id", made) in (await client.answer())[1]
 
     with_inner(test)
@@ -161,8 +161,8 @@ def test_request_id_is_made_where_none_is_given(given: bytes) -> None:
 def test_body_of_the_largest_size_passes() -> None:
     async def test(inner: Inner) -> None:
         body = b"x" * MAX_BYTES
-        asked = scope("POST", (b"content-length", b"%d" % MAX_BYTES))
-        assert (await asked_with(inner, inner.app(), asked, body[:1], body[1:]))[2] == body
+        given_scope = scope("POST", (b"content-length", b"%d" % MAX_BYTES))
+        assert (await received_request(inner, inner.app(), given_scope, body[:1], body[1:]))[2] == body
 
     with_inner(test)
 
@@ -172,9 +172,9 @@ def test_larger_body_is_refused_when_it_turns_out_so() -> None:
         client = Client(inner.app(), scope("POST", MINE), body=None)
         client.send(b"x" * MAX_BYTES)
         client.send(b"x")
-        headers, said = await problem(client, 413)
+        headers, sent = await problem(client, 413)
         assert headers[b"x-request-id"] == b"mine-1"
-        assert str(MAX_BYTES) in said["detail"]
+        assert str(MAX_BYTES) in sent["detail"]
         assert b"connection" not in headers
         assert inner.calls.empty()
 
@@ -183,8 +183,8 @@ def test_larger_body_is_refused_when_it_turns_out_so() -> None:
 
 def test_body_that_is_announced_as_too_large_is_not_read() -> None:
     async def test(inner: Inner) -> None:
-        asked = scope("POST", (b"content-length", b"%d" % (MAX_BYTES + 1)))
-        headers, _ = await problem(Client(inner.app(), asked, body=None), 413)
+        given_scope = scope("POST", (b"content-length", b"%d" % (MAX_BYTES + 1)))
+        headers, _ = await problem(Client(inner.app(), given_scope, body=None), 413)
         assert b"connection" not in headers
 
     with_inner(test)
@@ -224,12 +224,12 @@ def test_client_that_leaves_within_its_body_is_forgotten() -> None:
 def test_only_so_many_are_under_way() -> None:
     async def test(inner: Inner) -> None:
         app = inner.app(max_at_once=2)
-        under_way = [(Client(app), await inner.asked()) for _ in range(2)]
+        under_way = [(Client(app), await inner.next_call()) for _ in range(2)]
         headers, _ = await problem(Client(app), 503)
         assert headers[b"retry-after"] == b"1"
-        under_way[0][1].say(OK)
+        under_way[0][1].respond(OK)
         assert (await under_way[0][0].answer())[0] == 200
-        assert await asked_with(inner, app, scope())
+        assert await received_request(inner, app, scope())
 
     with_inner(test)
 
@@ -239,20 +239,20 @@ def test_one_address_has_a_part_of_the_places_and_others_find_one() -> None:
         app = inner.app(max_at_once=12)
         held = [Client(app) for _ in range(3)]
         for _ in held:
-            await inner.asked()
+            await inner.next_call()
         await problem(Client(app), 503)
         other = Client(app, scope(client=("192.0.2.8", 50_000)))
-        (await inner.asked()).say(OK)
+        (await inner.next_call()).respond(OK)
         assert (await other.answer())[0] == 200
         # Who has one IPv6 address has the whole /64.
         for number in range(3):
             held.append(Client(app, scope(client=(f"2001:db8::{number}", 50_000))))
-            await inner.asked()
+            await inner.next_call()
         await problem(Client(app, scope(client=("2001:db8::ffff", 50_000))), 503)
         for client in held:
             client.leave()
             await client.task
-        assert await asked_with(inner, app, scope())
+        assert await received_request(inner, app, scope())
 
     with_inner(test)
 
@@ -266,18 +266,18 @@ def test_open_streams_keep_no_request_out_and_are_bounded(monkeypatch: pytest.Mo
         streams = []
         for _ in range(2):
             streams.append(Client(app))
-            (await inner.asked()).say(events)
+            (await inner.next_call()).respond(events)
             assert (await streams[-1].next())["status"] == 200
-            assert await asked_with(inner, app, scope())
+            assert await received_request(inner, app, scope())
         refused = Client(app)
-        (await inner.asked()).say(events)
+        (await inner.next_call()).respond(events)
         headers, _ = await problem(refused, 503)
         assert headers[b"retry-after"] == b"1"
         for client in streams:
             client.leave()
             await client.task
         last = Client(app)
-        (await inner.asked()).say(events)
+        (await inner.next_call()).respond(events)
         assert (await last.next())["status"] == 200
         last.leave()
         await last.task
@@ -289,19 +289,19 @@ def test_place_is_free_again_however_a_request_ends() -> None:
     async def test(inner: Inner) -> None:
         app = inner.app(max_at_once=1)
         client = Client(app)
-        (await inner.asked()).hang_up()
+        (await inner.next_call()).hang_up()
         await problem(client, 502)
         client = Client(app)
-        call = await inner.asked()
+        call = await inner.next_call()
         client.leave()
         await client.task
         client = Client(app)
-        call = await inner.asked()
-        call.say(CHUNKED)
+        call = await inner.next_call()
+        call.respond(CHUNKED)
         call.hang_up()
         with pytest.raises(AnswerCut):
             await client.task
-        assert await asked_with(inner, app, scope())
+        assert await received_request(inner, app, scope())
 
     with_inner(test)
 
@@ -310,7 +310,7 @@ def test_clients_that_send_nothing_keep_nobody_out() -> None:
     async def test(inner: Inner) -> None:
         app = inner.app(max_at_once=1)
         idle = [Client(app, scope("POST"), body=None) for _ in range(5)]
-        assert await asked_with(inner, app, scope("POST"), b"x" * MAX_BYTES)
+        assert await received_request(inner, app, scope("POST"), b"x" * MAX_BYTES)
         for client in idle:
             client.leave()
             await client.task
@@ -327,10 +327,10 @@ def test_bodies_that_wait_are_bounded_together() -> None:
         await advance(0.0)
         headers, _ = await problem(Client(app, scope("POST"), body=(b"x",)), 503)
         assert headers[b"retry-after"] == b"1"
-        assert await asked_with(inner, app, scope())
+        assert await received_request(inner, app, scope())
         slow[0].leave()
         await slow[0].task
-        assert await asked_with(inner, app, scope("POST"), b"x" * MAX_BYTES)
+        assert await received_request(inner, app, scope("POST"), b"x" * MAX_BYTES)
         slow[1].leave()
         await slow[1].task
 
@@ -341,9 +341,11 @@ def test_bodies_that_wait_are_bounded_together() -> None:
 
 
 def test_public_app_hands_on_all_but_health_and_readiness() -> None:
-    async def rest(asked: Scope, receive: Receive, send: Send) -> None:
+    async def rest(given_scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 299, "headers": []})
-        await send({"type": "http.response.body", "body": asked["path"].encode() + (await receive())["body"]})
+        await send(
+            {"type": "http.response.body", "body": given_scope["path"].encode() + (await receive())["body"]}
+        )
 
     async def test() -> None:
         app = public_app(lambda: None, rest)

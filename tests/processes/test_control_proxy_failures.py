@@ -26,8 +26,8 @@ from tollgate.processes.control_proxy import MAX_HEAD_BYTES, SILENCE_SECONDS, An
 def test_answer_is_passed_on() -> None:
     async def test(inner: Inner) -> None:
         client = Client(inner.app())
-        call = await inner.asked()
-        call.say(
+        call = await inner.next_call()
+        call.respond(
             b"HTTP/1.1 418 Whatever\r\nDate: now\r\nConnection: close\r\nX-Request-Id: inner\r\n"
             b"Set-Cookie: a=1\r\nSet-Cookie: b=2\r\nContent-Length: 3\r\n\r\ntea"
         )
@@ -52,7 +52,7 @@ def test_answer_is_passed_on() -> None:
 def test_answer_without_a_body_waits_for_none(method: str, status: int) -> None:
     async def test(inner: Inner) -> None:
         client = Client(inner.app(), scope(method, MINE))
-        (await inner.asked()).say(b"HTTP/1.1 %d \r\ncontent-length: 5\r\netag: 1\r\n\r\n" % status)
+        (await inner.next_call()).respond(b"HTTP/1.1 %d \r\ncontent-length: 5\r\netag: 1\r\n\r\n" % status)
         length = [(b"content-length", b"5")] if status == 200 else []
         assert await client.answer() == (status, [*length, (b"etag", b"1"), MINE], b"")
 
@@ -62,7 +62,7 @@ def test_answer_without_a_body_waits_for_none(method: str, status: int) -> None:
 def test_headers_of_the_connection_and_the_date_stay_behind() -> None:
     async def test(inner: Inner) -> None:
         client = Client(inner.app(), scope("GET", MINE))
-        (await inner.asked()).say(
+        (await inner.next_call()).respond(
             b"HTTP/1.1 200 OK\r\nconnection: close, X-Hop\r\nx-hop: 1\r\nkeep-alive: timeout=5\r\n"
             b"proxy-authenticate: Basic\r\nupgrade: h2c\r\nx-empty:\r\ncontent-length: 0\r\n\r\n"
         )
@@ -88,9 +88,9 @@ def test_answer_is_the_same_however_it_is_cut(answer: bytes) -> None:
         answers = []
         for size in (len(answer), 1, 7):
             client = Client(inner.app(), scope("GET", MINE))
-            call = await inner.asked()
+            call = await inner.next_call()
             for at in range(0, len(answer), size):
-                call.say(answer[at : at + size])
+                call.respond(answer[at : at + size])
                 await advance(0.0)
             answers.append(await client.answer())
         assert answers[0] == answers[1] == answers[2]
@@ -101,15 +101,15 @@ def test_answer_is_the_same_however_it_is_cut(answer: bytes) -> None:
 def test_answer_arrives_while_it_is_made() -> None:
     async def test(inner: Inner) -> None:
         client = Client(inner.app())
-        call = await inner.asked()
-        call.say(CHUNKED)
+        call = await inner.next_call()
+        call.respond(CHUNKED)
         assert (await client.next())["type"] == "http.response.start"
-        for said in (b"one", b"two"):
-            call.say(b"3\r\n%b\r\n" % said)
-            assert await client.next() == {"type": "http.response.body", "body": said, "more_body": True}
+        for sent in (b"one", b"two"):
+            call.respond(b"3\r\n%b\r\n" % sent)
+            assert await client.next() == {"type": "http.response.body", "body": sent, "more_body": True}
             # Longer in all than any deadline.
             await advance(SILENCE_SECONDS - 1)
-        call.say(b"0\r\n\r\n")
+        call.respond(b"0\r\n\r\n")
         assert await client.next() == {"type": "http.response.body", "body": b"", "more_body": False}
         await client.task
         await call.dropped()
@@ -121,7 +121,7 @@ def test_answer_may_come_before_the_request_is_taken() -> None:
     async def test(inner: Inner) -> None:
         most = 32 * 1_048_576
         client = Client(inner.app(max_bytes=most), scope("POST"), body=(bytes(most),))
-        (await inner.accepted()).say(OK)
+        (await inner.accepted()).respond(OK)
         assert (await client.answer())[0] == 200
 
     with_inner(test)
@@ -133,21 +133,21 @@ def test_answer_may_come_before_the_request_is_taken() -> None:
 def test_control_process_that_is_not_there_is_told() -> None:
     async def test(inner: Inner) -> None:
         await inner.close()
-        headers, said = await problem(Client(inner.app(), scope("GET", MINE)), 503)
+        headers, sent = await problem(Client(inner.app(), scope("GET", MINE)), 503)
         assert headers[b"retry-after"] == b"1"
         assert headers[b"x-request-id"] == b"mine-1"
-        assert said["detail"] == "The control plane is starting or being replaced: try again."
-        assert said["title"] == "Service Unavailable"
+        assert sent["detail"] == "The control plane is starting or being replaced: try again."
+        assert sent["title"] == "Service Unavailable"
 
     with_inner(test)
 
 
-@pytest.mark.parametrize("said", [b"", b"HTTP/1.1 200 OK\r\n"])
-def test_head_that_takes_too_long_is_given_up(said: bytes) -> None:
+@pytest.mark.parametrize("sent", [b"", b"HTTP/1.1 200 OK\r\n"])
+def test_head_that_takes_too_long_is_given_up(sent: bytes) -> None:
     async def test(inner: Inner) -> None:
         client = Client(inner.app())
-        call = await inner.asked()
-        call.say(said)
+        call = await inner.next_call()
+        call.respond(sent)
         await advance(SECONDS - 0.1)
         assert not client.task.done()
         await advance(0.1)
@@ -158,12 +158,12 @@ def test_head_that_takes_too_long_is_given_up(said: bytes) -> None:
     with_inner(test)
 
 
-@pytest.mark.parametrize("said", [b"", b"HTTP/1.1 200 OK\r\ncontent-le"])
-def test_connection_that_ends_before_the_head_is_told(said: bytes) -> None:
+@pytest.mark.parametrize("sent", [b"", b"HTTP/1.1 200 OK\r\ncontent-le"])
+def test_connection_that_ends_before_the_head_is_told(sent: bytes) -> None:
     async def test(inner: Inner) -> None:
         client = Client(inner.app())
-        call = await inner.asked()
-        call.say(said)
+        call = await inner.next_call()
+        call.respond(sent)
         call.hang_up()
         await problem(client, 502)
 
@@ -171,7 +171,7 @@ def test_connection_that_ends_before_the_head_is_told(said: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "sent",
     [
         b"SSH-2.0-x\r\n\r\n",
         b"HTTP/1.1 abc\r\n\r\n",
@@ -180,11 +180,11 @@ def test_connection_that_ends_before_the_head_is_told(said: bytes) -> None:
         b"HTTP/1.1 200 OK\r\nx: " + b"a" * MAX_HEAD_BYTES,
     ],
 )
-def test_nonsense_is_told(said: bytes) -> None:
+def test_nonsense_is_told(sent: bytes) -> None:
     async def test(inner: Inner) -> None:
         client = Client(inner.app())
-        call = await inner.asked()
-        call.say(said)
+        call = await inner.next_call()
+        call.respond(sent)
         await problem(client, 502)
         await call.dropped()
 
@@ -192,19 +192,19 @@ def test_nonsense_is_told(said: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "end"),
+    ("sent", "end"),
     [
         (b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhell", Call.hang_up),
         (CHUNKED + b"4\r\nhell\r\n", Call.hang_up),
         (CHUNKED + b"5\r\nhell", Call.hang_up),
-        (CHUNKED + b"4\r\nhell\r\n", lambda call: call.say(b"nonsense\r\n")),
+        (CHUNKED + b"4\r\nhell\r\n", lambda call: call.respond(b"nonsense\r\n")),
     ],
 )
-def test_answer_that_is_cut_is_never_completed(said: bytes, end: Callable[[Call], None]) -> None:
+def test_answer_that_is_cut_is_never_completed(sent: bytes, end: Callable[[Call], None]) -> None:
     async def test(inner: Inner) -> None:
         client = Client(inner.app())
-        call = await inner.asked()
-        call.say(said)
+        call = await inner.next_call()
+        call.respond(sent)
         assert (await client.next())["status"] == 200
         body = b""
         while body != b"hell":
@@ -222,7 +222,7 @@ def test_answer_that_is_cut_is_never_completed(said: bytes, end: Callable[[Call]
 def test_nonsense_that_comes_with_the_head_cuts_the_answer_too() -> None:
     async def test(inner: Inner) -> None:
         client = Client(inner.app())
-        (await inner.asked()).say(CHUNKED + b"4\r\nhell\r\nnonsense\r\n")
+        (await inner.next_call()).respond(CHUNKED + b"4\r\nhell\r\nnonsense\r\n")
         with pytest.raises(AnswerCut):
             await client.task
         start, part = client.rest()
@@ -235,8 +235,8 @@ def test_nonsense_that_comes_with_the_head_cuts_the_answer_too() -> None:
 def test_answer_that_falls_silent_is_cut() -> None:
     async def test(inner: Inner) -> None:
         client = Client(inner.app())
-        call = await inner.asked()
-        call.say(CHUNKED + b"1\r\nx\r\n")
+        call = await inner.next_call()
+        call.respond(CHUNKED + b"1\r\nx\r\n")
         assert (await client.next())["status"] == 200
         assert (await client.next())["body"] == b"x"
         await advance(SILENCE_SECONDS)
@@ -248,13 +248,13 @@ def test_answer_that_falls_silent_is_cut() -> None:
     with_inner(test)
 
 
-@pytest.mark.parametrize("said", [b"", CHUNKED, CHUNKED + b"1\r\nx\r\n"])
-def test_client_that_leaves_takes_the_inner_connection_along(said: bytes) -> None:
+@pytest.mark.parametrize("sent", [b"", CHUNKED, CHUNKED + b"1\r\nx\r\n"])
+def test_client_that_leaves_takes_the_inner_connection_along(sent: bytes) -> None:
     async def test(inner: Inner) -> None:
         client = Client(inner.app())
-        call = await inner.asked()
-        call.say(said)
-        if said:
+        call = await inner.next_call()
+        call.respond(sent)
+        if sent:
             await client.next()
         client.leave()
         await call.dropped()
@@ -266,7 +266,7 @@ def test_client_that_leaves_takes_the_inner_connection_along(said: bytes) -> Non
 def test_worker_that_stops_takes_the_inner_connection_along() -> None:
     async def test(inner: Inner) -> None:
         client = Client(inner.app())
-        call = await inner.asked()
+        call = await inner.next_call()
         client.task.cancel()
         await call.dropped()
         with pytest.raises(asyncio.CancelledError):

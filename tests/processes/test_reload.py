@@ -240,9 +240,9 @@ def test_follower_changes_the_level_of_its_log(parent: SharedSettings, capsys: p
         parent.publish(replace(BEFORE, logging=LoggingSettings(level=level, format="json")), ROWS)
         follower.turn()
         log.get("test").debug(f"at {level}")
-    said = capsys.readouterr().err
-    assert "at debug" in said
-    assert "at error" not in said
+    output = capsys.readouterr().err
+    assert "at debug" in output
+    assert "at error" not in output
 
 
 # ---- across a real fork

@@ -255,8 +255,8 @@ def test_second_reload_waits_for_the_end_of_the_first_and_reads_anew(harness: Ha
     harness.reloader.turn()
     harness.applied()
     assert not harness.reloader.turn()
-    told = [(outcome.asked, outcome.changed) for outcome in harness.record.outcomes]
-    assert told == [(2, ("limits.batch_calls: 7 -> 8",)), (1, ("limits.batch_calls: 100 -> 7",))]
+    written = [(outcome.asked, outcome.changed) for outcome in harness.record.outcomes]
+    assert written == [(2, ("limits.batch_calls: 7 -> 8",)), (1, ("limits.batch_calls: 100 -> 7",))]
 
 
 def test_beginning_is_written_before_the_settings_are_read(harness: Harness) -> None:
@@ -319,16 +319,16 @@ def test_level_of_the_log_changes_in_the_parent(harness: Harness, capsys: pytest
 
 def test_outcome_is_logged_without_secrets(harness: Harness, capsys: pytest.CaptureFixture[str]) -> None:
     harness.reload(UPSTREAMS.format(name="b").replace(KEY, "another-secret"))
-    said = capsys.readouterr().out
-    assert "settings reloaded" in said
-    assert "secret" not in said
+    output = capsys.readouterr().out
+    assert "settings reloaded" in output
+    assert "secret" not in output
 
 
 def test_file_is_one_json_object(harness: Harness) -> None:
     harness.reload(UPSTREAMS.format(name="b"))
-    told = json.loads((harness.folder / FILE).read_text())
-    assert told["begun"] == 1
-    assert set(told["outcomes"][0]) == {
+    written = json.loads((harness.folder / FILE).read_text())
+    assert written["begun"] == 1
+    assert set(written["outcomes"][0]) == {
         "asked", "generation", "at", "ok", "file", "changed", "restart_needed", "error",
     }  # fmt: skip
 

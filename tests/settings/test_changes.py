@@ -118,7 +118,7 @@ def test_another_order_is_told() -> None:
 
 
 def test_every_secret_is_one_that_is_never_quoted() -> None:
-    told = repr(
+    shown = repr(
         changes(
             settings(
                 secrets={"pepper": KEY * 4, "previous_pepper": KEY * 4},
@@ -134,7 +134,7 @@ def test_every_secret_is_one_that_is_never_quoted() -> None:
             )
         )
     )
-    assert KEY not in told
+    assert KEY not in shown
     # Who adds a secret adds it above.
     assert sum(row.secret for row in describe()) == 11
 
@@ -152,8 +152,8 @@ def test_every_setting_either_changes_or_needs_a_restart() -> None:
         running = msgspec.to_builtins(settings())
         wanted = msgspec.convert(_merged(running, tree), Settings, strict=False)
         found = changes(wanted)
-        told = [line.partition(":")[0] for line in found.changed] + list(found.restart_needed)
-        assert told == [row.key]
+        shown = [line.partition(":")[0] for line in found.changed] + list(found.restart_needed)
+        assert shown == [row.key]
 
 
 def _another(default: Any) -> Any:

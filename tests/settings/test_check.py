@@ -33,7 +33,7 @@ def texts(tree: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize(
-    ("tree", "said"),
+    ("tree", "message"),
     [
         (server(prot=1), "unknown key `server.prot`; did you mean `server.port`?"),
         ({"port": 1}, "unknown key `port`; did you mean `server.port`?"),
@@ -139,8 +139,8 @@ def texts(tree: dict[str, Any]) -> str:
         (upstream(headers={"Content-Length": "1"}), "`Content-Length` is set by the gateway itself"),
     ],
 )
-def test_a_problem_is_named_with_its_key_and_what_to_do(tree: dict[str, Any], said: str) -> None:
-    assert said in texts(tree)
+def test_a_problem_is_named_with_its_key_and_what_to_do(tree: dict[str, Any], message: str) -> None:
+    assert message in texts(tree)
 
 
 @pytest.mark.parametrize(

@@ -239,7 +239,7 @@ def test_a_variable_that_names_a_whole_table_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "said"),
+    ("name", "text", "message"),
     [
         (
             "SERVER__PORT",
@@ -255,10 +255,10 @@ def test_a_variable_that_names_a_whole_table_is_refused(name: str) -> None:
         ("FAMILIES__ETH__MAINNET__UPSTREAMS", "[" * 5000, 'give [{name = "…", url = "…"}]'),
     ],
 )
-def test_a_bad_value_in_a_variable_is_named_by_the_variable(name: str, text: str, said: str) -> None:
+def test_a_bad_value_in_a_variable_is_named_by_the_variable(name: str, text: str, message: str) -> None:
     (problem,) = problems(None, {f"TOLLGATE_{name}": text})
     assert problem.startswith(f"TOLLGATE_{name}: `")
-    assert said in problem
+    assert message in problem
 
 
 def test_problems_of_file_and_environment_come_together_in_order(file: Path) -> None:
@@ -280,7 +280,7 @@ def test_a_variable_over_a_file_of_the_wrong_shape_leaves_the_files_problem(file
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (b"a = 1\n[server\n", ":2: is not valid TOML: "),
         (b"a = 1\nb = 'x", ":2: is not valid TOML: "),
@@ -290,10 +290,10 @@ def test_a_variable_over_a_file_of_the_wrong_shape_leaves_the_files_problem(file
         (b"a = " + b"9" * 5000, ": is not valid TOML: "),
     ],
 )
-def test_a_file_that_is_no_toml_is_named_with_its_line(file: Path, content: bytes, said: str) -> None:
+def test_a_file_that_is_no_toml_is_named_with_its_line(file: Path, content: bytes, message: str) -> None:
     file.write_bytes(content)
     (problem,) = problems(file, {})
-    assert problem.startswith(f"{file}{said}")
+    assert problem.startswith(f"{file}{message}")
 
 
 def test_a_broken_file_does_not_hide_the_problems_of_variables(file: Path) -> None:

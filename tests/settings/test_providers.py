@@ -83,7 +83,7 @@ def test_the_settings_accept_every_provider() -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "said"),
+    ("url", "message"),
     [
         ("alchemy://", "must read alchemy://KEY"),
         ("alchemy://k/SECRET", "must read alchemy://KEY"),
@@ -95,9 +95,9 @@ def test_the_settings_accept_every_provider() -> None:
         ("https://eth.example.com/v2/YOUR_API_KEY", "still holds a placeholder"),
     ],
 )
-def test_a_shorthand_that_cannot_be_is_refused_without_its_key(url: str, said: str) -> None:
+def test_a_shorthand_that_cannot_be_is_refused_without_its_key(url: str, message: str) -> None:
     problems = check({"families": {"eth": {"mainnet": {"upstreams": [{"name": "a", "url": url}]}}}})
-    assert [said in problem.text for problem in problems] == [True]
+    assert [message in problem.text for problem in problems] == [True]
     assert "SECRET" not in problems[0].text
 
 

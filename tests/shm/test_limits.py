@@ -181,22 +181,22 @@ def test_restarted_worker_gives_no_fresh_allowance(meters: SharedMeters) -> None
 def test_killed_worker_leaves_no_lock(meters: SharedMeters, tmp_path: Path) -> None:
     limit = Limit(1, 60.0)
     for attempt in range(10):
-        started, say = os.pipe()
+        started, signal_end = os.pipe()
 
-        def claim_for_ever(say: int = say) -> int:
+        def claim_for_ever(signal_end: int = signal_end) -> int:
             meters.attach(1)
             number = 0
             while True:
                 number += 1
                 take(meters, f"flood {number}", limit, NOW)
                 if number == 50:
-                    os.write(say, b"!")
+                    os.write(signal_end, b"!")
 
         pid, reader = fork(claim_for_ever)
         assert os.read(started, 1) == b"!"
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
-        for descriptor in (started, say, reader):
+        for descriptor in (started, signal_end, reader):
             os.close(descriptor)
         with (tmp_path / "limits.lock").open("rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

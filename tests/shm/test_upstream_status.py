@@ -208,19 +208,19 @@ def test_network_is_heard_until_the_prober_is_silent() -> None:
     shared_status = SharedStatus(1, clock)
     row = shared_status.network(0)
     row.publish(1, NOTHING, changed=True)
-    heard = []
+    freshness = []
     for pause in (SILENCE_SECONDS - 0.01, 0.02):
         clock.advance(pause)
-        heard.append(row.is_fresh)
+        freshness.append(row.is_fresh)
     row.pulse()
-    assert [*heard, row.is_fresh] == [True, False, True]
+    assert [*freshness, row.is_fresh] == [True, False, True]
 
 
 def test_network_is_heard_even_at_the_first_moment_of_the_clock() -> None:
     row = SharedStatus(1, Clock(0.0)).network(0)
-    heard = [row.is_fresh]
+    freshness = [row.is_fresh]
     row.pulse()
-    assert [*heard, row.is_fresh] == [False, True]
+    assert [*freshness, row.is_fresh] == [False, True]
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -94,7 +94,7 @@ class Town:
     def revision(self) -> int:
         """Rises with every change that workers are told of."""
 
-        async def ask() -> int:
+        async def change() -> int:
             store = sqlite.open_store(self.url)
             try:
                 changes = await store.changes(None)
@@ -103,7 +103,7 @@ class Town:
             finally:
                 await store.close()
 
-        return asyncio.run(ask())
+        return asyncio.run(change())
 
 
 @pytest.fixture

@@ -80,7 +80,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @given(
     before=st.lists(COMMIT | COMMIT | WAIT | DROP | TIDY, min_size=3, max_size=12),
     meanwhile=st.lists(st.lists(COMMIT | WAIT | DROP | TIDY, max_size=3), max_size=20),
-    asked=FILTERS,
+    filters=FILTERS,
     sizes=st.lists(st.integers(1, 9), min_size=1, max_size=4),
     looks=LOOKS,
 )
@@ -88,15 +88,15 @@ def test_every_row_of_before_the_first_page_appears_once(
     template: Path,
     before: list[tuple[str, Any]],
     meanwhile: list[list[tuple[str, Any]]],
-    asked: LogFilter,
+    filters: LogFilter,
     sizes: list[int],
     looks: int | None,
 ) -> None:
     with fresh(template, looks) as (ledger, reader):
         for step in before:
             act(ledger, step)
-        start = None if asked.since is None else ledger.now - asked.since
-        wanted = LogFilter(ACME, asked.source_id, start, None, asked.method, asked.status, asked.errors)
+        start = None if filters.since is None else ledger.now - filters.since
+        wanted = LogFilter(ACME, filters.source_id, start, None, filters.method, filters.status, filters.errors)
         there = ledger.kept(wanted)
         position: int | None = reader.newest() + 1
         seen: list[int] = []
@@ -118,21 +118,21 @@ def test_every_row_of_before_the_first_page_appears_once(
 @settings(max_examples=settings().max_examples // 2)
 @given(
     steps=st.lists(COMMIT | COMMIT | WAIT | TIDY, min_size=3, max_size=12),
-    asked=FILTERS,
+    filters=FILTERS,
     sizes=st.lists(st.integers(1, 9), min_size=1, max_size=4),
     looks=LOOKS,
 )
 def test_whoever_follows_sees_every_new_row_once_in_order(
     template: Path,
     steps: list[tuple[str, Any]],
-    asked: LogFilter,
+    filters: LogFilter,
     sizes: list[int],
     looks: int | None,
 ) -> None:
     with fresh(template, looks) as (ledger, reader):
         ledger.commit(entry(ledger.now), entry(ledger.now, THEIRS))
-        start = None if asked.since is None else ledger.now - asked.since
-        wanted = LogFilter(ACME, asked.source_id, start, None, asked.method, asked.status, asked.errors)
+        start = None if filters.since is None else ledger.now - filters.since
+        wanted = LogFilter(ACME, filters.source_id, start, None, filters.method, filters.status, filters.errors)
         first = position = reader.newest()
         seen: list[int] = []
         for turn in range(1_000):

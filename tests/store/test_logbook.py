@@ -295,23 +295,23 @@ def test_filters(ledger: Ledger, reader: Reader, wanted: LogFilter, rows: list[i
 
 
 @contextmanager
-def listening(name: str, hear: Callable[..., None]) -> Iterator[None]:
+def listening(name: str, listener: Callable[..., None]) -> Iterator[None]:
     """Hear what the log book says to its database."""
-    event.listen(Engine, name, hear)
+    event.listen(Engine, name, listener)
     try:
         yield
     finally:
-        event.remove(Engine, name, hear)
+        event.remove(Engine, name, listener)
 
 
 @pytest.mark.parametrize("more", [{}, {"since": NOON - 60}, {"errors": True, "method": "x"}, {"source_id": CI}])
 def test_pages_are_read_through_the_key_of_blocks_in_its_order(ledger: Ledger, more: dict[str, Any]) -> None:
     ledger.commit(*(entry(NOON, each) for each in (CI, WEB, THEIRS) for _ in range(20)))
-    asked: list[tuple[str, Any]] = []
+    queries: list[tuple[str, Any]] = []
 
     class Watched(_Search):
         def _rows(self, query: str, values: tuple[Any, ...]) -> Iterator[Any]:
-            asked.append((query, values))
+            queries.append((query, values))
             return super()._rows(query, values)
 
     with sqlite.open_logbook(ledger.url)._engine.connect() as connection:
@@ -320,7 +320,7 @@ def test_pages_are_read_through_the_key_of_blocks_in_its_order(ledger: Ledger, m
         search.newer(2, 5)
         steps = [
             step[3]
-            for query, values in asked
+            for query, values in queries
             for step in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {query}", values)
         ]
     assert len(steps) == 4

@@ -241,7 +241,7 @@ async def test_request_that_the_database_undoes_is_done_again(migrated: URL) -> 
             await send({"type": "http.response.start", "status": 200})
         await send({"type": "http.response.body", "body": b""})
 
-    async def ask(path: str, ids: tuple[str, str]) -> int:
+    async def change(path: str, ids: tuple[str, str]) -> int:
         sent: list[dict[str, Any]] = []
 
         async def receive() -> dict[str, Any]:
@@ -255,7 +255,7 @@ async def test_request_that_the_database_undoes_is_done_again(migrated: URL) -> 
         return int(sent[0]["status"])
 
     try:
-        statuses = await asyncio.gather(ask("one", (TEAM.id, OTHER.id)), ask("two", (OTHER.id, TEAM.id)))
+        statuses = await asyncio.gather(change("one", (TEAM.id, OTHER.id)), change("two", (OTHER.id, TEAM.id)))
         assert list(statuses) == [200, 200]
         assert len(runs) == 3
         async with store.reading() as records:
@@ -350,8 +350,8 @@ def installation(tmp_path: Path) -> Iterator[Desk]:
     desk.close()
 
 
-def moving(tmp_path: Path, url: URL, tell: Callable[[str], None] = lambda _: None) -> None:
-    made = move.Move(sqlite.store_url("", tmp_path), url, tell)
+def moving(tmp_path: Path, url: URL, report: Callable[[str], None] = lambda _: None) -> None:
+    made = move.Move(sqlite.store_url("", tmp_path), url, report)
     try:
         made.run()
     finally:
@@ -369,16 +369,16 @@ def test_whole_installation_is_moved_and_goes_on_there(
         pass
 
     for stop in range(1, 30):
-        told = 0
+        reports = 0
 
-        def tell(words: str, stop: int = stop) -> None:
-            nonlocal told
-            told += 1
-            if told == stop % 4 + 1 and "same" not in words:
+        def report(words: str, stop: int = stop) -> None:
+            nonlocal reports
+            reports += 1
+            if reports == stop % 4 + 1 and "same" not in words:
                 raise Interrupted
 
         try:
-            moving(tmp_path, migrated, tell)
+            moving(tmp_path, migrated, report)
             break
         except Interrupted:
             continue
@@ -425,7 +425,7 @@ def test_copy_that_differs_is_refused(
 ) -> None:
     spoil = threading.Event()
 
-    def tell(words: str) -> None:
+    def report(words: str) -> None:
         if "usage" in words and not spoil.is_set():
             spoil.set()
             cluster().execute(
@@ -433,7 +433,7 @@ def test_copy_that_differs_is_refused(
             )
 
     with pytest.raises(StartError, match="usage: the sums differ"):
-        moving(tmp_path, migrated, tell)
+        moving(tmp_path, migrated, report)
 
 
 # --- Days --------------------------------------------------------------------------------------------------

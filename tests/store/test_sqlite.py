@@ -137,9 +137,9 @@ async def test_database_of_version_0001_keeps_its_rows_and_goes_on_telling_chang
     assert await store.domain(["example.com"]) == Grant(team, domain=domain)
     async with store.changing() as records:
         await records.tokens.replace(msgspec.structs.replace(token, active=False))
-    told = await store.changes(len(changes))
-    assert told is not None
-    assert told.tokens == (bytes(32),)
+    since = await store.changes(len(changes))
+    assert since is not None
+    assert since.tokens == (bytes(32),)
     await store.close()
 
 

@@ -1,6 +1,6 @@
 // Watch a chain with ethers: `node ethers_watch.mjs WS_URL [--token T] --address CONTRACT`; see watching.mjs.
 import { createRequire } from "node:module";
-import { broken, given, say, TokenSocket, url } from "./watching.mjs";
+import { broken, given, show, TokenSocket, url } from "./watching.mjs";
 
 const { WebSocketProvider } = createRequire(import.meta.url)("ethers");
 
@@ -17,9 +17,9 @@ class Provider extends WebSocketProvider {
 
 const provider = new Provider(() => new TokenSocket(url));
 provider.on("error", broken);
-await provider.on("block", (number) => say({ block: number }));
+await provider.on("block", (number) => show({ block: number }));
 await provider.on({ address: given.address }, (log) =>
-  say({ log: { number: Number(log.data), block: log.blockNumber, hash: log.blockHash, removed: log.removed } }),
+  show({ log: { number: Number(log.data), block: log.blockNumber, hash: log.blockHash, removed: log.removed } }),
 );
 await Promise.all(subscriptions);
-say({ ready: subscriptions.length === 2 });
+show({ ready: subscriptions.length === 2 });

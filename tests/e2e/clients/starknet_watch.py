@@ -14,24 +14,26 @@ from starknet_py.net.websockets.websocket_client import WebsocketClient
 warnings.simplefilter("error")
 
 
-def say(**told: object) -> None:
-    print(json.dumps(told), flush=True)
+def show(**line: object) -> None:
+    print(json.dumps(line), flush=True)
 
 
 async def watch(url: str, transaction: str) -> None:
     client = WebsocketClient(url)
     await client.connect()
-    client.on_chain_reorg = lambda one: say(reorg=[one.result.starting_block_number, one.result.ending_block_hash])
+    client.on_chain_reorg = lambda one: show(
+        reorg=[one.result.starting_block_number, one.result.ending_block_hash]
+    )
     await client.subscribe_new_heads(
-        lambda one: say(head=[one.result.block_number, one.result.block_hash, one.result.parent_hash])
+        lambda one: show(head=[one.result.block_number, one.result.block_hash, one.result.parent_hash])
     )
-    await client.subscribe_events(lambda one: say(event=one.result.block_number))
-    await client.subscribe_new_transaction_receipts(lambda one: say(receipt=one.result.transaction_hash))
-    await client.subscribe_new_transactions(lambda one: say(transaction=one.result.transaction.hash))
+    await client.subscribe_events(lambda one: show(event=one.result.block_number))
+    await client.subscribe_new_transaction_receipts(lambda one: show(receipt=one.result.transaction_hash))
+    await client.subscribe_new_transactions(lambda one: show(transaction=one.result.transaction.hash))
     await client.subscribe_transaction_status(
-        lambda one: say(status=one.result.status.finality_status.value), int(transaction, 16)
+        lambda one: show(status=one.result.status.finality_status.value), int(transaction, 16)
     )
-    say(ready=True)
+    show(ready=True)
     await asyncio.Event().wait()
 
 

@@ -1,7 +1,7 @@
 // Watch a chain with viem: `node viem_watch.mjs WS_URL --address CONTRACT`; see watching.mjs. The library opens its
 // own connection, so a token has to be in the URL.
 import { createRequire } from "node:module";
-import { broken, given, say, url } from "./watching.mjs";
+import { broken, given, show, url } from "./watching.mjs";
 
 const { createPublicClient, parseAbiItem, webSocket } = createRequire(import.meta.url)("viem");
 
@@ -14,13 +14,13 @@ function transport(options) {
   const { subscribe } = made.value;
   made.value.subscribe = async ({ onData, ...rest }) => {
     const heads = rest.params[0] === "newHeads";
-    const told = (data) => {
-      if (heads) say({ head: data.result });
+    const onData = (data) => {
+      if (heads) show({ head: data.result });
       onData(data);
     };
-    const subscription = await subscribe({ ...rest, onData: told });
+    const subscription = await subscribe({ ...rest, onData });
     subscriptions += 1;
-    if (subscriptions === 2) say({ ready: true });
+    if (subscriptions === 2) show({ ready: true });
     return subscription;
   };
   return made;
@@ -28,7 +28,7 @@ function transport(options) {
 
 const client = createPublicClient({ transport });
 client.watchBlocks({
-  onBlock: (block) => (block ? say({ block: Number(block.number) }) : broken("a block that was told of is not there")),
+  onBlock: (block) => (block ? show({ block: Number(block.number) }) : broken("a block that was told of is not there")),
   onError: broken,
 });
 client.watchEvent({
@@ -36,7 +36,7 @@ client.watchEvent({
   event: parseAbiItem("event Tick(uint256 number)"),
   onLogs: (logs) => {
     for (const { args, blockNumber, blockHash, removed } of logs)
-      say({ log: { number: Number(args.number), block: Number(blockNumber), hash: blockHash, removed } });
+      show({ log: { number: Number(args.number), block: Number(blockNumber), hash: blockHash, removed } });
   },
   onError: broken,
 });

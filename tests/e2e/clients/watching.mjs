@@ -10,8 +10,8 @@ export const { values: given, positionals } = parseArgs({
 export const [url] = positionals;
 
 const plain = (_, value) => (typeof value === "bigint" ? `0x${value.toString(16)}` : value);
-export const say = (line) => console.log(JSON.stringify(line, plain));
-export const broken = (what) => say({ broken: String(what?.message ?? what) });
+export const show = (line) => console.log(JSON.stringify(line, plain));
+export const broken = (what) => show({ broken: String(what?.message ?? what) });
 
 // A browser cannot set headers: the token is offered as a sub-protocol, and the server selects the other one.
 export class TokenSocket extends WebSocket {

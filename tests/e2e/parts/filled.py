@@ -30,9 +30,9 @@ class FilledGateway:
     node: Upstream
     tokens: dict[str, str]
 
-    def ask(self, body: bytes = BLOCK, token: str | None = "good", **more: Any) -> Answer:
+    def exchange(self, body: bytes = BLOCK, token: str | None = "good", **more: Any) -> Answer:
         """Send a request with a token of this kind."""
-        return self.gateway.ask(body, token=self.tokens[token] if token else None, **more)
+        return self.gateway.exchange(body, token=self.tokens[token] if token else None, **more)
 
 
 @contextmanager
@@ -88,11 +88,11 @@ def refused(answer: Answer, reason: str, status: int, code: int, id: object = No
     """Check everything that all refusals share, and give the error object."""
     assert answer.status == status, answer
     assert answer.headers["content-type"] == "application/json"
-    said = answer.json()
-    assert set(said) == {"jsonrpc", "id", "error"}
-    assert said["jsonrpc"] == "2.0"
-    assert said["id"] == id
-    error: dict[str, Any] = said["error"]
+    parsed = answer.json()
+    assert set(parsed) == {"jsonrpc", "id", "error"}
+    assert parsed["jsonrpc"] == "2.0"
+    assert parsed["id"] == id
+    error: dict[str, Any] = parsed["error"]
     assert set(error) == {"code", "message", "data"}
     assert error["code"] == code
     assert error["data"]["reason"] == reason

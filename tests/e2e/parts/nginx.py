@@ -106,8 +106,8 @@ def _tls_server(port: int, certificate: Certificate, upstream: str, extra: str, 
 
 
 def _version() -> tuple[int, ...]:
-    said = subprocess.run([str(need("nginx")), "-v"], capture_output=True, text=True, check=True).stderr
-    found = re.search(r"nginx/(\d+)\.(\d+)\.(\d+)", said)
+    output = subprocess.run([str(need("nginx")), "-v"], capture_output=True, text=True, check=True).stderr
+    found = re.search(r"nginx/(\d+)\.(\d+)\.(\d+)", output)
     if found is None:
-        raise AssertionError(f"nginx -v gave no version: {said!r}")
+        raise AssertionError(f"nginx -v gave no version: {output!r}")
     return tuple(int(number) for number in found.groups())

@@ -135,11 +135,11 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers["content-length"]))
         headers = {name.lower(): value for name, value in self.headers.items()}
         status = self.server.take(self.path, headers, body)
-        told = self.server.reply if status == 200 else b""
+        body = self.server.reply if status == 200 else b""
         self.send_response(status)
-        self.send_header("content-length", str(len(told)))
+        self.send_header("content-length", str(len(body)))
         self.end_headers()
-        self.wfile.write(told)
+        self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - as the library names it
         """Keep quiet."""

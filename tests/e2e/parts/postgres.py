@@ -105,10 +105,10 @@ class Cluster:
             engine.dispose()
 
     def _answers(self) -> bool:
-        asked = subprocess.run(
+        ran = subprocess.run(
             [str(self._bin / "pg_isready"), "-h", "127.0.0.1", "-p", str(self.port), "-q"], check=False
         )
-        return asked.returncode == 0
+        return ran.returncode == 0
 
     def _run(self, program: str, *arguments: str) -> None:
         subprocess.run([str(self._bin / program), *arguments], check=True, capture_output=True, **self._identity())

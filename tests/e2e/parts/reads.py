@@ -27,7 +27,7 @@ Call = tuple[str, tuple[Any, ...]]
 
 
 @dataclass(frozen=True)
-class Told:
+class ReadAnswer:
     """One call and what came back."""
 
     method: str
@@ -64,7 +64,7 @@ class Readers:
     """Several readers, until told to stop."""
 
     def __init__(self, connect: Callable[[], Wire], path: str, headers: Mapping[str, str], pause: float) -> None:
-        self.told: list[Told] = []
+        self.answers: list[ReadAnswer] = []
         self._connect = connect
         self._path = path
         self._headers = headers
@@ -73,7 +73,7 @@ class Readers:
         self._threads: list[threading.Thread] = []
 
     def __len__(self) -> int:
-        return len(self.told)
+        return len(self.answers)
 
     def start(self, count: int) -> None:
         """Begin."""
@@ -110,10 +110,10 @@ class Readers:
                 wire = None
             ended = time.monotonic()
             for (method, params), body in zip(calls, bodies, strict=True):
-                told = Told(method, params, began, ended, status, body, headers)
-                self.told.append(told)
-                if params == ("latest", False) and told.result is not None:
-                    newest = told.result
+                answered = ReadAnswer(method, params, began, ended, status, body, headers)
+                self.answers.append(answered)
+                if params == ("latest", False) and answered.result is not None:
+                    newest = answered.result
         if wire is not None:
             wire.socket.close()
 
@@ -149,11 +149,11 @@ def _apart(body: Any, count: int) -> list[Any]:
     return body if isinstance(body, list) and len(body) == count > 1 else [body] * count
 
 
-def went_back(told: list[Told]) -> list[tuple[Told, Told]]:
+def went_back(answered: list[ReadAnswer]) -> list[tuple[ReadAnswer, ReadAnswer]]:
     """Find those who were told of an older newest block than somebody was before they asked."""
-    ended = sorted((each for each in told if each.newest is not None), key=lambda each: each.ended)
+    ended = sorted((each for each in answered if each.newest is not None), key=lambda each: each.ended)
     found = []
-    highest: Told | None = None
+    highest: ReadAnswer | None = None
     waiting = iter(ended)
     following = next(waiting, None)
     for each in sorted(ended, key=lambda each: each.began):

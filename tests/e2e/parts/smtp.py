@@ -108,10 +108,10 @@ class _Conversation(socketserver.BaseRequestHandler):
             self._encrypt()
         while not (self.server.greets.wait(0.02) or self.server.over.is_set()):
             pass
-        self._say("220 test ESMTP")
+        self._send_line("220 test ESMTP")
         while line := self._lines.readline():
             verb, _, rest = line.decode("ascii").strip().partition(" ")
-            self._say(self._answer(verb.upper(), rest))
+            self._send_line(self._answer(verb.upper(), rest))
             if verb.upper() == "STARTTLS":
                 self._encrypt()
             if verb.upper() == "QUIT":
@@ -133,7 +133,7 @@ class _Conversation(socketserver.BaseRequestHandler):
             case "RCPT":
                 self._recipients.append(_address(rest))
             case "DATA":
-                self._say("354 go on")
+                self._send_line("354 go on")
                 self._take()
         return "221 bye" if verb == "QUIT" else "250 ok"
 
@@ -151,7 +151,7 @@ class _Conversation(socketserver.BaseRequestHandler):
         self._lines = self.request.makefile("rb")
         self._encrypted = True
 
-    def _say(self, line: str) -> None:
+    def _send_line(self, line: str) -> None:
         self.request.sendall(line.encode() + b"\r\n")
 
 

@@ -38,9 +38,9 @@ class Stack:
         """Write a good call as HTTP."""
         return request(PATH, call(method, id=id), self.headers)
 
-    def ask(self, body: bytes, **more: Any) -> Answer:
+    def exchange(self, body: bytes, **more: Any) -> Answer:
         """Send a body with the token."""
-        return self.gateway.ask(body, token=self.token, **more)
+        return self.gateway.exchange(body, token=self.token, **more)
 
 
 @contextmanager

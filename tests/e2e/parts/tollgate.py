@@ -139,7 +139,7 @@ class Gateway:
         """Open a connection."""
         return Wire.open(self.port, source=source, tls=self.tls)
 
-    def ask(
+    def exchange(
         self,
         body: bytes,
         *,
@@ -150,12 +150,12 @@ class Gateway:
     ) -> Answer:
         """Send one request on a connection of its own."""
         with self.wire() as wire:
-            return wire.ask(path, body, {**JSON, **bearer(token), **(headers or {})}, method=method)
+            return wire.exchange(path, body, {**JSON, **bearer(token), **(headers or {})}, method=method)
 
     def metrics(self) -> dict[str, float]:
         """Read the metrics page: sample to value."""
         with Wire.open(int(self.metrics_url.split(":")[2].partition("/")[0])) as wire:
-            page = wire.ask("/metrics", method="GET").body.decode()
+            page = wire.exchange("/metrics", method="GET").body.decode()
         pairs = (line.rpartition(" ") for line in page.splitlines() if not line.startswith("#"))
         return {sample: float(value) for sample, _, value in pairs}
 
@@ -258,11 +258,11 @@ def serving(
         str(given.get("secrets", {}).get("pepper", "")),
     )
     argv = [TOLLGATE, "serve", "--config", str(file), *arguments]
-    with running(argv, folder=folder / "said", ready=_ready, env=env, within=30, grace=20) as program:
-        said = _ready(program)
-        assert said is not None
-        base_url = said["endpoints"][0].partition("/x/")[0]
-        yield Gateway(program, base_url, said["metrics"], books, tls)
+    with running(argv, folder=folder / "output", ready=_ready, env=env, within=30, grace=20) as program:
+        printed = _ready(program)
+        assert printed is not None
+        base_url = printed["endpoints"][0].partition("/x/")[0]
+        yield Gateway(program, base_url, printed["metrics"], books, tls)
 
 
 def refusal_to_start(file: Path, *, command: str = "serve") -> str:
@@ -278,8 +278,8 @@ def refusal_to_start(file: Path, *, command: str = "serve") -> str:
 def _ready(program: Program) -> dict[str, Any] | None:
     for line in program.err.read_text().splitlines():
         if line.startswith("{") and '"ready"' in line:
-            said: dict[str, Any] = json.loads(line)
-            return said
+            printed: dict[str, Any] = json.loads(line)
+            return printed
     return None
 
 
@@ -288,12 +288,12 @@ class Demo:
     """A running demo and the one line that it printed."""
 
     program: Program
-    said: dict[str, Any]
+    printed: dict[str, Any]
 
     @property
     def port(self) -> int:
         """The public port."""
-        return int(self.said["base_url"].rpartition(":")[2])
+        return int(self.printed["base_url"].rpartition(":")[2])
 
 
 @contextmanager
@@ -304,7 +304,7 @@ def demo(folder: Path, *arguments: str, past: bool = False) -> Iterator[Demo]:
     folder.mkdir(parents=True, exist_ok=True)
     with running(
         argv,
-        folder=folder / "said",
+        folder=folder / "output",
         ready=lambda started: started.lines(),
         env=environment,
         within=30,

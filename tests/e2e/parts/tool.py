@@ -18,7 +18,7 @@ NO_KEYRING = "keyring.backends.fail.Keyring"
 
 
 @dataclass(frozen=True)
-class Said:
+class Ran:
     """How a command ended and what it said."""
 
     code: int
@@ -56,7 +56,7 @@ class Tool:
         """The same tool, logged in by TOLLGATE_TOKEN."""
         return Tool(self.home, self.url, {**self.variables, "TOLLGATE_TOKEN": token})
 
-    def __call__(self, *arguments: str, typed: str = "", within: float = 30) -> Said:
+    def __call__(self, *arguments: str, typed: str = "", within: float = 30) -> Ran:
         """Run one command to its end."""
         ended = subprocess.run(
             [TOLLGATE, *arguments],
@@ -68,10 +68,10 @@ class Tool:
             check=False,
         )
         assert "Traceback" not in ended.stderr, ended.stderr
-        return Said(ended.returncode, ended.stdout, ended.stderr)
+        return Ran(ended.returncode, ended.stdout, ended.stderr)
 
 
-def admin(config: Path, *arguments: str, typed: str = "") -> Said:
+def admin(config: Path, *arguments: str, typed: str = "") -> Ran:
     """Run `tollgate admin` on the settings of a service."""
     ended = subprocess.run(
         [TOLLGATE, "admin", *arguments, "--config", str(config)],
@@ -81,4 +81,4 @@ def admin(config: Path, *arguments: str, typed: str = "") -> Said:
         timeout=60,
         check=False,
     )
-    return Said(ended.returncode, ended.stdout, ended.stderr)
+    return Ran(ended.returncode, ended.stdout, ended.stderr)

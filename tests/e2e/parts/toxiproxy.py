@@ -38,7 +38,7 @@ class Proxy:
     def spoil(self, kind: str, *, share: float = 1.0, **attributes: int) -> None:
         """Add a toxic, to connections that are open too; `share` of the connections get it."""
         toxic = {"name": kind, "type": kind, "stream": "downstream", "toxicity": share, "attributes": attributes}
-        _say(f"{self.control}/proxies/{self.name}/toxics", toxic)
+        _post(f"{self.control}/proxies/{self.name}/toxics", toxic)
 
     def mend(self, kind: str) -> None:
         """Take a toxic away; what it has swallowed is lost."""
@@ -52,7 +52,7 @@ class Proxy:
 
     def enable(self, enabled: bool) -> None:
         """Let connections through, or cut all of them and refuse new ones."""
-        _say(f"{self.control}/proxies/{self.name}", {"enabled": enabled})
+        _post(f"{self.control}/proxies/{self.name}", {"enabled": enabled})
 
 
 @dataclass(frozen=True)
@@ -63,14 +63,14 @@ class Toxiproxy:
 
     def before(self, name: str, port: int) -> Proxy:
         """Give an address that leads to a loopback port."""
-        made = _say(
+        made = _post(
             f"{self.control}/proxies",
             {"name": name, "listen": f"{LOOPBACK}:0", "upstream": f"{LOOPBACK}:{port}", "enabled": True},
         )
         return Proxy(name, int(made["listen"].rpartition(":")[2]), self.control)
 
 
-def _say(url: str, body: object) -> Any:
+def _post(url: str, body: object) -> Any:
     request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
     with urllib.request.urlopen(request, timeout=10) as response:
         return json.load(response)

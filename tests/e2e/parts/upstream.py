@@ -57,8 +57,8 @@ class Received:
 
     def methods(self) -> list[str]:
         """Name the methods that it calls."""
-        said = self.json()
-        return [each["method"] for each in (said if isinstance(said, list) else [said])]
+        parsed = self.json()
+        return [each["method"] for each in (parsed if isinstance(parsed, list) else [parsed])]
 
 
 @dataclass(frozen=True)
@@ -98,13 +98,13 @@ def failure(error: object) -> Reply:
 
 
 def _honest(received: Received) -> bytes:
-    said = received.json()
+    parsed = received.json()
 
     def one(each: dict[str, Any]) -> dict[str, Any]:
-        told = {"method": each["method"], "params": each.get("params")}
-        return {"jsonrpc": "2.0", "id": each.get("id"), "result": told}
+        answer = {"method": each["method"], "params": each.get("params")}
+        return {"jsonrpc": "2.0", "id": each.get("id"), "result": answer}
 
-    return json.dumps([one(each) for each in said] if isinstance(said, list) else one(said)).encode()
+    return json.dumps([one(each) for each in parsed] if isinstance(parsed, list) else one(parsed)).encode()
 
 
 class Upstream(socketserver.ThreadingTCPServer):
@@ -186,8 +186,8 @@ class _Conversation(socketserver.BaseRequestHandler):
     def _tell_prober(self, received: Received) -> None:
         self.server.open.discard(self.request)
         self.server.probing.add(self.request)
-        told = {"jsonrpc": "2.0", "id": 1, "result": _PROBED.get(received.methods()[0])}
-        self.request.sendall(_rendered(Reply(), json.dumps(told).encode()))
+        answer = {"jsonrpc": "2.0", "id": 1, "result": _PROBED.get(received.methods()[0])}
+        self.request.sendall(_rendered(Reply(), json.dumps(answer).encode()))
 
     def _receive(self) -> Received | None:
         if not self._fill(lambda: b"\r\n\r\n" in self._buffer):

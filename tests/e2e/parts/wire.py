@@ -111,7 +111,7 @@ class Wire:
         body = b"" if bodiless else self._exactly(int(headers["content-length"]))
         return Answer(int(status), headers, body, version)
 
-    def ask(
+    def exchange(
         self,
         path: str,
         body: bytes = b"",
