@@ -40,12 +40,12 @@ def block(word: str, number: int | None = None) -> Block:
 class Node:
     """An upstream that says what the test wants."""
 
-    def __init__(self, word: str, clock: Clock, **says: Any) -> None:
+    def __init__(self, word: str, clock: Clock, **options: Any) -> None:
         self.word = word
         self.clock = clock
-        self.chain_id: str | None = says.get("chain_id", "0x1")
+        self.chain_id: str | None = options.get("chain_id", "0x1")
         self.syncing: bool | None = False
-        self.finalized: int | None = says.get("finalized")
+        self.finalized: int | None = options.get("finalized")
         self.fault: ProbeFailed | None = None
         self.hides: range | None = None
         """Blocks that it does not give out."""
