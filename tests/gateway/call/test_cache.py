@@ -305,8 +305,8 @@ OVERHEAD = 250
 """What an entry is taken to cost beside its key and its answer."""
 
 
-def cost(asked: PlainCall, result: Any = "0x1") -> int:
-    return len(key_of(asked)) + len(json.dumps(result)) + OVERHEAD
+def cost(kept_call: PlainCall, result: Any = "0x1") -> int:
+    return len(key_of(kept_call)) + len(json.dumps(result)) + OVERHEAD
 
 
 def test_used_is_what_the_answers_cost_that_are_kept() -> None:
