@@ -46,7 +46,20 @@ class SingleFlight(Struct, gc=False, eq=False):
 
     stamp: Stamp
     """The network's status before it was sent. A call from before the last block is not equal."""
-    waiters: list[Callable[[Resolved], None]] = []
+    waiters: list[Callable[[Resolved], None]] | None = None
+    """None until somebody waits: hardly anybody does."""
+
+    def join(self, waiter: Callable[[Resolved], None]) -> None:
+        """Wait for its answer."""
+        if self.waiters is None:
+            self.waiters = [waiter]
+        else:
+            self.waiters.append(waiter)
+
+    def leave(self, waiter: Callable[[Resolved], None]) -> None:
+        """Wait no longer."""
+        if self.waiters is not None:
+            self.waiters.remove(waiter)
 
 
 class Resolver:
@@ -173,14 +186,15 @@ class Resolver:
             self.cache.put(key, scope, reply, mine.stamp)
         if self.flights.get(key) is mine:
             del self.flights[key]
-        for waiter in mine.waiters:
-            waiter(reply or Overloaded(_STOPPING))
+        if mine.waiters is not None:
+            for waiter in mine.waiters:
+                waiter(reply or Overloaded(_STOPPING))
 
     async def _join(self, flight: SingleFlight, trace: Trace) -> Reply:
         """Wait for the answer to an equal call."""
         trace.cache = "coalesced"
         landed: asyncio.Future[Resolved] = self._loop.create_future()
-        flight.waiters.append(partial(_fulfil, landed))
+        flight.join(partial(_fulfil, landed))
         reply = await landed
         if isinstance(reply, Refusal):
             raise reply

@@ -250,7 +250,7 @@ class StraightCall(Straight):
         if upstream is None:
             self._cache = COALESCED
             self._flight = flight  # type: ignore[assignment]
-            self._flight.waiters.append(self.landed)
+            self._flight.join(self.landed)
             return True
         self._cache = plan.cache
         self._key, self._scope, self._judge = key, scope, None
@@ -384,7 +384,7 @@ class StraightCall(Straight):
 
     def _let_go(self) -> None:
         if self._upstream is None:
-            self._flight.waiters.remove(self.landed)
+            self._flight.leave(self.landed)
         elif self._key is not None:
             self._admission.resolver.land(self._key, self._flight, self._scope, None)
 
