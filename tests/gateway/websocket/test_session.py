@@ -12,6 +12,7 @@ from tests.gateway.worker import TOKEN, digest, token_grant
 
 from tollgate.core.limits import Limit
 from tollgate.core.models import Team
+from tollgate.gateway.memory_budget import SMALL
 from tollgate.gateway.websocket.session import MAX_IN_FLIGHT
 from tollgate.settings import model
 from tollgate.shm import metrics
@@ -244,3 +245,31 @@ async def test_limit_of_an_address_is_that_of_the_page() -> None:
     (entry,) = server.worker.sink.written
     assert (entry.source_id, entry.origin, entry.address) == ("dom_1", b"https://example.com", "192.0.2.1")
     assert any(key.startswith("dom_1:") for key, _ in server.worker.meters.taken)
+
+
+@pytest.mark.parametrize(("size", "fits"), [(SMALL, True), (SMALL + 1, True), (80_000, True), (80_001, False)])
+async def test_message_may_be_as_large_as_the_bound_and_counts_from_the_first_byte_beyond_a_small_one(
+    size: int, fits: bool
+) -> None:
+    server = await open_server(node=lambda _: None)
+    server.worker.context.max_bytes = 80_000
+    client = await server.open()
+    await client.deliver(json.dumps(call(1)).ljust(size))
+    assert server.worker.budget.held == (size if size > SMALL and fits else 0)
+    reasons = [each["error"]["data"]["reason"] for each in client.received()]
+    assert reasons == ([] if fits else ["body_too_large"])
+    server.endpoint._stop_now()
+    await turns(40)
+    assert server.worker.budget.held == 0
+
+
+async def test_notification_is_counted_once_and_not_after_the_end(server: SocketServer) -> None:
+    client = await server.open()
+    await client.deliver(call(1, "eth_subscribe", "newHeads"))
+    (subscriber,) = server.stream.subscribers
+    server.stream.notify(1)
+    await client.leave()
+    subscriber.gone = False
+    subscriber.notify(b"2")
+    await turns()
+    assert server.worker.counted(metrics.WS_NOTIFICATIONS, "eth", "mainnet") == 1

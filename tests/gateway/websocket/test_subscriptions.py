@@ -12,6 +12,7 @@ from tests.gateway.worker import TOKEN, digest, token_grant
 from tollgate.chains.subscriptions import Wrong
 from tollgate.core.entries import BILLABLE
 from tollgate.core.methods import Policy
+from tollgate.errors import RateLimited
 from tollgate.shm import metrics
 
 HEADS = call(1, "eth_subscribe", "newHeads")
@@ -219,3 +220,52 @@ async def test_subscription_that_cannot_go_on_closes_the_connection_with_the_rea
     assert reason.startswith("Too far behind")
     assert len(reason.encode()) <= 123
     assert server.worker.counted(metrics.WS_CUT, "behind") == 1
+
+
+@pytest.mark.parametrize("bills", [False, True])
+async def test_calls_that_a_subscription_needs_are_limited_and_recorded_where_they_are_billed(bills: bool) -> None:
+    server = await open_server(family="starknet")
+    server.pipeline.change(100, 30.0, bills_upstream_calls=bills)
+    server.worker.store.tokens[digest(TOKEN)] = token_grant(requests_per_second=5)
+    client = await server.open("/x/starknet/mainnet")
+    await client.deliver(call(1, "starknet_subscribeNewHeads"))
+    (subscriber,) = server.stream.subscribers
+    server.worker.meters.taken.clear()
+    written = len(server.worker.sink.written)
+    subscriber.charge(3)
+    server.worker.sink.write()
+    assert sum(cost for _, cost in server.worker.meters.taken) == 3
+    records = server.worker.sink.written[written:]
+    assert len(records) == bills
+    for entry in records:
+        assert (entry.status, entry.team_id) == (200, "team_1")
+        assert [(each.method, each.outcome) for each in entry.calls] == [("starknet_subscribeNewHeads", "ok")] * 3
+    with pytest.raises(RateLimited):
+        subscriber.charge(6)
+    server.worker.sink.write()
+    assert len(server.worker.sink.written) == written + bills
+
+
+@pytest.mark.parametrize("family", ["eth", "starknet"])
+async def test_ids_of_subscriptions_are_as_their_family_writes_them(family: str) -> None:
+    server = await open_server(family=family)
+    client = await server.open(f"/x/{family}/mainnet")
+    subscribe = HEADS if family == "eth" else call(1, "starknet_subscribeNewHeads")
+    for _ in range(20):
+        await client.deliver(subscribe)
+    made = [each["result"] for each in client.received()]
+    assert len(set(made)) == 20
+    if family == "eth":
+        assert all(each.startswith("0x") and len(each) == 34 for each in made)
+    else:
+        assert all(0 <= int(each) < 2**63 for each in made), "whoever holds it as a signed number can"
+
+
+async def test_connection_that_is_closed_while_it_subscribes_leaves_no_subscriber(server: SocketServer) -> None:
+    client = await server.open()
+    server.stream.gate = asyncio.Event()
+    await client.deliver(HEADS)
+    await client.leave()
+    server.stream.gate.set()
+    await turns(40)
+    assert server.stream.subscribers == []
