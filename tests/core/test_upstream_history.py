@@ -51,3 +51,9 @@ def test_what_was_written_is_gone_on_with_and_what_is_not_served_any_more_is_for
     [found] = keeper.note(network(calls=3), NOON + 90) or []
     assert found.steps[0].calls == 7
     assert keeper.note([], NOON + 200) == []
+
+
+def test_it_is_written_at_once_when_the_clock_is_set_back_and_not_twice_at_one_moment() -> None:
+    keeper = HistoryKeeper()
+    written = [keeper.note(network(), NOON + second) is not None for second in (0, 0, 1, -1, 0, 58, 59)]
+    assert written == [True, False, False, True, False, False, True]

@@ -6,10 +6,11 @@ import pytest
 from tests.gateway.fakes import Clock, Meters
 from tests.gateway.worker import domain_grant, request, token_grant
 
+from tollgate.core.limits import Limit, Taken
 from tollgate.core.models import Grant, Team
 from tollgate.errors import RateLimited, SpendingCap
-from tollgate.gateway.access.caller import Caller
-from tollgate.gateway.access.limits import Limiter
+from tollgate.gateway.access.caller import Caller, quota
+from tollgate.gateway.access.limits import Limiter, limited
 from tollgate.gateway.messages import Request
 from tollgate.settings import model
 
@@ -210,3 +211,30 @@ def test_headers_of_a_refusal_end_with_the_limit_that_refused() -> None:
     assert headers(incoming) == (
         b'ratelimit-policy: "token";q=1;w=1, "team";q=5;w=1\r\nratelimit: "token";r=0;t=1\r\n'
     )
+
+
+def test_refusal_names_at_least_a_second_to_wait() -> None:
+    limit = quota("token", "tok_1", Limit(5, 1.0))
+    for seconds, wait in ((0.0, 1), (0.2, 1), (1.0, 1), (1.1, 2)):
+        refusal = limited(limit, Taken(False, 0.0, 0, seconds), 1)
+        assert refusal.headers == ((b"retry-after", b"%d" % wait),)
+        assert refusal.data == {"limit": "token", "retry_after": wait}
+
+
+@pytest.mark.parametrize(("calls", "can_wait"), [(5, True), (6, False)])
+def test_batch_that_can_never_pass_is_not_sent_to_wait(calls: int, can_wait: bool) -> None:
+    refusal = limited(quota("token", "tok_1", Limit(5, 1.0)), Taken(False, 0.0, 0, 0.5), calls)
+    assert bool(refusal.headers) is can_wait
+    assert ("retry_after" in refusal.data) is can_wait
+
+
+def test_batch_of_one_is_taken_once() -> None:
+    door = Door(token_grant(requests_per_second=5))
+    door.come(1)
+    assert [cost for _, cost in door.meters.taken] == [1]
+    door.come(3)
+    assert [cost for _, cost in door.meters.taken] == [1, 1, 2]
+    door.limiter.admit_more(door.caller, request(), 0)
+    assert len(door.meters.taken) == 3
+    door.limiter.admit_more(door.caller, request(), 1)
+    assert door.meters.taken[-1][1] == 1

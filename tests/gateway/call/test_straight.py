@@ -399,6 +399,12 @@ SITUATIONS: dict[str, Situation] = {
         upstreams=TWO,
         heads=[HEAD - 3, HEAD],
     ),
+    "batch about an old block and the tip while one is behind": Situation(
+        batch(OLD, LATEST), upstreams=TWO, heads=[HEAD - 3, HEAD]
+    ),
+    "batch of one account at several blocks in the cache": Situation(
+        [*batch(OLD, LATEST), *batch(OLD, LATEST)], answering("0x1"), options=CACHED
+    ),
     "batch beyond ASCII": Situation(batch(LATEST, CHAIN), answering("\u00e9")),
     "batch beyond ASCII in its bytes": Situation(
         batch(LATEST, CHAIN),
@@ -720,6 +726,8 @@ async def test_end_of_the_grace_refuses_what_went_straight_and_leaves_nothing_be
     waiting.deliver(one(LATEST, 8)[0])
     await turns(30)
     assert context.in_flight == 2
+    # Where answers are shared, the second waits for the first.
+    assert len(scene.nodes[0].held) == (1 if cache_bytes else 2)
     context.stop()
     await turns(30)
     for transport in (first, waiting):

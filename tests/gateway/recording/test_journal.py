@@ -14,7 +14,7 @@ from tollgate.core import secrets
 from tollgate.core.entries import MAX_CALLS, CallEntry, Entry
 from tollgate.core.models import Team
 from tollgate.core.pricing import OwnPrice
-from tollgate.gateway.recording.journal import SINGLE_REFUSALS
+from tollgate.gateway.recording.journal import SINGLE_REFUSALS, outcome_of
 from tollgate.settings import model
 
 # --- What is written ---------------------------------------------------------------------------------------
@@ -375,3 +375,16 @@ async def test_call_that_was_under_way_when_the_sink_became_full_is_still_writte
     await turns()
     assert responses(transport) == ["200 1"]
     assert [entry.calls[0].outcome for entry in worker.sink.written] == ["ok"]
+
+
+@pytest.mark.parametrize(
+    ("calls", "outcome"),
+    [
+        (["ok", "node_error", "overloaded"], "ok"),
+        (["node_error", "overloaded"], "node_error"),
+        (["overloaded", "method_not_allowed"], "refused"),
+        ([], "refused"),
+    ],
+)
+def test_request_became_what_the_best_of_its_calls_did(calls: list[str], outcome: str) -> None:
+    assert outcome_of([("eth_call", each, None, 0) for each in calls]) == outcome

@@ -139,11 +139,7 @@ class Failover:
         self._attempts += 1
         self.tried.append(upstream)
         left = self._deadline - now
-        if (
-            self._need.repeatable
-            and len(self._upstreams) > 1
-            and somebody_else(self._upstreams, self._need, self.tried)
-        ):
+        if self._need.repeatable and somebody_else(self._upstreams, self._need, self.tried):
             left /= 2
         return Attempt(upstream, now + min(upstream.settings.timeout_seconds, left))
 
