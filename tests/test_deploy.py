@@ -35,7 +35,7 @@ def of(word: str) -> list[str]:
     return [rest for each, rest in instructions() if each == word]
 
 
-def test_the_image_is_pinned_runs_as_nobody_special_and_says_how_it_is() -> None:
+def test_the_image_is_pinned_runs_as_nobody_special_and_shows_how_it_is() -> None:
     assert all(re.fullmatch(r"python:3\.\d+-slim( AS \w+)?", image) for image in of("FROM"))
     assert of("USER") == ["10001:10001"]
     assert instructions().index(("USER", "10001:10001")) > max(

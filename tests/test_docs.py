@@ -18,7 +18,7 @@ LAST_LINES = ("*Followed by", "*Checked by", "*Written by", "*Not followed by a 
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_a_page_names_the_tests_that_follow_it_or_says_why_none_does(page: Path) -> None:
+def test_a_page_names_the_tests_that_follow_it_or_shows_why_none_does(page: Path) -> None:
     text = page.read_text()
     assert any(line.startswith(LAST_LINES) for line in text.splitlines())
     for name in re.findall(r"`(tests/[A-Za-z0-9_/.]+\.py)`", text):

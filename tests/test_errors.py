@@ -53,7 +53,7 @@ def test_no_refusal_is_missing_in_the_list() -> None:
 
 
 @every_refusal
-def test_refusal_says_when_it_comes_and_what_to_do(refusal: type[Refusal]) -> None:
+def test_refusal_shows_when_it_comes_and_what_to_do(refusal: type[Refusal]) -> None:
     assert refusal.hint
     assert refusal.when.endswith(".")
     assert (refusal.__doc__ or "").strip()
@@ -65,7 +65,7 @@ def test_refusal_without_a_message_gives_its_hint(refusal: type[Refusal]) -> Non
 
 
 @pytest.mark.parametrize("refusal", [errors.TokenMissing, errors.TokenInvalid, errors.TokenExpired])
-def test_refused_credentials_ask_for_a_bearer_token(refusal: type[Refusal]) -> None:
+def test_refused_credentials_request_a_bearer_token(refusal: type[Refusal]) -> None:
     assert (b"www-authenticate", b"Bearer") in refusal().headers
 
 
@@ -73,7 +73,7 @@ def test_wrong_http_method_names_the_right_ones() -> None:
     assert dict(errors.MethodNotPost().headers) == {b"allow": b"POST, OPTIONS"}
 
 
-def test_overload_says_when_to_come_back() -> None:
+def test_overload_shows_when_to_come_back() -> None:
     refusal = errors.Overloaded(retry_after=7)
     assert (b"retry-after", b"7") in refusal.headers
     assert refusal.data["retry_after"] == 7
@@ -83,7 +83,7 @@ def test_spending_cap_has_no_code_that_clients_retry() -> None:
     assert errors.SpendingCap.code != errors.RateLimited.code
 
 
-def test_unknown_deleted_and_disabled_tokens_are_told_alike() -> None:
+def test_unknown_deleted_and_disabled_tokens_are_reported_alike() -> None:
     for word in ("unknown", "deleted", "disabled", "team"):
         assert word not in errors.TokenInvalid.hint
 

@@ -80,7 +80,7 @@ def test_flood_of_lines_is_cut_for_ours_and_for_libraries(style: str) -> None:
     assert output.getvalue().count("odd: ") == log.MAX_LINES
 
 
-def test_line_after_a_flood_says_how_many_were_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_line_after_a_flood_shows_how_many_were_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     output, now = io.StringIO(), [0.0]
     monkeypatch.setattr(log, "Ration", lambda: Ration(2, 60.0, lambda: now[0]))
     log.configure("info", "json", output)

@@ -102,7 +102,7 @@ KNOWN = {alert.name: alert for alert in ALERTS}
 
 
 @pytest.mark.parametrize("path", telemetry_files.files())
-def test_file_is_what_the_definitions_say(path: str) -> None:
+def test_file_is_what_the_definitions_specify(path: str) -> None:
     kept = (telemetry_files.ROOT / path).read_text(encoding="utf-8")
     assert kept == telemetry_files.files()[path], "run `make reference`"
 

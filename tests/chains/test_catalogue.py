@@ -160,7 +160,7 @@ def _holds(catalogue: Catalogue, name: str) -> Holds:
 
 
 @pytest.mark.parametrize("family", TABLES)
-def test_methods_that_name_a_block_say_where_it_stands(family: str) -> None:
+def test_methods_that_name_a_block_show_where_it_stands(family: str) -> None:
     slots = {
         method.name: method.block is not None and (family == "eth" or method.member != "")
         for method in TABLES[family]

@@ -155,7 +155,7 @@ def test_message_of_an_eth_node(code: int | None, message: str, expected: Verdic
 
 
 @pytest.mark.parametrize("code", [20, 21, 27, 28, 29, 31, 33, 34, 40, 41, *range(51, 59), *range(60, 66)])
-def test_errors_of_the_starknet_specification_stand_whatever_their_message_says(code: int) -> None:
+def test_errors_of_the_starknet_specification_stand_whatever_their_message_is(code: int) -> None:
     for message in ("", "Internal error", "Too many requests", "Method not found"):
         assert verdict("starknet", Kind.READ, code, message) is Verdict.FINAL
         assert verdict("starknet", Kind.WRITE, code, message) is Verdict.FINAL

@@ -44,7 +44,7 @@ def test_calls_of_starknet() -> None:
 
 
 @pytest.mark.parametrize("family", sorted(heads.FAMILIES))
-def test_everything_that_is_asked_is_a_read_of_the_catalogue(family: str) -> None:
+def test_everything_that_is_requested_is_a_read_of_the_catalogue(family: str) -> None:
     calls = [
         heads.head_call(family),
         heads.finalized_call(family),
@@ -55,7 +55,7 @@ def test_everything_that_is_asked_is_a_read_of_the_catalogue(family: str) -> Non
     assert {call.method for call in calls} <= Catalogue(family).reads
 
 
-def test_family_without_a_catalogue_cannot_be_asked() -> None:
+def test_family_without_a_catalogue_cannot_be_called() -> None:
     assert "solana" not in heads.FAMILIES
     with pytest.raises(KeyError):
         heads.head_call("solana")
@@ -140,7 +140,7 @@ def progress(family: str, current: Any, highest: Any) -> bytes:
 
 
 @pytest.mark.parametrize("family", sorted(heads.FAMILIES))
-def test_node_says_whether_it_is_catching_up(family: str) -> None:
+def test_node_shows_whether_it_is_catching_up(family: str) -> None:
     assert not heads.read_syncing(family, b"false")
     assert heads.read_syncing(family, b"true")
     assert heads.read_syncing(family, progress(family, 500, 1_000))

@@ -160,7 +160,7 @@ def test_block_by_number() -> None:
     assert scope("eth_getBlockByHash", HASH, True).holds is Holds.HASH
 
 
-def test_state_override_does_not_change_what_a_call_asks_about() -> None:
+def test_state_override_does_not_change_what_a_call_refers_to() -> None:
     assert scope("eth_call", {"to": ADDRESS}, "0x10", {ADDRESS: {"balance": "0x0"}}) == at("eth_call", "0x10")
 
 

@@ -130,7 +130,7 @@ BLOCK = {
 }
 
 
-def test_eth_head_is_told_without_what_is_in_the_body() -> None:
+def test_eth_head_is_reported_without_what_is_in_the_body() -> None:
     head = eth.read_block(written(BLOCK))
     assert head is not None
     assert (head.number, head.hash, head.parent, head.has_logs) == (10, "0xaa", "0x99", True)
@@ -138,7 +138,7 @@ def test_eth_head_is_told_without_what_is_in_the_body() -> None:
 
 
 @pytest.mark.parametrize(("bloom", "has_logs"), [("0x0000", False), (None, False), ("0x1", True)])
-def test_eth_header_says_whether_there_are_logs(bloom: str | None, has_logs: bool) -> None:
+def test_eth_header_shows_whether_there_are_logs(bloom: str | None, has_logs: bool) -> None:
     head = eth.read_block(written(BLOCK | {"logsBloom": bloom}))
     assert head is not None
     assert head.has_logs is has_logs
@@ -154,7 +154,7 @@ def test_eth_nonsense_is_no_block(result: bytes) -> None:
         eth.read_block(result)
 
 
-def test_eth_logs_are_told_as_they_are_written() -> None:
+def test_eth_logs_are_reported_as_they_are_written() -> None:
     log = {"address": A, "topics": [T2], "blockHash": "0xAa", "data": "0x", "removed": False, "odd": [1]}
     (item,) = eth.read_logs(written([log]), HEAD)
     assert (item.address, item.keys) == (A.lower(), (T2.lower(),))
@@ -373,7 +373,7 @@ def test_filter(
         assert len(set(slots(subscription)) & set(places_of(found, range(-1, 4)))) == 1
 
 
-def test_filter_is_found_by_what_says_most_about_it() -> None:
+def test_filter_is_found_by_what_shows_most_about_it() -> None:
     def places(addresses: str, *keys: str) -> set[tuple[str | None, int, str | None]]:
         chosen = tuple(frozenset(each) for each in keys)
         return set(slots(Subscription(Topic.LOGS, frozenset(addresses), chosen, least_keys=len(keys))))

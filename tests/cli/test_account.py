@@ -70,7 +70,7 @@ def test_an_expiry_that_is_not_whole_days_of_a_year_is_wrong_usage(acme: Tool, e
     assert (ran.code, "whole days, 1d to 365d" in ran.err) == (2, True)
 
 
-def test_a_replay_without_the_secret_says_how_to_go_on(api: Api, acme: Tool) -> None:
+def test_a_replay_without_the_secret_shows_how_to_go_on(api: Api, acme: Tool) -> None:
     api.on("POST", "me/tokens", drop=True).on("POST", "me/tokens", {**PERSONAL, "secret": None}, status=201)
     ran = acme.run("account", "tokens", "create", "ci")
     assert (ran.code, ran.out) == (1, "")
@@ -97,7 +97,7 @@ def test_list_as_json_has_personal_tokens_alone(api: Api, acme: Tool) -> None:
     assert ran.json == page(PERSONAL, after="c2")
 
 
-def test_list_of_none_says_how_to_begin(api: Api, acme: Tool) -> None:
+def test_list_of_none_shows_how_to_begin(api: Api, acme: Tool) -> None:
     api.on("GET", "me/logins?limit=100", page(TOOL))
     assert acme.run("account", "tokens", "list").err.startswith("No personal access tokens yet.")
 
@@ -117,7 +117,7 @@ def test_delete_never_ends_a_login_of_another_kind(api: Api, acme: Tool, token_i
 
 
 @pytest.mark.e2e
-def test_delete_on_a_terminal_asks(api: Api, acme: Tool) -> None:
+def test_delete_on_a_terminal_prompts(api: Api, acme: Tool) -> None:
     api.on("GET", "me/logins?limit=1000", page(PERSONAL))
     with acme.terminal("account", "tokens", "delete", "log_2") as terminal:
         terminal.until('Delete personal access token "ci" (log_2)? [y/N]')
@@ -143,7 +143,7 @@ def test_a_password_without_its_two_lines_is_not_sent(acme: Tool, stdin: str) ->
 
 
 @pytest.mark.e2e
-def test_password_on_a_terminal_is_asked_for_and_not_echoed(api: Api, acme: Tool) -> None:
+def test_password_on_a_terminal_is_requested_and_not_echoed(api: Api, acme: Tool) -> None:
     api.on("POST", "me/password", status=204)
     with acme.terminal("account", "password") as terminal:
         for question, answer in (("Current", "hunter1"), ("New", "hunter2"), ("Repeat", "hunter2")):

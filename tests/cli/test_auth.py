@@ -72,7 +72,7 @@ def test_a_token_that_the_server_refuses_is_not_kept(api: Api, tool: Tool) -> No
 
 
 @pytest.mark.e2e
-def test_on_a_terminal_the_token_is_asked_for_and_not_echoed(api: Api, tool: Tool) -> None:
+def test_on_a_terminal_the_token_is_requested_and_not_echoed(api: Api, tool: Tool) -> None:
     api.on("GET", "me", ME).on("GET", "teams?limit=100", page(TEAMS))
     with tool.terminal("auth", "login", "--with-token") as terminal:
         terminal.until("Personal access token:")
@@ -111,7 +111,7 @@ def test_status_as_json(api: Api, acme: Tool) -> None:
     }
 
 
-def test_status_of_a_token_in_the_environment_says_so(api: Api, tool: Tool) -> None:
+def test_status_of_a_token_in_the_environment_reports_it(api: Api, tool: Tool) -> None:
     api.on("GET", "me", {**ME, "login": {"id": "log_2", "kind": "personal", "name": "ci", "expires_at": None}})
     api.on("GET", "teams?limit=100", page([]))
     ran = tool.run("auth", "status", env={"TOLLGATE_TOKEN": PERSONAL})
@@ -130,7 +130,7 @@ def test_logout_revokes_at_the_server_and_forgets(api: Api, acme: Tool) -> None:
     assert acme.run("auth", "logout").code == 4
 
 
-def test_logout_forgets_even_when_the_server_is_away_and_says_so(api: Api, acme: Tool) -> None:
+def test_logout_forgets_even_when_the_server_is_away_and_reports_it(api: Api, acme: Tool) -> None:
     api.on("POST", "oauth/revoke", drop=True)
     ran = acme.run("auth", "logout", "--json")
     assert ran.code == 0
@@ -139,7 +139,7 @@ def test_logout_forgets_even_when_the_server_is_away_and_says_so(api: Api, acme:
     assert acme.keep.credential(api.url) is None
 
 
-def test_logout_with_a_personal_token_only_forgets_and_says_so(tool: Tool) -> None:
+def test_logout_with_a_personal_token_only_forgets_and_reports_it(tool: Tool) -> None:
     tool.log_in(PERSONAL, kind="personal")
     ran = tool.run("auth", "logout")
     assert ran.code == 0
@@ -221,7 +221,9 @@ def test_a_keyring_that_works_has_the_login_and_no_file_has_a_secret(api: Api, t
 
 
 @pytest.mark.e2e
-def test_a_keyring_that_fails_is_said_and_the_file_takes_its_place(api: Api, tool: Tool, keyring: Path) -> None:
+def test_a_keyring_that_fails_is_reported_and_the_file_takes_its_place(
+    api: Api, tool: Tool, keyring: Path
+) -> None:
     logs_in(api)
     ran = tool.process("auth", "login", "--with-token", stdin=PERSONAL, env={"KEYRING_FAILS": "1"})
     assert ran.code == 0

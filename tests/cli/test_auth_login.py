@@ -122,13 +122,13 @@ def test_an_approved_login_is_kept_even_if_the_next_question_fails(api: Api, too
     assert tool.run("auth", "token").out == "tga_new\n"
 
 
-def test_too_many_logins_say_how_long_to_wait(api: Api, tool: Tool) -> None:
+def test_too_many_logins_show_how_long_to_wait(api: Api, tool: Tool) -> None:
     api.problem("POST", "oauth/device_authorization", 429, "too_many_attempts", "Too many logins.", retry_after=60)
     ran = tool.run("auth", "login")
     assert (ran.code, ran.err) == (1, "tollgate: Too many logins. Try again in 60 s.\n")
 
 
-def test_a_login_without_a_team_says_how_to_make_one(api: Api, tool: Tool) -> None:
+def test_a_login_without_a_team_shows_how_to_make_one(api: Api, tool: Tool) -> None:
     starts(api)
     approved(api, [])
     ran = tool.run("auth", "login")
@@ -161,7 +161,7 @@ def test_a_wrong_url_is_wrong_usage(tool: Tool) -> None:
     assert (ran.code, ran.err.startswith("tollgate: --url must begin with http")) == (2, True)
 
 
-def test_a_token_of_the_environment_is_said_to_go_first(api: Api, tool: Tool) -> None:
+def test_a_token_of_the_environment_is_noted_to_go_first(api: Api, tool: Tool) -> None:
     starts(api)
     approved(api)
     ran = tool.run("auth", "login", env={"TOLLGATE_TOKEN": "tgp_x"})

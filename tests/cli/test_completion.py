@@ -63,7 +63,7 @@ def test_a_team_that_could_be_code_is_not_offered(api: Api, acme: Tool) -> None:
 
 
 @pytest.mark.e2e
-def test_without_a_login_nothing_is_asked(tool: Tool) -> None:
+def test_without_a_login_nothing_is_requested(tool: Tool) -> None:
     assert completed(tool, "tollgate rpc tokens list --team ") == []
 
 
@@ -99,7 +99,7 @@ def test_the_script_is_alone_on_stdout_and_quiet_when_it_is_sourced(tool: Tool, 
 
 @pytest.mark.e2e
 @pytest.mark.parametrize(("shell", "place"), [("bash", "bash-completion"), ("zsh", "$fpath"), ("fish", "fish/")])
-def test_on_a_terminal_it_says_where_to_put_the_script(tool: Tool, shell: str, place: str) -> None:
+def test_on_a_terminal_it_shows_where_to_put_the_script(tool: Tool, shell: str, place: str) -> None:
     with tool.terminal("completion", shell, stderr=subprocess.PIPE) as terminal:
         assert terminal.end() == 0
         assert terminal.popen.stderr is not None

@@ -42,7 +42,7 @@ def check(*arguments: str, **environ: str) -> Result:
     return run(*arguments, TOLLGATE_SERVER__PORT="0", TOLLGATE_SERVER__METRICS_PORT="0", **environ)
 
 
-def test_check_of_good_settings_says_in_one_line_which_networks_are_served() -> None:
+def test_check_of_good_settings_shows_in_one_line_which_networks_are_served() -> None:
     Path("tollgate.toml").write_text(GOOD, encoding="utf-8")
     result = check("check")
     assert (result.exit_code, result.stderr) == (0, "")

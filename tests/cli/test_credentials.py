@@ -111,7 +111,7 @@ def test_a_file_is_replaced_whole_and_no_draft_stays(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"https://a.example.com": {"credential": 5}}', b"\xff"])
-def test_a_file_that_is_not_ours_says_so_and_how_to_go_on(tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_is_not_ours_reports_it_and_how_to_go_on(tmp_path: Path, content: bytes) -> None:
     keep = keep_in(tmp_path)
     keep.put(URL, LOGIN)
     keep.credentials_file.write_bytes(content)
@@ -119,7 +119,7 @@ def test_a_file_that_is_not_ours_says_so_and_how_to_go_on(tmp_path: Path, conten
         keep.credential(URL)
 
 
-def test_a_folder_that_cannot_be_made_says_how_to_do_without(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_shows_how_to_do_without(tmp_path: Path) -> None:
     (tmp_path / "tollgate").write_text("a file stands in the way")
     with pytest.raises(
         Failure, match=r"cannot be written \(.*\)\. Fix that.*XDG_CONFIG_HOME, or use TOLLGATE_TOKEN"
@@ -151,7 +151,7 @@ def test_the_team_belongs_to_its_server(tmp_path: Path) -> None:
         ({}, "/home/ann/.config/tollgate"),
     ],
 )
-def test_the_folder_is_where_xdg_says(
+def test_the_folder_is_where_xdg_specifies(
     environ: dict[str, str], folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", "/home/ann")
@@ -187,7 +187,7 @@ def test_who_holds_the_lock_can_keep_a_login(tmp_path: Path) -> None:
 # ---- the keyring
 
 
-def test_a_usable_keyring_holds_the_login_and_the_file_only_says_so(tmp_path: Path) -> None:
+def test_a_usable_keyring_holds_the_login_and_the_file_only_reports_it(tmp_path: Path) -> None:
     keyring = FakeVault()
     keep = keep_in(tmp_path, keyring)
     keep.put(URL, LOGIN)
@@ -204,7 +204,7 @@ def test_without_a_keyring_the_file_holds_it(tmp_path: Path) -> None:
     assert keep.place(URL) == str(keep.credentials_file)
 
 
-def test_a_keyring_that_refuses_is_said_and_the_file_holds_it(tmp_path: Path) -> None:
+def test_a_keyring_that_refuses_is_reported_and_the_file_holds_it(tmp_path: Path) -> None:
     warnings: list[str] = []
     keep = keep_in(tmp_path, FakeVault(fails="put"), warnings)
     keep.put(URL, LOGIN)
@@ -236,13 +236,13 @@ def test_a_renewed_login_stays_where_it_was(tmp_path: Path, renewed: Credential)
 
 
 @pytest.mark.parametrize("keyring", [None, FakeVault(fails="get")])
-def test_a_keyring_that_has_gone_says_how_to_go_on(tmp_path: Path, keyring: Keyring | None) -> None:
+def test_a_keyring_that_has_gone_shows_how_to_go_on(tmp_path: Path, keyring: Keyring | None) -> None:
     keep_in(tmp_path, FakeVault()).put(URL, LOGIN)
     with pytest.raises(Failure, match=r"keyring.*Run: tollgate auth login \(or set TOLLGATE_TOKEN\)"):
         keep_in(tmp_path, keyring).credential(URL)
 
 
-def test_nonsense_in_the_keyring_says_how_to_go_on(tmp_path: Path) -> None:
+def test_nonsense_in_the_keyring_shows_how_to_go_on(tmp_path: Path) -> None:
     keyring = FakeVault()
     keep = keep_in(tmp_path, keyring)
     keep.put(URL, LOGIN)
@@ -260,7 +260,7 @@ def test_a_login_that_somebody_took_out_of_the_keyring_is_no_login(tmp_path: Pat
     assert keep.credential(URL) is None
 
 
-def test_a_keyring_that_does_not_let_go_is_said(tmp_path: Path) -> None:
+def test_a_keyring_that_does_not_let_go_is_reported(tmp_path: Path) -> None:
     warnings: list[str] = []
     keep = keep_in(tmp_path, FakeVault(fails="delete"), warnings)
     keep.put(URL, LOGIN)

@@ -43,11 +43,11 @@ class PendingLogin:
         return tokens
 
 
-def test_it_waits_for_the_interval_before_it_asks_at_all() -> None:
+def test_it_waits_for_the_interval_before_it_polls_at_all() -> None:
     assert PendingLogin(interval=7).pauses == [7]
 
 
-def test_it_asks_at_the_interval_while_the_login_is_pending() -> None:
+def test_it_polls_at_the_interval_while_the_login_is_pending() -> None:
     login = PendingLogin()
     for _ in range(3):
         login.answer(refusal("authorization_pending"))
@@ -75,7 +75,7 @@ def test_slow_down_adds_five_seconds_for_good() -> None:
         Failure("x", reason="unavailable"),
     ],
 )
-def test_a_server_that_is_away_is_asked_less_and_less_often_and_then_as_before(failure: Failure) -> None:
+def test_a_server_that_is_away_is_called_less_and_less_often_and_then_as_before(failure: Failure) -> None:
     login = PendingLogin()
     assert [login.answer(failure) for _ in range(6)] == [10, 20, 40, 60, 60, 60]
     assert login.answer(refusal("authorization_pending")) == 5
@@ -134,7 +134,7 @@ def pending(api: Api, reason: str) -> None:
     api.on("POST", "oauth/token", {"error": reason, "error_description": "words"}, status=400)
 
 
-def test_the_driver_sleeps_as_told_and_sends_the_code_until_there_are_tokens(api: Api) -> None:
+def test_the_driver_sleeps_as_instructed_and_sends_the_code_until_there_are_tokens(api: Api) -> None:
     pending(api, "authorization_pending")
     pending(api, "slow_down")
     api.on("POST", "oauth/token", drop=True)
@@ -156,7 +156,7 @@ def test_a_denial_reaches_the_caller(api: Api) -> None:
         wait_for_approval(transport, GRANT, sleep=lambda _: None, clock=lambda: 0)
 
 
-def test_starting_says_which_machine_asks(api: Api) -> None:
+def test_starting_shows_which_machine_logs_in(api: Api) -> None:
     answer = {
         "device_code": "tgd_x",
         "user_code": "A-B",

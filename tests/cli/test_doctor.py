@@ -53,7 +53,7 @@ def test_a_line_for_each_check_and_nothing_else(tool: Tool, folder: Path) -> Non
     ]
 
 
-def test_a_disagreement_is_told_and_ends_with_1(tool: Tool, folder: Path) -> None:
+def test_a_disagreement_is_reported_and_ends_with_1(tool: Tool, folder: Path) -> None:
     books = Books(folder)
     books.sql("UPDATE months SET requests = 5")
     books.close()
@@ -89,14 +89,14 @@ def test_settings_may_come_from_a_file(tool: Tool, folder: Path) -> None:
     assert tool.run("doctor", "--config", str(file)).code == 0
 
 
-def test_a_folder_without_a_ledger_is_told_in_words(tool: Tool, tmp_path: Path) -> None:
+def test_a_folder_without_a_ledger_is_reported_in_words(tool: Tool, tmp_path: Path) -> None:
     ran = run(tool, tmp_path / "nowhere")
     assert (ran.code, ran.out) == (1, "")
     assert "There is no ledger in" in ran.err
     assert not (tmp_path / "nowhere").exists()
 
 
-def test_something_else_in_its_place_is_told_in_words(tool: Tool, tmp_path: Path) -> None:
+def test_something_else_in_its_place_is_reported_in_words(tool: Tool, tmp_path: Path) -> None:
     (tmp_path / "ledger.db").write_text("no database, but long enough to be asked what it is " * 20)
     ran = run(tool, tmp_path)
     assert (ran.code, ran.out) == (1, "")
@@ -151,7 +151,7 @@ def test_whole_chains_of_the_audit_log_are_well_though_their_oldest_entries_are_
         ("DELETE FROM audit WHERE number = 4", "team_1 entry 4: the newest entries are gone, 3 is the last"),
     ],
 )
-def test_tampering_with_the_audit_log_is_told(tool: Tool, folder: Path, statement: str, finding: str) -> None:
+def test_tampering_with_the_audit_log_is_reported(tool: Tool, folder: Path, statement: str, finding: str) -> None:
     change(chained(folder, 4), statement)
     assert run(tool, folder).code == 1
     assert audit_lines(tool, folder)[1:] == [f"  {finding}"]

@@ -53,7 +53,7 @@ LIST = "teams/acme/tokens?limit=100"
 
 
 @pytest.mark.parametrize("arguments", MANAGEMENT)
-def test_without_a_login_every_command_ends_with_4_and_says_how_to_log_in(tool: Tool, arguments: str) -> None:
+def test_without_a_login_every_command_ends_with_4_and_shows_how_to_log_in(tool: Tool, arguments: str) -> None:
     ran = tool.run(*arguments.split())
     assert (ran.code, ran.out) == (4, "")
     assert ran.err == f"tollgate: You are not logged in to {tool.url}. Run: tollgate auth login\n"
@@ -89,7 +89,7 @@ def test_a_problem_is_its_detail_and_its_exit_code(
     assert ran.err == 'tollgate: There is no team "acme". Did you mean "acne"?\n'
 
 
-def test_too_many_attempts_say_how_long_to_wait(api: Api, acme: Tool) -> None:
+def test_too_many_attempts_show_how_long_to_wait(api: Api, acme: Tool) -> None:
     api.problem("GET", LIST, 429, "too_many_attempts", "Too many attempts.", retry_after=30)
     ran = acme.run("rpc", "tokens", "list")
     assert (ran.code, ran.err) == (1, "tollgate: Too many attempts. Try again in 30 s.\n")
@@ -101,7 +101,7 @@ def test_a_defect_of_the_server_names_the_request(api: Api, acme: Tool) -> None:
     assert (ran.code, ran.err) == (1, "tollgate: The service failed. (request id req_1)\n")
 
 
-def test_a_store_that_is_away_says_when_to_try_again(api: Api, acme: Tool) -> None:
+def test_a_store_that_is_away_shows_when_to_try_again(api: Api, acme: Tool) -> None:
     api.problem("GET", LIST, 503, "store_unavailable", "The store is away.", retry_after=2)
     assert acme.run("rpc", "tokens", "list").err == "tollgate: The store is away. Try again in 2 s.\n"
 
@@ -133,7 +133,7 @@ def test_a_missing_proof_lists_what_was_tried_and_what_to_publish(api: Api, acme
     ]
 
 
-def test_what_the_detail_says_already_is_not_said_twice(api: Api, acme: Tool) -> None:
+def test_what_the_detail_has_already_is_not_repeated(api: Api, acme: Tool) -> None:
     detail = "Publish tollgate-team=acme at _tollgate.example.com."
     api.problem(
         "POST", "teams/acme/domains", 409, "domain_taken", detail, dns_name="x", dns_value="tollgate-team=acme"
@@ -176,7 +176,7 @@ def test_a_host_that_does_not_exist_is_exit_1(acme: Tool) -> None:
         (500, b'{"oops": true}', "application/json"),
     ],
 )
-def test_somebody_else_answering_is_said_and_never_taken_for_an_exit_code_of_ours(
+def test_somebody_else_answering_is_reported_and_never_taken_for_an_exit_code_of_ours(
     api: Api, acme: Tool, status: int, body: bytes, content_type: str
 ) -> None:
     api.on("GET", LIST, body=body, status=status, headers={"Content-Type": content_type})
@@ -194,7 +194,7 @@ def test_a_redirect_is_named_and_not_followed(api: Api, acme: Tool) -> None:
 
 
 @pytest.mark.parametrize("status", [502, 503, 504])
-def test_a_proxy_before_a_dead_server_is_told_from_a_stranger(api: Api, acme: Tool, status: int) -> None:
+def test_a_proxy_before_a_dead_server_is_distinguished_from_a_stranger(api: Api, acme: Tool, status: int) -> None:
     api.on("GET", LIST, status=status, body=b"<html>", headers={"Content-Type": "text/html"})
     ran = acme.run("rpc", "tokens", "list")
     assert ran.code == 1
@@ -231,7 +231,7 @@ def test_an_address_that_is_none_is_wrong_usage(tool: Tool, url: str, words: str
 # ---- which team
 
 
-def test_without_a_team_it_says_how_to_name_one_and_lists_ones_own(api: Api, tool: Tool) -> None:
+def test_without_a_team_it_shows_how_to_name_one_and_lists_ones_own(api: Api, tool: Tool) -> None:
     tool.log_in(team=None)
     api.on("GET", "teams?limit=100", {"items": [{"id": "team_1", "name": "acme"}, {"id": "team_2", "name": "b"}]})
     ran = tool.run("rpc", "tokens", "list")
@@ -239,13 +239,13 @@ def test_without_a_team_it_says_how_to_name_one_and_lists_ones_own(api: Api, too
     assert ran.err == "tollgate: Which team? Add --team TEAM or set TOLLGATE_TEAM. Your teams: acme, b\n"
 
 
-def test_without_any_team_it_says_how_to_make_one(api: Api, tool: Tool) -> None:
+def test_without_any_team_it_shows_how_to_make_one(api: Api, tool: Tool) -> None:
     tool.log_in(team=None)
     api.on("GET", "teams?limit=100", {"items": [], "next": None})
     assert "You are in no team yet: tollgate teams create NAME" in tool.run("audit").err
 
 
-def test_without_a_team_and_an_answer_it_still_says_how_to_name_one(api: Api, tool: Tool) -> None:
+def test_without_a_team_and_an_answer_it_still_shows_how_to_name_one(api: Api, tool: Tool) -> None:
     tool.log_in(team=None)
     api.on("GET", "teams?limit=100", drop=True)
     ran = tool.run("audit")

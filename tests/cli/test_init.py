@@ -112,7 +112,7 @@ def test_upstreams_of_one_network_must_be_of_one_chain(tool: Tool, folder: Path)
     assert not (folder / "tollgate.toml").exists()
 
 
-def test_config_check_online_says_what_exactly_failed(tool: Tool, folder: Path) -> None:
+def test_config_check_online_shows_what_exactly_failed(tool: Tool, folder: Path) -> None:
     with node() as good, node(status=401) as locked, node(eth_chainId=BAD_PARAMS) as odd:
         upstreams = "".join(
             f'[[families.eth.mainnet.upstreams]]\nname = "{name}"\nurl = "{url}"\n'
@@ -140,7 +140,7 @@ def test_config_check_online_says_what_exactly_failed(tool: Tool, folder: Path) 
     assert "SECRET" not in ran.out
 
 
-def test_on_a_terminal_init_asks_for_what_is_missing_and_says_what_is_wrong(tool: Tool, folder: Path) -> None:
+def test_on_a_terminal_init_prompts_for_what_is_missing_and_shows_what_is_wrong(tool: Tool, folder: Path) -> None:
     with node() as url, tool.terminal("init", env={"NO_COLOR": "1"}) as terminal:
         for prompt, typed in (
             ("Network (empty: no more) [eth/mainnet]: ", "mainnet"),

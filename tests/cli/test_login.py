@@ -82,7 +82,7 @@ def test_a_new_token_that_is_refused_too_is_not_renewed_again(api: Api, acme: To
     assert (ran.code, ran.err) == (4, EXPIRED)
 
 
-def test_another_error_of_the_token_endpoint_is_told_as_it_is(api: Api, acme: Tool) -> None:
+def test_another_error_of_the_token_endpoint_is_reported_as_it_is(api: Api, acme: Tool) -> None:
     api.problem("GET", "me", 401, "login_expired", "It has run out.")
     refused(api, "invalid_client")
     ran = acme.run("account", "show")

@@ -61,7 +61,7 @@ def harness(tool: Tool, tmp_path: Path) -> Harness:
     return Harness(tool, tmp_path)
 
 
-def test_changes_are_told_on_stderr(harness: Harness) -> None:
+def test_changes_are_reported_on_stderr(harness: Harness) -> None:
     with harness.service():
         harness.write("[limits]\nbatch_calls = 7", upstream="b")
         ran = harness.reload()
@@ -73,7 +73,7 @@ def test_changes_are_told_on_stderr(harness: Harness) -> None:
     ]
 
 
-def test_both_services_of_a_folder_are_asked(harness: Harness) -> None:
+def test_both_services_of_a_folder_are_reloaded(harness: Harness) -> None:
     with harness.service(), harness.service(str(harness.file), "--collector"):
         harness.write("[limits]\nbatch_calls = 7")
         ran = harness.reload()
@@ -161,7 +161,7 @@ def test_process_that_cannot_follow_ends_with_1(harness: Harness) -> None:
     assert "child could not apply it" in ran.err
 
 
-def test_service_without_a_file_says_so(harness: Harness) -> None:
+def test_service_without_a_file_reports_it(harness: Harness) -> None:
     with harness.service("--demo"):
         ran = harness.reload()
     assert ran.code == 1
@@ -169,7 +169,7 @@ def test_service_without_a_file_says_so(harness: Harness) -> None:
 
 
 @pytest.mark.parametrize("left", ["nothing", "a stale id", "an old outcome"])
-def test_where_nobody_runs_it_is_said_and_nobody_is_signalled(harness: Harness, left: str) -> None:
+def test_where_nobody_runs_it_is_reported_and_nobody_is_signalled(harness: Harness, left: str) -> None:
     if left == "a stale id":
         (harness.data / NAME).write_text(f"{os.getpid()} x\n")  # SIGHUP would end this test
     elif left == "an old outcome":
@@ -187,7 +187,7 @@ def test_data_folder_may_come_from_the_environment(harness: Harness, tmp_path: P
     assert f"No Tollgate runs on {tmp_path / 'elsewhere'}" in elsewhere.err
 
 
-def test_mistake_that_hides_the_data_folder_is_told(harness: Harness) -> None:
+def test_mistake_that_hides_the_data_folder_is_reported(harness: Harness) -> None:
     with harness.service():
         harness.file.write_text("[limits]\n" + harness.file.read_text())
         ran = harness.reload()
@@ -226,7 +226,7 @@ def test_service_that_dies_meanwhile_is_not_waited_for(harness: Harness) -> None
     assert "ended before it reported" in ran.err
 
 
-def test_service_that_says_nothing_is_given_up(harness: Harness) -> None:
+def test_service_that_is_silent_is_given_up(harness: Harness) -> None:
     with (
         harness.service(str(harness.file), "--deaf"),
         pytest.raises(Failure, match=r"has not reported within 0\.2 s"),

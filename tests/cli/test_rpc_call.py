@@ -18,7 +18,7 @@ TOKEN: dict[str, Any] = {
 }
 
 
-def test_api_prints_what_the_server_says(api: Api, acme: Tool) -> None:
+def test_api_prints_what_the_server_answers(api: Api, acme: Tool) -> None:
     api.on("GET", "teams/acme", {"id": "team_1", "name": "acme"})
     ran = acme.run("api", "get", "teams/acme")
     assert (ran.code, ran.json) == (0, {"id": "team_1", "name": "acme"})
@@ -39,7 +39,7 @@ def test_api_refuses_what_is_no_request(acme: Tool, arguments: tuple[str, ...]) 
     assert acme.run("api", *arguments).code == 2
 
 
-def test_an_api_token_in_the_variable_is_told_apart(acme: Tool) -> None:
+def test_an_api_token_in_the_variable_is_distinguished(acme: Tool) -> None:
     ran = acme.run("teams", "list", env={"TOLLGATE_TOKEN": "tg_0123456789"})
     assert ran.code == 4
     assert "holds an API token (tg_…), which is for calls to /x/" in ran.err
@@ -66,7 +66,7 @@ def test_a_call_that_ends_in_an_error_exits_with_1(api: Api, acme: Tool) -> None
     assert api.requests[0].bearer == "tg_mine"
 
 
-def test_an_answer_that_is_none_is_told_apart(api: Api, acme: Tool) -> None:
+def test_an_answer_that_is_none_is_distinguished(api: Api, acme: Tool) -> None:
     api.on("POST", "/x/eth/mainnet", ["not", "an", "answer"])
     ran = acme.run("rpc", "call", "eth/mainnet", "eth_chainId", "--token", "tg_mine")
     assert ran.code == 1

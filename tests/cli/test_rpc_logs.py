@@ -69,7 +69,7 @@ def page(*items: object, after: str | None = None, newer: str | None = "n1") -> 
 # ---- pages
 
 
-def test_columns_tell_what_was_called_and_what_became_of_it(api: Api, acme: Tool) -> None:
+def test_columns_show_what_was_called_and_what_became_of_it(api: Api, acme: Tool) -> None:
     api.on("GET", f"{PATH}?limit=100", page(LOG, PAGE_CALL, REFUSALS))
     ran = acme.run("rpc", "logs", "--team", "acme")
     assert (ran.code, ran.err) == (0, "")
@@ -145,7 +145,7 @@ def test_calls_of_today_fit_80_columns_without_their_date(api: Api, acme: Tool) 
     assert "DURATION" in terminal.seen
 
 
-def test_nothing_is_said_in_words(api: Api, acme: Tool) -> None:
+def test_nothing_is_printed_in_words(api: Api, acme: Tool) -> None:
     api.on("GET", f"{PATH}?limit=100", page())
     output = acme.run("rpc", "logs").err
     assert output == f"No calls yet. Send one to {api.url}/x/<family>/<network>, with a token of the team.\n"
@@ -159,7 +159,7 @@ def test_a_page_that_the_server_ended_early_is_gone_on_with(api: Api, acme: Tool
     assert ran.json == {"items": [LOG, REFUSALS], "next": "c4"}
 
 
-def test_a_page_that_stands_still_is_not_asked_for_again(api: Api, acme: Tool) -> None:
+def test_a_page_that_stands_still_is_not_requested_again(api: Api, acme: Tool) -> None:
     api.on("GET", f"{PATH}?limit=100&errors=true", page(after="c2"))
     api.on("GET", f"{PATH}?limit=100&after=c2&errors=true", page(after="c2"))
     output = acme.run("rpc", "logs", "--errors").err
@@ -218,7 +218,9 @@ def test_a_terminal_shows_the_command_for_the_next_page_with_its_filters(api: Ap
         (("--follow", "--after", "c1"), "--after goes back and --follow goes on"),
     ],
 )
-def test_wrong_usage_is_found_before_anything_is_asked(acme: Tool, arguments: tuple[str, ...], words: str) -> None:
+def test_wrong_usage_is_found_before_anything_is_requested(
+    acme: Tool, arguments: tuple[str, ...], words: str
+) -> None:
     ran = acme.run("rpc", "logs", *arguments)
     assert (ran.code, ran.out) == (2, "")
     assert words in ran.err
@@ -267,7 +269,7 @@ def test_a_call_is_shown_within_a_second_and_a_half_of_its_answer() -> None:
     assert COMMIT_SECONDS + POLL_SECONDS <= 1.3, "the rest is for committing and asking"
 
 
-def test_a_server_that_answers_is_asked_now_and_then_and_at_once_when_there_is_more() -> None:
+def test_a_server_that_answers_is_called_now_and_then_and_at_once_when_there_is_more() -> None:
     steps = following()
     assert next(steps) == (POLL_SECONDS, "")
     assert steps.send((None, False, 1.0)) == (POLL_SECONDS, "")
@@ -276,7 +278,7 @@ def test_a_server_that_answers_is_asked_now_and_then_and_at_once_when_there_is_m
     assert steps.send((None, False, 2.2)) == (POLL_SECONDS, "")
 
 
-def test_an_outage_is_told_once_waited_out_and_told_to_be_over() -> None:
+def test_an_outage_is_reported_once_waited_out_and_reported_to_be_over() -> None:
     steps = following()
     next(steps)
     failures: list[Failure] = [
@@ -386,7 +388,7 @@ def test_a_full_part_is_gone_on_with_at_once(api: Api, acme: Tool) -> None:
     assert ran.code == 4
 
 
-def test_a_server_that_cannot_be_followed_says_so(api: Api, acme: Tool) -> None:
+def test_a_server_that_cannot_be_followed_reports_it(api: Api, acme: Tool) -> None:
     api.on("GET", f"{PATH}?limit=100", page(newer=None))
     ran = acme.run("rpc", "logs", "--follow", "--json")
     assert ran.code == 1

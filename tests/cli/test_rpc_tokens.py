@@ -73,14 +73,14 @@ def test_list_as_json_is_items_and_next(api: Api, acme: Tool) -> None:
     assert ran.err == ""
 
 
-def test_an_empty_list_prints_no_data_and_says_how_to_begin(api: Api, acme: Tool) -> None:
+def test_an_empty_list_prints_no_data_and_shows_how_to_begin(api: Api, acme: Tool) -> None:
     api.on("GET", f"{PATH}?limit=100", page())
     ran = acme.run("rpc", "tokens", "list")
     assert (ran.code, ran.out) == (0, "")
     assert ran.err == "No tokens yet. Create one: tollgate rpc tokens create NAME\n"
 
 
-def test_a_page_that_is_not_the_last_is_told_to_people_alone(api: Api, acme: Tool) -> None:
+def test_a_page_that_is_not_the_last_is_reported_to_people_alone(api: Api, acme: Tool) -> None:
     api.on("GET", f"{PATH}?limit=1", page(TOKEN, after="c2"))
     assert acme.run("rpc", "tokens", "list", "--limit", "1").err == ""
 
@@ -180,7 +180,7 @@ def test_update_sends_what_was_given_and_no_more(
     ("arguments", "words"),
     [([], "Nothing to change"), (["--network", "any", "--network", "eth/mainnet"], "give it alone")],
 )
-def test_an_update_that_says_nothing_is_wrong_usage(acme: Tool, arguments: list[str], words: str) -> None:
+def test_an_update_that_changes_nothing_is_wrong_usage(acme: Tool, arguments: list[str], words: str) -> None:
     ran = acme.run("rpc", "tokens", "update", "tok_1", *arguments)
     assert ran.code == 2
     assert words in ran.err
@@ -197,7 +197,7 @@ def test_disable_and_enable_set_active(api: Api, acme: Tool, command: str, activ
 # ---- rotate
 
 
-def test_rotate_prints_the_successor_and_says_how_long_the_old_one_lives(api: Api, acme: Tool) -> None:
+def test_rotate_prints_the_successor_and_shows_how_long_the_old_one_lives(api: Api, acme: Tool) -> None:
     successor = {**TOKEN, "id": "tok_next", "replaces": TOKEN["id"], "secret": SECRET}
     api.on("POST", f"{ONE}/rotate", successor, status=201)
     ran = acme.run("rpc", "tokens", "rotate", TOKEN["id"])
@@ -207,7 +207,7 @@ def test_rotate_prints_the_successor_and_says_how_long_the_old_one_lives(api: Ap
     assert "idempotency-key" in api.requests[0].headers
 
 
-def test_rotate_without_overlap_says_that_the_old_one_has_ended(api: Api, acme: Tool) -> None:
+def test_rotate_without_overlap_shows_that_the_old_one_has_ended(api: Api, acme: Tool) -> None:
     api.on("POST", f"{ONE}/rotate", {**TOKEN, "id": "tok_next", "secret": SECRET}, status=201)
     ran = acme.run("rpc", "tokens", "rotate", TOKEN["id"], "--overlap", "0s")
     assert f"The old token {TOKEN['id']} no longer works." in ran.err
@@ -221,7 +221,7 @@ def test_an_overlap_out_of_bounds_is_wrong_usage(acme: Tool, overlap: str, words
     assert words in " ".join(ran.err.split())
 
 
-def test_a_replayed_rotation_says_to_rotate_the_successor(api: Api, acme: Tool) -> None:
+def test_a_replayed_rotation_advises_to_rotate_the_successor(api: Api, acme: Tool) -> None:
     api.on("POST", f"{ONE}/rotate", drop=True)
     api.on("POST", f"{ONE}/rotate", {**TOKEN, "id": "tok_next", "secret": None}, status=201)
     ran = acme.run("rpc", "tokens", "rotate", TOKEN["id"])
@@ -232,7 +232,7 @@ def test_a_replayed_rotation_says_to_rotate_the_successor(api: Api, acme: Tool) 
 # ---- delete
 
 
-def test_delete_without_a_terminal_does_not_ask(api: Api, acme: Tool) -> None:
+def test_delete_without_a_terminal_does_not_prompt(api: Api, acme: Tool) -> None:
     api.on("DELETE", ONE, status=204)
     ran = acme.run("rpc", "tokens", "delete", TOKEN["id"])
     assert (ran.code, ran.out, ran.err) == (0, "", f"Token {TOKEN['id']} is deleted.\n")
@@ -245,7 +245,7 @@ def test_delete_as_json_is_one_object(api: Api, acme: Tool) -> None:
 
 @pytest.mark.e2e
 @pytest.mark.parametrize(("answer", "code"), [("n", 1), ("", 1)])
-def test_delete_on_a_terminal_asks_and_takes_no_for_an_answer(
+def test_delete_on_a_terminal_prompts_and_takes_no_for_an_answer(
     api: Api, acme: Tool, answer: str, code: int
 ) -> None:
     api.on("GET", ONE, TOKEN)
@@ -266,7 +266,7 @@ def test_delete_on_a_terminal_goes_on_after_a_yes(api: Api, acme: Tool) -> None:
 
 
 @pytest.mark.e2e
-def test_delete_with_yes_does_not_ask_on_a_terminal(api: Api, acme: Tool) -> None:
+def test_delete_with_yes_does_not_prompt_on_a_terminal(api: Api, acme: Tool) -> None:
     api.on("DELETE", ONE, status=204)
     with acme.terminal("rpc", "tokens", "delete", TOKEN["id"], "--yes") as terminal:
         assert terminal.end() == 0

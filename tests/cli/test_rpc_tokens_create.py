@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 PATH = "teams/acme/tokens"
 
 
-def test_create_prints_id_name_and_secret_and_says_that_it_is_shown_once(api: Api, acme: Tool) -> None:
+def test_create_prints_id_name_and_secret_and_notes_that_it_is_shown_once(api: Api, acme: Tool) -> None:
     api.on("POST", PATH, {**TOKEN, "secret": SECRET}, status=201)
     ran = acme.run("rpc", "tokens", "create", "ci", "--team", "acme")
     assert (ran.code, ran.out) == (0, f"id      {TOKEN['id']}\nname    ci\nsecret  {SECRET}\n")
@@ -92,7 +92,9 @@ def test_two_creations_have_different_keys(api: Api, acme: Tool) -> None:
 
 
 @pytest.mark.parametrize("options", [[], ["--json"]])
-def test_a_replay_without_the_secret_fails_and_says_how_to_go_on(api: Api, acme: Tool, options: list[str]) -> None:
+def test_a_replay_without_the_secret_fails_and_shows_how_to_go_on(
+    api: Api, acme: Tool, options: list[str]
+) -> None:
     replayed = {"Idempotency-Replayed": "true"}
     api.on("POST", PATH, drop=True)
     api.on("POST", PATH, {**TOKEN, "secret": None}, status=201, headers=replayed)
@@ -102,7 +104,7 @@ def test_a_replay_without_the_secret_fails_and_says_how_to_go_on(api: Api, acme:
     assert "tollgate rpc tokens rotate tok_3kF9aQx72LmN0pRt --team acme --overlap 0s" in ran.err
 
 
-def test_a_creation_that_breaks_twice_says_that_it_may_have_happened(api: Api, acme: Tool) -> None:
+def test_a_creation_that_breaks_twice_shows_that_it_may_have_happened(api: Api, acme: Tool) -> None:
     api.on("POST", PATH, drop=True).on("POST", PATH, drop=True)
     ran = acme.run("rpc", "tokens", "create", "ci")
     assert ran.code == 1

@@ -36,7 +36,7 @@ def page(*items: object, after: str | None = None) -> dict[str, Any]:
     return {"items": list(items), "next": after}
 
 
-def test_add_prints_the_entry_and_says_how_to_prove_it(api: Api, acme: Tool) -> None:
+def test_add_prints_the_entry_and_shows_how_to_prove_it(api: Api, acme: Tool) -> None:
     api.on("POST", PATH, ENTRY, status=201)
     ran = acme.run("rpc", "whitelist", "add", "example.com", "--team", "acme")
     assert (ran.code, ran.out) == (0, FIELDS)
@@ -45,7 +45,7 @@ def test_add_prints_the_entry_and_says_how_to_prove_it(api: Api, acme: Tool) -> 
     assert "idempotency-key" in api.requests[0].headers
 
 
-def test_add_takes_a_domain_over_only_when_told(api: Api, acme: Tool) -> None:
+def test_add_takes_a_domain_over_only_on_request(api: Api, acme: Tool) -> None:
     api.on("POST", PATH, {**ENTRY, "verified_at": "2026-11-15T06:44:44Z"}, status=201)
     ran = acme.run("rpc", "whitelist", "add", "example.com", "--take-over")
     assert (ran.code, ran.err) == (0, "")
@@ -70,7 +70,7 @@ def test_list(api: Api, acme: Tool) -> None:
     ]
 
 
-def test_list_of_none_says_how_to_begin(api: Api, acme: Tool) -> None:
+def test_list_of_none_shows_how_to_begin(api: Api, acme: Tool) -> None:
     api.on("GET", f"{PATH}?limit=100", page())
     assert (
         acme.run("rpc", "whitelist", "list").err == "No domains yet. Add one: tollgate rpc whitelist add DOMAIN\n"
@@ -94,7 +94,7 @@ def test_remove_takes_the_id_of_an_entry(api: Api, acme: Tool) -> None:
 
 
 @pytest.mark.e2e
-def test_remove_on_a_terminal_names_the_domain_and_asks(api: Api, acme: Tool) -> None:
+def test_remove_on_a_terminal_names_the_domain_and_prompts(api: Api, acme: Tool) -> None:
     api.on("GET", f"{PATH}/dom_1", ENTRY).on("DELETE", f"{PATH}/dom_1", status=204)
     with acme.terminal("rpc", "whitelist", "remove", "dom_1") as terminal:
         terminal.until("Remove example.com (dom_1)? [y/N]")
@@ -110,7 +110,7 @@ def test_verify(api: Api, acme: Tool) -> None:
 
 
 @pytest.mark.parametrize(("allowed", "word"), [(True, "yes"), (False, "no")])
-def test_check_says_whether_and_why(api: Api, acme: Tool, allowed: bool, word: str) -> None:
+def test_check_shows_whether_and_why(api: Api, acme: Tool, allowed: bool, word: str) -> None:
     found = {"origin": "https://app.example.com", "allowed": allowed, "why": "because", "domain_id": "dom_1"}
     api.on("GET", f"{PATH}/check?origin=https%3A%2F%2Fapp.example.com", found)
     ran = acme.run("rpc", "whitelist", "check", "https://app.example.com")
@@ -132,7 +132,7 @@ def test_update_sends_what_was_given(api: Api, acme: Tool, arguments: list[str],
     assert api.requests[0].json == body
 
 
-def test_an_update_that_says_nothing_is_wrong_usage(acme: Tool) -> None:
+def test_an_update_that_changes_nothing_is_wrong_usage(acme: Tool) -> None:
     ran = acme.run("rpc", "whitelist", "update", "dom_1")
     assert (ran.code, "Nothing to change" in ran.err) == (2, True)
 
@@ -143,7 +143,7 @@ def test_an_address_is_answered_with_the_domain_to_add(acme: Tool) -> None:
     assert "Did you mean: tollgate rpc whitelist add example.com --team acme" in ran.err
 
 
-def test_remove_by_domain_says_the_id(api: Api, acme: Tool) -> None:
+def test_remove_by_domain_prints_the_id(api: Api, acme: Tool) -> None:
     api.on("GET", f"{PATH}?limit=1000", {"items": [ENTRY], "next": None})
     ran = acme.run("rpc", "whitelist", "remove", "example.com", "--yes")
     assert ran.code == 2

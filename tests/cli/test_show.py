@@ -43,7 +43,7 @@ def seconds(number: float) -> datetime.datetime:
         (5 * 86_400, "in 5 days"),
     ],
 )
-def test_times_are_said_as_people_say_them(offset: float, words: str) -> None:
+def test_times_are_written_as_people_write_them(offset: float, words: str) -> None:
     assert show.relative(seconds(offset), NOW) == words
 
 

@@ -72,7 +72,7 @@ def test_list(api: Api, acme: Tool) -> None:
     assert ran.out.splitlines()[1].split() == ["team_1", "acme", "owner", "2026-11-15T06:44:44Z"]
 
 
-def test_list_of_none_says_how_to_begin(api: Api, acme: Tool) -> None:
+def test_list_of_none_shows_how_to_begin(api: Api, acme: Tool) -> None:
     api.on("GET", "teams?limit=100", page())
     ran = acme.run("teams", "list")
     assert (ran.out, ran.err) == ("", "You are in no team yet. Create one: tollgate teams create NAME\n")
@@ -137,7 +137,7 @@ def test_members_list(api: Api, acme: Tool) -> None:
         (True, "The link was mailed to eve@example.com.\n"),
     ],
 )
-def test_invite_prints_the_link_and_says_whether_it_was_mailed(
+def test_invite_prints_the_link_and_shows_whether_it_was_mailed(
     api: Api, acme: Tool, mailed: bool, words: str
 ) -> None:
     api.on("GET", "service", SERVICE)
@@ -157,7 +157,7 @@ def test_invite_warns_where_only_people_with_an_account_could_take_it(api: Api, 
     assert "ask the operator for `tollgate admin invite`" in ran.err
 
 
-def test_a_replayed_invitation_without_its_link_says_how_to_go_on(api: Api, acme: Tool) -> None:
+def test_a_replayed_invitation_without_its_link_shows_how_to_go_on(api: Api, acme: Tool) -> None:
     path = "teams/acme/invitations"
     api.on("GET", "service", SERVICE)
     api.on("POST", path, drop=True).on("POST", path, {**INVITATION, "link": None}, status=201)
@@ -166,7 +166,7 @@ def test_a_replayed_invitation_without_its_link_says_how_to_go_on(api: Api, acme
     assert "Run: tollgate teams invitations revoke inv_1 --team acme, then invite again." in ran.err
 
 
-def test_remove_by_id_asks_for_nothing_more(api: Api, acme: Tool) -> None:
+def test_remove_by_id_prompts_for_nothing_more(api: Api, acme: Tool) -> None:
     api.on("DELETE", f"{MEMBERS}/mem_2", status=204)
     ran = acme.run("teams", "members", "remove", "mem_2", "--json")
     assert (ran.code, ran.json) == (0, {"id": "mem_2", "deleted": True})
@@ -193,13 +193,13 @@ def test_an_email_that_is_not_in_the_team_is_not_found(api: Api, acme: Tool, ema
     assert (ran.code, ran.err) == (3, f"tollgate: {words}\n")
 
 
-def test_the_last_owner_is_told_why(api: Api, acme: Tool) -> None:
+def test_the_last_owner_is_given_the_reason(api: Api, acme: Tool) -> None:
     api.problem("DELETE", f"{MEMBERS}/mem_1", 409, "last_owner", "Make somebody else an owner first.")
     assert acme.run("teams", "members", "remove", "mem_1").code == 1
 
 
 @pytest.mark.e2e
-def test_remove_on_a_terminal_asks(api: Api, acme: Tool) -> None:
+def test_remove_on_a_terminal_prompts(api: Api, acme: Tool) -> None:
     api.on("GET", f"{MEMBERS}?limit=1000", page(ANN, BOB))
     with acme.terminal("teams", "members", "remove", "bob@example.com") as terminal:
         terminal.until("Remove Bob@example.com from team acme? [y/N]")
@@ -237,7 +237,7 @@ def test_invitations_revoke(api: Api, acme: Tool) -> None:
 
 
 @pytest.mark.e2e
-def test_invitations_revoke_on_a_terminal_asks(api: Api, acme: Tool) -> None:
+def test_invitations_revoke_on_a_terminal_prompts(api: Api, acme: Tool) -> None:
     with acme.terminal("teams", "invitations", "revoke", "inv_1") as terminal:
         terminal.until("Revoke invitation inv_1 of team acme? [y/N]")
         terminal.type("\n")
@@ -272,7 +272,7 @@ def test_audit_lists_who_did_what(api: Api, acme: Tool) -> None:
     ]  # fmt: skip
 
 
-def test_audit_says_what_changed_from_what_to_what_and_is_filtered(api: Api, acme: Tool) -> None:
+def test_audit_shows_what_changed_from_what_to_what_and_is_filtered(api: Api, acme: Tool) -> None:
     details = {
         "before": {"expires_at": None, "requests_per_second": 5, "networks": [], "active": True, "cap_micros": 5},
         "after": {
@@ -301,7 +301,7 @@ def test_audit_as_json_has_the_details(api: Api, acme: Tool) -> None:
     assert acme.run("audit", "--json").json == page(ENTRY, after="c2")
 
 
-def test_audit_for_a_role_that_may_not_says_which_may(api: Api, acme: Tool) -> None:
+def test_audit_for_a_role_that_may_not_shows_which_may(api: Api, acme: Tool) -> None:
     detail = "The role developer may not read the audit log; owner and admin may."
     api.problem("GET", "teams/acme/audit?limit=100", 403, "role_needed", detail, role="developer")
     ran = acme.run("audit")
@@ -338,7 +338,7 @@ def test_audit_export_goes_on_after_a_number(api: Api, acme: Tool) -> None:
     assert acme.run("audit", "--export", "--after", "c1").code == 2
 
 
-def test_audit_export_says_where_the_chain_is_broken(api: Api, acme: Tool) -> None:
+def test_audit_export_shows_where_the_chain_is_broken(api: Api, acme: Tool) -> None:
     lines = exported(3)
     on_export(api, 0, lines[0] + lines[1].replace(b"token.create", b"token.delete") + lines[2])
     ran = acme.run("audit", "--export")

@@ -121,7 +121,7 @@ def test_nothing_but_a_get_is_sent_twice(method: str) -> None:
     assert pauses == []
 
 
-def test_a_name_that_does_not_resolve_is_not_asked_twice() -> None:
+def test_a_name_that_does_not_resolve_is_not_tried_twice() -> None:
     pauses: list[float] = []
     with Transport("http://nowhere.invalid", sleep=pauses.append) as transport, pytest.raises(NoServer):
         transport.send("GET", "/")
@@ -149,7 +149,7 @@ def test_a_chunked_answer_is_read_whole() -> None:
         assert transport.send("GET", "/").body == b"abcde"
 
 
-def test_a_server_that_says_nothing_is_given_up_in_time() -> None:
+def test_a_server_that_is_silent_is_given_up_in_time() -> None:
     done = threading.Event()
 
     def say_nothing(connection: socket.socket) -> None:
@@ -251,7 +251,7 @@ def test_a_proxy_of_the_environment_is_used_but_never_for_this_machine(monkeypat
     assert requests == [b"GET http://tollgate.invalid/api/v1/service HTTP/1.1"]
 
 
-def test_a_proxy_that_is_away_is_told_from_a_server_that_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_proxy_that_is_away_is_distinguished_from_a_server_that_is(monkeypatch: pytest.MonkeyPatch) -> None:
     closed, url = unheard()
     monkeypatch.setenv("http_proxy", url)
     with closed, Transport("http://tollgate.invalid") as transport, pytest.raises(NoServer, match="The proxy on"):

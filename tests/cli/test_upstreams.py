@@ -99,7 +99,7 @@ def test_settings_may_come_from_a_file(tool: Tool, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("arguments", [(), ("--json",)])
-def test_without_a_service_it_says_so(tool: Tool, tmp_path: Path, arguments: tuple[str, ...]) -> None:
+def test_without_a_service_that_is_reported(tool: Tool, tmp_path: Path, arguments: tuple[str, ...]) -> None:
     ran = run(tool, tmp_path, *arguments)
     assert (ran.code, ran.out) == (1, "")
     assert f"No service runs on {tmp_path}. Start it with `tollgate serve`" in ran.err
@@ -113,14 +113,14 @@ def test_what_is_old_is_not_shown(tool: Tool, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b'{"at": "soon"}', b"\xff"])
-def test_something_else_in_its_place_is_told_in_words(tool: Tool, tmp_path: Path, content: bytes) -> None:
+def test_something_else_in_its_place_is_reported_in_words(tool: Tool, tmp_path: Path, content: bytes) -> None:
     (tmp_path / FILE).write_bytes(content)
     ran = run(tool, tmp_path)
     assert (ran.code, ran.out) == (1, "")
     assert "was written by another version" in ran.err
 
 
-def test_a_file_that_cannot_be_read_is_told_in_words(tool: Tool, tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_is_reported_in_words(tool: Tool, tmp_path: Path) -> None:
     (tmp_path / FILE).mkdir()
     ran = run(tool, tmp_path)
     assert ran.code == 1

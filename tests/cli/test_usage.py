@@ -94,7 +94,7 @@ def test_a_month_without_calls_has_no_table(api: Api, acme: Tool) -> None:
     assert (len(lines), lines[-1]) == (7, "cap        -")
 
 
-def test_a_reached_cap_says_what_to_do(api: Api, acme: Tool) -> None:
+def test_a_reached_cap_shows_what_to_do(api: Api, acme: Tool) -> None:
     api.on("GET", f"{PATH}?by=day", {**USAGE, "capped": True})
     ran = acme.run("usage")
     assert "cap        $25.00, reached" in ran.out
@@ -199,7 +199,7 @@ def test_refusals_have_the_usual_codes(api: Api, acme: Tool, status: int, reason
     assert acme.run("usage", "cap", "1").code == code
 
 
-def test_without_a_login_it_says_so(tool: Tool) -> None:
+def test_without_a_login_that_is_reported(tool: Tool) -> None:
     ran = tool.run("usage", "--team", "acme")
     assert (ran.code, "tollgate auth login" in ran.err) == (4, True)
 

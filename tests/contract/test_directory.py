@@ -45,7 +45,9 @@ async def test_token_is_found_by_its_digest(change: Change, directory: Directory
     assert await directory.token(b"") is None
 
 
-async def test_expired_token_is_found_so_that_its_caller_can_be_told(change: Change, directory: Directory) -> None:
+async def test_expired_token_is_found_so_that_its_caller_can_be_informed(
+    change: Change, directory: Directory
+) -> None:
     expired = replace(TOKEN, expires_at=1.0)
     await change(lambda records: records.tokens.replace(expired))
     assert await directory.token(DIGEST) == Grant(TEAM, token=expired)
@@ -135,7 +137,7 @@ async def test_nothing_changes_by_itself_or_by_reading(change: Change, directory
         (lambda r: r.teams.remove(id="team_1"), [DIGEST], ["example.com"], ["team_1"]),
     ],
 )
-async def test_every_kind_of_change_is_told_to_other_workers(
+async def test_every_kind_of_change_is_reported_to_other_workers(
     act: Act, tokens: list[bytes], domains: list[str], teams: list[str], change: Change, another_worker: Directory
 ) -> None:
     revision = await start(another_worker)
@@ -165,7 +167,7 @@ async def test_every_kind_of_change_is_told_to_other_workers(
         ("DELETE FROM teams", [DIGEST], ["example.com"], ["team_1"]),
     ],
 )
-async def test_change_by_hand_in_the_database_is_told_too(
+async def test_change_by_hand_in_the_database_is_reported_too(
     statement: str,
     tokens: list[bytes],
     domains: list[str],
@@ -181,7 +183,7 @@ async def test_change_by_hand_in_the_database_is_told_too(
     assert (list(changes.tokens), list(changes.domains), list(changes.teams)) == (tokens, domains, teams)
 
 
-async def test_replaced_digest_and_renamed_domain_tell_the_old_and_the_new(
+async def test_replaced_digest_and_renamed_domain_show_the_old_and_the_new(
     change: Change, directory: Directory, by_hand: ByHand, backend: Backend
 ) -> None:
     revision = await start(directory)
@@ -205,7 +207,7 @@ async def test_what_the_gateway_does_not_obey_is_no_change_of_grants(
     assert await directory.changes(revision) is None
 
 
-async def test_several_changes_are_told_together_and_each_once(
+async def test_several_changes_are_reported_together_and_each_once(
     change: Change, directory: Directory, by_hand: ByHand
 ) -> None:
     revision = await start(directory)
@@ -218,7 +220,7 @@ async def test_several_changes_are_told_together_and_each_once(
     assert changes.domains == ("example.com",)
 
 
-async def test_worker_that_missed_trimmed_changes_is_told_to_forget_everything(
+async def test_worker_that_missed_trimmed_changes_is_directed_to_forget_everything(
     change: Change, directory: Directory, by_hand: ByHand
 ) -> None:
     revision = await start(directory)
@@ -231,7 +233,7 @@ async def test_worker_that_missed_trimmed_changes_is_told_to_forget_everything(
     assert await directory.changes(changes.revision) is None
 
 
-async def test_worker_that_missed_too_many_changes_is_told_to_forget_everything(
+async def test_worker_that_missed_too_many_changes_is_directed_to_forget_everything(
     change: Change, directory: Directory, by_hand: ByHand
 ) -> None:
     revision = await start(directory)
@@ -245,7 +247,7 @@ async def test_worker_that_missed_too_many_changes_is_told_to_forget_everything(
     assert changes.revision == revision + 12_000
 
 
-async def test_worker_that_is_ahead_of_the_store_is_told_to_forget_everything(
+async def test_worker_that_is_ahead_of_the_store_is_directed_to_forget_everything(
     change: Change, directory: Directory
 ) -> None:
     revision = await start(directory)
@@ -263,7 +265,7 @@ async def test_empty_store_has_a_place_to_begin(directory: Directory) -> None:
 # --- Outages -----------------------------------------------------------------------------------------------
 
 
-async def test_store_that_cannot_be_used_is_said_to_be_unavailable_in_time(broken: Store) -> None:
+async def test_store_that_cannot_be_used_is_reported_unavailable_in_time(broken: Store) -> None:
     begun = time.monotonic()
     with pytest.raises(StoreUnavailable):
         await broken.token(DIGEST)

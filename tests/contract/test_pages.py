@@ -77,7 +77,7 @@ async def test_page_after_any_place_is_answered(place: Position, older: int, sto
         assert len(await records.audit.page(100, place)) == len(MADE) - older
 
 
-async def test_numbered_rows_come_in_the_order_of_their_numbers_whatever_the_clock_said(store: Store) -> None:
+async def test_numbered_rows_come_in_the_order_of_their_numbers_whatever_the_clock_showed(store: Store) -> None:
     async with store.changing() as records:
         for chain, number, created_at in (("a", 2, 1.0), ("b", 1, 2.0), ("a", 1, 3.0), ("a", 3, 0.5)):
             await records.audit.add(

@@ -97,7 +97,7 @@ async def test_conditions_hold_together_and_a_tuple_means_any(
         assert sorted(left + ids) == ["log_1", "log_2", "log_3"]
 
 
-async def test_digest_of_a_token_is_kept_and_asked_for_but_never_shown(store: Store) -> None:
+async def test_digest_of_a_token_is_kept_and_requested_but_never_shown(store: Store) -> None:
     await put(store, FULL, ["teams", "tokens"])
     async with store.reading() as records:
         found = await records.tokens.find(digest=DIGEST)
@@ -201,7 +201,7 @@ async def test_replacing_writes_only_what_differs(store: Store, another_worker: 
 # --- Removing and counting ---------------------------------------------------------------------------------
 
 
-async def test_removing_says_how_many_went(store: Store) -> None:
+async def test_removing_shows_how_many_went(store: Store) -> None:
     async with store.changing() as records:
         for number in range(8):
             await records.audit.add(AuditEntry(f"a{number}", float(number // 2), "a", "operator", number=number))

@@ -225,7 +225,7 @@ async def test_what_belongs_to_a_removed_row_goes_along_and_nothing_else(
         lambda records: records.failures.remove_older("created_at", 1.0),
     ],
 )
-async def test_store_that_cannot_be_used_is_said_to_be_unavailable(
+async def test_store_that_cannot_be_used_is_reported_unavailable(
     query: Callable[[Repositories], Coroutine[Any, Any, object]], broken: Store
 ) -> None:
     for transaction in (broken.reading, broken.changing):

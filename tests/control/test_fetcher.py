@@ -177,13 +177,13 @@ async def test_authorities_of_the_environment_are_trusted(bench: Bench, monkeypa
         assert await fetcher.get(HOST, WELL_KNOWN) == b"hello"
 
 
-async def test_next_address_is_asked_where_one_does_not_connect(bench: Bench) -> None:
+async def test_next_address_is_tried_where_one_does_not_connect(bench: Bench) -> None:
     async with on_the_web(Site(answer(b"hello")), bench.certificate) as site:
         fetcher = bench.fetcher(site, "::1", LOOPBACK)  # the site is at the second alone
         assert await fetcher.get(HOST, WELL_KNOWN) == b"hello"
 
 
-async def test_no_more_than_four_addresses_are_asked(bench: Bench) -> None:
+async def test_no_more_than_four_addresses_are_tried(bench: Bench) -> None:
     async with on_the_web(Site(answer(b"hello")), bench.certificate) as site:
         fetcher = bench.fetcher(site, "::1", "::1", "::1", "::1", LOOPBACK)
         with pytest.raises(Unreachable, match="cannot be reached: the connection is not accepted"):
@@ -191,7 +191,7 @@ async def test_no_more_than_four_addresses_are_asked(bench: Bench) -> None:
     assert site.connections == 0
 
 
-async def test_failed_answer_is_not_asked_for_again(bench: Bench) -> None:
+async def test_failed_answer_is_not_requested_again(bench: Bench) -> None:
     async with on_the_web(Site(b""), bench.certificate) as site:
         with pytest.raises(Unreachable):
             await bench.fetcher(site, LOOPBACK, LOOPBACK).get(HOST, WELL_KNOWN)

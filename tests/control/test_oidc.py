@@ -115,7 +115,7 @@ async def test_cookies_of_the_provider_are_not_kept(provider: Provider) -> None:
 @pytest.mark.parametrize(
     ("sent_claim", "verified"), [(True, True), ("true", True), (False, False), (1.5, False), (None, False)]
 )
-async def test_email_is_verified_only_where_the_provider_says_so(
+async def test_email_is_verified_only_where_the_provider_reports_it(
     provider: Provider, sent_claim: object, verified: bool
 ) -> None:
     provider.claims["email_verified"] = sent_claim
@@ -131,7 +131,7 @@ async def test_name_is_cut_and_cleaned(provider: Provider) -> None:
 
 
 @pytest.mark.parametrize("state", ["wrong", "", None, "ä\ud800"])
-async def test_wrong_state_is_refused_before_anything_is_asked(provider: Provider, state: str | None) -> None:
+async def test_wrong_state_is_refused_before_anything_is_requested(provider: Provider, state: str | None) -> None:
     with pytest.raises(OidcError, match=r"not begun in this browser.*Start again"):
         await provider.run(state=state)
     assert "/token" not in provider.paths
@@ -195,7 +195,7 @@ async def test_callback_without_a_usable_code_is_refused(provider: Provider, cod
         (400, b'{"error":["raw"]}', r"did not finish the sign-in \(HTTP 400\)"),
     ],
 )
-async def test_refused_code_is_said_in_plain_words(
+async def test_refused_code_is_reported_in_plain_words(
     provider: Provider, status: int, body: bytes, words: str
 ) -> None:
     provider.instead["/token"] = lambda _: httpx.Response(status, content=body)
@@ -213,7 +213,7 @@ async def test_answer_without_an_id_token_names_the_scope(provider: Provider) ->
 # ---- the email
 
 
-async def test_email_is_asked_for_where_the_id_token_has_none(provider: Provider) -> None:
+async def test_email_is_requested_where_the_id_token_has_none(provider: Provider) -> None:
     for name in ("email", "email_verified", "name"):
         provider.userinfo[name] = provider.claims.pop(name)
     assert await provider.run() == PERSON

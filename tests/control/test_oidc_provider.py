@@ -126,7 +126,7 @@ async def test_provider_that_takes_no_secret_is_refused(provider: Provider) -> N
 
 
 @pytest.mark.parametrize("path", [DISCOVERY, "/keys", "/token"])
-async def test_provider_that_is_down_is_said_to_be(provider: Provider, path: str) -> None:
+async def test_provider_that_is_down_is_reported(provider: Provider, path: str) -> None:
     def refuse(request: httpx.Request) -> httpx.Response:
         raise httpx.ConnectError("connection refused", request=request)
 

@@ -221,7 +221,7 @@ async def test_name_that_gets_an_inner_address_after_the_check_is_not_resolved_a
     assert (names.lookups, connected) == (["example.com"], ["9.9.9.9"])
 
 
-async def test_host_is_asked_for_in_its_normal_form() -> None:
+async def test_host_is_requested_in_its_normal_form() -> None:
     names = Names([])
     with pytest.raises(Missing):
         await fetch(names, "Bücher.Example.")
@@ -302,7 +302,7 @@ async def test_addresses_come_in_turn_so_that_neither_family_hides_the_other() -
     assert sorted(found) == sorted(["9.9.9.9", "2620:fe::fe", "9.9.9.10", "9.9.9.11"])
 
 
-async def test_each_family_is_asked_for_once_and_without_the_search_list() -> None:
+async def test_each_family_is_requested_once_and_without_the_search_list() -> None:
     _, queries = await resolve({A: ["9.9.9.9"], AAAA: []}, lambda resolver: resolver.addresses("a.example"))
     assert sorted(queries) == [A, AAAA]
 
@@ -351,7 +351,7 @@ async def test_server_that_is_not_there_is_unreachable_and_not_named() -> None:
     assert str(port) not in str(failure.value)
 
 
-async def test_server_that_says_nothing_is_unreachable_at_the_deadline() -> None:
+async def test_server_that_is_silent_is_unreachable_at_the_deadline() -> None:
     with pytest.raises(Unreachable, match=r"no answer about a\.example \(TXT\) within 0\.05 s"):
         await texts({TEXT: None}, seconds=0.05)
 

@@ -107,7 +107,7 @@ async def test_problem_names_the_record_to_add() -> None:
     )
 
 
-async def test_problem_says_when_the_record_is_another_teams() -> None:
+async def test_problem_shows_when_the_record_is_another_teams() -> None:
     finding = await look(Dns({dns_name(DOMAIN): [OTHER], DOMAIN: [OTHER]}), Web(f"{OTHER}\n".encode()))
     assert finding.certain
     assert finding.problems == (
@@ -117,7 +117,7 @@ async def test_problem_says_when_the_record_is_another_teams() -> None:
     )
 
 
-async def test_problem_says_when_the_record_is_something_else() -> None:
+async def test_problem_shows_when_the_record_is_something_else() -> None:
     finding = await look(Dns({dns_name(DOMAIN): ["hello"], DOMAIN: ["v=spf1 -all"]}), Web(b"hello\n"))
     assert finding.certain
     assert finding.problems == (
@@ -239,7 +239,7 @@ async def test_defect_is_not_taken_for_a_missing_proof() -> None:
 
 
 @pytest.mark.parametrize("domain", ["localhost", "app.localhost"])
-async def test_localhost_is_never_proven_nor_asked(domain: str) -> None:
+async def test_localhost_is_never_proven_nor_looked_up(domain: str) -> None:
     web = Web(PROOF.encode())
     finding = await look(Dns({domain: [PROOF], dns_name(domain): [PROOF]}), web, domain=domain)
     assert (finding.proven, finding.certain, web.fetched) == (False, True, [])
@@ -247,7 +247,7 @@ async def test_localhost_is_never_proven_nor_asked(domain: str) -> None:
     assert Proofs(Dns(), web).how_to(domain, TEAM) == finding.problems[0]
 
 
-def test_how_to_tells_both_ways_in_one_sentence() -> None:
+def test_how_to_shows_both_ways_in_one_sentence() -> None:
     assert Proofs(Dns(), Web()).how_to(DOMAIN, TEAM) == (
         f"Publish {PROOF} as a TXT record at _tollgate.example.com (or at example.com itself), "
         f"or as a line of {URL}, answered with 200 and without a redirect."

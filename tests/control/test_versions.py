@@ -43,7 +43,7 @@ def test_every_change_of_a_setting_is_another_version(changed: Token) -> None:
     assert version_of(changed) != SEEN
 
 
-def test_changes_are_told_from_each_other() -> None:
+def test_changes_are_distinguished() -> None:
     assert len({version_of(changed) for changed in CHANGES}) == len(CHANGES)
 
 

@@ -111,7 +111,7 @@ async def test_every_success_will_do(certificate: Certificate, status: str) -> N
     assert headers["user-agent"].startswith("tollgate/")
 
 
-async def test_what_it_says_besides_is_not_read(certificate: Certificate) -> None:
+async def test_what_it_has_besides_is_not_read(certificate: Certificate) -> None:
     await call(Receiver(answer("200 OK", body=b"x" * 1_000_000)), certificate)
 
 
@@ -145,7 +145,7 @@ async def test_a_name_without_an_address_is_missing(certificate: Certificate) ->
         await call(Receiver(b""), certificate, names=Names())
 
 
-async def test_a_receiver_that_says_nothing_costs_no_more_than_the_deadline(certificate: Certificate) -> None:
+async def test_a_receiver_that_is_silent_costs_no_more_than_the_deadline(certificate: Certificate) -> None:
     with pytest.raises(Unreachable, match=r"did not answer within 0\.3 s"):
         await call(Receiver(b"", silent=True), certificate, seconds=0.3)
 

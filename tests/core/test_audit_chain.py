@@ -41,7 +41,7 @@ def test_first_entry_follows_on_nothing_and_each_other_one_on_the_one_before() -
     assert faults([first, second, third]) == []
 
 
-def test_hash_is_made_as_the_documentation_tells() -> None:
+def test_hash_is_made_as_the_documentation_shows() -> None:
     for entry in chained(2):
         line = json.loads(line_of(entry))
         given = line.pop("hash")

@@ -118,7 +118,7 @@ def test_refused(method: str, params: Any) -> None:
     [b'"\\u006cogs"', b' "logs" ', b'"l\\u006Fgs"', b'"LOGS"', b'["logs"]', b"null", b'"newHeads2"', b'"logs',
      b"[" * 9_000],
 )  # fmt: skip
-def test_subscription_is_judged_by_what_it_says_not_by_how_it_is_written(written: bytes) -> None:
+def test_subscription_is_judged_by_what_it_shows_not_by_how_it_is_written(written: bytes) -> None:
     other = Raw(json.dumps({"address": OTHER}).encode())
     assert refusal_of("eth_subscribe", [Raw(written), other], ALLOWED) is not None
 

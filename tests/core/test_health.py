@@ -80,7 +80,7 @@ def test_of_equally_many_the_first_in_priority_is_right() -> None:
     assert states(sight(chain_id="0x2", priority=5), sight(chain_id="0x1", priority=1)) == [WRONG_CHAIN, UP]
 
 
-def test_wrong_chain_says_which_one_was_expected() -> None:
+def test_wrong_chain_shows_which_one_was_expected() -> None:
     (verdict,) = judge([sight(chain_id="0x2")], HealthRules(chain_id="0x1"))
     assert verdict.reason == "reports chain id 0x2, not 0x1"
 
@@ -104,7 +104,7 @@ def test_lag_beyond_the_setting(behind: int, state: State) -> None:
     assert (verdict.state, verdict.behind) == (state, behind)
 
 
-def test_lag_is_told_in_blocks() -> None:
+def test_lag_is_reported_in_blocks() -> None:
     assert judge([sight(100), sight(80)], HealthRules())[1].reason == "20 blocks behind"
 
 
@@ -113,7 +113,7 @@ def test_heads_that_do_not_count_make_nobody_lag(fields: dict[str, Any]) -> None
     assert states(sight(2_000, **fields), sight(100))[1] is UP
 
 
-def test_a_fast_chain_is_judged_by_what_was_known_when_the_upstream_was_asked() -> None:
+def test_a_fast_chain_is_judged_by_what_was_known_when_the_upstream_was_called() -> None:
     # Four blocks a second: a is asked a whole second after b.
     heads = tuple(SeenHead(10.0 + step / 4, 100 + step) for step in range(5))
     ahead = sight(at=11.0, heads=heads)
@@ -123,7 +123,7 @@ def test_a_fast_chain_is_judged_by_what_was_known_when_the_upstream_was_asked() 
     )
 
 
-def test_who_was_asked_before_anybody_answered_does_not_lag() -> None:
+def test_who_was_called_before_anybody_answered_does_not_lag() -> None:
     assert states(sight(100, at=10.0), sight(50, at=9.0)) == [UP, UP]
 
 

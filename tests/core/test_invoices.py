@@ -80,7 +80,7 @@ def test_what_a_cap_took_off_stands_on_a_line_of_its_own() -> None:
     assert drawn.total_cents == 200
 
 
-def test_a_price_that_changed_within_the_month_is_told_as_that() -> None:
+def test_a_price_that_changed_within_the_month_is_reported_as_that() -> None:
     cheap, dear = Price(micros_per_million=MILLION), Price(micros_per_million=9 * MILLION)
     month = used((MONTH, 2 * MILLION), price=EACH)
     for now, difference in ((cheap, 4 * MILLION), (dear, -4 * MILLION)):

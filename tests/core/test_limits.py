@@ -75,7 +75,7 @@ def test_quiet_caller_may_send_its_whole_count_at_once_and_then_no_more(
 
 
 @given(limits, moments, st.floats(0.0, 1.0), st.floats(0.1, 20_000.0))
-def test_waiting_as_told_and_no_less_makes_the_same_request_pass(
+def test_waiting_as_instructed_and_no_less_makes_the_same_request_pass(
     limit: Limit, now: float, part: float, beyond: float
 ) -> None:
     cost = max(1, int(part * limit.count))

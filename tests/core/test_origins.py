@@ -165,7 +165,7 @@ def test_candidates_are_the_host_and_its_parents_longest_first() -> None:
     assert candidates("localhost") == ["localhost"]
 
 
-def test_host_of_many_labels_asks_for_few_names_and_still_finds_its_root() -> None:
+def test_host_of_many_labels_looks_up_few_names_and_still_finds_its_root() -> None:
     found = candidates("x." * 100 + "example.co.uk")
     assert len(found) <= 8
     assert "example.co.uk" in found

@@ -103,7 +103,7 @@ def test_more_failures_never_shorten_the_wait(rule: Patience, count: int) -> Non
 
 
 @given(rules, counts, times)
-def test_wait_that_was_told_is_enough(rule: Patience, count: int, now: float) -> None:
+def test_wait_that_was_given_is_enough(rule: Patience, count: int, now: float) -> None:
     failures = Failures("key", count, NOW)
     if now >= NOW:
         assert wait(failures, rule, now + wait(failures, rule, now)) < 0.001

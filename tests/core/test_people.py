@@ -74,14 +74,14 @@ def test_every_digest_and_hash_of_a_guarded_value_is_hidden(value: msgspec.Struc
 
 
 @NAMED
-def test_repr_still_tells_values_apart(value: msgspec.Struct) -> None:
+def test_repr_still_distinguishes_values(value: msgspec.Struct) -> None:
     shown = repr(value)
     assert shown.startswith(f"{type(value).__name__}(id=")
     for name in value.__struct_fields__:
         assert f"{name}=" in shown
 
 
-def test_repr_says_where_there_is_no_secret() -> None:
+def test_repr_shows_where_there_is_no_secret() -> None:
     assert "password_hash=''" in repr(msgspec.structs.replace(ACCOUNT, password_hash=""))
     assert "refresh_digest=None" in repr(Login("log_1", "acc_1", "tool", "", 1.5, DIGESTS[0]))
 
@@ -105,7 +105,7 @@ def test_device_login_waits_until_someone_decides() -> None:
     assert len({PENDING, APPROVED, DENIED}) == 3
 
 
-def test_changes_of_a_plan_are_told_in_dollars_and_grouped() -> None:
+def test_changes_of_a_plan_are_reported_in_dollars_and_grouped() -> None:
     before = {"micros_per_million": None, "free_requests": 1_000_000}
     after = {"micros_per_million": 3_000_000, "free_requests": 5_000_000}
     assert detail_texts({"before": before, "after": after}) == [

@@ -73,7 +73,7 @@ def column(posting: Posting, name: str) -> list[Any]:
 # --- Rows --------------------------------------------------------------------------------------------------
 
 
-def test_row_says_everything_that_a_log_shows() -> None:
+def test_row_shows_everything_that_a_log_shows() -> None:
     request = entry(
         calls=(CallEntry("eth_call", "node_error", -32000, 77),),
         status=200,
@@ -385,7 +385,7 @@ def test_any_split_into_batches_gives_the_same_rows(
 
 
 @given(many, prices)
-def test_rows_usage_months_and_tokens_agree_and_cost_what_the_plan_says(
+def test_rows_usage_months_and_tokens_agree_and_cost_what_the_plan_specifies(
     entries: list[Entry], price: Price
 ) -> None:
     posting = posted(entries, price)

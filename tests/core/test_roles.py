@@ -141,7 +141,7 @@ def test_what_is_no_role_is_refused(name: str) -> None:
         Role(name)
 
 
-def test_holders_are_told_the_mightiest_first() -> None:
+def test_holders_are_listed_the_mightiest_first() -> None:
     assert holders(Action.CHANGE_TOKENS) == ["owner", "admin", "developer"]
     assert holders(Action.SEE_AUDIT) == ["owner", "admin"]
     assert holders(Action.SEE_TEAM) == ["owner", "admin", "developer", "billing", "viewer"]

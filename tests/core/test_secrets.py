@@ -75,7 +75,7 @@ def test_digest_depends_on_token_and_pepper_and_does_not_show_the_token() -> Non
     assert token not in digest
 
 
-def test_shown_prefix_tells_tokens_apart_and_gives_little_away() -> None:
+def test_shown_prefix_distinguishes_tokens_and_gives_little_away() -> None:
     assert TOKEN.startswith(secrets.shown_prefix(TOKEN))
     assert len(secrets.shown_prefix(TOKEN)) == 8
 

@@ -38,7 +38,7 @@ def test_chain_ids_are_those_of_the_real_networks() -> None:
     assert sepolia.answer("net_version", [], NOW) == "11155111"
 
 
-def test_the_client_says_that_it_is_simulated() -> None:
+def test_the_client_shows_that_it_is_simulated() -> None:
     assert str(NODE.answer("web3_clientVersion", [], NOW)).startswith("Tollgate-SimulatedChain/")
 
 

@@ -50,7 +50,7 @@ def code(body: bytes) -> Any:
 @pytest.mark.parametrize(
     "path", ["/eth/mainnet", "/eth/sepolia", "/starknet/mainnet", "/starknet/sepolia", "/eth/mainnet/"]
 )
-def test_every_network_answers_and_says_that_it_is_simulated(path: str) -> None:
+def test_every_network_answers_and_notes_that_it_is_simulated(path: str) -> None:
     family = path.split("/")[1]
     status, headers, body = post(path, b'{"jsonrpc":"2.0","id":1,"method":"%s_blockNumber"}' % family.encode())
     assert status == 200

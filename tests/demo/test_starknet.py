@@ -102,14 +102,14 @@ def felts(value: object) -> list[str]:
 
 
 @given(st.integers(0, HEAD))
-def test_every_felt_is_written_as_the_specification_says(height: int) -> None:
+def test_every_felt_is_written_as_the_specification_requires(height: int) -> None:
     shown = [rpc("getBlockWithReceipts", number(height)), rpc("getStateUpdate", number(height))]
     for value in felts(shown):
         assert FELT.fullmatch(value)
         assert int(value, 16) < 2**251
 
 
-def test_the_length_of_a_state_diff_is_what_the_header_says() -> None:
+def test_the_length_of_a_state_diff_is_what_the_header_specifies() -> None:
     for height in range(10):
         diff = rpc("getStateUpdate", number(height))["state_diff"]
         entries = sum(len(one["storage_entries"]) for one in diff["storage_diffs"])
@@ -196,7 +196,7 @@ def test_storage_holds_what_the_state_update_wrote(height: int) -> None:
         assert flagged == {"value": entry["value"], "last_update_block": height}
 
 
-def test_calls_answer_or_say_what_is_missing() -> None:
+def test_calls_answer_or_show_what_is_missing() -> None:
     def call(contract: int, function: str, *calldata: str) -> dict[str, object]:
         return {
             "contract_address": hex(contract),

@@ -117,7 +117,7 @@ TYPED = "--password-stdin"
         (("enable", "grace"), "", 1, "write one such as ada@example.com"),
     ],
 )
-def test_what_is_refused_says_why_and_leaves_nothing_behind(
+def test_what_is_refused_shows_why_and_leaves_nothing_behind(
     fresh: Path, arguments: tuple[str, ...], typed: str, code: int, words: str
 ) -> None:
     books = Books(fresh.parent / "data")
@@ -128,7 +128,7 @@ def test_what_is_refused_says_why_and_leaves_nothing_behind(
     assert everything(books).names == before
 
 
-def test_password_in_another_encoding_is_told_so_and_not_repeated(fresh: Path) -> None:
+def test_password_in_another_encoding_is_reported_and_not_repeated(fresh: Path) -> None:
     ended = subprocess.run(
         [TOLLGATE, "admin", *NEW, TYPED, "--config", str(fresh)],
         input="pässwörd in latin".encode("latin-1") + b"\n",
@@ -143,7 +143,7 @@ def test_password_in_another_encoding_is_told_so_and_not_repeated(fresh: Path) -
     assert b"in latin" not in ended.stderr
 
 
-def test_settings_that_cannot_be_used_are_told_in_words(tmp_path: Path) -> None:
+def test_settings_that_cannot_be_used_are_reported_in_words(tmp_path: Path) -> None:
     missing = admin(tmp_path / "nowhere.toml", "accounts")
     assert (missing.code, missing.out) == (1, "")
     assert "there is no such file" in missing.err
@@ -154,7 +154,7 @@ def test_settings_that_cannot_be_used_are_told_in_words(tmp_path: Path) -> None:
     assert "data_dir" in blocked.err
 
 
-def test_on_a_terminal_the_password_is_asked_twice_and_not_shown(tmp_path: Path) -> None:
+def test_on_a_terminal_the_password_is_prompted_twice_and_not_shown(tmp_path: Path) -> None:
     config = write_settings(tmp_path, {})
     argv = [TOLLGATE, "admin", "create-account", "ada@example.com", "--config", str(config)]
     with terminal(argv) as screen:
@@ -166,7 +166,7 @@ def test_on_a_terminal_the_password_is_asked_twice_and_not_shown(tmp_path: Path)
         assert PASSWORD not in screen.text
 
 
-def test_a_link_leads_to_where_the_settings_say(tmp_path: Path) -> None:
+def test_a_link_leads_to_where_the_settings_specify(tmp_path: Path) -> None:
     config = write_settings(tmp_path, {}, {"server": {"host": "::1", "port": 8499}})
     assert admin(config, "invite", "ada@example.com").out.startswith("http://[::1]:8499/console/invitations/tgi_")
     config = write_settings(tmp_path, {}, {"server": {"base_url": "https://rpc.example.com"}})
@@ -225,7 +225,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         yield running
 
 
-def test_fresh_service_lets_nobody_in_and_says_how_to_get_an_account(service: Service) -> None:
+def test_fresh_service_lets_nobody_in_and_shows_how_to_get_an_account(service: Service) -> None:
     assert service.first["sign-in"].status_code == 401
     assert not service.first["sign-in"].cookies
     page = service.first["sign-up page"]

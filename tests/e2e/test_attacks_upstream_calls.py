@@ -51,7 +51,7 @@ def test_parts_of_wide_logs_count_against_the_limit_as_that_many(both: tuple[Gat
     assert len(node.received) <= 25 + 5, "a batch of 20 was 200 upstream calls"
 
 
-def test_call_that_can_never_pass_is_told_to_ask_for_less(both: tuple[Gateway, Upstream]) -> None:
+def test_call_that_can_never_pass_is_refused_with_what_to_do(both: tuple[Gateway, Upstream]) -> None:
     gateway, _ = both
     token, _ = gateway.books.token(gateway.books.team("tiny"), requests_per_second=5)
     answer = gateway.exchange(call("eth_getLogs", WIDE), token=token)
@@ -78,7 +78,7 @@ def test_parts_are_on_the_bill_by_setting(both: tuple[Gateway, Upstream]) -> Non
 # ---- more than a node can do
 
 
-def test_calls_beyond_what_a_node_can_do_are_refused_at_once_and_told_when_to_come_again(tmp_path: Path) -> None:
+def test_calls_beyond_what_a_node_can_do_are_refused_at_once_and_shown_when_to_come_again(tmp_path: Path) -> None:
     gate = threading.Event()
     with upstream() as node, ExitStack() as held:
         narrow: dict[str, object] = {"url": node.url, "connections": 1}

@@ -98,7 +98,7 @@ def shop(folder: Path, settings: Mapping[str, Mapping[str, object]] | None = Non
 # ---- usage and caps
 
 
-def test_calls_are_in_the_usage_and_cost_what_the_price_says(tmp_path: Path) -> None:
+def test_calls_are_in_the_usage_and_cost_what_the_price_specifies(tmp_path: Path) -> None:
     with shop(tmp_path) as service:
         assert service.call(FREE + 2) == [200] * (FREE + 2)
         found = service.used(FREE + 2)
@@ -297,7 +297,7 @@ def open_again(folder: Path, before: Shop) -> Iterator[Shop]:
 # ---- the doctor
 
 
-def test_the_doctor_tells_of_a_hand_in_the_ledger(tmp_path: Path) -> None:
+def test_the_doctor_shows_a_hand_in_the_ledger(tmp_path: Path) -> None:
     with shop(tmp_path) as service:
         service.call(3)
         service.used(3)

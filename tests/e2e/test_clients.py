@@ -83,6 +83,6 @@ def test_starknet_client_reads_the_demo_chain(
     assert ran["receipt_status"] == "SUCCEEDED"
 
 
-def test_client_with_a_bad_token_is_told(gateway: Gateway, tmp_path: Path) -> None:
+def test_client_with_a_bad_token_is_informed(gateway: Gateway, tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match=r"401|token"):
         run("viem_check.mjs", f"{gateway.base_url}/x/eth/sepolia", "tg_wrong", tmp_path)

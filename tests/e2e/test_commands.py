@@ -116,7 +116,7 @@ def test_a_domain_is_whitelisted_used_listed_and_removed(service: Service) -> No
     assert entry["id"] not in service.tool("rpc", "whitelist", "list", *TEAM).out
 
 
-def test_removal_takes_the_entry_id_and_says_it_where_the_domain_is_given(service: Service) -> None:
+def test_removal_takes_the_entry_id_and_prints_it_where_the_domain_is_given(service: Service) -> None:
     entry = service.tool("rpc", "whitelist", "add", "example.net", *TEAM, "--json").json
     ran = service.tool("rpc", "whitelist", "remove", "example.net", *TEAM)
     assert ran.code == 2
@@ -125,7 +125,7 @@ def test_removal_takes_the_entry_id_and_says_it_where_the_domain_is_given(servic
 
 
 @pytest.mark.parametrize("command", GIVEN)
-def test_without_a_login_the_code_is_4_and_the_words_say_what_to_do(service: Service, command: str) -> None:
+def test_without_a_login_the_code_is_4_and_the_words_show_what_to_do(service: Service, command: str) -> None:
     ran = service.stranger(*words(command), *TEAM)
     assert ran.code == 4
     assert ran.out == ""
@@ -255,7 +255,7 @@ def test_an_address_is_wrong_usage_and_its_domain_is_proposed(service: Service) 
     assert "Did you mean: tollgate rpc whitelist add example.com" in ran.err
 
 
-def test_check_says_whether_and_why_an_origin_would_pass(service: Service) -> None:
+def test_check_shows_whether_and_why_an_origin_would_pass(service: Service) -> None:
     passing = service.tool("rpc", "whitelist", "check", "http://localhost:3000", *TEAM, "--json")
     assert passing.json["allowed"] is True
     refused = service.tool("rpc", "whitelist", "check", "https://app.example.dev", *TEAM, "--json")
@@ -263,7 +263,7 @@ def test_check_says_whether_and_why_an_origin_would_pass(service: Service) -> No
     assert "tollgate rpc whitelist add example.dev" in refused.json["why"]
 
 
-def test_audit_tells_who_did_what_from_where(service: Service) -> None:
+def test_audit_shows_who_did_what_from_where(service: Service) -> None:
     made = service.tool("rpc", "tokens", "create", "audited", *TEAM, "--json").json
     entries = service.tool("audit", *TEAM, "--json").json["items"]
     entry = next(entry for entry in entries if entry["target"] == made["id"])
@@ -273,7 +273,7 @@ def test_audit_tells_who_did_what_from_where(service: Service) -> None:
     assert entry["name"] == "audited"
 
 
-def test_a_member_without_the_right_is_told_which_role_has_it(service: Service) -> None:
+def test_a_member_without_the_right_is_shown_which_role_has_it(service: Service) -> None:
     invited = service.tool("teams", "members", "invite", "grace@example.com", "--role", "viewer", *TEAM, "--json")
     assert invited.code == 0, invited.err
     token = Books(Path(service.running.printed["data_dir"])).personal_token("grace@example.com")

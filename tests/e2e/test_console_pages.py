@@ -171,7 +171,7 @@ def test_pages_are_light(console: Console) -> None:
 # --- Signing in --------------------------------------------------------------------------------------------
 
 
-def test_codes_are_set_up_and_asked_for_and_a_recovery_code_works_once(console: Console) -> None:
+def test_codes_are_set_up_and_requested_and_a_recovery_code_works_once(console: Console) -> None:
     with console.page("/console/account/totp") as page:
         secret = page.locator("#secret").inner_text()
         padded = secret + "=" * (-len(secret) % 8)
@@ -585,7 +585,7 @@ def test_process_that_was_replaced_is_shown_to_the_operator(console: Console) ->
         until(lambda: restarts() == "1")
 
 
-def test_defect_is_a_page_that_says_what_to_do(console: Console) -> None:
+def test_defect_is_a_page_that_shows_what_to_do(console: Console) -> None:
     # No date can be made of it, so the page fails; nothing else reads it.
     with sqlite3.connect(Path(console.printed["data_dir"]) / "control.db", timeout=10) as store:
         store.execute("UPDATE invitations SET expires_at = expires_at + 1e17")
@@ -606,7 +606,7 @@ def test_defect_is_a_page_that_says_what_to_do(console: Console) -> None:
         store.close()
 
 
-def test_root_leads_a_browser_to_the_console_and_tells_a_program(console: Console) -> None:
+def test_root_leads_a_browser_to_the_console_and_informs_a_program(console: Console) -> None:
     with console.context() as context:
         page = context.new_page()
         page.goto(console.base_url + "/")

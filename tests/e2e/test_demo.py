@@ -173,7 +173,7 @@ def test_upstream_takes_the_place_of_a_simulated_chain(tmp_path: Path) -> None:
         ("--nonsense",),
     ],
 )
-def test_wrong_usage_is_told_with_code_2(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+def test_wrong_usage_is_reported_with_code_2(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     argv = [TOLLGATE, "demo", "--json", "--port", "0", "--data-dir", str(tmp_path / "data"), *arguments]
     ended = subprocess.run(argv, capture_output=True, text=True, timeout=20, check=False)
     assert ended.returncode == 2
@@ -197,7 +197,7 @@ def test_data_folder_can_be_used_again(tmp_path: Path) -> None:
     assert tokens[0] == tokens[1], "a second token was made"
 
 
-def test_data_folder_in_use_is_told(tmp_path: Path) -> None:
+def test_data_folder_in_use_is_reported(tmp_path: Path) -> None:
     with demo(tmp_path, "--workers", "1") as it:
         argv = [TOLLGATE, "demo", "--json", "--port", "0", "--data-dir", it.printed["data_dir"]]
         ended = subprocess.run(argv, capture_output=True, text=True, timeout=20, check=False)
@@ -206,7 +206,7 @@ def test_data_folder_in_use_is_told(tmp_path: Path) -> None:
         assert "Traceback" not in ended.stderr
 
 
-def test_port_in_use_is_told(shown: Demo, tmp_path: Path) -> None:
+def test_port_in_use_is_reported(shown: Demo, tmp_path: Path) -> None:
     argv = [TOLLGATE, "demo", "--json", "--port", str(shown.port), "--metrics-port", "0"]
     ended = subprocess.run(
         argv, capture_output=True, text=True, timeout=20, check=False, env={"TMPDIR": str(tmp_path)}

@@ -74,7 +74,7 @@ def test_request_without_a_media_type(filled: FilledGateway) -> None:
     refused(answer, "unsupported_media_type", 415, -32600)
 
 
-def test_body_that_says_it_is_too_large(filled: FilledGateway) -> None:
+def test_body_declared_too_large(filled: FilledGateway) -> None:
     error = refused(filled.exchange(b" " * (BODY_BYTES + 1)), "body_too_large", 413, -32600)
     assert str(BODY_BYTES) in error["message"]
     assert filled.exchange(BLOCK.ljust(BODY_BYTES)).status == 200
@@ -220,7 +220,7 @@ def over_limit(filled: FilledGateway, **how: Any) -> Answer:
         ("address", {"token": None, "headers": {"Origin": "https://a.per-address.com"}}),
     ],
 )
-def test_rate_limit_says_which_and_when(filled: FilledGateway, limit: str, how: dict[str, Any]) -> None:
+def test_rate_limit_shows_which_and_when(filled: FilledGateway, limit: str, how: dict[str, Any]) -> None:
     answer = over_limit(filled, **how)
     error = refused(answer, "rate_limited", 429, -32005)
     assert error["data"]["limit"] == limit

@@ -158,13 +158,13 @@ def test_batch_of_reads_goes_on_to_the_next_upstream(pair: Pair, kind: str) -> N
         ("silence", (504, "upstream_timeout")),
     ],
 )
-def test_without_a_next_upstream_it_is_told(pair: Pair, kind: str, expected: tuple[int, str]) -> None:
+def test_without_a_next_upstream_it_is_reported(pair: Pair, kind: str, expected: tuple[int, str]) -> None:
     pair.first.on(READ, FAILURES[kind])
     assert outcome(pair.exchange(call(READ), "eth/single")) == expected
     assert pair.exchange(call("eth_chainId"), "eth/single").status == 200, "and the next call passes"
 
 
-def test_first_upstream_is_asked_again_after_a_failure(pair: Pair) -> None:
+def test_first_upstream_is_called_again_after_a_failure(pair: Pair) -> None:
     pair.first.on(READ, FAILURES["500"])
     assert pair.exchange(call(READ)).json()["result"] == pair.second.url
     pair.first.on(READ, result("back"))

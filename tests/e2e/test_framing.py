@@ -123,7 +123,7 @@ def test_huge_head_is_refused(stack: Stack, wire: Wire) -> None:
 
 
 @pytest.mark.parametrize("data", [b"\x16\x03\x01\x02\x00\x01\n\n", b"GET\r\n\r\n", b"POST /x/ HTTP/9.9\r\n\r\n"])
-def test_what_is_not_http_is_told_and_closed(wire: Wire, data: bytes) -> None:
+def test_what_is_not_http_is_reported_and_closed(wire: Wire, data: bytes) -> None:
     wire.send(data)
     assert wire.read().status == 400
     assert wire.ended()
@@ -147,7 +147,7 @@ def test_ambiguous_length_is_refused(stack: Stack, wire: Wire, framing: dict[str
 # ---- Expect: 100-continue
 
 
-def test_caller_that_asks_for_leave_gets_it(stack: Stack, wire: Wire) -> None:
+def test_caller_that_requests_leave_gets_it(stack: Stack, wire: Wire) -> None:
     body = call("eth_chainId", id=5)
     waiting = {**stack.headers, "Expect": "100-continue", "Content-Length": str(len(body))}
     for _ in range(2):

@@ -108,7 +108,7 @@ def test_batch_costs_as_many_as_it_has_calls(stack: Stack) -> None:
         assert "11" in never.json()["error"]["message"]
 
 
-def test_answer_tells_what_is_left(stack: Stack) -> None:
+def test_answer_shows_what_is_left(stack: Stack) -> None:
     secret, _ = stack.gateway.books.token(stack.team, requests_per_second=1000)
     answer = stack.gateway.exchange(BODY, token=secret)
     assert answer.headers["ratelimit-policy"] == '"token";q=1000;w=1'
@@ -136,7 +136,7 @@ def test_flood_of_unknown_tokens_is_limited_and_harms_nobody_else(stack: Stack) 
         assert wire.exchange(PATH, BODY, {**JSON, **bearer(secrets.new_token())}).status == 401
 
 
-def test_flood_of_mistyped_tokens_asks_the_store_nothing(stack: Stack) -> None:
+def test_flood_of_mistyped_tokens_never_queries_the_store(stack: Stack) -> None:
     def lookups() -> float:
         return sum(
             value

@@ -118,7 +118,7 @@ def test_invitation_is_mailed_and_its_link_lets_the_person_in(post: Post) -> Non
     assert len(post.server.to("grace@example.com")) == 1
 
 
-def test_words_say_that_the_link_was_mailed(post: Post) -> None:
+def test_words_show_that_the_link_was_mailed(post: Post) -> None:
     ran = post.ada("teams", "members", "invite", "words@example.com", "--role", "viewer", "--team", "acme")
     assert ran.code == 0
     assert "was mailed to words@example.com" in ran.err
@@ -162,7 +162,7 @@ def test_open_sign_up_makes_no_account_before_the_mailed_link_is_used(tmp_path: 
 # ---- a forgotten password
 
 
-def test_link_is_mailed_to_whom_has_an_account_and_the_page_does_not_tell(post: Post) -> None:
+def test_link_is_mailed_to_whom_has_an_account_and_the_page_does_not_show(post: Post) -> None:
     post.gateway.books.account("alan@example.com")
     switched_off(post, "gone@example.com")
     pages = {email: post.forgot(email) for email in ("nobody@example.com", "gone@example.com", "alan@example.com")}
@@ -197,7 +197,7 @@ def switched_off(post: Post, email: str) -> None:
 # ---- a domain that is lost
 
 
-def test_owners_of_a_team_that_loses_a_domain_are_told(post: Post) -> None:
+def test_owners_of_a_team_that_loses_a_domain_are_notified(post: Post) -> None:
     books, domain = post.gateway.books, "lost-example.com"
     books.account("owner@example.com", others="owner")
     books.account("second@example.com", others="owner")
@@ -225,7 +225,7 @@ def test_owners_of_a_team_that_loses_a_domain_are_told(post: Post) -> None:
 # ---- a mail server in trouble
 
 
-def test_nobody_waits_for_a_mail_server_that_says_nothing(post: Post) -> None:
+def test_nobody_waits_for_a_mail_server_that_is_silent(post: Post) -> None:
     post.gateway.books.account("slow@example.com")
     post.server.greets.clear()
     try:
@@ -335,7 +335,7 @@ def test_operator_gets_the_link_when_no_mail_server_is_there(tmp_path: Path) -> 
     assert LOST in ended.stderr
 
 
-def test_operator_has_the_link_before_a_slow_mail_server_says_a_word(tmp_path: Path) -> None:
+def test_operator_has_the_link_before_a_slow_mail_server_sends_a_word(tmp_path: Path) -> None:
     with mail_server() as server:
         server.greets.clear()
         mail = {"host": LOOPBACK, "port": server.port, "security": "none", "sender": SENDER}

@@ -101,13 +101,13 @@ async def test_whole_sign_in_gives_who_somebody_is(issuer: str) -> None:
     assert claim == ProviderIdentity(issuer, "ada", "ada@example.com", True, "Ada Lovelace")
 
 
-async def test_email_that_the_provider_has_not_verified_is_said_to_be_so(issuer: str) -> None:
+async def test_email_that_the_provider_has_not_verified_is_reported_to_be_so(issuer: str) -> None:
     async with open_client(issuer) as client:
         claim = await sign_in(client, "bob")
     assert (claim.email, claim.email_verified) == ("bob@example.com", False)
 
 
-async def test_denial_is_said_in_plain_words(issuer: str) -> None:
+async def test_denial_is_reported_in_plain_words(issuer: str) -> None:
     async with open_client(issuer) as client:
         start = await client.start()
         params = await visit(start, "ada", deny=True)
@@ -115,7 +115,7 @@ async def test_denial_is_said_in_plain_words(issuer: str) -> None:
             await client.finish(params, start)
 
 
-async def test_wrong_client_secret_is_said_to_be_the_operators_matter(issuer: str) -> None:
+async def test_wrong_client_secret_is_reported_to_be_the_operators_matter(issuer: str) -> None:
     async with open_client(issuer, secret="wrong secret") as client:
         with pytest.raises(OidcError, match=r"check `oidc\.client_id` and `oidc\.client_secret`") as caught:
             await sign_in(client, "ada")
@@ -139,7 +139,7 @@ async def test_stolen_code_is_worth_nothing_without_the_verifier(issuer: str) ->
             await client.finish({**params, "state": thief.state}, thief)
 
 
-async def test_account_without_an_email_is_told_so(issuer: str) -> None:
+async def test_account_without_an_email_is_reported(issuer: str) -> None:
     async with open_client(issuer) as client:
         with pytest.raises(OidcError, match="must allow the scope `email`"):
             await sign_in(client, "nemo")
@@ -151,7 +151,7 @@ async def test_missing_scope_is_named(issuer: str) -> None:
             await sign_in(client, "ada")
 
 
-async def test_provider_that_is_gone_is_said_to_be() -> None:
+async def test_provider_that_is_gone_is_reported() -> None:
     port = free_port()
     assert not accepts(port)
     async with open_client(f"http://{LOOPBACK}:{port}") as client:

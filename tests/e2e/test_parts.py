@@ -82,7 +82,7 @@ def test_free_ports_differ_and_can_be_listened_on() -> None:
         assert accepts(ports[0])
 
 
-def test_eventually_gives_the_answer_or_says_what_did_not_come_true() -> None:
+def test_eventually_gives_the_answer_or_shows_what_did_not_come_true() -> None:
     answers = iter([0, None, "yes"])
     assert eventually(lambda: next(answers)) == "yes"
     with pytest.raises(AssertionError, match=r"the moon did not come true within 0.05 s"):

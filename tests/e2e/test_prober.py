@@ -220,7 +220,7 @@ def test_a_revert_of_the_only_node_is_noticed_at_once(tmp_path: Path) -> None:
         assert it.metric("tollgate_heads_lost_total") == 0
 
 
-def test_heads_that_are_told_by_websocket_are_known_long_before_the_next_probe(tmp_path: Path) -> None:
+def test_heads_that_are_reported_by_websocket_are_known_long_before_the_next_probe(tmp_path: Path) -> None:
     with scene(tmp_path, 1, health={"probe_seconds": 60.0}, listen=True) as it:
         eventually(lambda: it.shown("a")["listening"], what="the subscription")
         it.chain.mine()

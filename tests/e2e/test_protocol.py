@@ -125,7 +125,7 @@ def test_http_1_0_is_answered_and_closed(stack: Stack, wire: Wire) -> None:
     assert wire.ended()
 
 
-def test_http_1_0_that_asks_to_be_kept_is_not_left_waiting(stack: Stack, wire: Wire) -> None:
+def test_http_1_0_that_requests_to_be_kept_is_not_left_waiting(stack: Stack, wire: Wire) -> None:
     answer = wire.exchange(PATH, call("m"), {**stack.headers, "Connection": "keep-alive"}, version="1.0")
     assert answer.status == 200
     assert answer.headers.get("connection") == "keep-alive" or wire.ended()

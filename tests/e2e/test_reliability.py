@@ -236,7 +236,7 @@ def test_reads_are_answered_and_true(name: str, page: Page, tmp_path: Path) -> N
     )
 
 
-def test_upstream_with_other_blocks_than_the_rest_is_not_asked(tmp_path: Path) -> None:
+def test_upstream_with_other_blocks_than_the_rest_is_not_called(tmp_path: Path) -> None:
     """It says nothing wrong by itself: only the others show that it is alone with its chain."""
     with scene_of(Situation("a is alone with its blocks", healthy, (0, 0, 0)), tmp_path) as scene:
         alone = scene.node("a")

@@ -308,7 +308,7 @@ def test_new_network_is_known_to_tokens_and_to_usage(setup: ReloadSetup, tmp_pat
 
 
 @pytest.mark.parametrize("text", ["[limits]\nbatch_calls = 0\n", "[limits\n", "[limit]\nbatch_calls = 4\n"])
-def test_bad_file_changes_nothing_and_says_why(setup: ReloadSetup, text: str) -> None:
+def test_bad_file_changes_nothing_and_shows_why(setup: ReloadSetup, text: str) -> None:
     file = setup.write("second")
     file.write_text(file.read_text() + text)
     ran = setup.reload()
@@ -339,7 +339,7 @@ def test_change_that_needs_a_restart_is_named_and_the_rest_counts(setup: ReloadS
     assert setup.answers() == {"second"}
 
 
-def test_no_secret_is_told_or_written(setup: ReloadSetup) -> None:
+def test_no_secret_is_reported_or_written(setup: ReloadSetup) -> None:
     setup.write("first", "second")
     ran = setup.reload("--json")
     written = setup.folder / "data" / "reload.json"

@@ -148,7 +148,7 @@ def test_blocks_below_the_fork_stay_in_memory(setting: Setting) -> None:
     assert [caller.how(*kept) for caller in setting.callers] == ["hit", "hit"]
 
 
-def test_whoever_is_told_of_the_next_block_gets_its_parent(setting: Setting) -> None:
+def test_whoever_is_reported_of_the_next_block_gets_its_parent(setting: Setting) -> None:
     """There is no moment in which the new head and an old block are told to the same caller."""
     for _ in range(6):
         for caller in setting.callers:
@@ -170,7 +170,7 @@ def newest(caller: Caller, height: int) -> Any:
     return block if block["number"] == hex(height) else None
 
 
-def test_chain_that_went_back_is_told_as_it_is(setting: Setting) -> None:
+def test_chain_that_went_back_is_reported_as_it_is(setting: Setting) -> None:
     with setting.chain.undone():
         setting.chain.mine(DEPTH, ticks=1)
         eventually(lambda: at_the_head(setting), what="the blocks to be undone")

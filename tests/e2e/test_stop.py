@@ -97,7 +97,7 @@ def test_idle_connections_do_not_hold_it_up(stack: Stack) -> None:
             assert wire.ended()
 
 
-def test_call_that_outlasts_the_grace_is_told(tmp_path: Path) -> None:
+def test_call_that_outlasts_the_grace_is_reported(tmp_path: Path) -> None:
     with open_stack(tmp_path, {"server": {"grace_seconds": 1.0}}) as stack:
         stack.node.on("eth_call", Reply(hang=True))
         with stack.gateway.wire() as wire:

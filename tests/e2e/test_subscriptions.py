@@ -129,7 +129,7 @@ def test_connection_outlives_the_upstreams(library: str, story: Story) -> None:
 
 
 @pytest.mark.parametrize("library", ["ethers", "viem"])
-def test_every_block_is_told_once(library: str, story: Story) -> None:
+def test_every_block_is_reported_once(library: str, story: Story) -> None:
     blocks = values_of(story.lines[library], "block")
     # viem fetches a block for each head, and the answers may overtake each other.
     assert (sorted(blocks) if library == "viem" else blocks) == list(range(story.first, story.chain.height + 1))
@@ -142,7 +142,7 @@ def test_every_head_is_the_child_of_the_one_before(story: Story) -> None:
 
 
 @pytest.mark.parametrize("library", ["ethers", "viem"])
-def test_every_log_is_told_once_and_in_order(library: str, story: Story) -> None:
+def test_every_log_is_reported_once_and_in_order(library: str, story: Story) -> None:
     logs = values_of(story.lines[library], "log")
     assert [log["number"] for log in logs] == list(range(story.first_tick, story.chain.ticks + 1))
     hashes = story.chain.hashes()
@@ -219,7 +219,7 @@ def test_starknet_heads_and_events_go_on_when_the_upstream_dies(tmp_path: Path) 
         assert events == events_of(second, before, nodes.height)
 
 
-def test_starknet_py_is_told_of_blocks_transactions_and_a_reorganisation(tmp_path: Path) -> None:
+def test_starknet_py_is_reported_of_blocks_transactions_and_a_reorganisation(tmp_path: Path) -> None:
     with starknet_chain() as nodes, ExitStack() as opened:
         node, before = nodes.nodes[0], nodes.height
         gateway = opened.enter_context(serving(tmp_path / "gateway", {STARKNET: [node.url]}, MANY))

@@ -99,7 +99,7 @@ def test_every_answer_binds_browsers_to_https_where_the_certificate_is_ours(
                 assert wire.read(to="HEAD").headers["strict-transport-security"] == "max-age=31536000", what
 
 
-def test_certificate_that_cannot_be_used_is_told(tmp_path: Path, certificate: Certificate) -> None:
+def test_certificate_that_cannot_be_used_is_reported(tmp_path: Path, certificate: Certificate) -> None:
     swapped = {"tls_certificate": str(certificate.key), "tls_key": str(certificate.certificate)}
     file = write_settings(tmp_path, {"eth/mainnet": ["http://127.0.0.1:1"]}, {"server": swapped})
     assert "tls_certificate" in refusal_to_start(file)

@@ -167,7 +167,7 @@ def test_refused_program_sees_the_status_and_the_reason(
         (["tollgate", "tollgate.token.tg_wrong"], 4401, "token_invalid"),
     ],
 )
-def test_refused_browser_is_let_in_and_told(
+def test_refused_browser_is_let_in_and_answered(
     place: Place, offered: list[str] | None, code: int, reason: str
 ) -> None:
     more: Any = {"subprotocols": offered} if offered else {}
@@ -229,7 +229,7 @@ def test_removed_domain_closes_its_sockets_within_a_second(place: Place) -> None
     assert min(waited) < 1.0
 
 
-def test_capped_team_is_told_in_messages(place: Place) -> None:
+def test_capped_team_is_refused_in_messages(place: Place) -> None:
     team = place.gateway.books.team("capped-socket", capped_until=time.time() + 3600, spending_cap=0)
     secret, _ = place.gateway.books.token(team)
     with place.socket(token=secret) as client:
@@ -320,7 +320,7 @@ def test_heads_and_logs_on_anvil(place: Place) -> None:
         assert numbers == list(range(place.eth.ticks - 5, place.eth.ticks + 1))
 
 
-def test_reorganisation_on_anvil_is_told(place: Place) -> None:
+def test_reorganisation_on_anvil_is_reported(place: Place) -> None:
     with place.socket() as heads, place.socket() as logs:
         result(heads, "eth_subscribe", "newHeads")
         result(logs, "eth_subscribe", "logs", {"address": EMITTER})
@@ -359,7 +359,7 @@ def test_pending_transactions_of_anvil(place: Place) -> None:
         node.call("anvil_dropAllTransactions")
 
 
-def test_pending_transactions_are_refused_where_nobody_tells_them(place: Place) -> None:
+def test_pending_transactions_are_refused_where_nobody_shows_them(place: Place) -> None:
     with place.socket("/x/eth/quiet") as client:
         error = call(client, "eth_subscribe", "newPendingTransactions")["error"]
         assert error["code"] == -32601
@@ -488,7 +488,7 @@ def test_connections_are_counted(place: Place) -> None:
     eventually(lambda: place.gateway.metrics()["tollgate_ws_connections"] == 0, what="the gauge")
 
 
-def test_stop_answers_what_is_under_way_and_says_goodbye(tmp_path: Path) -> None:
+def test_stop_answers_what_is_under_way_and_closes(tmp_path: Path) -> None:
     gate = threading.Event()
     with upstream() as node, serving(tmp_path / "gate", {"eth/mainnet": [node.url]}) as gateway:
         node.on("eth_gasPrice", Reply(gate=gate))

@@ -15,7 +15,7 @@ def test_nothing_is_found_in_a_short_run(name: str) -> None:
     fuzz(TARGETS[name], seeds(name), 1.0, random.Random(0))
 
 
-def test_defect_is_found_and_its_input_told() -> None:
+def test_defect_is_found_and_its_input_reported() -> None:
     def fails(data: bytes) -> None:
         if b"{" in data:
             raise ValueError("no good")

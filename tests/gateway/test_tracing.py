@@ -195,7 +195,7 @@ async def test_traceparent_of_one_request_is_not_that_of_the_next() -> None:
     assert [span.trace_id[0] for span in ended(tracer) if span.kind == SERVER] == ["a", "b", "b"]
 
 
-async def test_callers_have_no_say_where_they_are_not_followed() -> None:
+async def test_callers_have_no_influence_where_they_are_not_followed() -> None:
     tracer = make_tracer(follow_callers=False)
     worker = await traced(tracer)
     await recorded(worker, sent(call(1), SAMPLED))

@@ -72,7 +72,7 @@ def test_an_empty_ledger_is_well(harness: Harness) -> None:
     assert list(look(harness)) == ALL
 
 
-def test_a_used_one_is_well_and_says_what_was_looked_at(used: Harness) -> None:
+def test_a_used_one_is_well_and_shows_what_was_looked_at(used: Harness) -> None:
     assert wrong(used) == {}
     assert {name: check.looked_at for name, check in look(used).items()} == {
         "spool": "0 segments, 0 records wait for the collector",
@@ -127,19 +127,19 @@ def test_a_segment_that_is_half_read_is_well(used: Harness) -> None:
         (100_000, "it was read to byte 100000, but its records end at "),
     ],
 )
-def test_a_mark_that_fits_no_record_is_told(used: Harness, offset: int, words: str) -> None:
+def test_a_mark_that_fits_no_record_is_reported(used: Harness, offset: int, words: str) -> None:
     used.sql("INSERT INTO segments VALUES (?, ?, 0, 0)", identity(3), offset)
     used.segment(3, entry("x"), entry("y"))
     (found,) = wrong(used)["spool"]
     assert words in found
 
 
-def test_a_segment_that_vanished_before_its_end_is_told(used: Harness) -> None:
+def test_a_segment_that_vanished_before_its_end_is_reported(used: Harness) -> None:
     used.sql("INSERT INTO segments VALUES (?, 100, 0, 0)", identity(7))
     assert wrong(used) == {"spool": (f"segment {identity(7).hex()} is gone before it was read to its end",)}
 
 
-def test_damage_is_told_with_what_stands_before_it(used: Harness) -> None:
+def test_damage_is_reported_with_what_stands_before_it(used: Harness) -> None:
     data = bytearray(segment_bytes(3, [entry("x"), entry("y"), entry("z")]))
     middle = len(segment_bytes(3, [entry("x")])) + FRAME_BYTES + 3
     data[middle] ^= 0xFF
@@ -245,13 +245,13 @@ def test_where_and_by_how_much_two_differ(
     assert wrong(used) == expected
 
 
-def test_a_closed_month_that_was_opened_again_is_told(used: Harness) -> None:
+def test_a_closed_month_that_was_opened_again_is_reported(used: Harness) -> None:
     tamper(used, "DELETE FROM closed_months")
     found = wrong(used)["invoices"]
     assert "team_1 2026-11: there is a final invoice, but the month is open" in found
 
 
-def test_lines_that_do_not_add_up_are_told(used: Harness) -> None:
+def test_lines_that_do_not_add_up_are_reported(used: Harness) -> None:
     (document,) = used.sql("SELECT document FROM invoices WHERE team_id = 'team_1'")[0]
     changed = msgspec.json.decode(document)
     changed["lines"][0]["amount"] += 10_000
@@ -317,7 +317,7 @@ def shown(harness: Harness) -> list[tuple[str, str]]:
     return asyncio.run(work())
 
 
-def test_clock_far_beyond_the_ledger_is_told(used: Harness) -> None:
+def test_clock_far_beyond_the_ledger_is_reported(used: Harness) -> None:
     assert wrong(used) == {}
     used.now += 40 * DAY
     ((words,),) = wrong(used).values()
@@ -325,7 +325,7 @@ def test_clock_far_beyond_the_ledger_is_told(used: Harness) -> None:
 
 
 @pytest.mark.parametrize("content", [b"this is no database\n" * 100, b""])
-def test_something_else_in_its_place_is_told_in_words(tmp_path: Path, content: bytes) -> None:
+def test_something_else_in_its_place_is_reported_in_words(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "ledger.db").write_bytes(content)
     ledger = LedgerFacts(read_only(tmp_path / "ledger.db"))
     with pytest.raises(StoreUnavailable, match="The ledger cannot be read: "):

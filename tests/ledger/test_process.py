@@ -118,7 +118,7 @@ def test_few_records_may_gather_and_many_are_followed_at_once(
 # --- Alone -------------------------------------------------------------------------------------------------
 
 
-def test_second_collector_is_told_that_there_is_one(bootstrap: Bootstrap) -> None:
+def test_second_collector_is_shown_that_there_is_one(bootstrap: Bootstrap) -> None:
     first = CollectorLoop(bootstrap)
     with pytest.raises(CollectorRuns, match=r"Another collector works on .*spool"):
         CollectorLoop(bootstrap)
@@ -317,7 +317,7 @@ def settings_file(bootstrap: Bootstrap) -> str:
     return str(file)
 
 
-def test_command_collects_once_and_says_how_much(bootstrap: Bootstrap) -> None:
+def test_command_collects_once_and_shows_how_much(bootstrap: Bootstrap) -> None:
     leave(bootstrap, 1, entry("a", "ok", "ok", at=NOW), entry("b", at=NOW))
     ran = CliRunner().invoke(cli, ["collect", "--once", "--config", settings_file(bootstrap)])
     assert (ran.exit_code, ran.stderr.splitlines()[-1]) == (0, "3 log rows were committed."), ran.output
@@ -327,7 +327,7 @@ def test_command_collects_once_and_says_how_much(bootstrap: Bootstrap) -> None:
     assert again.stderr.splitlines()[-1] == "0 log rows were committed."
 
 
-def test_command_beside_another_collector_says_so_and_ends(bootstrap: Bootstrap) -> None:
+def test_command_beside_another_collector_reports_it_and_ends(bootstrap: Bootstrap) -> None:
     path = leave(bootstrap, 1, entry("a", at=NOW))
     with Lock(bootstrap.spool_dir):
         ran = CliRunner().invoke(cli, ["collect", "--config", settings_file(bootstrap)])

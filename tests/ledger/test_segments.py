@@ -85,7 +85,7 @@ def test_large_segment_is_read_in_pieces_and_the_largest_record_fits_into_one(pa
     assert read_all(path, 1)[0] == records
 
 
-def test_piece_tells_where_each_frame_ends(path: Path) -> None:
+def test_piece_shows_where_each_frame_ends(path: Path) -> None:
     segment(path)
     piece = segments.read_piece(path, HEADER_BYTES, MOST)
     assert piece.frames == list(enumerate(starts(RECORDS)))[1:]
@@ -218,7 +218,7 @@ def test_segment_is_alive_while_its_writer_has_it(path: Path, held: int) -> None
     assert not segments.is_alive(path)
 
 
-def test_asking_does_not_take_it_away_from_anyone(path: Path, held: int) -> None:
+def test_checking_does_not_take_it_away_from_anyone(path: Path, held: int) -> None:
     fcntl.flock(held, fcntl.LOCK_UN)
     assert not segments.is_alive(path)
     fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -231,7 +231,7 @@ def test_each_sync_forces_what_was_written_since_and_names_only_of_new_segments(
     assert synced() == [new], "a segment that was left with records that are not synced"
 
 
-def test_failing_sync_is_told_and_the_next_records_go_elsewhere(tmp_path: Path, lines: Lines) -> None:
+def test_failing_sync_is_reported_and_the_next_records_go_elsewhere(tmp_path: Path, lines: Lines) -> None:
     reader, writer = os.pipe()  # cannot be synced
     disk = Disk(tmp_path, opener=lambda _: os.dup(writer))
     try:
@@ -245,7 +245,7 @@ def test_failing_sync_is_told_and_the_next_records_go_elsewhere(tmp_path: Path, 
     assert disk.spool._descriptor == -1
 
 
-def test_deleted_segment_is_told_and_the_next_records_go_elsewhere(disk: Disk, lines: Lines) -> None:
+def test_deleted_segment_is_reported_and_the_next_records_go_elsewhere(disk: Disk, lines: Lines) -> None:
     disk.put(b"a")
     disk.paths()[0].unlink()
     disk.spool.tick()
@@ -272,7 +272,7 @@ class Full:
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND)
 
 
-def test_refused_records_are_held_told_once_and_written_when_the_disk_is_back(
+def test_refused_records_are_held_reported_once_and_written_when_the_disk_is_back(
     tmp_path: Path, lines: Lines
 ) -> None:
     opener = Full()
@@ -297,7 +297,7 @@ def test_refused_records_are_held_told_once_and_written_when_the_disk_is_back(
     ]
 
 
-def test_refusing_disk_is_asked_once_a_second_and_not_for_every_answer(tmp_path: Path) -> None:
+def test_refusing_disk_is_tried_once_a_second_and_not_for_every_answer(tmp_path: Path) -> None:
     tried: list[Path] = []
 
     def opener(path: Path) -> int:
@@ -339,7 +339,7 @@ def test_folder_that_is_gone_is_a_refusing_disk(tmp_path: Path) -> None:
     assert disk.read() == [[b"a"]]
 
 
-def test_last_records_that_no_disk_takes_are_told_as_lost(tmp_path: Path, lines: Lines) -> None:
+def test_last_records_that_no_disk_takes_are_reported_as_lost(tmp_path: Path, lines: Lines) -> None:
     disk = Disk(tmp_path, opener=Full())
     disk.put(b"a", b"b")
     disk.spool.close()

@@ -130,7 +130,7 @@ def test_answer_may_come_before_the_request_is_taken() -> None:
 # --- What fails ----------------------------------------------------------------------------------------
 
 
-def test_control_process_that_is_not_there_is_told() -> None:
+def test_control_process_that_is_not_there_is_reported() -> None:
     async def test(inner: Inner) -> None:
         await inner.close()
         headers, sent = await problem(Client(inner.app(), scope("GET", MINE)), 503)
@@ -159,7 +159,7 @@ def test_head_that_takes_too_long_is_given_up(sent: bytes) -> None:
 
 
 @pytest.mark.parametrize("sent", [b"", b"HTTP/1.1 200 OK\r\ncontent-le"])
-def test_connection_that_ends_before_the_head_is_told(sent: bytes) -> None:
+def test_connection_that_ends_before_the_head_is_reported(sent: bytes) -> None:
     async def test(inner: Inner) -> None:
         client = Client(inner.app())
         call = await inner.next_call()
@@ -180,7 +180,7 @@ def test_connection_that_ends_before_the_head_is_told(sent: bytes) -> None:
         b"HTTP/1.1 200 OK\r\nx: " + b"a" * MAX_HEAD_BYTES,
     ],
 )
-def test_nonsense_is_told(sent: bytes) -> None:
+def test_nonsense_is_reported(sent: bytes) -> None:
     async def test(inner: Inner) -> None:
         client = Client(inner.app())
         call = await inner.next_call()

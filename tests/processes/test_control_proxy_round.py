@@ -248,7 +248,7 @@ def test_stream_arrives_before_its_end(new_loop: NewLoop) -> None:
 
 
 @LOOPS
-def test_app_hears_that_the_client_is_gone(new_loop: NewLoop) -> None:
+def test_app_notices_that_the_client_is_gone(new_loop: NewLoop) -> None:
     async def test(client: httpx.AsyncClient, control: Control) -> None:
         async with client.stream("GET", "/endless") as answer:
             assert await anext(answer.aiter_raw()) == b"first"

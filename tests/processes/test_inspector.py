@@ -39,7 +39,7 @@ def test_starts_after_the_first_are_restarts(looking: MachineInspector, monkeypa
     assert next(each for each in looking.processes() if each.pid == os.getpid()).restarts == 2
 
 
-def test_nothing_is_told_where_there_is_no_proc(
+def test_nothing_is_shown_where_there_is_no_proc(
     looking: MachineInspector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(inspector, "_PROC", tmp_path / "none")

@@ -62,7 +62,7 @@ def test_port_in_use_is_refused_with_the_setting_to_change(shares: bool, open_so
         listeners.bind(HOST, port, 2, "server.listen")
 
 
-def test_second_service_on_the_same_port_is_told(open_sockets: ExitStack) -> None:
+def test_second_service_on_the_same_port_is_reported(open_sockets: ExitStack) -> None:
     port = bind(open_sockets, HOST, 0, 2)[0].getsockname()[1]
     with pytest.raises(StartError, match="in use"):
         listeners.bind(HOST, port, 2, "server.listen")

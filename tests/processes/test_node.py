@@ -47,7 +47,7 @@ async def listed(bootstrap: Bootstrap, *more: Node) -> list[Node]:
         await store.close()
 
 
-def test_identity_is_the_same_for_processes_that_ask_at_the_same_moment(
+def test_identity_is_the_same_for_processes_that_read_it_at_the_same_moment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     others: list[str] = []

@@ -113,7 +113,7 @@ def test_process_that_is_forked_later_begins_with_the_newest(parent: SharedSetti
     assert child.shared.poll() is None
 
 
-def test_followers_are_waited_for_until_they_have_said_how_it_went(parent: SharedSettings) -> None:
+def test_followers_are_waited_for_until_they_have_reported_how_it_went(parent: SharedSettings) -> None:
     parent.publish(with_batch(7), ROWS)
     assert parent.waiting() == [WORKER, PROBER]
     parent.applied(PROBER, 1)
@@ -194,7 +194,7 @@ def test_no_secret_is_in_a_repr(parent: SharedSettings) -> None:
 # ---- a child's side
 
 
-def test_follower_puts_into_effect_and_says_so(parent: SharedSettings) -> None:
+def test_follower_puts_into_effect_and_reports_it(parent: SharedSettings) -> None:
     seen: list[tuple[Settings, StatusSlots]] = []
     follower = Child(parent).follower(WORKER, lambda settings, slots: seen.append((settings, slots)))
     follower.turn()
@@ -206,7 +206,7 @@ def test_follower_puts_into_effect_and_says_so(parent: SharedSettings) -> None:
     assert parent.waiting() == [PROBER]
 
 
-def test_follower_that_cannot_says_so_once_and_lives_on(
+def test_follower_that_cannot_reports_it_once_and_lives_on(
     parent: SharedSettings, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def refuse(settings: Settings, _slots: StatusSlots) -> None:
@@ -225,7 +225,7 @@ def test_follower_that_cannot_says_so_once_and_lives_on(
     assert (parent.waiting(), parent.failed()) == ([PROBER], [])
 
 
-def test_follower_that_was_forked_after_a_change_says_that_it_is_ready(parent: SharedSettings) -> None:
+def test_follower_that_was_forked_after_a_change_shows_that_it_is_ready(parent: SharedSettings) -> None:
     parent.publish(with_batch(7), ROWS)
     follower = Child(parent).follower(WORKER, lambda _settings, _slots: None)
     follower.turn()

@@ -85,7 +85,7 @@ def test_nothing_happens_unasked(harness: Harness) -> None:
     assert harness.record == Record()
 
 
-def test_change_is_handed_over_and_told_when_everybody_has_it(harness: Harness) -> None:
+def test_change_is_handed_over_and_reported_when_everybody_has_it(harness: Harness) -> None:
     harness.write("[limits]\nbatch_calls = 7\n" + UPSTREAMS.format(name="b"))
     harness.reloader.request()
     assert harness.reloader.turn(), "under way"
@@ -149,7 +149,7 @@ def test_unchanged_file_is_handed_to_nobody(harness: Harness) -> None:
         ("[serve]\n" + UPSTREAMS.format(name="b"), "did you mean `server`?"),
     ],
 )
-def test_bad_file_changes_nothing_and_is_told_as_config_check_does(
+def test_bad_file_changes_nothing_and_is_reported_as_config_check_does(
     harness: Harness, text: str, words: str
 ) -> None:
     before = harness.shared.current
@@ -170,7 +170,7 @@ def test_file_that_is_gone_changes_nothing(harness: Harness) -> None:
 
 
 @pytest.mark.parametrize("origin", [None, Origin(None, {})])
-def test_service_without_a_file_says_so(harness: Harness, origin: Origin | None) -> None:
+def test_service_without_a_file_reports_it(harness: Harness, origin: Origin | None) -> None:
     reloader = harness.made(origin)
     reloader.request()
     assert not reloader.turn()
@@ -282,7 +282,7 @@ def test_few_outcomes_are_kept(harness: Harness) -> None:
     assert [outcome.asked for outcome in harness.record.outcomes] == list(range(20, 12, -1))
 
 
-def test_defect_is_told_and_the_service_goes_on(harness: Harness, capsys: pytest.CaptureFixture[str]) -> None:
+def test_defect_is_reported_and_the_service_goes_on(harness: Harness, capsys: pytest.CaptureFixture[str]) -> None:
     class Broken(Origin, frozen=True):
         def load(self) -> Settings:
             raise LookupError("a defect")

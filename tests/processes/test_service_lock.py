@@ -20,7 +20,7 @@ def test_folder_without_a_service_has_no_holder(tmp_path: Path) -> None:
     assert not (tmp_path / NAME).exists()
 
 
-def test_holder_is_told_while_it_can_be_spoken_to(tmp_path: Path) -> None:
+def test_holder_is_reported_while_it_can_be_spoken_to(tmp_path: Path) -> None:
     lock = ServiceLock(tmp_path)
     assert holder(tmp_path) == Holder(0, is_near=True)
     lock.show()

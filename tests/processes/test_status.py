@@ -31,20 +31,20 @@ async def _call(app: App, *arguments: Any) -> None:
     await app(*arguments)
 
 
-def test_healthz_says_that_the_process_answers_ready_or_not() -> None:
+def test_healthz_shows_that_the_process_answers_ready_or_not() -> None:
     for why in (None, "the store cannot be reached"):
         status, headers, body = get(public_app(lambda why=why: why), "/healthz")  # type: ignore[misc]
         assert (status, json.loads(body)) == (200, {"status": "ok"})
         assert headers[b"content-type"] == b"application/json"
 
 
-def test_readyz_says_that_work_can_be_done() -> None:
+def test_readyz_shows_that_work_can_be_done() -> None:
     status, headers, body = get(public_app(lambda: None), "/readyz")
     assert (status, json.loads(body)) == (200, {"status": "ready"})
     assert headers[b"content-type"] == b"application/json"
 
 
-def test_readyz_says_why_it_cannot() -> None:
+def test_readyz_shows_why_it_cannot() -> None:
     status, _, body = get(public_app(lambda: "the store cannot be reached"), "/readyz")
     assert status == 503
     assert json.loads(body) == {"status": "not ready", "reason": "the store cannot be reached"}
@@ -60,7 +60,7 @@ def test_other_paths_are_a_problem(path: str) -> None:
     assert "/x/<family>/<network>" in problem["detail"]
 
 
-def test_metrics_are_rendered_when_asked_for() -> None:
+def test_metrics_are_rendered_when_requested() -> None:
     app = metrics_app(lambda: b"tollgate_connections 1\n", "text/plain; version=1.0.0")
     status, headers, body = get(app, "/metrics")
     assert (status, body) == (200, b"tollgate_connections 1\n")

@@ -347,7 +347,7 @@ def test_child_that_no_longer_beats_is_killed_and_replaced(tmp_path: Path) -> No
         assert alive(harness.started[1])
 
 
-def test_hangup_is_told_and_nobody_ends_of_it(tmp_path: Path) -> None:
+def test_hangup_is_reported_and_nobody_ends_of_it(tmp_path: Path) -> None:
     with supervised(tmp_path, until_stopped, until_stopped) as harness:
         for pid in (*harness.started, harness.pid):
             os.kill(pid, signal.SIGHUP)
@@ -358,7 +358,7 @@ def test_hangup_is_told_and_nobody_ends_of_it(tmp_path: Path) -> None:
         assert len(harness.started) == 2
 
 
-def test_hangup_before_everybody_is_ready_is_told_later(tmp_path: Path) -> None:
+def test_hangup_before_everybody_is_ready_is_reported_later(tmp_path: Path) -> None:
     def late(lifeline: Lifeline) -> None:
         eventually((tmp_path / "go").exists)
         until_stopped(lifeline)

@@ -112,7 +112,7 @@ def test_networks_and_upstreams(families: dict[str, Any], lines: list[str]) -> N
     assert KEY not in repr(found.changed)
 
 
-def test_another_order_is_told() -> None:
+def test_another_order_is_reported() -> None:
     running, wanted = settings(families=mainnet(A, B)), settings(families=mainnet(B, A))
     assert changes(wanted, running).changed == ("families.eth.mainnet.upstreams: another order",)
 

@@ -111,7 +111,7 @@ def test_peek_sees_and_takes_nothing(meters: SharedMeters) -> None:
     assert not meters.peek("key", limit, NOW).allowed
 
 
-def test_wait_that_was_told_is_enough(meters: SharedMeters) -> None:
+def test_wait_that_was_given_is_enough(meters: SharedMeters) -> None:
     limit = Limit(5, 1.0)
     take(meters, "key", limit, NOW, 5)
     refused = take(meters, "key", limit, NOW, 2)

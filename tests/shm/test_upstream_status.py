@@ -56,7 +56,7 @@ def test_who_has_a_row_keeps_it_and_nobody_gets_it_after_them() -> None:
         {"eth/a": [str(number) for number in range(MAX_UPSTREAMS + 1)]},
     ],
 )
-def test_more_than_there_are_rows_is_told_with_what_to_do(names: dict[str, list[str]]) -> None:
+def test_more_than_there_are_rows_is_reported_with_what_to_do(names: dict[str, list[str]]) -> None:
     with pytest.raises(ValueError, match="restart the service"):
         assign_slots(StatusSlots(), names)
 
@@ -203,7 +203,7 @@ def test_nudge_of_any_worker_is_another_version() -> None:
     assert prober.nudges == 3
 
 
-def test_network_is_heard_until_the_prober_is_silent() -> None:
+def test_network_is_fresh_until_the_prober_is_silent() -> None:
     clock = Clock(5.0)
     shared_status = SharedStatus(1, clock)
     row = shared_status.network(0)
@@ -216,7 +216,7 @@ def test_network_is_heard_until_the_prober_is_silent() -> None:
     assert [*freshness, row.is_fresh] == [True, False, True]
 
 
-def test_network_is_heard_even_at_the_first_moment_of_the_clock() -> None:
+def test_network_is_fresh_even_at_the_first_moment_of_the_clock() -> None:
     row = SharedStatus(1, Clock(0.0)).network(0)
     freshness = [row.is_fresh]
     row.pulse()
@@ -304,7 +304,7 @@ def test_ancestor_is_right_or_not_known(ancestors: list[int], since: int) -> Non
 # --- Upstreams ---------------------------------------------------------------------------------------------
 
 
-def test_upstream_is_unknown_at_first_and_then_what_the_prober_says() -> None:
+def test_upstream_is_unknown_at_first_and_then_what_the_prober_reports() -> None:
     shared_status = SharedStatus(2)
     prober, worker = shared_status.upstream(5), shared_status.upstream(5, 1)
     assert (worker.state, worker.head) == (State.UNKNOWN, NOTHING)
@@ -324,7 +324,7 @@ def test_worker_may_have_seen_a_higher_head_until_the_next_probe() -> None:
     assert worker.head == 91
 
 
-def test_how_calls_fared_is_told_by_each_worker_in_its_own_column() -> None:
+def test_how_calls_fared_is_reported_by_each_worker_in_its_own_column() -> None:
     shared_status = SharedStatus(2)
     shared_status.upstream(1, 1).report(STATS)
     nothing = WorkerStats(0, 0, 0, 0, 0.0, 0)

@@ -152,7 +152,7 @@ async def test_a_drawing_that_fails_leaves_the_month_open(books: Books, book: Sq
     assert await book.close_month(MONTH, CLOSED_AT, final) is not None
 
 
-async def test_what_comes_late_is_billed_in_the_next_month_and_told_apart(
+async def test_what_comes_late_is_billed_in_the_next_month_and_distinguished(
     books: Books, book: SqlAccountBook
 ) -> None:
     books.commit(calls(3))
@@ -284,7 +284,7 @@ async def test_invoices_come_newest_first_and_from_before_a_month(books: Books, 
     assert rest == ["2026-03", "2026-02", "2026-01"]
 
 
-async def test_a_ledger_that_cannot_be_read_is_told_as_that(tmp_path: Path) -> None:
+async def test_a_ledger_that_cannot_be_read_is_reported_as_that(tmp_path: Path) -> None:
     (tmp_path / "ledger.db").write_bytes(b"this is no database\n" * 1_000)
     book = sqlite.open_accountbook(sqlite.ledger_url(tmp_path))
     with pytest.raises(StoreUnavailable):

@@ -179,7 +179,7 @@ def test_nothing_is_written_where_nothing_changes(town: Town) -> None:
     assert town.revision() == before
 
 
-def test_workers_are_told_when_a_team_or_a_token_is_stopped(town: Town) -> None:
+def test_workers_are_informed_when_a_team_or_a_token_is_stopped(town: Town) -> None:
     town.team("acme", cap=5)
     town.token("ci", 7)
     before = town.revision()

@@ -220,7 +220,7 @@ def test_a_clock_that_was_set_back_by_an_hour_hides_nothing(ledger: Ledger, read
 # --- Filters ------------------------------------------------------------------------------------------------
 
 
-def test_blocks_whose_facts_say_that_nothing_fits_are_not_opened(ledger: Ledger, short_sighted: Reader) -> None:
+def test_blocks_whose_facts_show_that_nothing_fits_are_not_opened(ledger: Ledger, short_sighted: Reader) -> None:
     ledger.commit(entry(NOON, WEB, method="eth_chainId"), *(entry(NOON, CI) for _ in range(ENOUGH_ROWS)))
     for _ in range(9):
         ledger.commit(*(entry(NOON, CI) for _ in range(ENOUGH_ROWS)))
@@ -231,7 +231,7 @@ def test_blocks_whose_facts_say_that_nothing_fits_are_not_opened(ledger: Ledger,
         assert short_sighted.older(LogFilter(ACME, **more), newest + 1, 5) == ([], None)
 
 
-def test_page_stops_by_time_and_tells_how_far_it_has_looked(ledger: Ledger, short_sighted: Reader) -> None:
+def test_page_stops_by_time_and_shows_how_far_it_has_looked(ledger: Ledger, short_sighted: Reader) -> None:
     for number in range(6):
         ledger.commit(entry(NOON, CI, outcome="node_error"), entry(NOON, WEB, request_id=b"r%d" % number))
     wanted = LogFilter(ACME, WEB, errors=True)

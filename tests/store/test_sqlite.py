@@ -86,7 +86,7 @@ def test_address_that_is_no_sqlite_file_is_refused_and_not_repeated(configured: 
 # --- Migrating ---------------------------------------------------------------------------------------------
 
 
-def test_empty_database_is_migrated_and_the_steps_are_told(url: URL) -> None:
+def test_empty_database_is_migrated_and_the_steps_are_reported(url: URL) -> None:
     steps = upgrade.migrate(url)
     assert [step.split()[0] for step in steps] == VERSIONS
     assert tables_of(url) == TABLES
@@ -319,7 +319,7 @@ async def test_reader_does_not_wait_for_a_writer(url: URL) -> None:
 
 
 @pytest.mark.parametrize(("busy", "deadline"), [(20, 5.0), (300, 0.02)])
-async def test_writer_that_waits_too_long_is_told_that_the_store_is_unavailable_and_leaves_no_lock(
+async def test_writer_that_waits_too_long_is_shown_that_the_store_is_unavailable_and_leaves_no_lock(
     busy: int, deadline: float, url: URL
 ) -> None:
     upgrade.migrate(url)
@@ -350,7 +350,7 @@ async def test_store_can_be_used_again_after_a_wait_in_vain(url: URL) -> None:
     await store.close()
 
 
-async def test_block_that_outlives_the_deadline_is_undone_and_said_to_be_unavailable(url: URL) -> None:
+async def test_block_that_outlives_the_deadline_is_undone_and_reported_unavailable(url: URL) -> None:
     upgrade.migrate(url)
     impatient = sqlite.open_store(url, deadline=0.3)
     store = sqlite.open_store(url)

@@ -90,7 +90,7 @@ def test_key_in_another_team_or_route_is_another_key(api: Api) -> None:
     assert len({first["id"], second["id"], third["id"]}) == 3
 
 
-def test_request_that_still_runs_is_told(api: Api, harness: Harness) -> None:
+def test_request_that_still_runs_is_reported(api: Api, harness: Harness) -> None:
     body = {"domain": "example.com", "take_over": True}
     api.make("/teams/rival/domains", {"domain": "example.com"}, who="stranger")
     harness.proofs.proven.add(("example.com", ACME.id))

@@ -48,7 +48,7 @@ def test_proof_is_found(api: Api, harness: Harness, body: dict[str, str] | None)
     assert answer.json() == made | {"verified_at": "2026-11-15T12:00:00Z"}
 
 
-def test_missing_proof_is_told_with_what_to_publish(api: Api) -> None:
+def test_missing_proof_is_reported_with_what_to_publish(api: Api) -> None:
     made = api.make("/teams/acme/domains", {"domain": "example.com"})
     answer = api.request("POST", f"/teams/acme/domains/{made['id']}/verify")
     assert reason(answer) == (409, "not_proven")

@@ -148,7 +148,7 @@ def test_page_shows_every_line_and_loads_nothing(money: Api, final: dict[str, An
         assert word not in answer.text.lower(), word
 
 
-def test_a_draft_says_so(money: Api) -> None:
+def test_a_draft_is_shown_as_one(money: Api) -> None:
     assert money.get(PATH)["status"] == "draft"
     page = money.request("GET", f"{PATH}?format=html").text
     assert ("Draft" in page, "Not yet" in page) == (True, True)

@@ -258,7 +258,7 @@ def test_other_teams_and_roles_are_refused(api: Api) -> None:
     assert api.get(who="stranger", path="/api/v1/teams/rival/logs")["items"] == []
 
 
-def test_ledger_that_cannot_be_read_is_said_so(api: Api) -> None:
+def test_ledger_that_cannot_be_read_is_reported(api: Api) -> None:
     commit(api, CI)
     database = Path(str(api.store.ledger.url.database))
     api.store.ledger.close()

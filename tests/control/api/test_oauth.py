@@ -59,7 +59,7 @@ def test_device_login_from_start_to_first_call(api: Api, harness: Harness) -> No
     assert error(poll(api, started["device_code"])) == "invalid_grant"
 
 
-def test_tool_that_asks_too_often_is_told_to_slow_down(api: Api, harness: Harness) -> None:
+def test_tool_that_polls_too_often_is_directed_to_slow_down(api: Api, harness: Harness) -> None:
     started = start(api)
     assert error(poll(api, started["device_code"])) == "authorization_pending"
     assert error(poll(api, started["device_code"])) == "slow_down"
@@ -67,13 +67,13 @@ def test_tool_that_asks_too_often_is_told_to_slow_down(api: Api, harness: Harnes
     assert error(poll(api, started["device_code"])) == "authorization_pending"
 
 
-def test_denied_login_is_told_to_the_tool(api: Api, harness: Harness) -> None:
+def test_denied_login_is_reported_to_the_tool(api: Api, harness: Harness) -> None:
     started = start(api)
     harness.do(harness.plane.devices.deny(harness.actor("owner"), started["user_code"]))
     assert error(poll(api, started["device_code"])) == "access_denied"
 
 
-def test_expired_code_is_told_to_the_tool(api: Api, harness: Harness) -> None:
+def test_expired_code_is_reported_to_the_tool(api: Api, harness: Harness) -> None:
     started = start(api)
     harness.clock.advance(15 * MINUTE)
     assert error(poll(api, started["device_code"])) == "expired_token"

@@ -9,7 +9,7 @@ from tollgate.core import secrets
 from tollgate.core.people import CONSOLE
 
 
-def test_oneself_is_shown_with_the_login_that_asks(api: Api) -> None:
+def test_oneself_is_shown_with_the_login_of_the_request(api: Api) -> None:
     me = api.get("/me")
     assert me == {
         "id": "acc_owner",
@@ -177,7 +177,7 @@ def personal(api: Api, **wanted: object) -> dict[str, Any]:
     return made
 
 
-def test_personal_token_expires_unless_told_otherwise(api: Api) -> None:
+def test_personal_token_expires_by_default(api: Api) -> None:
     assert personal(api)["expires_at"] is not None
     assert personal(api, expires_in_days=None)["expires_at"] is None
 

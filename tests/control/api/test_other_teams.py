@@ -253,7 +253,7 @@ def test_every_route_that_names_no_team_has_its_place_above(api: Api) -> None:
     assert set(TEAMLESS) == {each["operationId"] for path, _, each in operations(api) if "{team}" not in path}
 
 
-def test_owner_is_told_of_the_guarded_things_wherever_something_is_read(api: Api, things: Things) -> None:
+def test_owner_is_shown_the_guarded_things_wherever_something_is_read(api: Api, things: Things) -> None:
     guarded, leaked = things.guarded(api.harness), set()
     for path, method, operation in operations(api):
         if "{team}" not in path or method != "GET":
@@ -294,7 +294,7 @@ def test_nothing_is_reached_through_one_s_own_team(api: Api, things: Things) -> 
     follower.nothing_changed()
 
 
-def test_nothing_is_told_where_no_team_is_named(api: Api, follower: Walker) -> None:
+def test_nothing_is_shown_where_no_team_is_named(api: Api, follower: Walker) -> None:
     for path, method, operation in operations(api):
         # Whoever deletes the account walks no further.
         if "{team}" in path or operation["operationId"] == "deleteSelf":

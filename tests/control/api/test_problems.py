@@ -179,7 +179,7 @@ def test_table_has_every_problem_there_is() -> None:
 
 
 @pytest.mark.parametrize("name", TABLE)
-def test_problem_is_told_as_the_table_says(api: Api, harness: Harness, name: str) -> None:
+def test_problem_is_reported_as_the_table_specifies(api: Api, harness: Harness, name: str) -> None:
     status, members, scene = TABLE[name]
     answer = scene(api)
     assert reason(answer) == (status, name)

@@ -86,7 +86,7 @@ def test_callers_that_are_remembered_are_bounded() -> None:
     assert len(rates._arrivals) == 10
 
 
-def test_unknown_credentials_of_one_address_are_limited_by_it_before_the_store_is_asked(api: Api) -> None:
+def test_unknown_credentials_of_one_address_are_limited_by_it_before_the_store_is_queried(api: Api) -> None:
     api.limit(address=5)
     statuses = [reason(api.request("GET", "/me", token=f"tga_{n}"))[0] for n in range(8)]
     assert statuses == [401] * 5 + [429] * 3

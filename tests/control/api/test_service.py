@@ -10,7 +10,7 @@ from tollgate import __version__
 from tollgate.store.base import Repositories, StoreUnavailable
 
 
-def test_service_says_what_it_is(api: Api) -> None:
+def test_service_shows_what_it_is(api: Api) -> None:
     assert api.get("/service", who=None) == {
         "name": "tollgate",
         "version": __version__,
@@ -21,7 +21,7 @@ def test_service_says_what_it_is(api: Api) -> None:
     }
 
 
-def test_service_tells_who_may_sign_up(harness: Harness) -> None:
+def test_service_shows_who_may_sign_up(harness: Harness) -> None:
     harness.choose(sign_up="open")
     api = Api(harness)
     assert api.get("/service", who=None)["sign_up"] == "open"
@@ -37,14 +37,14 @@ def test_metadata_names_the_endpoints_of_oauth(api: Api) -> None:
     assert metadata["grant_types_supported"] == ["urn:ietf:params:oauth:grant-type:device_code", "refresh_token"]
 
 
-def test_unknown_path_says_where_the_documentation_is(api: Api) -> None:
+def test_unknown_path_shows_where_the_documentation_is(api: Api) -> None:
     for path in ("", "/nothing", "/teams/acme/nothing", "/me/logins/a/b"):
         answer = api.request("GET", path)
         assert reason(answer) == (404, "not_found")
         assert "/api/v1/docs" in answer.json()["detail"]
 
 
-def test_unknown_method_is_told_the_known_ones(api: Api) -> None:
+def test_unknown_method_is_shown_the_known_ones(api: Api) -> None:
     answer = api.request("PUT", "/teams")
     assert reason(answer) == (405, "method_not_allowed")
     assert {"GET", "POST"} <= set(answer.headers["Allow"].split(", "))
@@ -70,7 +70,7 @@ def test_path_of_any_text_is_refused_like_any_other(api: Api) -> None:
         assert reason(api.request("DELETE", f"/me/logins/{part}")) == (404, "not_found"), part
 
 
-def test_defect_is_logged_under_the_request_id_and_tells_nothing(api: Api, harness: Harness) -> None:
+def test_defect_is_logged_under_the_request_id_and_shows_nothing(api: Api, harness: Harness) -> None:
     harness.plane.teams = None  # type: ignore[assignment]
     with capture_logs() as logs:
         answer = api.request("GET", "/teams")
@@ -93,7 +93,7 @@ class Away:
         """Nothing to give back."""
 
 
-def test_store_that_is_away_is_told_with_a_wait(api: Api, harness: Harness) -> None:
+def test_store_that_is_away_is_reported_with_a_wait(api: Api, harness: Harness) -> None:
     secret = api.secrets("owner").access
     harness.plane.context.store = Away()
     for answer in (api.request("GET", "/teams", token=secret), api.form("/oauth/revoke", token="x")):

@@ -57,7 +57,7 @@ def test_a_month_with_all_members(metering: Metering, money: Api) -> None:
     }
 
 
-def test_days_of_the_current_month_unless_told_otherwise(metering: Metering, money: Api) -> None:
+def test_days_of_the_current_month_by_default(metering: Metering, money: Api) -> None:
     metering.call(3)
     metering.call(4, start_of(BEFORE))
     found = money.get("/teams/acme/usage")

@@ -30,7 +30,7 @@ def test_stranger_signs_in_first_and_the_code_is_kept(site: Site) -> None:
     assert "Log this terminal in?" in words(browser.get(path))
 
 
-def test_page_shows_which_machine_asks_and_as_whom(site: Site) -> None:
+def test_page_shows_which_machine_logs_in_and_as_whom(site: Site) -> None:
     site.account()
     browser, started = site.signed_in(), site.waiting()
     site.now += 125
@@ -44,7 +44,7 @@ def test_page_shows_which_machine_asks_and_as_whom(site: Site) -> None:
     assert "Approve only what you started yourself" in shown
 
 
-def test_machine_that_says_nothing_of_itself_is_shown_so(site: Site) -> None:
+def test_machine_that_shows_nothing_of_itself_is_shown_so(site: Site) -> None:
     site.account()
     shown = words(site.signed_in().get("/console/device", user_code=site.waiting("", "").user_code))
     assert "Machine unknown" in shown
@@ -60,7 +60,7 @@ def test_code_may_be_typed_in_many_ways(site: Site, how: str) -> None:
     assert f'name="user_code" value="{code}"' in page.text
 
 
-def test_form_asks_for_the_code(site: Site) -> None:
+def test_form_prompts_for_the_code(site: Site) -> None:
     site.account()
     page = site.signed_in().get("/console/device")
     assert page.status_code == 200
@@ -120,7 +120,7 @@ def test_approval_needs_a_session(site: Site) -> None:
     assert _poll(site, started) == "authorization_pending"
 
 
-def test_wrong_code_is_told_and_kept_in_the_field(site: Site) -> None:
+def test_wrong_code_is_reported_and_kept_in_the_field(site: Site) -> None:
     site.account()
     answer = site.signed_in().get("/console/device", user_code=WRONG)
     assert answer.status_code == 404
@@ -167,7 +167,7 @@ def test_after_ten_wrong_codes_even_the_right_one_is_refused_for_a_while(site: S
         "&lt;script&gt;",
     ],
 )
-def test_what_a_machine_says_of_itself_is_text(site: Site, text: str) -> None:
+def test_what_a_machine_shows_of_itself_is_text(site: Site, text: str) -> None:
     site.account()
     started = site.waiting(machine=text, agent=text)
     page = site.signed_in().get("/console/device", user_code=started.user_code)

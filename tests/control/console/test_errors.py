@@ -99,7 +99,7 @@ def test_defect_is_a_page_with_the_request_and_a_log_line_without_secrets(site: 
         assert TYPED not in text
 
 
-def test_store_that_is_away_is_a_page_that_says_to_try_again(site: Site) -> None:
+def test_store_that_is_away_is_a_page_that_advises_to_try_again(site: Site) -> None:
     site.account()
     browser = site.signed_in()
     site.lose_the_store()

@@ -19,7 +19,7 @@ def test_page_shows_teams_with_roles_and_what_to_do_next(site: Site) -> None:
     assert "teams create" not in shown
 
 
-def test_who_may_make_no_tokens_is_not_told_to(site: Site) -> None:
+def test_who_may_make_no_tokens_is_not_advised_to(site: Site) -> None:
     ada, bob = site.account(), site.account(BOB)
     link = site.do(site.plane.invitations.create(site.team(bob), "acme", ADA, "billing")).link
     site.do(site.plane.invitations.accept(site.actor(ada), link))
@@ -33,7 +33,7 @@ def test_who_has_one_team_is_led_to_it(site: Site) -> None:
     assert leads_to(site.signed_in().get("/console")) == "/console/teams/research"
 
 
-def test_team_is_made_and_a_name_that_is_taken_is_told_beside_the_field(site: Site) -> None:
+def test_team_is_made_and_a_name_that_is_taken_is_reported_beside_the_field(site: Site) -> None:
     site.account()
     site.team(site.account(BOB), "acme")
     browser = site.signed_in()
@@ -42,7 +42,7 @@ def test_team_is_made_and_a_name_that_is_taken_is_told_beside_the_field(site: Si
     assert leads_to(browser.post("/console/teams", name="mine")) == "/console/teams/mine/endpoints?done=team"
 
 
-def test_who_has_no_team_is_told_how_to_make_one(site: Site) -> None:
+def test_who_has_no_team_is_shown_how_to_make_one(site: Site) -> None:
     site.account()
     shown = words(site.signed_in().get("/console"))
     assert "You belong to no team yet" in shown

@@ -27,14 +27,14 @@ def _by_operator(site: Site, team: str | None = None) -> str:
     return link.removeprefix(site.base_url)
 
 
-def test_page_says_what_it_invites_to_from_whom_and_for_whom(site: Site) -> None:
+def test_page_shows_what_it_invites_to_from_whom_and_for_whom(site: Site) -> None:
     shown = words(site.browser().get(_invited(site)))
     assert shown.startswith(
         "Join the team acme For bob@example.com From ada@example.com Role developer Until 2027-01-22 08:00 UTC"
     )
 
 
-def test_page_of_the_operators_invitation_says_so(site: Site) -> None:
+def test_page_of_the_operators_invitation_names_the_operator(site: Site) -> None:
     shown = words(site.browser().get(_by_operator(site)))
     assert shown.startswith("Use this service For bob@example.com From the operator of this service Until")
 
@@ -59,7 +59,7 @@ def test_opening_the_page_accepts_nothing(site: Site) -> None:
     assert "acme" not in words(browser.get("/console"))
 
 
-def test_somebody_else_is_told_so_and_can_sign_out_and_come_back(site: Site) -> None:
+def test_somebody_else_is_shown_so_and_can_sign_out_and_come_back(site: Site) -> None:
     path = _invited(site)
     browser = site.signed_in(ADA)
     page = browser.get(path)
@@ -140,7 +140,7 @@ def test_what_is_wrong_with_the_password_stands_beside_it(
     assert site.browser().get(path).status_code == 200
 
 
-def test_who_has_an_account_is_told_to_sign_in(open_site: OpenSite) -> None:
+def test_who_has_an_account_is_directed_to_sign_in(open_site: OpenSite) -> None:
     site = open_site(sign_up="invited")
     path = _invited(site)
     site.account(BOB)
@@ -149,7 +149,7 @@ def test_who_has_an_account_is_told_to_sign_in(open_site: OpenSite) -> None:
     assert "bob@example.com has an account already: sign in" in words(answer)
 
 
-def test_member_is_told_that_nothing_is_left_to_accept(site: Site) -> None:
+def test_member_is_shown_that_nothing_is_left_to_accept(site: Site) -> None:
     path, bob = _invited(site), site.account(BOB)
 
     async def join() -> None:

@@ -45,7 +45,7 @@ def test_plan_of_a_team_is_set_and_taken_back(browser: Browser) -> None:
         ("requests_per_second", "0", "from 1 to 1000000"),
     ],
 )
-def test_what_is_wrong_is_said_beside_the_field_and_what_was_typed_stays(
+def test_what_is_wrong_is_reported_beside_the_field_and_what_was_typed_stays(
     browser: Browser, field: str, value: str, message: str
 ) -> None:
     answer = browser.post(PAGE, **{**PLAN, field: value})

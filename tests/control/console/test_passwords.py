@@ -70,7 +70,7 @@ def test_mistyped_address_stands_beside_its_field(site: Site, box: Box) -> None:
     assert 'value="ada"' in answer.text
 
 
-def test_asking_again_and_again_from_one_place_has_to_wait(site: Site, box: Box) -> None:
+def test_requesting_again_and_again_from_one_place_has_to_wait(site: Site, box: Box) -> None:
     browser = site.browser()
     for _ in range(21):
         assert browser.post("/console/forgot", email=ADA).status_code == 200

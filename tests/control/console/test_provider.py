@@ -114,7 +114,7 @@ def test_cancelling_there_leads_back_to_the_form(visited: Visited) -> None:
     assert 'action="/console/sign-in"' in answer.text
 
 
-def test_provider_that_is_away_is_told_beside_the_form(visited: Visited) -> None:
+def test_provider_that_is_away_is_reported_beside_the_form(visited: Visited) -> None:
     visited.provider.instead[DISCOVERY] = lambda _: httpx.Response(503)
     answer = visited.browser.get("/console/oidc/start", next="/console/device")
     assert answer.status_code == 502

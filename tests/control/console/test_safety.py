@@ -91,7 +91,7 @@ ORIGIN = f"https://{HOST}"
         ({}, False),
     ],
 )
-def test_form_is_ours_by_what_the_browser_says_of_its_source(headers: dict[str, str], ours: bool) -> None:
+def test_form_is_ours_by_what_the_browser_shows_of_its_source(headers: dict[str, str], ours: bool) -> None:
     assert from_our_pages({"host": "10.0.0.5:8402", **headers}, BASE_URL) is ours
 
 

@@ -29,13 +29,13 @@ def test_where_one_wanted_to_go_is_kept_through_a_wrong_password(site: Site) -> 
     assert leads_to(browser.post("/console/sign-in", email=ADA, password=PASSWORD, next=back)) == back
 
 
-def test_who_is_signed_in_is_not_asked_again(site: Site) -> None:
+def test_who_is_signed_in_is_not_prompted_again(site: Site) -> None:
     site.account()
     assert leads_to(site.signed_in().get("/console/sign-in", next="/console/device")) == "/console/device"
 
 
 @pytest.mark.parametrize("email", [ADA, "nobody@example.com", "no address at all"])
-def test_wrong_password_and_unknown_address_are_told_alike(site: Site, email: str) -> None:
+def test_wrong_password_and_unknown_address_are_reported_alike(site: Site, email: str) -> None:
     site.account()
     answer = site.browser().post("/console/sign-in", email=email, password="typed-secret")
     assert answer.status_code == 401
@@ -55,7 +55,7 @@ def test_what_was_typed_is_escaped(site: Site) -> None:
     assert "&#34;&gt;&lt;script&gt;" in answer.text
 
 
-def test_too_many_failures_say_how_long_to_wait(site: Site) -> None:
+def test_too_many_failures_show_how_long_to_wait(site: Site) -> None:
     site.account()
     browser = site.browser()
     for _ in range(5):
@@ -165,7 +165,7 @@ def test_fields_are_labelled_and_known_to_password_managers(site: Site) -> None:
     ("back", "purpose"),
     [("/console/device", "which terminal requests"), ("/console/invitations/tgi_x", "accept your invitation")],
 )
-def test_page_says_what_one_signs_in_for(site: Site, back: str, purpose: str) -> None:
+def test_page_shows_what_one_signs_in_for(site: Site, back: str, purpose: str) -> None:
     assert purpose in words(site.browser().get("/console/sign-in", next=back))
 
 

@@ -29,7 +29,9 @@ def test_account_is_made_and_signed_in(open_site: OpenSite) -> None:
         ("invited", "tollgate teams members invite you@example.com --role developer --team TEAM"),
     ],
 )
-def test_page_says_how_to_get_an_account_where_it_is_not_open(open_site: OpenSite, setting: str, how: str) -> None:
+def test_page_shows_how_to_get_an_account_where_it_is_not_open(
+    open_site: OpenSite, setting: str, how: str
+) -> None:
     site = open_site(sign_up=setting)
     browser = site.browser()
     assert "How to get an account" in words(browser.get("/console/sign-in"))

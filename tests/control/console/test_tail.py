@@ -121,7 +121,7 @@ def test_last_event_of_a_browser(given: str, seen: int | None) -> None:
 
 
 @pytest.mark.parametrize("new", [MAX_LINES + 1, MAX_LOOKED, MAX_LOOKED + 1, 1_000_000])
-def test_busy_second_shows_the_newest_and_says_that_others_are_left_out(watched: Watched, new: int) -> None:
+def test_busy_second_shows_the_newest_and_notes_that_others_are_left_out(watched: Watched, new: int) -> None:
     feed = watched.hub.join("acme", WANTED, ADA)
     watched.look(feed)
     seen = feed.position

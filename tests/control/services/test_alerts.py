@@ -51,7 +51,7 @@ def rows(metering: Metering) -> list[Alert]:
     return metering.write(lambda records: records.alerts.page(100))
 
 
-def test_each_threshold_is_told_once_as_it_is_passed(hooked: Metering) -> None:
+def test_each_threshold_is_reported_once_as_it_is_passed(hooked: Metering) -> None:
     passed = []
     for part in (HALF - 1, 1, 59_999, 1, 39_999, 1, 5):
         hooked.call(part)
@@ -61,13 +61,13 @@ def test_each_threshold_is_told_once_as_it_is_passed(hooked: Metering) -> None:
     assert passed == [[], [50], [50], [50, 80], [50, 80], [50, 80, 100], [50, 80, 100]]
 
 
-def test_all_that_were_passed_at_once_are_told(hooked: Metering) -> None:
+def test_all_that_were_passed_at_once_are_reported(hooked: Metering) -> None:
     hooked.call(MILLION)
     run(hooked)
     assert sorted(notified(hooked)) == [50, 80, 100]
 
 
-def test_call_says_what_happened_and_is_signed_with_the_secret_that_was_shown(metering: Metering) -> None:
+def test_call_shows_what_happened_and_is_signed_with_the_secret_that_was_shown(metering: Metering) -> None:
     secret = choose(metering, spending_cap=DOLLAR, alert_webhook=HOOK, alert_emails=False)
     metering.call(MILLION + HALF)
     run(metering)
@@ -164,7 +164,7 @@ def test_a_process_that_dies_within_an_attempt_has_made_it(hooked: Metering) -> 
     assert [(row.state, row.attempts) for row in rows(hooked)] == [(DELIVERED, 2)]
 
 
-def test_many_that_look_and_deliver_at_once_tell_once(hooked: Metering) -> None:
+def test_many_that_look_and_deliver_at_once_show_once(hooked: Metering) -> None:
     hooked.call(MILLION)
     hooked.at_once(*(hooked.plane.alerts.run() for _ in range(5)))
     run(hooked)
@@ -209,7 +209,7 @@ def test_another_month_begins_anew(hooked: Metering) -> None:
     assert [sent.json["month"] for sent in hooked.hooks.sent] == [MONTH, "2026-12"]
 
 
-def test_another_cap_does_not_tell_the_same_threshold_again(hooked: Metering) -> None:
+def test_another_cap_does_not_show_the_same_threshold_again(hooked: Metering) -> None:
     hooked.call(HALF)
     run(hooked)
     choose(hooked, spending_cap=2 * DOLLAR)
@@ -221,7 +221,7 @@ def test_another_cap_does_not_tell_the_same_threshold_again(hooked: Metering) ->
     assert notified(hooked) == [50, 80]
 
 
-def test_without_a_cap_or_a_channel_nothing_is_told(metering: Metering) -> None:
+def test_without_a_cap_or_a_channel_nothing_is_reported(metering: Metering) -> None:
     metering.post.open = False
     metering.call(2 * MILLION)
     run(metering)
@@ -232,7 +232,7 @@ def test_without_a_cap_or_a_channel_nothing_is_told(metering: Metering) -> None:
     assert (metering.hooks.sent, metering.post.posted, rows(metering)) == ([], [], [])
 
 
-def test_a_webhook_that_is_set_later_is_told_what_was_passed_before(hooked: Metering) -> None:
+def test_a_webhook_that_is_set_later_is_shown_what_was_passed_before(hooked: Metering) -> None:
     choose(hooked, alert_webhook=None)
     hooked.call(HALF)
     run(hooked)
@@ -267,7 +267,7 @@ def test_owners_and_whoever_pays_get_mail_where_it_can_be_sent(metering: Meterin
     assert "402" not in text
 
 
-def test_mail_at_the_cap_says_that_calls_are_refused(metering: Metering) -> None:
+def test_mail_at_the_cap_shows_that_calls_are_refused(metering: Metering) -> None:
     choose(metering, spending_cap=DOLLAR)
     metering.call(2 * MILLION)
     run(metering)

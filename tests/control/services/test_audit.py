@@ -125,7 +125,7 @@ def test_every_change_leaves_exactly_one_fitting_entry(everything: Everything) -
     assert (lost.action, lost.team_id) == ("domain.lost", "team_rival00000000")
 
 
-def test_every_entry_says_when_by_which_request_and_to_what(everything: Everything) -> None:
+def test_every_entry_shows_when_by_which_request_and_to_what(everything: Everything) -> None:
     entries = everything.harness.notes()
     assert len(entries) > 30
     times = [entry.created_at for entry in entries]

@@ -178,7 +178,7 @@ def test_logins_that_are_finished_do_not_count(harness: Harness, plane: ControlP
     assert harness.write(lambda records: records.failures.count()) == 0
 
 
-def test_logins_that_nobody_asks_about_make_room_for_those_who_come(harness: Harness, plane: ControlPlane) -> None:
+def test_logins_that_nobody_polls_make_room_for_those_who_come(harness: Harness, plane: ControlPlane) -> None:
     fill(harness, devices.MAX_WAITING - 1)
     mine = start(harness)
     harness.clock.advance(devices.SILENT_SECONDS - 1)

@@ -37,7 +37,7 @@ def poll(harness: Harness, started: Started) -> str | Secrets:
 # --- The tool's side -----------------------------------------------------------------------------------
 
 
-def test_tool_is_told_where_to_go_and_how_often_to_ask(harness: Harness) -> None:
+def test_tool_is_shown_where_to_go_and_how_often_to_poll(harness: Harness) -> None:
     harness.choose(device_minutes=10, device_interval=7)
     started = start(harness)
     assert secrets.well_formed(started.device_code, "tgd_")
@@ -62,7 +62,7 @@ def test_tool_waits_until_it_is_approved_and_then_is_in(harness: Harness, plane:
     assert [entry.address for entry in harness.notes()] == [VISIT.address, ELSEWHERE.address]
 
 
-def test_success_is_told_once(harness: Harness, plane: ControlPlane) -> None:
+def test_success_is_reported_once(harness: Harness, plane: ControlPlane) -> None:
     started = start(harness)
     harness.do(plane.devices.approve(harness.actor("viewer"), started.user_code))
     assert isinstance(poll(harness, started), Secrets)
@@ -78,7 +78,7 @@ def test_two_polls_at_once_give_one_login(harness: Harness, plane: ControlPlane)
     assert harness.write(lambda records: records.logins.count()) == 1
 
 
-def test_tool_that_asks_two_nodes_whose_clocks_are_apart_is_not_slowed_down(harness: Harness) -> None:
+def test_tool_that_polls_two_nodes_whose_clocks_are_apart_is_not_slowed_down(harness: Harness) -> None:
     started = start(harness)
     for seconds in (0, 10, -5, 15, -5):
         harness.clock.advance(seconds)
@@ -107,14 +107,14 @@ def test_half_a_second_early_is_forgiven(harness: Harness) -> None:
         harness.clock.advance(4.5)
 
 
-def test_approval_is_told_at_once_even_to_an_impatient_tool(harness: Harness, plane: ControlPlane) -> None:
+def test_approval_is_reported_at_once_even_to_an_impatient_tool(harness: Harness, plane: ControlPlane) -> None:
     started = start(harness)
     assert poll(harness, started) == "authorization_pending"
     harness.do(plane.devices.approve(harness.actor("viewer"), started.user_code))
     assert isinstance(poll(harness, started), Secrets)
 
 
-def test_denied_tool_is_told_once_and_then_forgotten(harness: Harness, plane: ControlPlane) -> None:
+def test_denied_tool_is_informed_once_and_then_forgotten(harness: Harness, plane: ControlPlane) -> None:
     started = start(harness)
     harness.do(plane.devices.deny(harness.actor("viewer"), started.user_code))
     assert [poll(harness, started), poll(harness, started)] == ["access_denied", "invalid_grant"]
@@ -184,7 +184,7 @@ def test_machine_without_a_name_is_called_by_the_tool(harness: Harness, plane: C
 # --- The person's side ---------------------------------------------------------------------------------
 
 
-def test_person_sees_which_machine_asks_from_where(harness: Harness, plane: ControlPlane) -> None:
+def test_person_sees_which_machine_logs_in_from_where(harness: Harness, plane: ControlPlane) -> None:
     started = start(harness)
     row = harness.do(plane.devices.look(harness.actor("viewer"), started.user_code))
     assert (row.machine, row.address, row.agent, row.state) == (

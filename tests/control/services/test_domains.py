@@ -115,7 +115,7 @@ def test_ones_own_domain_is_on_the_list_once(harness: Harness, plane: ControlPla
         assert problem.extras == {"field": "domain"}
 
 
-def test_domain_of_another_team_is_a_conflict_that_says_how_to_prove(
+def test_domain_of_another_team_is_a_conflict_that_shows_how_to_prove(
     harness: Harness, plane: ControlPlane
 ) -> None:
     add(harness)
@@ -231,7 +231,7 @@ def test_proven_entry_is_verified(harness: Harness, plane: ControlPlane) -> None
     assert (harness.notes()[-1].action, details_of(harness.notes()[-1])) == ("domain.verify", {"by": "dns"})
 
 
-def test_unproven_entry_is_told_what_to_publish(harness: Harness, plane: ControlPlane) -> None:
+def test_unproven_entry_is_shown_what_to_publish(harness: Harness, plane: ControlPlane) -> None:
     entry = add(harness)
     problem = harness.refused(NotProven, plane.domains.verify(harness.actor("developer"), "acme", entry.id))
     assert problem.extras == {

@@ -31,7 +31,9 @@ def requested_link(harness: Harness) -> str:
     return mailed(harness)
 
 
-def test_link_to_the_new_address_changes_it_and_the_old_one_is_told(harness: Harness, plane: ControlPlane) -> None:
+def test_link_to_the_new_address_changes_it_and_the_old_one_is_informed(
+    harness: Harness, plane: ControlPlane
+) -> None:
     link = requested_link(harness)
     assert harness.account("owner").email == PEOPLE["owner"]
     harness.clock.advance(MINUTE)
@@ -81,7 +83,7 @@ def test_links_to_a_new_password_end_with_the_old_address(harness: Harness, plan
     harness.refused(NotFound, plane.accounts.account_of_reset(secret))
 
 
-def test_taken_address_is_told_to_nobody_but_its_owner(harness: Harness, plane: ControlPlane) -> None:
+def test_taken_address_is_reported_to_nobody_but_its_owner(harness: Harness, plane: ControlPlane) -> None:
     assert harness.do(plane.email_changes.request(harness.actor("owner"), PEOPLE["admin"], PASSWORD)) is True
     to, _, text = harness.post.posted[-1]
     assert to == PEOPLE["admin"]

@@ -178,7 +178,7 @@ def test_invitations_need_an_address(harness: Harness, plane: ControlPlane, emai
 
 
 @pytest.mark.parametrize("link", ["", "/", "tgi_x", "\ud800", "x" * 10_000, secrets.new_token("tgi_")])
-def test_made_up_links_are_told_like_used_ones(harness: Harness, plane: ControlPlane, link: str) -> None:
+def test_made_up_links_are_reported_like_used_ones(harness: Harness, plane: ControlPlane, link: str) -> None:
     assert harness.refused(NotFound, plane.invitations.look(link)).detail == GONE
     assert harness.refused(NotFound, plane.invitations.accept(harness.actor("loner"), link)).detail == GONE
 
@@ -205,7 +205,7 @@ def test_link_goes_out_by_mail_where_there_is_mail(harness: Harness) -> None:
     assert "7 days, once" in text
 
 
-def test_without_mail_it_is_said_so(harness: Harness) -> None:
+def test_without_mail_it_is_reported(harness: Harness) -> None:
     harness.post.open = False
     assert not invite(harness).mailed
 
@@ -239,7 +239,7 @@ def test_operator_invites_to_a_team_in_any_role(harness: Harness, plane: Control
     assert (membership.team.name, membership.role) == ("acme", "owner")
 
 
-def test_operator_hears_of_a_mistyped_team_and_role(harness: Harness, plane: ControlPlane) -> None:
+def test_operator_learns_of_a_mistyped_team_and_role(harness: Harness, plane: ControlPlane) -> None:
     problem = harness.refused(NotFound, plane.invitations.create_by_operator(OPERATOR, LONER, "acne", "viewer"))
     assert "There is no team acne" in problem.detail
     harness.refused(InvalidInput, plane.invitations.create_by_operator(OPERATOR, LONER, None, "boss"))

@@ -111,7 +111,7 @@ def test_the_month_before_is_a_draft_during_its_grace(metering: Metering) -> Non
     assert listed(metering) == [(AFTER, False), (MONTH, False)]
 
 
-def test_what_an_invoice_says_outlives_new_prices_caps_and_names(metering: Metering) -> None:
+def test_what_an_invoice_shows_outlives_new_prices_caps_and_names(metering: Metering) -> None:
     metering.do(metering.plane.billing.change(metering.actor("owner"), "acme", BillingUpdate(spending_cap=DOLLAR)))
     metering.call(2 * MILLION)
     metering.clock.now = end_of(MONTH) + GRACE

@@ -32,7 +32,7 @@ def held(harness: Harness, who: str = "owner") -> list[Login]:
 # --- From a secret to who acts -------------------------------------------------------------------------
 
 
-def test_session_says_who_acts_and_from_where(harness: Harness, plane: ControlPlane) -> None:
+def test_session_shows_who_acts_and_from_where(harness: Harness, plane: ControlPlane) -> None:
     cookie = session(harness)
     assert secrets.well_formed(cookie, "tgs_")
     actor = harness.do(plane.logins.actor(ELSEWHERE, cookie, CONSOLE))
@@ -74,7 +74,7 @@ def test_what_is_no_secret_at_all_is_not_looked_up(harness: Harness, plane: Cont
     assert problem.detail == "The credential is not valid: log in again."
 
 
-def test_api_token_is_told_what_it_is_for(harness: Harness, plane: ControlPlane) -> None:
+def test_api_token_is_shown_what_it_is_for(harness: Harness, plane: ControlPlane) -> None:
     problem = harness.refused(NotLoggedIn, plane.logins.actor(VISIT, secrets.new_token(), TOOL, PERSONAL))
     assert "An API token calls /x/ alone" in problem.detail
 

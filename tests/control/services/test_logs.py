@@ -75,7 +75,7 @@ def test_first_page_fixes_the_start_of_since(store: LogOffice) -> None:
     assert found == [[6], [5], [4], [3], [2]]
 
 
-def test_since_need_not_be_said_again(store: LogOffice) -> None:
+def test_since_need_not_be_given_again(store: LogOffice) -> None:
     store.ledger.commit(*(entry(NOON - age) for age in (100, 50, 0)))
     first = store.page(limit=1, since=60)
     store.ledger.now += 30
@@ -201,7 +201,7 @@ def test_cursor_from_before_rows_were_numbered_anew_is_refused_in_words(
     assert "not one of this team's logs" in store.refused(InvalidInput, **{kind: theirs}).detail
 
 
-def test_neither_ids_nor_cursors_tell_of_the_ledgers_numbers(store: LogOffice) -> None:
+def test_neither_ids_nor_cursors_show_the_ledgers_numbers(store: LogOffice) -> None:
     """Two rows of ours with a thousand of others between them look like any two."""
     store.ledger.commit(entry(NOON), *(entry(NOON, THEIRS) for _ in range(1_000)), entry(NOON))
     first, second = (store.page(limit=1), store.page(limit=2))

@@ -116,7 +116,7 @@ class Membership(RuleBasedStateMachine):
 
 
 @pytest.mark.timeout(100)
-def test_team_always_has_an_owner_and_strangers_hear_nothing(template: Path) -> None:
+def test_team_always_has_an_owner_and_strangers_learn_nothing(template: Path) -> None:
     Membership.template = template
     run_state_machine_as_test(
         Membership,

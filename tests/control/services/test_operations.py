@@ -81,7 +81,7 @@ def test_unknown_team_and_state_are_refused_with_what_to_do(metering: Metering) 
         listed(metering, "asleep")
 
 
-def test_audit_log_says_what_was_changed_from_what_to_what(metering: Metering) -> None:
+def test_audit_log_shows_what_was_changed_from_what_to_what(metering: Metering) -> None:
     set_terms(metering, free_requests=7, operator_cap=5 * DOLLAR)
     metering.clock.now += 1
     set_terms(metering, free_requests=None)
@@ -114,7 +114,7 @@ def test_own_price_applies_to_calls_from_then_on_and_changes_nothing_before(mete
     assert (used.billable, used.cost, used.free_requests, used.free_left) == (30, 60, 100, 70)
 
 
-def test_usage_and_draft_of_a_month_that_is_over_are_told_by_its_price(metering: Metering) -> None:
+def test_usage_and_draft_of_a_month_that_is_over_are_reported_by_its_price(metering: Metering) -> None:
     metering.charge(free_requests=0, micros_per_million=5 * DOLLAR)
     set_terms(metering, micros_per_million=2 * DOLLAR)
     metering.call(10)

@@ -42,7 +42,7 @@ def add(
         ("", False, "can never be whitelisted"),
     ],
 )  # fmt: skip
-def test_check_says_whether_and_why(
+def test_check_shows_whether_and_why(
     harness: Harness, plane: ControlPlane, origin: str, allowed: bool, why: str
 ) -> None:
     entry = add(harness)

@@ -175,7 +175,7 @@ def test_unknown_members_are_not_found(harness: Harness, plane: ControlPlane) ->
     harness.refused(NotFound, plane.teams.set_role(owner, "acme", "mem_nobody", "viewer"))
 
 
-def test_unknown_roles_are_told_with_the_known_ones(harness: Harness, plane: ControlPlane) -> None:
+def test_unknown_roles_are_reported_with_the_known_ones(harness: Harness, plane: ControlPlane) -> None:
     owner = harness.actor("owner")
     for deed in (
         plane.teams.set_role(owner, "acme", member_id("viewer"), "boss"),

@@ -208,7 +208,7 @@ def test_forgotten_password_comes_back_by_mail(harness: Harness, plane: ControlP
     assert harness.actions() == ["account.reset_link", "account.password"]
 
 
-def test_who_has_no_account_is_told_the_same_and_gets_no_mail(harness: Harness, plane: ControlPlane) -> None:
+def test_who_has_no_account_is_shown_the_same_and_gets_no_mail(harness: Harness, plane: ControlPlane) -> None:
     harness.do(plane.operator.switch(PEOPLE["viewer"], active=False))
     for email in ("nobody@x.example", PEOPLE["viewer"]):
         harness.do(plane.accounts.forgot(VISIT, email))
@@ -222,7 +222,7 @@ def test_without_mail_nothing_is_made(harness: Harness, plane: ControlPlane) -> 
     assert harness.write(lambda records: records.reset_links.count()) == 0
 
 
-def test_links_are_mailed_in_moderation_and_nobody_is_told(harness: Harness, plane: ControlPlane) -> None:
+def test_links_are_mailed_in_moderation_and_nobody_is_informed(harness: Harness, plane: ControlPlane) -> None:
     for email in (OWNER, "nobody@x.example"):
         for place in range(50):
             harness.do(plane.accounts.forgot(ClientInfo(f"192.0.2.{place}"), email))
@@ -232,7 +232,7 @@ def test_links_are_mailed_in_moderation_and_nobody_is_told(harness: Harness, pla
     assert len(harness.post.posted) == 6
 
 
-def test_stranger_who_asks_again_and_again_cannot_spoil_the_owners_link(
+def test_stranger_who_requests_again_and_again_cannot_spoil_the_owners_link(
     harness: Harness, plane: ControlPlane
 ) -> None:
     harness.do(plane.accounts.forgot(VISIT, OWNER))
@@ -261,7 +261,7 @@ def test_one_place_cannot_have_mail_sent_to_everybody(harness: Harness, plane: C
     harness.do(plane.accounts.forgot(ClientInfo("2001:db8::ffff"), OWNER))
 
 
-def test_unverified_account_may_ask_as_well(harness: Harness, plane: ControlPlane) -> None:
+def test_unverified_account_may_request_as_well(harness: Harness, plane: ControlPlane) -> None:
     account = replace(harness.account("owner"), verified_at=None)
     harness.write(lambda records: records.accounts.replace(account))
     harness.do(plane.accounts.forgot(VISIT, OWNER))

@@ -70,7 +70,7 @@ def test_tool_stays_logged_in_for_as_long_as_it_is_used(harness: Harness) -> Non
     harness.refused(LoginExpired, plane.logins.refresh(given.refresh))
 
 
-def test_lost_answer_is_asked_again_within_the_grace(harness: Harness, plane: ControlPlane) -> None:
+def test_lost_answer_is_requested_again_within_the_grace(harness: Harness, plane: ControlPlane) -> None:
     first = tool(harness)
     harness.do(plane.logins.refresh(first.refresh))
     harness.clock.advance(REFRESH_GRACE_SECONDS)

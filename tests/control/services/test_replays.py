@@ -29,7 +29,7 @@ def test_finished_request_answers_again(harness: Harness) -> None:
         assert (held.status, held.answer) == (201, b'{"secret": null}')
 
 
-def test_request_that_still_runs_is_told_so(harness: Harness, plane: ControlPlane) -> None:
+def test_request_that_still_runs_is_reported(harness: Harness, plane: ControlPlane) -> None:
     begin(harness)
     problem = harness.refused(RequestRunning, plane.replays.begin(harness.actor("owner"), ROUTE, KEY, BODY))
     assert problem.status == 409

@@ -122,7 +122,7 @@ def test_years_of_old_invoices_are_left_alone(metering: Metering, payments: Scri
 
 
 @pytest.mark.parametrize("lost", [StripeUnsure("no answer"), Killed()])
-def test_an_answer_that_was_lost_is_asked_for_again_with_the_same_key(
+def test_an_answer_that_was_lost_is_requested_again_with_the_same_key(
     metering: Metering, payments: Scripted, lost: BaseException
 ) -> None:
     run_until_item(metering, payments)

@@ -199,7 +199,7 @@ def test_unknown_and_foreign_teams_are_the_same_in_every_word(
     assert harness.proofs.looks == []
 
 
-def test_refusal_of_a_team_says_no_word_about_it(harness: Harness, plane: ControlPlane) -> None:
+def test_refusal_of_a_team_has_no_word_about_it(harness: Harness, plane: ControlPlane) -> None:
     problem = harness.refused(NoSuchTeam, plane.teams.show(harness.actor("stranger"), "acme"))
     assert words(problem) == (
         403,

@@ -140,7 +140,7 @@ def test_long_names_stay_within_their_bound(harness: Harness) -> None:
     assert len(show(harness, old).name) <= 100
 
 
-def test_name_for_the_old_one_that_someone_took_is_told(harness: Harness, plane: ControlPlane) -> None:
+def test_name_for_the_old_one_that_someone_took_is_reported(harness: Harness, plane: ControlPlane) -> None:
     old, _ = make(harness)
     make(harness, name=f"ci-until-2026-11-16-{old.id[-6:]}")
     harness.refused(NameTaken, plane.tokens.rotate(harness.actor("admin"), "acme", old.id, 86_400))
@@ -151,7 +151,7 @@ def test_unknown_tokens_are_not_rotated(harness: Harness, plane: ControlPlane) -
     harness.refused(NotFound, plane.tokens.rotate(harness.actor("admin"), "acme", "tok_nobodys", 60))
 
 
-def test_workers_hear_of_both(harness: Harness, plane: ControlPlane) -> None:
+def test_workers_learn_of_both(harness: Harness, plane: ControlPlane) -> None:
     old, old_secret = make(harness)
     start = harness.do(harness.store.changes(None))
     assert start is not None

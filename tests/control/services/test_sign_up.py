@@ -164,7 +164,7 @@ def test_account_is_made_by_the_mailed_link_alone_and_its_address_is_proved(harn
     assert harness.actions() == ["account.create"]
 
 
-def test_who_has_an_account_is_told_by_mail_alone(harness: Harness) -> None:
+def test_who_has_an_account_is_informed_by_mail_alone(harness: Harness) -> None:
     plane = harness.choose(sign_up="open")
     harness.do(plane.invitations.request_link(VISIT, PEOPLE["owner"]))
     [(to, subject, text)] = harness.post.posted
@@ -185,7 +185,7 @@ def test_nobody_is_mailed_a_link_unless_sign_up_is_open(harness: Harness, settin
     harness.refused(SignUpClosed, plane.accounts.sign_up_invited(VISIT, invitation, PASSWORD))
 
 
-def test_a_stranger_who_asks_again_and_again_neither_floods_a_mailbox_nor_spoils_the_first_link(
+def test_a_stranger_who_requests_again_and_again_neither_floods_a_mailbox_nor_spoils_the_first_link(
     harness: Harness,
 ) -> None:
     plane = harness.choose(sign_up="open")
@@ -201,7 +201,7 @@ def test_a_stranger_who_asks_again_and_again_neither_floods_a_mailbox_nor_spoils
     assert harness.write(lambda records: records.invitations.count(email=NEW)) == MAX_OWN
 
 
-def test_asking_from_one_place_is_rationed(harness: Harness) -> None:
+def test_requests_from_one_place_are_rationed(harness: Harness) -> None:
     plane = harness.choose(sign_up="open")
     for number in range(21):
         harness.do(plane.invitations.request_link(VISIT, f"n{number}@x.example"))

@@ -110,7 +110,7 @@ def test_waits_grow_are_bounded_and_forgiven(harness: Harness) -> None:
     assert wait_of(harness) == 2
 
 
-def test_right_password_is_not_heard_during_a_wait_and_does_not_make_it_longer(harness: Harness) -> None:
+def test_right_password_is_not_checked_during_a_wait_and_does_not_make_it_longer(harness: Harness) -> None:
     fail(harness, 6 - 1)
     harness.clock.advance(2)
     fail(harness, 1)
@@ -121,7 +121,7 @@ def test_right_password_is_not_heard_during_a_wait_and_does_not_make_it_longer(h
     harness.do(harness.plane.accounts.check_password(VISIT, OWNER, PASSWORD))
 
 
-def test_problem_says_how_long_to_wait(harness: Harness) -> None:
+def test_problem_shows_how_long_to_wait(harness: Harness) -> None:
     fail(harness, 5)
     work = harness.plane.accounts.check_password(VISIT, OWNER, WRONG)
     assert harness.refused(TooManyAttempts, work).detail == (
@@ -149,7 +149,7 @@ def test_many_guesses_at_once_gain_nothing(harness: Harness) -> None:
     assert wait_of(harness) == 2
 
 
-def test_right_guess_among_many_at_once_is_heard_only_within_the_free_ones(harness: Harness) -> None:
+def test_right_guess_among_many_at_once_counts_only_within_the_free_ones(harness: Harness) -> None:
     guesses = [f"{WRONG} {n}" for n in range(19)] + [PASSWORD]
     results = harness.at_once(*(harness.plane.accounts.check_password(VISIT, OWNER, each) for each in guesses))
     assert isinstance(results[-1], TooManyAttempts)

@@ -107,7 +107,7 @@ def test_entries_of_the_audit_log_are_kept_as_long_as_is_set(harness: Harness, d
     assert ("aud_1" in everything(harness)) is (days == 1_000)
 
 
-def test_tool_hears_for_a_while_why_its_code_is_gone(harness: Harness) -> None:
+def test_tool_learns_for_a_while_why_its_code_is_gone(harness: Harness) -> None:
     started = harness.do(harness.plane.devices.start(VISIT, ""))
     harness.clock.advance(15 * MINUTE + 1)
     harness.do(harness.plane.sweep.run())

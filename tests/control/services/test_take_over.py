@@ -61,7 +61,7 @@ def test_unverified_claim_falls_to_a_proof(harness: Harness, held: Domain) -> No
     assert grant.team.id == ACME.id
 
 
-def test_both_teams_read_of_it_and_the_old_one_hears_not_by_whom(harness: Harness, held: Domain) -> None:
+def test_both_teams_read_of_it_and_the_old_one_is_not_shown_by_whom(harness: Harness, held: Domain) -> None:
     harness.proofs.proven.add(OURS)
     entry = take_over(harness)
     plane = harness.plane
@@ -122,9 +122,7 @@ def test_verified_claim_falls_when_its_proof_has_vanished_for_certain(harness: H
     assert harness.proofs.looks == [OURS, THEIRS]
 
 
-def test_verified_claim_stands_while_nobody_can_tell(
-    harness: Harness, plane: ControlPlane, verified: Domain
-) -> None:
+def test_verified_claim_stands_while_nobody_knows(harness: Harness, plane: ControlPlane, verified: Domain) -> None:
     harness.proofs.proven.add(OURS)
     harness.proofs.unsure.add(THEIRS)
     deed = plane.domains.add(harness.actor("developer"), "acme", "example.com", take_over=True)

@@ -144,7 +144,7 @@ def test_a_past_month_is_its_final_figure_whatever_the_price_is_now(metering: Me
     assert report(metering).requests == 0
 
 
-def test_a_capped_team_is_told_so_for_the_current_month_alone(metering: Metering) -> None:
+def test_a_capped_team_is_informed_for_the_current_month_alone(metering: Metering) -> None:
     metering.call(10, start_of(BEFORE))
     metering.do(metering.plane.billing.change(metering.actor("owner"), "acme", BillingUpdate(spending_cap=0)))
     assert not report(metering).capped
@@ -183,6 +183,6 @@ def test_a_bad_view_names_the_five(metering: Metering) -> None:
     assert "token, domain, network, method, day" in refusal.detail
 
 
-def test_a_plane_without_a_ledger_says_that_it_is_away(metering: Metering) -> None:
+def test_a_plane_without_a_ledger_shows_that_it_is_away(metering: Metering) -> None:
     plain = usage.Usages(metering.plane.context, None)
     metering.refused(StoreUnavailable, plain.of_team(metering.actor("owner"), "acme"))

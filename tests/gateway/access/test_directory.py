@@ -70,7 +70,7 @@ async def test_host_is_looked_for_under_all_its_parents(harness: Harness) -> Non
     assert harness.directory.known_host("example.com") is None
 
 
-async def test_requests_at_the_same_time_ask_the_store_once(harness: Harness) -> None:
+async def test_requests_at_the_same_time_query_the_store_once(harness: Harness) -> None:
     harness.store.gate = asyncio.Event()
     tasks = [asyncio.ensure_future(harness.directory.find_token(A)) for _ in range(20)]
     await turns()
@@ -235,7 +235,7 @@ async def test_known_grants_go_on_for_a_bounded_time_and_come_back(harness: Harn
     assert harness.regions.totals()[metrics.DIRECTORY_STALE_SECONDS.name,] == 0
 
 
-async def test_unknown_caller_is_told_to_come_back_while_the_store_is_silent(harness: Harness) -> None:
+async def test_unknown_caller_is_directed_to_come_back_while_the_store_is_silent(harness: Harness) -> None:
     harness.store.down = True
     with pytest.raises(Overloaded):
         await harness.directory.find_token(A)

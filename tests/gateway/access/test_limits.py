@@ -70,7 +70,7 @@ def test_cap_stops_calls_until_it_ends(grant: Grant) -> None:
     door.come()
 
 
-def test_cap_is_told_before_a_limit_and_takes_nothing_from_it() -> None:
+def test_cap_is_reported_before_a_limit_and_takes_nothing_from_it() -> None:
     door = Door(token_grant(team(1, capped_until=1_700_000_060.0)))
     for _ in range(3):
         with pytest.raises(SpendingCap):
@@ -130,7 +130,7 @@ def test_ipv6_network_of_64_bits_is_one_address() -> None:
     door.come(peer="2001:db8:0:1::1")
 
 
-def test_token_that_waits_as_told_passes() -> None:
+def test_token_that_waits_as_instructed_passes() -> None:
     door = Door(token_grant(requests_per_second=2))
     door.come()
     door.come()
@@ -170,7 +170,7 @@ def test_batch_that_does_not_fit_now_is_refused_whole_and_may_wait() -> None:
     door.come(6)
 
 
-def test_batch_larger_than_the_limit_is_told_so_without_a_time_to_wait() -> None:
+def test_batch_larger_than_the_limit_is_informed_without_a_time_to_wait() -> None:
     door = Door(token_grant(requests_per_second=10))
     refused, _ = door.refused(11)
     assert refused.headers == ()
@@ -191,7 +191,7 @@ def test_headers_of_one_limit() -> None:
     assert headers(door.come()) == (b'ratelimit-policy: "token";q=10;w=1\r\nratelimit: "token";r=9;t=1\r\n')
 
 
-def test_headers_of_a_batch_tell_what_is_left_after_all_of_it() -> None:
+def test_headers_of_a_batch_show_what_is_left_after_all_of_it() -> None:
     door = Door(token_grant(requests_per_second=10))
     assert headers(door.come(4)).endswith(b'ratelimit: "token";r=6;t=1\r\n')
 

@@ -61,7 +61,7 @@ async def test_known_callers_do_not_suffer_from_strangers_at_their_address() -> 
     await identify(worker, with_token())
 
 
-async def test_everybody_is_told_to_come_back_when_the_store_was_silent_for_too_long(worker: Worker) -> None:
+async def test_everybody_is_directed_to_come_back_when_the_store_was_silent_for_too_long(worker: Worker) -> None:
     await identify(worker, with_token())
     worker.directory.stale = True
     assert isinstance(await refusal(worker, with_token()), Overloaded)

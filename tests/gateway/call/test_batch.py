@@ -22,7 +22,7 @@ from tollgate.core.shapes import Reply
 # --- How it is split -----------------------------------------------------------------------------------------
 
 
-async def test_batch_goes_out_as_one_and_is_told_in_its_order(scene: Scene) -> None:
+async def test_batch_goes_out_as_one_and_is_answered_in_its_order(scene: Scene) -> None:
     echo(scene)
     calls = [balance(number) for number in range(5)]
     items = await scene.resolve_many(*calls)
@@ -31,7 +31,7 @@ async def test_batch_goes_out_as_one_and_is_told_in_its_order(scene: Scene) -> N
     assert {(each.trace.upstream, each.trace.attempts) for each in items} == {("up0", 1)}
 
 
-async def test_what_is_kept_is_told_from_memory_and_only_the_rest_is_asked() -> None:
+async def test_what_is_kept_is_answered_from_memory_and_only_the_rest_is_sent() -> None:
     async with open_scene({}, **KEPT) as scene:
         scene.up(100)
         echo(scene)
@@ -45,7 +45,7 @@ async def test_what_is_kept_is_told_from_memory_and_only_the_rest_is_asked() -> 
         assert (sizes(scene), ways(items)) == ([3], ["hit"] * 5)
 
 
-async def test_what_goes_its_own_way_is_told_from_memory_too() -> None:
+async def test_what_goes_its_own_way_is_answered_from_memory_too() -> None:
     async with open_scene({}, **KEPT) as scene:
         scene.up(100, finalized=90)
         scene.nodes[0].respond = lambda method, params: (
@@ -57,7 +57,7 @@ async def test_what_goes_its_own_way_is_told_from_memory_too() -> None:
         assert len(scene.nodes[0].calls) == 2
 
 
-async def test_same_call_twice_in_a_batch_is_asked_once() -> None:
+async def test_same_call_twice_in_a_batch_is_sent_once() -> None:
     async with open_scene({}, **KEPT) as scene:
         scene.up(100)
         echo(scene)
@@ -147,7 +147,7 @@ async def test_old_state_in_a_batch_takes_the_batch_to_an_archive() -> None:
         assert scene.counts() == [0, 2]
 
 
-async def test_single_call_that_is_left_is_asked_as_one(scene: Scene) -> None:
+async def test_single_call_that_is_left_is_sent_as_one(scene: Scene) -> None:
     await scene.resolve_many(CHAIN, ("foo_bar", []))
     assert [type(body) for body in scene.nodes[0].requests] == [dict, dict]
 
@@ -180,7 +180,7 @@ calls = st.sampled_from(
     st.sampled_from([0, 1_000_000]),
 )
 @settings(max_examples=3 * settings().max_examples // 2)
-async def test_every_call_of_any_batches_is_told_its_own_answer(
+async def test_every_call_of_any_batches_gets_its_own_answer(
     batches: list[list[tuple[str, Any]]], size: int, faulty: set[str], cache_bytes: int
 ) -> None:
     async with open_scene(

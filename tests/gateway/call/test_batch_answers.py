@@ -27,7 +27,7 @@ from tollgate.errors import UpstreamError
 
 
 @pytest.mark.parametrize("fault", [LAGGING, PRUNED, BROKEN, UNSUPPORTED, QUOTA])
-async def test_one_call_that_an_upstream_could_not_answer_is_asked_elsewhere_alone(
+async def test_one_call_that_an_upstream_could_not_answer_is_retried_elsewhere_alone(
     fault: Error, scene: Scene
 ) -> None:
     scene.nodes[0].respond = lambda method, _: fault if method == PRICE[0] else "a"
@@ -61,19 +61,19 @@ async def test_used_up_quota_is_no_words_for_a_caller(scene: Scene) -> None:
     assert results(items) == ["a", "upstream_unavailable"]
 
 
-async def test_errors_that_are_answers_are_told_in_their_places(scene: Scene) -> None:
+async def test_errors_that_are_answers_are_returned_in_their_places(scene: Scene) -> None:
     scene.nodes[0].respond = lambda method, _: REVERTED if method == PRICE[0] else "a"
     assert results(await scene.resolve_many(PRICE, CHAIN, PRICE)) == [REVERTED, "a", REVERTED]
     assert scene.counts() == [3, 0]
 
 
-async def test_errors_in_a_batch_of_unknown_methods_are_never_asked_elsewhere(scene: Scene) -> None:
+async def test_errors_in_a_batch_of_unknown_methods_are_never_retried_elsewhere(scene: Scene) -> None:
     scene.nodes[0].always(BROKEN)
     assert results(await scene.resolve_many(("foo_a", []), ("foo_b", []))) == [BROKEN] * 2
     assert scene.counts() == [2, 0]
 
 
-async def test_batch_is_asked_elsewhere_as_a_whole_after_a_failure(scene: Scene) -> None:
+async def test_batch_is_retried_elsewhere_as_a_whole_after_a_failure(scene: Scene) -> None:
     scene.nodes[0].always(Http(503))
     items = await scene.resolve_many(CHAIN, PRICE)
     assert results(items) == ["up1"] * 2
@@ -105,7 +105,7 @@ async def test_refused_batch_is_refused_to_those_who_wait_for_it() -> None:
         assert not scene.resolver.flights
 
 
-async def test_block_number_of_a_batch_that_is_behind_is_asked_again_and_never_told(scene: Scene) -> None:
+async def test_block_number_of_a_batch_that_is_behind_is_requested_again_and_never_returned(scene: Scene) -> None:
     scene.up(100, 100)
     scene.nodes[0].respond = lambda method, _: "0x63" if method == "eth_blockNumber" else "a"
     scene.nodes[1].always("0x64")

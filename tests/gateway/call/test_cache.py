@@ -99,7 +99,7 @@ def test_tip_holds_for_one_version_whatever_ends_it(what: str) -> None:
     assert shelf.get(LATEST) is None
 
 
-def test_tip_is_not_told_while_the_prober_is_silent() -> None:
+def test_tip_is_not_reported_while_the_prober_is_silent() -> None:
     shelf = Shelf()
     shelf.put(LATEST)
     shelf.clock.advance(SILENCE_SECONDS + 1)
@@ -107,7 +107,7 @@ def test_tip_is_not_told_while_the_prober_is_silent() -> None:
     assert not shelf.keeps(LATEST)
 
 
-def test_answer_is_stamped_when_the_question_is_asked() -> None:
+def test_answer_is_stamped_when_the_call_is_sent() -> None:
     shelf = Shelf()
     stamp = shelf.row.stamp
     shelf.block(HEAD + 1)
@@ -149,7 +149,7 @@ def test_answer_that_was_under_way_during_a_reorganisation_is_not_believed_above
 
 
 @given(st.lists(st.tuples(st.sampled_from(["put", "reorg", "get"]), st.integers(905, 999)), max_size=40))
-def test_nothing_above_an_ancestor_is_ever_told(steps: list[tuple[str, int]]) -> None:
+def test_nothing_above_an_ancestor_is_ever_reported(steps: list[tuple[str, int]]) -> None:
     shelf = Shelf()
     fork, kept = 0, dict[int, int]()
     for what, number in steps:
@@ -167,7 +167,7 @@ def test_nothing_above_an_ancestor_is_ever_told(steps: list[tuple[str, int]]) ->
     assert fork >= 16 or known == list(kept), "and it does not forget without a reason"
 
 
-def test_unfinished_blocks_are_not_told_while_nobody_watches_for_reorganisations() -> None:
+def test_unfinished_blocks_are_not_reported_while_nobody_watches_for_reorganisations() -> None:
     shelf = Shelf()
     for kept_call in (at(970), at(5), CHAIN):
         shelf.put(kept_call)
@@ -177,7 +177,7 @@ def test_unfinished_blocks_are_not_told_while_nobody_watches_for_reorganisations
     assert shelf.get(at(970)) == "0x1"
 
 
-def test_blocks_are_not_told_while_a_newer_one_was_seen_that_the_prober_has_not() -> None:
+def test_blocks_are_not_reported_while_a_newer_one_was_seen_that_the_prober_has_not() -> None:
     shelf = Shelf()
     for kept_call in (at(970), at(5)):
         shelf.put(kept_call)
@@ -200,7 +200,7 @@ def test_final_and_named_by_hash_hold_over_everything() -> None:
     assert all(shelf.get(each) for each in [*kept_call, by_hash])
 
 
-def test_nothing_is_kept_before_the_network_was_heard_of() -> None:
+def test_nothing_is_kept_before_the_network_was_seen() -> None:
     shelf = Shelf()
     shelf.clock.advance(SILENCE_SECONDS + 1)
     assert not any(shelf.keeps(kept_call) for kept_call in (LATEST, at(970), at(5), CHAIN))
@@ -257,7 +257,7 @@ def full() -> Shelf:
     return shelf
 
 
-def test_where_there_is_little_room_a_newcomer_comes_in_when_it_is_asked_for_again() -> None:
+def test_where_there_is_little_room_a_newcomer_comes_in_when_it_is_requested_again() -> None:
     shelf = full()
     assert not shelf.keeps(at(500))
     assert shelf.keeps(at(500))
@@ -285,7 +285,7 @@ def test_answer_that_has_ended_is_followed_by_the_next_though_there_is_little_ro
         shelf.put(LATEST)
 
 
-def test_marks_of_what_was_asked_for_are_taken_away_when_there_are_too_many() -> None:
+def test_marks_of_what_was_requested_are_taken_away_when_there_are_too_many() -> None:
     shelf = full()
     cache = shelf.cache
     for number in range(200_000):

@@ -90,7 +90,7 @@ async def test_retired_pools_are_forgotten_when_nobody_can_know_them(scene: Scen
     assert scene.worker.networks._leaving == []
 
 
-async def test_network_that_is_taken_away_answers_what_it_was_asked(scene: Scene) -> None:
+async def test_network_that_is_taken_away_answers_what_it_was_sent(scene: Scene) -> None:
     scene.nodes[0].holds = True
     pending = scene.send(READ)
     await turns()
@@ -149,7 +149,7 @@ async def test_rules_of_a_network_are_taken_over_by_the_pipeline(scene: Scene) -
     assert (await send(scene.worker, call(1)))[0] == 404
 
 
-async def test_gauges_and_how_calls_fared_are_told() -> None:
+async def test_gauges_and_how_calls_fared_are_reported() -> None:
     async with open_scene({}, cache_bytes=1_000_000) as scene:
         scene.up(100)
         await scene.call(READ)

@@ -80,7 +80,7 @@ async def test_nodes_own_error_passes_unchanged_with_200() -> None:
 
 
 @pytest.mark.parametrize("call_id", ["mine", 0, None])
-async def test_upstream_failure_is_told_under_the_callers_id(call_id: object) -> None:
+async def test_upstream_failure_is_reported_under_the_callers_id(call_id: object) -> None:
     worker = await open_worker(node=lambda _: http(b"<html>"))
     status, reply = await send(worker, call(call_id))
     assert status == 502

@@ -34,7 +34,7 @@ async def test_answers_that_a_node_gives_in_another_order_are_sorted() -> None:
     assert [each["result"] for each in replies] == ["eth_chainId", "eth_call"]
 
 
-async def test_upstream_failure_is_told_to_every_call_of_a_batch() -> None:
+async def test_upstream_failure_is_reported_to_every_call_of_a_batch() -> None:
     worker = await open_worker(node=lambda _: http(b"[]"))
     status, replies = await send(worker, [call(1), call("b"), {"jsonrpc": "2.0", "method": "eth_call"}])
     assert status == 200

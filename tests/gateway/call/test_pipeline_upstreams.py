@@ -42,7 +42,7 @@ def ways(entry: Entry) -> list[tuple[str | None, int, str]]:
 # --- Headers -------------------------------------------------------------------------------------------------
 
 
-async def test_token_that_shows_upstreams_is_told_who_answered_and_how() -> None:
+async def test_token_that_shows_upstreams_is_shown_who_answered_and_how() -> None:
     worker = await open_worker(**KEPT)
     shows(worker)
     probed(worker)
@@ -55,7 +55,7 @@ async def test_token_that_shows_upstreams_is_told_who_answered_and_how() -> None
     assert got == [b"x-tollgate-cache: bypass\r\nx-tollgate-upstream: up0\r\n"]
 
 
-async def test_batch_tells_of_all_ways_at_once() -> None:
+async def test_batch_shows_all_ways_at_once() -> None:
     worker = await open_worker(**KEPT)
     shows(worker)
     probed(worker)
@@ -65,7 +65,7 @@ async def test_batch_tells_of_all_ways_at_once() -> None:
 
 
 @pytest.mark.parametrize("sent_body", [call(1), [call(1), call(2)], call(1, "admin_x")])
-async def test_others_are_told_nothing_of_upstreams(sent_body: object) -> None:
+async def test_others_are_shown_nothing_of_upstreams(sent_body: object) -> None:
     worker = await open_worker(**KEPT)
     probed(worker)
     for _ in range(2):
@@ -139,7 +139,7 @@ async def test_ways_are_counted() -> None:
 
 
 @pytest.mark.parametrize("method", ["eth_subscribe", "eth_unsubscribe"])
-async def test_subscription_by_post_is_told_to_come_by_websocket(method: str, worker: Worker) -> None:
+async def test_subscription_by_post_is_directed_to_come_by_websocket(method: str, worker: Worker) -> None:
     status, reply = await send(worker, call(1, method, params=["newHeads"]))
     assert (status, reason(reply)) == (403, "method_not_allowed")
     assert "wss://" in reply["error"]["message"]
@@ -171,7 +171,7 @@ async def test_family_without_a_catalogue_is_proxied() -> None:
 # --- Records -----------------------------------------------------------------------------------------------------
 
 
-async def test_record_of_one_call_says_who_answered_after_how_many_attempts_and_from_where() -> None:
+async def test_record_of_one_call_shows_who_answered_after_how_many_attempts_and_from_where() -> None:
     worker = await open_worker(**KEPT)
     probed(worker)
     entries = await recorded(worker, sent(call(1)), sent(call(1)), sent(call(1, "foo_bar")))
@@ -183,7 +183,7 @@ async def test_record_of_one_call_says_who_answered_after_how_many_attempts_and_
     assert [each.calls[0].outcome for each in entries] == ["ok"] * 3, "hits are calls"
 
 
-async def test_record_of_a_batch_says_it_of_each_call() -> None:
+async def test_record_of_a_batch_shows_it_of_each_call() -> None:
     worker = await open_worker(**KEPT)
     probed(worker)
     await answers_to(worker, sent(call(1)))

@@ -43,7 +43,7 @@ async def test_kept_answer_is_given_by_the_pipeline_without_a_coroutine() -> Non
         assert scene.resolver.key(PlainCall("2.0", 1, "eth_sendRawTransaction")) is None
 
 
-async def test_tip_is_asked_anew_after_a_block_and_after_a_transaction() -> None:
+async def test_tip_is_requested_anew_after_a_block_and_after_a_transaction() -> None:
     async with open_scene({}, **KEPT) as scene:
         scene.up(100)
         for change in ("", "block", "transaction"):
@@ -56,7 +56,7 @@ async def test_tip_is_asked_anew_after_a_block_and_after_a_transaction() -> None
         assert ways(scene) == ["miss", "hit"] * 3
 
 
-async def test_answer_about_the_block_before_is_given_to_who_asked_and_not_kept() -> None:
+async def test_answer_about_the_block_before_is_given_to_its_caller_and_not_kept() -> None:
     async with open_scene({}, **KEPT) as scene:
         scene.up(100)
         scene.nodes[0].holds = True
@@ -131,7 +131,7 @@ async def test_what_is_no_read_is_never_shared(method: str) -> None:
         assert scene.counts() == [3]
 
 
-async def test_refusal_is_told_to_all_who_wait() -> None:
+async def test_refusal_is_reported_to_all_who_wait() -> None:
     async with open_scene({}, **KEPT) as scene:
         scene.up(100)
         scene.nodes[0].always(DROP)
@@ -145,7 +145,7 @@ async def test_refusal_is_told_to_all_who_wait() -> None:
         assert await scene.call("eth_chainId") == "well again", "nobody waits for ever"
 
 
-async def test_error_of_a_node_is_told_to_all_who_wait() -> None:
+async def test_error_of_a_node_is_reported_to_all_who_wait() -> None:
     async with open_scene({}, **KEPT) as scene:
         scene.up(100)
         scene.nodes[0].always(REVERTED)
@@ -181,7 +181,7 @@ async def test_question_from_before_is_not_the_same_question(change: str) -> Non
         assert not scene.resolver.flights
 
 
-async def test_who_waits_is_told_when_the_leader_is_cut_off() -> None:
+async def test_who_waits_is_informed_when_the_leader_is_cut_off() -> None:
     async with open_scene({}, **KEPT) as scene:
         scene.up(100)
         scene.nodes[0].holds = True
@@ -200,7 +200,7 @@ async def test_who_waits_is_told_when_the_leader_is_cut_off() -> None:
 # --- Old state ---------------------------------------------------------------------------------------------------
 
 
-async def test_old_state_is_asked_of_an_archive_and_a_block_is_not_state() -> None:
+async def test_old_state_is_requested_from_an_archive_and_a_block_is_not_state() -> None:
     async with open_scene({"archive": False}, {}) as scene:
         scene.up(1_000, 1_000)
         assert await scene.call(BALANCE, "0xa", "0x5") == "up1"

@@ -78,7 +78,7 @@ def answer(number: int, result: bytes = b'"0x7"') -> SharedAnswer:
     return SharedAnswer(key_of(at(number)), number, result)
 
 
-async def test_final_answer_that_was_asked_for_again_is_sent_once(desk: Desk) -> None:
+async def test_final_answer_that_was_requested_again_is_sent_once(desk: Desk) -> None:
     desk.called_twice(at(FINAL))
     await desk.answers.turn()
     await desk.answers.turn()
@@ -86,7 +86,7 @@ async def test_final_answer_that_was_asked_for_again_is_sent_once(desk: Desk) ->
     assert desk.count("sent") == 1
 
 
-async def test_what_is_not_final_or_was_asked_for_once_stays(desk: Desk) -> None:
+async def test_what_is_not_final_or_was_requested_once_stays(desk: Desk) -> None:
     desk.shelf.put(at(FINAL))
     desk.called_twice(at(FINAL + 1), at(HEAD), LATEST, CHAIN)
     desk.called_twice(call("eth_getBalance", "0xb", hex(FINAL)), result="x" * MAX_ENTRY)

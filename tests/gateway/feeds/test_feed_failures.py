@@ -24,7 +24,7 @@ async def test_failed_calls_are_made_again_with_longer_and_longer_pauses(method:
     setup.feed.close()
 
 
-async def test_node_that_is_behind_is_asked_again() -> None:
+async def test_node_that_is_behind_is_called_again() -> None:
     setup = FeedSetup()
     _, sink = await setup.listen("eth_subscribe", ["newHeads"])
     await setup.turn()
@@ -78,7 +78,7 @@ async def test_feed_that_is_too_far_behind_gives_its_listeners_up() -> None:
     assert subscriber.gone
 
 
-async def test_many_missing_blocks_are_fetched_together_and_told_in_order() -> None:
+async def test_many_missing_blocks_are_fetched_together_and_reported_in_order() -> None:
     setup = FeedSetup()
     _, sink = await setup.listen("eth_subscribe", ["newHeads"])
     await setup.turn()

@@ -6,7 +6,7 @@ from tests.gateway.feeds.scripted_chain import FeedSetup, hashes, numbers
 from tollgate.errors import MethodNotAllowed
 
 
-async def test_new_heads_are_told_in_order_without_what_is_in_the_body() -> None:
+async def test_new_heads_are_reported_in_order_without_what_is_in_the_body() -> None:
     setup = FeedSetup()
     _, sink = await setup.listen("eth_subscribe", ["newHeads"])
     await setup.turn()
@@ -19,7 +19,7 @@ async def test_new_heads_are_told_in_order_without_what_is_in_the_body() -> None
     setup.feed.close()
 
 
-async def test_blocks_that_come_before_the_feed_has_begun_are_told() -> None:
+async def test_blocks_that_come_before_the_feed_has_begun_are_reported() -> None:
     setup = FeedSetup()
     setup.chain.fail = lambda _: True
     _, sink = await setup.listen("eth_subscribe", ["newHeads"])
@@ -32,7 +32,7 @@ async def test_blocks_that_come_before_the_feed_has_begun_are_told() -> None:
     setup.feed.close()
 
 
-async def test_without_the_board_the_upstreams_are_asked_for_their_head() -> None:
+async def test_without_the_board_the_upstreams_are_queried_for_their_head() -> None:
     setup = FeedSetup(probed=False)
     _, sink = await setup.listen("eth_subscribe", ["newHeads"])
     await setup.turn()
@@ -52,7 +52,7 @@ async def test_only_what_somebody_needs_is_fetched() -> None:
     setup.feed.close()
 
 
-async def test_nothing_is_asked_when_nobody_listens_any_more() -> None:
+async def test_nothing_is_requested_when_nobody_listens_any_more() -> None:
     setup = FeedSetup()
     subscriber, sink = await setup.listen("eth_subscribe", ["newHeads"])
     await setup.turn()

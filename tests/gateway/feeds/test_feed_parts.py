@@ -97,7 +97,7 @@ async def test_feed_that_gave_up_goes_on_for_who_subscribes_again() -> None:
     setup.feed.close()
 
 
-async def test_without_the_board_upstreams_are_asked_once_in_a_while_and_what_they_show_is_seen() -> None:
+async def test_without_the_board_upstreams_are_called_once_in_a_while_and_what_they_show_is_seen() -> None:
     setup = FeedSetup(probed=False)
     await setup.listen(*HEADS)
 
@@ -130,7 +130,7 @@ async def test_notifications_before_the_answer_are_bounded(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("probed", [True, False])
-async def test_start_that_nobody_can_tell_is_refused(probed: bool) -> None:
+async def test_start_that_nobody_knows_is_refused(probed: bool) -> None:
     setup = FeedSetup("starknet", probed=probed)
     setup.chain.fail = lambda _: True
     with pytest.raises(UpstreamUnavailable):

@@ -6,7 +6,7 @@ from tollgate.chains.heads import NodeCall
 from tollgate.gateway.feeds import history
 
 
-async def test_heads_of_the_new_branch_are_told() -> None:
+async def test_heads_of_the_new_branch_are_reported() -> None:
     setup = FeedSetup()
     _, sink = await setup.listen("eth_subscribe", ["newHeads"])
     await setup.turn()
@@ -19,7 +19,7 @@ async def test_heads_of_the_new_branch_are_told() -> None:
     setup.feed.close()
 
 
-async def test_block_that_is_replaced_at_the_same_height_is_told_at_once() -> None:
+async def test_block_that_is_replaced_at_the_same_height_is_reported_at_once() -> None:
     setup = FeedSetup()
     _, sink = await setup.listen("eth_subscribe", ["newHeads"])
     await setup.turn()
@@ -53,7 +53,7 @@ async def test_chain_that_became_shorter_takes_nothing_back_before_it_differs() 
     setup.feed.close()
 
 
-async def test_logs_of_replaced_blocks_are_told_again_as_removed() -> None:
+async def test_logs_of_replaced_blocks_are_reported_again_as_removed() -> None:
     setup = FeedSetup()
     _, sink = await setup.listen("eth_subscribe", ["logs", {"address": ADDRESSES[1], "topics": [TOPICS[1]]}])
     await setup.turn()
@@ -75,7 +75,7 @@ async def test_logs_of_replaced_blocks_are_told_again_as_removed() -> None:
     setup.feed.close()
 
 
-async def test_who_came_later_is_not_told_that_older_logs_were_removed() -> None:
+async def test_who_came_later_is_not_reported_that_older_logs_were_removed() -> None:
     setup = FeedSetup()
     await setup.listen("eth_subscribe", ["logs"])
     await setup.turn()
@@ -115,7 +115,7 @@ async def test_listeners_are_given_up_when_no_kept_block_is_left() -> None:
     assert len(sink.lost) == 1
 
 
-async def test_nodes_that_disagree_about_the_parent_are_asked_until_they_agree() -> None:
+async def test_nodes_that_disagree_about_the_parent_are_called_until_they_agree() -> None:
     setup = FeedSetup()
     _, sink = await setup.listen("eth_subscribe", ["newHeads"])
     await setup.turn()

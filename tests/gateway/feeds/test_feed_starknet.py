@@ -9,7 +9,7 @@ from tollgate.gateway.feeds.catch_up import MAX_AT_ONCE, STRIDE
 from tollgate.gateway.feeds.follower import AHEAD
 
 
-async def test_starknet_heads_events_receipts_and_transactions_are_told_under_their_names() -> None:
+async def test_starknet_heads_events_receipts_and_transactions_are_reported_under_their_names() -> None:
     setup = FeedSetup("starknet")
     sinks = {
         method: (await setup.listen(f"starknet_{method}", []))[1]
@@ -43,7 +43,7 @@ async def test_starknet_heads_events_receipts_and_transactions_are_told_under_th
     setup.feed.close()
 
 
-async def test_starknet_listeners_are_told_which_blocks_were_replaced() -> None:
+async def test_starknet_listeners_are_shown_which_blocks_were_replaced() -> None:
     setup = FeedSetup("starknet")
     _, sink = await setup.listen("starknet_subscribeNewHeads", [])
     await setup.turn(3)
@@ -85,7 +85,7 @@ async def test_listener_may_begin_with_the_first_block_of_all() -> None:
     setup.feed.close()
 
 
-async def test_past_is_told_only_after_the_answer_to_the_subscription() -> None:
+async def test_past_is_reported_only_after_the_answer_to_the_subscription() -> None:
     setup = FeedSetup("starknet")
     subscriber, sink = await setup.listen("starknet_subscribeNewHeads", [{"block_number": 5}], opened=False)
     await setup.turn(3)
@@ -151,7 +151,7 @@ async def test_block_that_is_not_there_or_too_far_back_is_refused(block_id: dict
 # --- Many at once, and slow ones ---------------------------------------------------------------------------
 
 
-async def test_many_who_begin_in_the_past_do_not_ask_all_at_once() -> None:
+async def test_many_who_begin_in_the_past_do_not_fetch_all_at_once() -> None:
     setup = FeedSetup("starknet", height=400)
     sinks = [(await setup.listen("starknet_subscribeNewHeads", [{"block_number": 1}]))[1] for _ in range(60)]
     await setup.turn(40, loops=400)
@@ -170,7 +170,7 @@ async def test_who_begins_with_the_newest_does_not_wait_for_those_with_a_long_wa
     setup.feed.close()
 
 
-async def test_past_is_told_as_fast_as_the_client_reads() -> None:
+async def test_past_is_reported_as_fast_as_the_client_reads() -> None:
     setup = FeedSetup("starknet", height=200)
     _, sink = await setup.listen("starknet_subscribeNewHeads", [{"block_number": 1}])
     sink.room = 20
@@ -204,7 +204,7 @@ async def test_client_that_does_not_read_the_past_is_given_up_in_the_end() -> No
     setup.feed.close()
 
 
-async def test_blocks_of_the_past_count_against_the_limits_of_who_asks_for_them() -> None:
+async def test_blocks_of_the_past_count_against_the_limits_of_who_requests_them() -> None:
     def refuse(_: int) -> None:
         raise RateLimited
 
@@ -220,7 +220,7 @@ async def test_blocks_of_the_past_count_against_the_limits_of_who_asks_for_them(
     setup.feed.close()
 
 
-async def test_reorganisation_below_all_that_is_kept_is_told_to_who_began_with_the_first_block() -> None:
+async def test_reorganisation_below_all_that_is_kept_is_reported_to_who_began_with_the_first_block() -> None:
     setup = FeedSetup("starknet")
     _, sink = await setup.listen("starknet_subscribeNewHeads", [])
     await setup.turn(3)

@@ -40,7 +40,7 @@ async def test_call_is_answered_also_to_a_task(worker: Worker) -> None:
     assert json.loads(bytes(named.result)) == ["eth_getLogs", [{"blockHash": "0x1"}]]
 
 
-async def test_block_that_one_upstream_lacks_is_asked_of_the_next() -> None:
+async def test_block_that_one_upstream_lacks_is_requested_from_the_next() -> None:
     worker = await open_worker(upstreams=3)
     worker.loop.nodes = {"up0": replying(None), "up1": replying(None), "up2": replying("block")}
     for _ in range(10):
@@ -56,7 +56,7 @@ async def test_block_that_nobody_has_is_none() -> None:
     assert reply.error is ABSENT
 
 
-async def test_network_that_is_not_served_any_more_cannot_be_asked(worker: Worker) -> None:
+async def test_network_that_is_not_served_any_more_cannot_be_called(worker: Worker) -> None:
     fetch = BlockFetcher(lambda: None, worker.clock)
     with pytest.raises(UpstreamUnavailable):
         await fetch(BLOCK)
@@ -74,7 +74,7 @@ async def test_question_that_nobody_waits_for_any_more_does_no_harm(worker: Work
     assert not fetch._under_way
 
 
-async def test_past_is_asked_for_once_and_then_comes_from_the_cache() -> None:
+async def test_past_is_requested_once_and_then_comes_from_the_cache() -> None:
     bodies: list[bytes] = []
 
     def counting(transport: FakeTransport, body: bytes) -> bytes:

@@ -9,7 +9,7 @@ def head(number: int) -> Head:
     return Head(number, f"0x{number}", f"0x{number - 1}", b"x" * 1_000)
 
 
-def test_what_was_told_of_a_head_is_not_kept() -> None:
+def test_what_was_reported_of_a_head_is_not_kept() -> None:
     kept = BlockHistory(head(1))
     kept.push(head(2))
     assert (kept.last.number, kept.last.hash, kept.last.parent, kept.last.result) == (2, "0x2", "0x1", b"")

@@ -115,7 +115,7 @@ def test_log_is_compared_with_those_whom_it_may_concern_and_once_for_equal_filte
     asyncio.run(test())
 
 
-def test_who_comes_while_a_block_is_handed_on_is_not_told_of_it() -> None:
+def test_who_comes_while_a_block_is_handed_on_is_not_notified_of_it() -> None:
     async def test() -> None:
         everybody, ear, late = Subscribers("eth"), Ear(), Ear()
         for _ in range(300):

@@ -72,7 +72,7 @@ async def nodes() -> AsyncIterator[PendingNodes]:
     await turns()
 
 
-async def test_all_who_listen_are_told_from_one_upstream(nodes: PendingNodes) -> None:
+async def test_all_who_listen_are_served_from_one_upstream(nodes: PendingNodes) -> None:
     _, first = await nodes.join()
     _, second = await nodes.join()
     await nodes.publish(named("0xa"), named("0xb"))
@@ -80,7 +80,7 @@ async def test_all_who_listen_are_told_from_one_upstream(nodes: PendingNodes) ->
     assert nodes.received == [("one", False)]
 
 
-async def test_next_upstream_is_heard_when_one_dies_and_nothing_is_told_twice(nodes: PendingNodes) -> None:
+async def test_next_upstream_is_followed_when_one_dies_and_nothing_is_reported_twice(nodes: PendingNodes) -> None:
     _, sink = await nodes.join()
     await nodes.publish(named("0xa"), ConnectionResetError())
     await nodes.pace.turn(12)
@@ -99,7 +99,7 @@ async def test_upstreams_that_all_fail_are_tried_with_longer_and_longer_pauses(n
     assert [name for name, _ in nodes.received][:4] == ["one", "two", "one", "two"]
 
 
-async def test_whole_transactions_are_told_to_those_who_want_them(nodes: PendingNodes) -> None:
+async def test_whole_transactions_are_reported_to_those_who_want_them(nodes: PendingNodes) -> None:
     _, hashes = await nodes.join()
     subscriber, details = await nodes.join(full=True)
     assert nodes.received == [("one", False), ("one", True)]
@@ -113,7 +113,7 @@ async def test_whole_transactions_are_told_to_those_who_want_them(nodes: Pending
     assert nodes.received == [("one", False), ("one", True)]
 
 
-async def test_upstreams_that_tell_no_whole_transactions_still_tell_hashes(nodes: PendingNodes) -> None:
+async def test_upstreams_that_send_no_whole_transactions_still_send_hashes(nodes: PendingNodes) -> None:
     _, hashes = await nodes.join()
     await nodes.join(full=True)
     for _ in range(3):
@@ -125,7 +125,7 @@ async def test_upstreams_that_tell_no_whole_transactions_still_tell_hashes(nodes
 
 
 @pytest.mark.parametrize("failure", [RecursionError(), ValueError(), Silence()])
-async def test_whatever_an_upstream_fails_with_the_next_one_is_heard(
+async def test_whatever_an_upstream_fails_with_the_next_one_is_followed(
     failure: Exception, nodes: PendingNodes
 ) -> None:
     _, sink = await nodes.join()
@@ -153,7 +153,7 @@ async def test_upstream_that_a_reload_has_removed_is_not_listened_to_any_more(no
     assert [name for name, _ in nodes.received] == ["one", "two"]
 
 
-async def test_listeners_are_told_when_no_upstream_is_left(nodes: PendingNodes) -> None:
+async def test_listeners_are_informed_when_no_upstream_is_left(nodes: PendingNodes) -> None:
     before = asyncio.all_tasks()
     _, sink = await nodes.join()
     nodes.upstreams = nodes.upstreams[:1]
@@ -165,7 +165,7 @@ async def test_listeners_are_told_when_no_upstream_is_left(nodes: PendingNodes) 
     assert asyncio.all_tasks() == before
 
 
-async def test_nobody_is_heard_when_nobody_listens(nodes: PendingNodes) -> None:
+async def test_nobody_is_followed_when_nobody_listens(nodes: PendingNodes) -> None:
     before = asyncio.all_tasks()
     subscriber, sink = await nodes.join()
     nodes.pending.leave(subscriber)
@@ -221,7 +221,7 @@ async def listen_until_failure(line: Line, *, full: bool = False) -> None:
 
 
 @pytest.mark.parametrize(("full", "params"), [(False, []), (True, [True])])
-async def test_what_belongs_to_the_subscription_is_heard_until_there_is_silence(
+async def test_what_belongs_to_the_subscription_is_received_until_there_is_silence(
     full: bool, params: list[object]
 ) -> None:
     line = Line(SUBSCRIBED, notification("0xa"), notification("0xb", "0x6"), notification("0xc"))
@@ -236,6 +236,6 @@ async def test_upstream_that_does_not_answer_is_not_waited_for() -> None:
         await listen_until_failure(Line(notification("0xa")))
 
 
-async def test_upstream_that_does_not_tell_is_left() -> None:
+async def test_upstream_that_does_not_notify_is_left() -> None:
     with pytest.raises(ConnectionError):
         await listen_until_failure(Line({"jsonrpc": "2.0", "id": 1, "error": {"code": -32601}}))

@@ -71,7 +71,7 @@ async def nodes() -> AsyncIterator[StatusNodes]:
     await turns()
 
 
-async def test_status_is_told_at_first_and_when_it_changes(nodes: StatusNodes) -> None:
+async def test_status_is_reported_at_first_and_when_it_changes(nodes: StatusNodes) -> None:
     nodes.known["0x1"] = "RECEIVED"
     _, sink = await nodes.join("0x1")
     assert notified(sink) == ["RECEIVED"]
@@ -96,7 +96,7 @@ async def test_transaction_that_nobody_knows_yet_is_waited_for(nodes: StatusNode
     assert notified(sink) == ["RECEIVED"]
 
 
-async def test_many_transactions_that_do_not_move_are_asked_for_seldom(nodes: StatusNodes) -> None:
+async def test_many_transactions_that_do_not_move_are_requested_seldom(nodes: StatusNodes) -> None:
     """100 subscriptions were 60 upstream calls a second, for ever."""
     for number in range(100):
         await nodes.join(hex(number))
@@ -130,14 +130,14 @@ async def test_calls_count_against_the_limits_of_a_subscriber_that_waits(nodes: 
     assert (nodes.queried, charged) == (["0x1"], [1])
 
 
-async def test_one_question_serves_all_and_who_comes_later_is_told_at_once(nodes: StatusNodes) -> None:
+async def test_one_question_serves_all_and_who_comes_later_is_informed_at_once(nodes: StatusNodes) -> None:
     nodes.known["0x1"] = "RECEIVED"
     sinks = [(await nodes.join("0x1"))[1] for _ in range(3)]
     assert [notified(sink) for sink in sinks] == [["RECEIVED"]] * 3
     assert nodes.queried == ["0x1"]
 
 
-async def test_settled_transaction_is_asked_for_less_often_and_a_final_one_no_more(nodes: StatusNodes) -> None:
+async def test_settled_transaction_is_requested_less_often_and_a_final_one_no_more(nodes: StatusNodes) -> None:
     nodes.known["0x1"] = "ACCEPTED_ON_L2"
     _, sink = await nodes.join("0x1")
     nodes.queried.clear()
@@ -153,7 +153,7 @@ async def test_settled_transaction_is_asked_for_less_often_and_a_final_one_no_mo
     assert nodes.queried == []
 
 
-async def test_nothing_is_asked_when_nobody_waits(nodes: StatusNodes) -> None:
+async def test_nothing_is_requested_when_nobody_waits(nodes: StatusNodes) -> None:
     subscriber, _ = await nodes.join("0x1")
     nodes.statuses.leave(subscriber)
     nodes.statuses.leave(subscriber)

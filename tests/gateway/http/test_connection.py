@@ -87,7 +87,7 @@ async def test_chunked_body_is_read(feed: Feed, worker: Worker) -> None:
     ],
 )
 @feeds
-async def test_connection_is_kept_or_closed_as_the_caller_says(
+async def test_connection_is_kept_or_closed_as_the_caller_specifies(
     feed: Feed, sent: bytes, answer: str, worker: Worker
 ) -> None:
     transport = worker.connect(hello)
@@ -129,7 +129,7 @@ async def test_the_other_lane_gets_the_body_of_a_request_that_offers_another_pro
     assert received == [b"abcde"]
 
 
-async def test_the_other_lane_hears_that_its_caller_has_gone_although_a_request_waits_behind(
+async def test_the_other_lane_notices_that_its_caller_has_gone_although_a_request_waits_behind(
     worker: Worker,
 ) -> None:
     received: list[str] = []
@@ -149,7 +149,7 @@ async def test_the_other_lane_hears_that_its_caller_has_gone_although_a_request_
 @pytest.mark.parametrize(
     "garbage", [b"\x16\x03\x01\x02\x00\x01\x00", b"NONSENSE\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n"]
 )
-async def test_malformed_http_is_told_and_closed(feed: Feed, garbage: bytes, worker: Worker) -> None:
+async def test_malformed_http_is_reported_and_closed(feed: Feed, garbage: bytes, worker: Worker) -> None:
     transport = worker.connect(hello)
     assert await exchange(transport, feed(garbage)) == ["400 invalid_request close"]
     assert transport.closed

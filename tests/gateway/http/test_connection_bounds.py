@@ -271,7 +271,7 @@ async def test_heads_that_are_remembered_are_bounded(worker: Worker) -> None:
 
 
 @pytest.mark.parametrize(("calls", "refused"), [(2, 0), (3, 1)])
-async def test_as_many_requests_are_under_way_as_the_bound_says(calls: int, refused: int) -> None:
+async def test_as_many_requests_are_under_way_as_the_bound_specifies(calls: int, refused: int) -> None:
     worker = await open_worker(node=lambda _: None, limits=LimitSettings(in_flight=2))
     transports = [worker.connect(hello) for _ in range(calls)]
     for transport in transports:

@@ -162,7 +162,7 @@ async def test_caller_that_hangs_up_leaves_nothing_behind() -> None:
 # --- Too much ----------------------------------------------------------------------------------------------
 
 
-async def test_one_connection_too_many_is_told_so() -> None:
+async def test_one_connection_too_many_is_reported() -> None:
     worker = await open_worker(server=model.ServerSettings(connections=2))
     first, second, third = (worker.connect(hello) for _ in range(3))
     assert responses(third) == ["503 overloaded close"]
@@ -180,7 +180,7 @@ async def test_websockets_count_among_the_connections() -> None:
     assert responses(worker.connect(hello)) == ["503 overloaded close"]
 
 
-async def test_one_request_under_way_too_many_is_told_so() -> None:
+async def test_one_request_under_way_too_many_is_reported() -> None:
     worker = await open_worker(node=lambda _: None, limits=model.LimitSettings(in_flight=1))
     busy = worker.connect(hello)
     await exchange(busy, whole(post()))

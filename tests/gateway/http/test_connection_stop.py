@@ -32,7 +32,7 @@ async def test_idle_connection_is_closed_after_a_moment(worker: Worker) -> None:
     assert used.is_closing()
 
 
-async def test_request_that_was_on_its_way_is_answered_and_told_that_we_close(worker: Worker) -> None:
+async def test_request_that_was_on_its_way_is_answered_and_shown_that_we_close(worker: Worker) -> None:
     transport = worker.connect(hello)
     shut_down(transport)
     assert await exchange(transport, whole(post())) == ["200 1 close"]
@@ -49,7 +49,7 @@ async def test_request_that_is_half_read_is_waited_for(worker: Worker) -> None:
     assert await exchange(transport, whole(post()[-5:])) == ["200 1 close"]
 
 
-async def test_request_under_way_is_answered_and_told_that_we_close() -> None:
+async def test_request_under_way_is_answered_and_shown_that_we_close() -> None:
     worker = await open_worker(node=lambda _: None)
     transport = worker.connect(hello)
     await exchange(transport, whole(post()))
@@ -77,7 +77,7 @@ async def test_every_request_in_line_was_read_whole_and_is_answered(last: bytes)
     assert transport.closed
 
 
-async def test_request_of_the_other_lane_is_answered_and_told_that_we_close(worker: Worker) -> None:
+async def test_request_of_the_other_lane_is_answered_and_shown_that_we_close(worker: Worker) -> None:
     transport = worker.connect(hello)
     transport.deliver(GET)
     shut_down(transport)

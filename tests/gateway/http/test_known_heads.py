@@ -130,7 +130,7 @@ def test_another_head_or_another_length_is_left_to_the_parser(other: bytes) -> N
 @pytest.mark.parametrize(
     "line", [b"expect: 100-continue", b"x-request-id: mine", b"X-Request-ID: mine", b"upgrade: h2c"]
 )
-def test_head_that_says_more_is_not_kept(line: bytes) -> None:
+def test_head_that_has_more_is_not_kept(line: bytes) -> None:
     assert kept(sent(b"{}", line)) is None
 
 

@@ -38,7 +38,7 @@ def test_answer_with_limits_that_closes() -> None:
     )
 
 
-def test_limits_are_told_on_a_usual_answer_too() -> None:
+def test_limits_are_reported_on_a_usual_answer_too() -> None:
     assert b"\r\nratelimit: x\r\n" in response.render(limited(request()), Answer(200, b"{}"), b"", close=False)
 
 

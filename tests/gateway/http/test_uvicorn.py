@@ -113,7 +113,7 @@ async def test_second_request_waits_in_uvicorns_line_and_reading_is_paused() -> 
     await turns()
 
 
-async def test_cycle_tells_the_protocol_when_its_answer_is_complete() -> None:
+async def test_cycle_notifies_the_protocol_when_its_answer_is_complete() -> None:
     protocol, transport = made()
     completed: list[bool] = []
     protocol.on_response_complete = lambda: completed.append(True)  # type: ignore[method-assign]
@@ -178,7 +178,7 @@ def test_server_ticks_at_once_and_then_ten_times_a_second() -> None:
     assert "asyncio.sleep(0.1)" in body
 
 
-def test_server_tells_every_connection_to_stop_and_waits_for_them_within_the_grace() -> None:
+def test_server_directs_every_connection_to_stop_and_waits_for_them_within_the_grace() -> None:
     body = body_of(Server.shutdown)
     assert "server.close()" in body
     assert "for connection in list(self.server_state.connections):\n            connection.shutdown()" in body

@@ -39,7 +39,7 @@ def test_nothing_is_known_at_first() -> None:
     assert (made.head, made.tip, made.lowest, made.hash_of(0), made.hash_of(-1)) == (-1, "", -1, None, None)
 
 
-def test_the_first_block_tells_its_parent_too() -> None:
+def test_the_first_block_shows_its_parent_too() -> None:
     assert known(trunk("abcd", 1)) == ["abcd", "abc"]
 
 

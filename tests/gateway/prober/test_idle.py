@@ -54,7 +54,7 @@ async def test_an_upstream_with_a_feed_gets_at_most_twelve_calls_a_minute_while_
     assert (probe_count(scene.nodes["a"]) - before) / 10 <= MAX_A_MINUTE
 
 
-async def test_a_feed_that_misses_a_block_is_not_relied_on_until_it_tells_of_one_again() -> None:
+async def test_a_feed_that_misses_a_block_is_not_relied_on_until_it_shows_one_again() -> None:
     scene = Scene(BASE)
     scene.apply(scene.upstream("a", ws_url="ws://a"), at_start=True)
     await scene.tick()

@@ -9,7 +9,7 @@ from tests.gateway.prober.nodes import BASE, Scene
 from tollgate.core.health import NOTHING
 
 
-async def test_nothing_is_published_before_everybody_was_asked() -> None:
+async def test_nothing_is_published_before_everybody_was_probed() -> None:
     scene = Scene(BASE, BASE + "abc")
     scene.nodes["b"].gate = asyncio.Event()
     await scene.start()
@@ -32,7 +32,9 @@ async def test_one_that_hangs_holds_up_the_start_for_a_second_and_then_nobody() 
     assert len(scene.nodes["b"].probes) == 1, "nobody is asked twice at once"
 
 
-async def test_what_was_heard_by_then_is_told_when_the_time_is_over_however_seldom_upstreams_are_asked() -> None:
+async def test_what_was_received_by_then_is_shown_when_the_time_is_over_however_seldom_upstreams_are_probed() -> (
+    None
+):
     scene = Scene(BASE, BASE)
     scene.probe_seconds = 60.0
     scene.nodes["b"].gate = asyncio.Event()
@@ -69,7 +71,7 @@ async def test_one_that_is_added_is_judged_by_its_first_answer() -> None:
     assert scene.states == "lagging up"
 
 
-async def test_those_that_are_added_have_their_say_together() -> None:
+async def test_those_that_are_added_are_considered_together() -> None:
     scene, gates = await reloaded(BASE, a=("0x2", "w" * 500), b=("0x1", BASE))
     scene.apply(scene.upstream("a"), scene.upstream("b"), scene.upstream("d"))
     gates["a"].set()

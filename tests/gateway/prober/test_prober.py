@@ -100,7 +100,7 @@ async def test_a_plain_probe_is_one_call() -> None:
         ),
     ],
 )
-async def test_everything_can_be_asked_at_once(family: str, chain_id: str, methods: list[str]) -> None:
+async def test_everything_can_be_probed_at_once(family: str, chain_id: str, methods: list[str]) -> None:
     scene = Scene(family)
     report = await scene.client.probe(Wanted(chain_id=True, syncing=True, finalized=True))
     assert (report.block.number, report.block.hash) == (100, "0xaa")
@@ -139,14 +139,14 @@ async def test_a_block_by_its_number() -> None:
         (b"SSH-2.0-OpenSSH_9.6\r\n", "breaks off"),
     ],
 )
-async def test_what_is_no_answer_is_told_in_words_of_our_own(response: bytes, words: str) -> None:
+async def test_what_is_no_answer_is_reported_in_words_of_our_own(response: bytes, words: str) -> None:
     scene = Scene()
     scene.reply = lambda _: response
     failure = await scene.fails()
     assert (failure.reason, failure.refused) == (words, False)
 
 
-async def test_a_refused_connection_is_told_apart() -> None:
+async def test_a_refused_connection_is_distinguished() -> None:
     scene = Scene()
     scripted_loop().refusing = True
     failure = await scene.fails()

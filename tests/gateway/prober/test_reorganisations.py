@@ -8,7 +8,7 @@ from tollgate.core.health import NOTHING
 from tollgate.shm import metrics
 
 
-async def test_a_gap_is_filled_before_the_head_is_told() -> None:
+async def test_a_gap_is_filled_before_the_head_is_reported() -> None:
     scene = await Scene(BASE).start()
     scene.nodes["a"].fetched.clear()
     scene.nodes["a"].word += "abcdef"
@@ -70,7 +70,7 @@ async def test_a_shorter_chain_of_the_only_upstream_is_a_reorganisation_within_a
     assert (scene.row.head, scene.reorgs[0]) == (102, 1)
 
 
-async def test_a_chain_that_went_back_below_what_was_final_must_say_anew_what_is() -> None:
+async def test_a_chain_that_went_back_below_what_was_final_must_show_anew_what_is() -> None:
     scene = Scene(BASE + "abcdef")
     scene.nodes["a"].finalized = 103
     await scene.start()

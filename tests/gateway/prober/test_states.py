@@ -34,7 +34,7 @@ async def test_down_after_one_refused_connection() -> None:
     assert (scene.states, scene["b"].verdict.reason) == ("up down", "refuses connections")
 
 
-async def test_chain_id_is_asked_at_the_start_every_minute_and_of_who_comes_back() -> None:
+async def test_chain_id_is_probed_at_the_start_every_minute_and_of_who_comes_back() -> None:
     scene = await Scene(BASE, BASE).start()
     await scene.rounds(119)
     probed = [index for index, wanted in enumerate(scene.nodes["a"].probes) if wanted.chain_id]
@@ -66,7 +66,7 @@ async def test_head_of_the_wrong_chain_is_not_the_networks() -> None:
     assert scene.nodes["c"].fetched == []
 
 
-async def test_an_upstream_that_does_not_know_its_chain_id_is_asked_again_now_and_then() -> None:
+async def test_an_upstream_that_does_not_know_its_chain_id_is_probed_again_now_and_then() -> None:
     scene = Scene(BASE)
     scene.nodes["a"].chain_id = None
     await scene.start()
@@ -75,7 +75,7 @@ async def test_an_upstream_that_does_not_know_its_chain_id_is_asked_again_now_an
     assert sum(wanted.chain_id for wanted in scene.nodes["a"].probes) == 3
 
 
-async def test_syncing_is_out_of_rotation_until_it_says_otherwise() -> None:
+async def test_syncing_is_out_of_rotation_until_it_shows_otherwise() -> None:
     scene = await Scene(BASE, BASE).start()
     scene.nodes["b"].syncing = True
     await scene.rounds(4)
@@ -95,7 +95,7 @@ async def test_lagging_and_back() -> None:
     assert scene.states == "up up"
 
 
-async def test_on_a_fast_chain_nobody_lags_who_was_asked_earlier() -> None:
+async def test_on_a_fast_chain_nobody_lags_who_was_called_earlier() -> None:
     scene = await Scene(BASE, BASE, lag_blocks=0).start()
     scene.apply(scene.upstream("a", ws_url="ws://a"), scene.upstream("b"))
     (ear,) = scene.ears
@@ -110,7 +110,7 @@ async def test_on_a_fast_chain_nobody_lags_who_was_asked_earlier() -> None:
     assert scene.states == "up up"
 
 
-async def test_finality_is_asked_in_every_fourth_probe_and_never_goes_back() -> None:
+async def test_finality_is_probed_in_every_fourth_probe_and_never_goes_back() -> None:
     scene = Scene(BASE, BASE)
     scene.nodes["a"].finalized, scene.nodes["b"].finalized = 10, 20
     await scene.start()
@@ -130,7 +130,7 @@ async def test_finality_above_the_head_is_the_head() -> None:
     assert scene.row.finalized == 99
 
 
-async def test_a_family_that_cannot_be_asked_is_left_alone() -> None:
+async def test_a_family_that_cannot_be_called_is_left_alone() -> None:
     scene = await Scene(BASE, family="other").start()
     await scene.rounds(3)
     assert (scene.states, scene.watch.warm, scene.row.head) == ("unknown", True, NOTHING)

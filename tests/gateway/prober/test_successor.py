@@ -63,7 +63,7 @@ async def test_after_its_first_word_a_successor_knows_the_depth_of_a_reorganisat
     assert (second.row.head, second.reorgs, counts(second)) == (103, (2, 100), (1, 0))
 
 
-async def test_each_successor_says_so_anew() -> None:
+async def test_each_successor_reports_it_anew() -> None:
     scene = await died(BASE)
     for count in range(1, 4):
         scene = await scene.successor(BASE).start()
@@ -137,7 +137,7 @@ async def test_a_quarrel_among_those_who_are_behind_lowers_no_head() -> None:
 # ---- states
 
 
-async def test_what_is_on_the_board_holds_until_the_successor_has_asked() -> None:
+async def test_what_is_on_the_board_holds_until_the_successor_has_probed() -> None:
     first = Scene(BASE, BASE, BASE)
     first.nodes["b"].chain_id, first.nodes["c"].fault = "0x2", REFUSED
     await first.start()

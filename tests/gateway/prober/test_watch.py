@@ -36,7 +36,7 @@ async def test_each_new_head_changes_the_version_once() -> None:
 # ---- workers
 
 
-async def test_a_nudge_asks_everybody_at_once_twenty_times_a_second_at_most() -> None:
+async def test_a_nudge_probes_everybody_at_once_twenty_times_a_second_at_most() -> None:
     scene = await Scene(BASE, BASE).start()
     before = len(scene.nodes["a"].probes)
     scene.nodes["a"].word += "a"
@@ -60,7 +60,7 @@ async def test_what_a_worker_sees_right_after_a_nudge_is_not_forgotten() -> None
     assert len(scene.nodes["a"].probes) == probed + 1
 
 
-async def test_a_nudge_while_an_answer_is_awaited_asks_once_more_after_it() -> None:
+async def test_a_nudge_while_an_answer_is_awaited_probes_once_more_after_it() -> None:
     scene = await Scene(BASE).start()
     node = scene.nodes["a"]
     node.gate = asyncio.Event()
@@ -91,7 +91,7 @@ async def test_what_a_worker_saw_of_an_upstream_is_not_taken_back_by_an_older_an
 # ---- heads that are told
 
 
-async def test_a_head_that_is_told_is_published_at_once() -> None:
+async def test_a_head_that_is_reported_is_published_at_once() -> None:
     scene = await Scene(BASE, BASE).start()
     scene.apply(scene.upstream("a", ws_url="ws://a"), scene.upstream("b"))
     (ear,) = scene.ears
@@ -103,7 +103,7 @@ async def test_a_head_that_is_told_is_published_at_once() -> None:
     assert (scene.row.head, scene.reorgs) == (100, (1, 99)), "another block of the same number"
 
 
-async def test_a_head_that_is_told_before_the_first_answer_is_not_believed() -> None:
+async def test_a_head_that_is_reported_before_the_first_answer_is_not_believed() -> None:
     scene = Scene(BASE)
     scene.nodes["a"].gate = asyncio.Event()
     scene.apply(scene.upstream("a", ws_url="ws://a"))
@@ -112,7 +112,7 @@ async def test_a_head_that_is_told_before_the_first_answer_is_not_believed() -> 
     assert (scene.row.head, scene.states) == (NOTHING, "unknown"), "its chain id is not known yet"
 
 
-async def test_a_head_that_is_told_by_somebody_who_is_down_is_not_believed() -> None:
+async def test_a_head_that_is_reported_by_somebody_who_is_down_is_not_believed() -> None:
     scene = Scene(BASE, BASE)
     scene.apply(scene.upstream("a", ws_url="ws://a"), scene.upstream("b"))
     await scene.tick()

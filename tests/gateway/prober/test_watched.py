@@ -152,7 +152,7 @@ def test_older_blocks_are_taken_in_from_the_newest_and_end_where_they_do_not_fit
     assert each.chain.hashes[97] == BASE[:98], "what its newer block names as its parent"
 
 
-def test_one_whose_blocks_cannot_be_had_three_times_in_a_row_is_not_asked_for_them() -> None:
+def test_one_whose_blocks_cannot_be_had_three_times_in_a_row_is_not_called_for_them() -> None:
     each = watched()
     for _ in range(FETCH_FAILURES):
         assert each.comparable

@@ -130,7 +130,7 @@ async def test_last_answer_of_a_connection_leaves_before_it_is_closed(worker: Wo
     assert transport.closed
 
 
-async def test_caller_that_has_said_its_last_word_is_not_dropped_while_its_answer_waits(worker: Worker) -> None:
+async def test_caller_that_has_sent_its_last_byte_is_not_dropped_while_its_answer_waits(worker: Worker) -> None:
     transport = worker.connect(hello)
     await answers_to(worker, post(0))
     transport.deliver(sent(b"{"))

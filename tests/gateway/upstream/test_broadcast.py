@@ -62,12 +62,12 @@ from tollgate.gateway.upstream.broadcast import SIGNED, transaction_hash
         ({"raw": RAW}, ""),
     ],
 )
-def test_hash_is_that_of_the_signed_bytes_or_not_told(params: Any, found: str) -> None:
+def test_hash_is_that_of_the_signed_bytes_or_not_reported(params: Any, found: str) -> None:
     assert transaction_hash(PlainCall("2.0", 1, SEND, raw(params))) == found
 
 
 @pytest.mark.parametrize("method", sorted(SIGNED - {SEND}))
-def test_hash_of_another_family_is_not_told(method: str) -> None:
+def test_hash_of_another_family_is_not_reported(method: str) -> None:
     assert transaction_hash(PlainCall("2.0", 1, method, raw([RAW]))) == ""
 
 
@@ -145,13 +145,13 @@ async def test_already_known_is_not_ours_where_the_first_could_not_be_reached(sc
     assert summary(await pending) == KNOWN
 
 
-async def test_where_we_cannot_tell_the_hash_the_nodes_words_are_passed_on(scene: Scene) -> None:
+async def test_where_we_do_not_know_the_hash_the_nodes_words_are_passed_on(scene: Scene) -> None:
     plays(scene, DROP, KNOWN)
     assert await sent(scene, params=("0x03" + RAW[2:],)) == KNOWN
 
 
 @pytest.mark.parametrize("method", sorted(SIGNED - {SEND}))
-async def test_duplicate_of_starknet_is_a_success_only_where_somebody_tells_the_hash(method: str) -> None:
+async def test_duplicate_of_starknet_is_a_success_only_where_somebody_shows_the_hash(method: str) -> None:
     async with open_scene(family="starknet", network={"broadcast": 2}) as scene:
         tx = {"type": "INVOKE"}
         scene.nodes[0].always(DROP)
@@ -187,7 +187,7 @@ async def test_refusal_without_a_doubt_is_not_checked(scene: Scene) -> None:
     assert looks(scene) == 0
 
 
-async def test_where_all_break_off_the_refusal_says_that_it_is_in_doubt(scene: Scene) -> None:
+async def test_where_all_break_off_the_refusal_shows_that_it_is_in_doubt(scene: Scene) -> None:
     plays(scene, DROP, DROP)
     refusal = await sent(scene, 1.0)
     assert isinstance(refusal, UpstreamError)
@@ -202,7 +202,9 @@ async def test_where_all_break_off_but_the_chain_has_it_it_is_a_success(scene: S
 
 
 @pytest.mark.parametrize("fault", [BROKEN, LAGGING, QUOTA])
-async def test_doubt_is_told_also_where_somebody_else_had_trouble_of_its_own(fault: Error, scene: Scene) -> None:
+async def test_doubt_is_reported_also_where_somebody_else_had_trouble_of_its_own(
+    fault: Error, scene: Scene
+) -> None:
     plays(scene, DROP, fault)
     refusal = await sent(scene, 1.0)
     assert isinstance(refusal, UpstreamError)
@@ -233,7 +235,7 @@ answers = st.sampled_from(["done", KNOWN, NONCE, FUNDS, BROKEN, LAGGING, QUOTA, 
 
 @given(st.lists(answers, min_size=1, max_size=5), st.integers(1, 4), st.sampled_from([None, {"hash": HASH}]))
 @settings(max_examples=3 * settings().max_examples // 2)
-async def test_nothing_is_lost_whatever_upstreams_say(replies: list[Any], broadcast: int, found: Any) -> None:
+async def test_nothing_is_lost_whatever_upstreams_answer(replies: list[Any], broadcast: int, found: Any) -> None:
     """A success is told as one, and where somebody may have taken it, nobody is told that it surely failed."""
     async with open_scene(*[{}] * len(replies), network={"broadcast": broadcast}) as scene:
         plays(scene, *replies, found=found)

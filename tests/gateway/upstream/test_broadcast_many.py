@@ -50,7 +50,7 @@ async def test_transaction_is_sent_to_as_many_as_is_set_and_the_first_success_an
 
 
 @pytest.mark.parametrize("bad", [KNOWN, NONCE, FUNDS, BROKEN, DROP, Http(500), QUOTA])
-async def test_success_of_one_answers_whatever_the_others_say(bad: Any) -> None:
+async def test_success_of_one_answers_whatever_the_others_answer(bad: Any) -> None:
     async with open_scene(*THREE, network={"broadcast": 3}) as scene:
         plays(scene, bad, "second", bad)
         assert await sent(scene) == "second"
@@ -85,7 +85,7 @@ async def test_where_all_of_a_broadcast_fail_the_rest_is_sent_it_one_by_one() ->
         assert sends(scene) == [1, 1, 1, 0]
 
 
-async def test_broadcast_to_more_than_a_read_would_ever_ask() -> None:
+async def test_broadcast_to_more_than_a_read_would_ever_call() -> None:
     async with open_scene(*[{}] * 10, network={"broadcast": 16}) as scene:
         plays(scene, *["x"] * 10)
         await sent(scene)

@@ -66,7 +66,7 @@ def order(made: Company, need: Need, known: NetworkView = KNOWN) -> str:
 @pytest.mark.parametrize(
     ("priorities", "chosen_order"), [((0, 1, 2), "abc"), ((2, 1, 0), "cba"), ((5, 0, 5), "bac"), ((7,), "a")]
 )
-def test_lower_priorities_are_asked_first(priorities: tuple[int, ...], chosen_order: str) -> None:
+def test_lower_priorities_are_called_first(priorities: tuple[int, ...], chosen_order: str) -> None:
     assert order(company(*({"priority": each} for each in priorities)), READ) == chosen_order
 
 
@@ -80,7 +80,7 @@ def test_others_step_in_only_when_those_before_are_out_of_rotation() -> None:
     assert chosen(made, READ, "bc") == ""
 
 
-def test_of_two_the_cheaper_is_asked() -> None:
+def test_of_two_the_cheaper_is_called() -> None:
     made = company({}, {})
     made.answer("a", 0.2)
     made.answer("b", 0.1)
@@ -132,7 +132,7 @@ def test_of_many_two_different_ones_are_compared(seed: int, count: int) -> None:
         (State.WRONG_CHAIN, "b", "b"),
     ],
 )
-def test_who_is_out_of_rotation_is_asked_last_and_a_wrong_chain_never(state: State, read: str, tip: str) -> None:
+def test_who_is_out_of_rotation_is_called_last_and_a_wrong_chain_never(state: State, read: str, tip: str) -> None:
     made = company({}, {"priority": 1})
     made.put("a", state, HEAD)
     assert (order(made, READ), order(made, TIP)) == (read, tip)
@@ -166,7 +166,7 @@ def test_breaker_and_quota_keep_calls_away_until_nobody_else_is_left() -> None:
 
 
 @given(st.lists(st.sampled_from(State), min_size=1, max_size=6), st.booleans(), st.booleans())
-def test_wrong_chain_is_never_asked(states: list[State], tip: bool, believed: bool) -> None:
+def test_wrong_chain_is_never_called(states: list[State], tip: bool, believed: bool) -> None:
     made = company(*[{}] * len(states))
     for upstream, state in zip(made.upstreams, states, strict=True):
         made.put(upstream.name, state, HEAD)
@@ -181,7 +181,7 @@ def test_wrong_chain_is_never_asked(states: list[State], tip: bool, believed: bo
 @pytest.mark.parametrize(
     ("head", "chosen_order"), [(HEAD - 1, False), (HEAD, True), (HEAD + 1, True), (NOTHING, True), (0, False)]
 )
-def test_tip_is_asked_only_of_those_at_the_floor_or_not_known(head: int, chosen_order: bool) -> None:
+def test_tip_is_requested_only_from_those_at_the_floor_or_not_known(head: int, chosen_order: bool) -> None:
     made = company({}, {"priority": 1})
     made.put("a", State.UP, head)
     made.put("b", State.WRONG_CHAIN)
@@ -190,7 +190,7 @@ def test_tip_is_asked_only_of_those_at_the_floor_or_not_known(head: int, chosen_
     assert (order(made, TIP) == "a") is chosen_order, "not even as the last resort"
 
 
-def test_one_that_is_down_may_tell_the_tip_as_the_last_resort_unless_it_was_behind() -> None:
+def test_one_that_is_down_may_show_the_tip_as_the_last_resort_unless_it_was_behind() -> None:
     made = company({}, {})
     made.put("a", State.DOWN, HEAD - 1)
     made.put("b", State.DOWN, HEAD)
@@ -240,7 +240,7 @@ def test_state_is_old_when_pruned_nodes_may_have_dropped_it(oldest: int, head: i
     assert wants_archive(oldest, head) is wants
 
 
-def test_old_state_is_asked_of_archives_first_and_then_of_the_others() -> None:
+def test_old_state_is_requested_from_archives_first_and_then_of_the_others() -> None:
     made = company({"archive": False}, {"archive": False}, {"priority": 5}, {"priority": 6})
     assert order(made, READ) == "abcd"
     assert order(made, OLD) == "cdab"
@@ -248,7 +248,7 @@ def test_old_state_is_asked_of_archives_first_and_then_of_the_others() -> None:
     assert order(made, Need("eth_call", oldest=HEAD - 3)) == "abcd"
 
 
-def test_where_nobody_holds_an_archive_old_state_is_asked_of_the_cheaper_one_in_rotation() -> None:
+def test_where_nobody_holds_an_archive_old_state_is_requested_from_the_cheaper_one_in_rotation() -> None:
     made = company({"archive": False}, {"archive": False}, {"archive": False})
     made.answer("a", 0.1)
     made.answer("b", 0.05)
@@ -269,7 +269,7 @@ def test_lists_of_an_upstream_bind_also_the_last_resort() -> None:
 
 
 @pytest.mark.parametrize("state", [State.UP, State.DOWN, State.LAGGING])
-def test_what_only_one_knows_is_asked_of_that_one_alone(state: State) -> None:
+def test_what_only_one_knows_is_requested_from_that_one_alone(state: State) -> None:
     made = company({}, {}, {"priority": 3})
     made.put("c", state, 5)
     assert order(made, Need("eth_getFilterChanges", slot=2)) == "c"
@@ -286,7 +286,7 @@ def test_what_only_one_knows_is_asked_of_that_one_alone(state: State) -> None:
         (Need("eth_call", slot=0), "a", False),
     ],
 )
-def test_there_is_somebody_else_who_might_be_asked(need: Need, tried: str, more: bool) -> None:
+def test_there_is_somebody_else_who_might_be_called(need: Need, tried: str, more: bool) -> None:
     made = company({}, {"deny_methods": ("trace_*",)}, {})
     made.put("b", State.DOWN)
     made.put("c", State.WRONG_CHAIN)

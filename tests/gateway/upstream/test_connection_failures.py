@@ -74,7 +74,7 @@ async def test_gzip_bomb_is_not_unpacked_over_the_limit(feed: Feed) -> None:
     [http(b"late"), b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{", b"HTTP", b"?"],
     ids=["a response", "a torn response", "a torn head", "garbage"],
 )
-async def test_connection_that_says_more_than_was_asked_is_not_used_again(trailing: bytes) -> None:
+async def test_connection_that_sends_more_than_was_requested_is_not_used_again(trailing: bytes) -> None:
     """Or what follows would be taken for the answer to somebody else's call."""
     line = Line()
     assert await line.answered(whole(http(BODY) + trailing)) == Response(200, BODY)

@@ -77,7 +77,7 @@ async def test_first_upstream_that_answers_is_taken_and_all_attempts_are_counted
         assert sum(totals[key] for key in spent if key[-1] != "sum") == 1
 
 
-async def test_those_that_broke_off_are_asked_once_more_after_a_moment(scene: Scene) -> None:
+async def test_those_that_broke_off_are_called_once_more_after_a_moment(scene: Scene) -> None:
     scene.nodes[0].in_turn(DROP, "again")
     scene.nodes[1].always(Http(500))
     pending = scene.send(READ)
@@ -89,7 +89,7 @@ async def test_those_that_broke_off_are_asked_once_more_after_a_moment(scene: Sc
 
 
 @pytest.mark.parametrize("method", [READ, UNKNOWN])
-async def test_where_nobody_answers_the_refusal_says_so_and_of_a_write_that_it_is_in_doubt(
+async def test_where_nobody_answers_the_refusal_reports_it_and_of_a_write_that_it_is_in_doubt(
     method: str, scene: Scene
 ) -> None:
     for node in scene.nodes:
@@ -131,7 +131,7 @@ async def test_upstream_that_is_silent_gives_way_at_its_own_deadline() -> None:
 
 
 @pytest.mark.parametrize("method", [READ, UNKNOWN])
-async def test_no_further_upstream_is_asked_after_the_deadline_of_the_request(method: str) -> None:
+async def test_no_further_upstream_is_called_after_the_deadline_of_the_request(method: str) -> None:
     async with open_scene({}, {}, {}) as scene:
         for node in scene.nodes:
             node.holds = True
@@ -159,7 +159,7 @@ async def test_without_a_usable_upstream_a_call_is_unavailable_at_once() -> None
 
 
 @pytest.mark.parametrize("fault", [LAGGING, PRUNED, BROKEN, UNSUPPORTED, QUOTA])
-async def test_error_that_speaks_of_the_node_is_asked_elsewhere(fault: Error, scene: Scene) -> None:
+async def test_error_that_speaks_of_the_node_is_retried_elsewhere(fault: Error, scene: Scene) -> None:
     scene.nodes[0].always(fault)
     assert await scene.call(READ) == "up1"
     assert (scene.counts(), scene.trace.upstream) == ([1, 1], "up1")
@@ -192,7 +192,7 @@ async def test_error_that_is_an_answer_is_final(scene: Scene) -> None:
     ("fault", "counts"),
     [(BROKEN, [1, 0]), (LAGGING, [1, 0]), (PRUNED, [1, 0]), (UNSUPPORTED, [1, 1]), (QUOTA, [1, 1])],
 )
-async def test_what_may_be_a_write_is_asked_elsewhere_only_where_it_was_turned_away(
+async def test_what_may_be_a_write_is_retried_elsewhere_only_where_it_was_turned_away(
     fault: Error, counts: list[int], scene: Scene
 ) -> None:
     scene.nodes[0].always(fault)
@@ -228,7 +228,7 @@ async def test_used_up_quotas_of_all_are_no_words_for_callers(answer: Any, scene
     assert [scene.upstream(index).failures for index in range(2)] == [0, 0], "no breaker will open"
 
 
-async def test_upstream_is_not_asked_more_often_than_its_rate_and_the_rest_goes_elsewhere() -> None:
+async def test_upstream_is_not_called_more_often_than_its_rate_and_the_rest_goes_elsewhere() -> None:
     async with open_scene({"requests_per_second": 3}, {}) as scene:
         for _ in range(10):
             await scene.call(READ)

@@ -132,7 +132,7 @@ async def test_every_call_ends_once_in_time_and_with_the_best_that_could_be_had(
     st.sampled_from([0, 1_000_000, 1_000_000]),
 )
 @settings(max_examples=2 * settings().max_examples)
-async def test_nobody_is_told_what_a_block_or_a_reorganisation_has_ended(
+async def test_nobody_is_shown_what_a_block_or_a_reorganisation_has_ended(
     made: list[tuple[dict[str, Any], Any]], script: list[list[Event]], saved: float, cache_bytes: int
 ) -> None:
     await perform(made, script, saved, cache_bytes=cache_bytes)
@@ -152,7 +152,7 @@ async def test_hedge_that_begins_late_has_time_of_its_own() -> None:
         assert summary(play.played[0].given) == {"serial": 1}
 
 
-async def test_hedge_takes_no_longer_than_the_upstream_that_it_asks_may() -> None:
+async def test_hedge_takes_no_longer_than_the_upstream_that_it_calls_may() -> None:
     async with open_scene({}, {"timeout_seconds": 1.0}) as scene:
         play = Play(scene, [SILENT, SILENT], 1.0)
         play.call_all((CHAIN, ()), 1)
@@ -181,7 +181,7 @@ async def test_hedge_of_an_attempt_that_has_ended_is_not_begun() -> None:
         await play.close()
 
 
-async def test_upstream_at_its_rate_when_a_hedge_looked_is_asked_when_the_first_has_given_up() -> None:
+async def test_upstream_at_its_rate_when_a_hedge_looked_is_called_when_the_first_has_given_up() -> None:
     async with open_scene({"timeout_seconds": 2.0}, {"requests_per_second": 1}) as scene:
         play = Play(scene, [DROP, AT_ONCE], 1.0)
         play.call_all((CHAIN, ()), 1)

@@ -53,7 +53,7 @@ scripts = st.lists(st.sampled_from(FAILURES[:-1]), min_size=6, max_size=6)
 
 
 @given(scripts, st.integers(1, 5))
-def test_read_asks_everybody_in_order_then_those_that_broke_off_and_the_last_failure_speaks(
+def test_read_tries_everybody_in_order_then_those_that_broke_off_and_the_last_failure_speaks(
     failures: list[Failure], count: int
 ) -> None:
     found, refusal = conversation(ranked(count), failures, Need(METHOD))
@@ -81,7 +81,7 @@ def test_write_stops_at_the_first_failure_after_sending(failures: list[Failure],
     assert (DOUBT in refusal.message) is kind[1]
 
 
-def test_one_that_is_behind_is_asked_again_and_again_after_longer_pauses() -> None:
+def test_one_that_is_behind_is_called_again_and_again_after_longer_pauses() -> None:
     company = ranked(1)
     began = company.clock()
     names, refusal = conversation(company, [FAILURES[-1]] * 6, Need(METHOD, tip=True))
@@ -95,7 +95,7 @@ def test_no_upstream_at_all_is_unavailable() -> None:
     assert (names, type(refusal)) == ("", UpstreamUnavailable)
 
 
-def test_where_all_are_on_another_chain_that_is_what_is_told() -> None:
+def test_where_all_are_on_another_chain_that_is_what_is_reported() -> None:
     company = Company({}, {})
     for name in "ab":
         company.put(name, State.WRONG_CHAIN)
@@ -130,7 +130,7 @@ def test_tip_waits_no_longer_than_the_deadline() -> None:
     assert rested == pytest.approx(0.05)
 
 
-def test_one_at_the_tip_that_broke_off_is_asked_again_while_another_is_behind() -> None:
+def test_one_at_the_tip_that_broke_off_is_called_again_while_another_is_behind() -> None:
     company = ranked(2)
     company.put("b", head=99)
     made = failover(company, Need(METHOD, tip=True))
@@ -155,14 +155,14 @@ def test_time_for_each_attempt_is_half_of_what_is_left_and_the_last_gets_all_of_
 
 
 @pytest.mark.parametrize("need", [Need(METHOD, repeatable=False), Need(METHOD, slot=0)])
-def test_what_nobody_else_will_be_asked_gets_all_the_time_there_is(need: Need) -> None:
+def test_what_nobody_else_can_answer_gets_all_the_time_there_is(need: Need) -> None:
     company = ranked(3)
     step = failover(company, need, seconds=8.0).next(company.clock())
     assert isinstance(step, Attempt)
     assert step.until == company.clock() + 8.0
 
 
-def test_rate_of_an_upstream_sends_the_rest_elsewhere_and_is_told_where_there_is_no_elsewhere() -> None:
+def test_rate_of_an_upstream_sends_the_rest_elsewhere_and_is_shown_where_there_is_no_elsewhere() -> None:
     company = Company({"requests_per_second": 5}, {"priority": 1, "requests_per_second": 5})
     full = {"a"}
     may_call = lambda upstream: upstream.name not in full  # noqa: E731
@@ -174,7 +174,7 @@ def test_rate_of_an_upstream_sends_the_rest_elsewhere_and_is_told_where_there_is
     assert "at their limits" in made.refusal().message
 
 
-def test_those_that_were_tried_before_are_not_asked() -> None:
+def test_those_that_were_tried_before_are_not_called() -> None:
     company = ranked(2)
     made = Failover(
         company.upstreams, company.row, Need(METHOD), 2_000.0, chances(0.0), lambda _: True, [company["a"]]

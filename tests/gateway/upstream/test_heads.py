@@ -18,7 +18,7 @@ BALANCE = "eth_getBalance"
 # --- The head --------------------------------------------------------------------------------------------------
 
 
-async def test_tip_is_asked_of_who_is_at_the_head(scene: Scene) -> None:
+async def test_tip_is_requested_from_who_is_at_the_head(scene: Scene) -> None:
     scene.up(99, 100)
     assert await scene.call(BALANCE, "0xa", "latest") == "up1"
     assert await scene.call(BALANCE, "0xa", "0x1") == "up0"
@@ -35,7 +35,7 @@ async def test_tip_waits_until_somebody_comes_along(scene: Scene) -> None:
     assert summary(await pending) == "up1"
 
 
-async def test_block_by_its_number_is_asked_of_who_has_it(scene: Scene) -> None:
+async def test_block_by_its_number_is_requested_from_who_has_it(scene: Scene) -> None:
     scene.up(99, 100)
     for block, who in (("0x63", "up0"), ("0x64", "up1"), ("0x65", "up0")):
         assert await scene.call(BALANCE, "0xa", block) == who, "what nobody has seen yet may be asked of anybody"
@@ -48,7 +48,7 @@ async def test_block_by_its_number_is_asked_of_who_has_it(scene: Scene) -> None:
     assert summary(await pending) == "up0"
 
 
-async def test_highest_block_of_a_batch_says_who_may_answer_it(scene: Scene) -> None:
+async def test_highest_block_of_a_batch_shows_who_may_answer_it(scene: Scene) -> None:
     scene.up(99, 100)
     await scene.resolve_many((BALANCE, ["0xa", "0x5"]), (BALANCE, ["0xa", "0x64"]))
     assert scene.counts() == [0, 2]
@@ -79,7 +79,7 @@ async def test_block_that_an_answer_shows_is_the_floor_from_then_on(scene: Scene
         ("eth", "eth_getBalance", "0x65", 100),
     ],
 )
-async def test_answers_that_tell_the_head_are_noted(family: str, method: str, result: Any, number: int) -> None:
+async def test_answers_that_show_the_head_are_noted(family: str, method: str, result: Any, number: int) -> None:
     async with open_scene({}, family=family) as scene:
         scene.up(100)
         scene.nodes[0].always(result)
@@ -102,7 +102,7 @@ async def test_answer_from_before_a_reorganisation_is_not_noted_after_it() -> No
         assert (scene.row.floor, scene.worker.rows[0].head) == (98, 98)
 
 
-async def test_answer_that_is_behind_what_callers_have_seen_is_asked_elsewhere(scene: Scene) -> None:
+async def test_answer_that_is_behind_what_callers_have_seen_is_retried_elsewhere(scene: Scene) -> None:
     scene.up(100, 100)
     scene.nodes[0].always("0x63")
     scene.nodes[1].always("0x64")
@@ -122,7 +122,7 @@ async def test_answer_that_is_behind_is_never_given_however_long_it_stays_so() -
         assert scene.upstream(0).in_rotation(scene.clock())
 
 
-async def test_service_of_several_nodes_that_goes_back_for_a_moment_is_asked_again() -> None:
+async def test_service_of_several_nodes_that_goes_back_for_a_moment_is_called_again() -> None:
     async with open_scene({}) as scene:
         scene.up(100)
         scene.nodes[0].in_turn("0x63", "0x63", "0x64")
@@ -155,7 +155,7 @@ async def test_question_that_the_prober_overtook_is_answered() -> None:
         assert summary(await pending) == "0x64"
 
 
-async def test_answer_that_was_overtaken_by_another_is_asked_again() -> None:
+async def test_answer_that_was_overtaken_by_another_is_requested_again() -> None:
     async with open_scene({}) as scene:
         scene.up(100)
         scene.nodes[0].holds = True
@@ -179,7 +179,7 @@ async def test_head_that_cannot_be_is_not_believed(scene: Scene) -> None:
     assert scene.row.floor == 100
 
 
-async def test_while_the_prober_is_silent_everybody_is_asked_but_nobody_is_told_less_than_before(
+async def test_while_the_prober_is_silent_everybody_is_called_but_nobody_is_shown_less_than_before(
     scene: Scene,
 ) -> None:
     scene.up(100, 90)

@@ -118,7 +118,7 @@ def test_what_failed_before_the_breaker_opened_does_not_count_after_it_closed() 
     assert not upstream.is_open(company.clock()), "though half of the last twenty have failed"
 
 
-def test_trial_that_says_nothing_of_the_upstream_is_tried_again() -> None:
+def test_trial_that_shows_nothing_of_the_upstream_is_tried_again() -> None:
     company, upstream = one()
     company.fail("a", 5)
     company.clock.advance(1.01)
@@ -304,7 +304,7 @@ def test_each_call_under_way_adds_to_the_cost_and_weight_divides_it() -> None:
         ({"allow_methods": ("eth_*", "trace_*"), "deny_methods": ("eth_call",)}, "trace_block"),
     ],
 )
-def test_lists_say_what_it_is_asked(lists: dict[str, tuple[str, ...]], takes: str) -> None:
+def test_lists_decide_what_it_is_sent(lists: dict[str, tuple[str, ...]], takes: str) -> None:
     _, upstream = one(**lists)
     for _ in range(2):
         assert " ".join(method for method in ("eth_call", "trace_block") if upstream.takes(method)) == takes
@@ -331,7 +331,7 @@ def test_other_settings_are_taken_over_and_what_is_known_stays() -> None:
     assert (upstream.priority, len(upstream.limit), upstream.p95) == (7, 0, p95)
 
 
-def test_how_calls_fared_is_told_to_everybody() -> None:
+def test_how_calls_fared_is_reported_to_everybody() -> None:
     company, upstream = one()
     company.answer("a", 0.5, 3)
     company.fail("a", 5)
@@ -342,7 +342,7 @@ def test_how_calls_fared_is_told_to_everybody() -> None:
     assert fared.p95_micros > 400_000
 
 
-def test_latency_that_is_told_is_forgotten_while_nobody_asks() -> None:
+def test_latency_that_is_reported_is_forgotten_without_calls() -> None:
     company, upstream = one()
     company.answer("a", 0.5)
     latencies = []

@@ -31,7 +31,7 @@ def hedges(scene: Scene) -> int:
     return scene.worker.counted(metrics.UPSTREAM_HEDGES, "eth", "mainnet")
 
 
-async def test_second_upstream_is_asked_after_the_p95_and_its_answer_wins(scene: Scene) -> None:
+async def test_second_upstream_is_called_after_the_p95_and_its_answer_wins(scene: Scene) -> None:
     await used(scene)
     pending = scene.send(READ)
     await scene.loop.later(USUAL * 0.8)
@@ -42,7 +42,7 @@ async def test_second_upstream_is_asked_after_the_p95_and_its_answer_wins(scene:
     assert (scene.trace.upstream, scene.trace.attempts, hedges(scene)) == ("up1", 2, 1)
 
 
-async def test_call_that_is_answered_in_time_is_not_asked_a_second_time(scene: Scene) -> None:
+async def test_call_that_is_answered_in_time_is_not_sent_a_second_time(scene: Scene) -> None:
     await used(scene)
     scene.nodes[0].holds = False
     for _ in range(30):
@@ -193,7 +193,7 @@ async def test_bad_hedge_does_not_end_the_first_attempt(scene: Scene) -> None:
     assert summary(await pending) == "up0"
 
 
-async def test_hedge_takes_from_the_rate_of_whom_it_asks() -> None:
+async def test_hedge_takes_from_the_rate_of_whom_it_calls() -> None:
     async with open_scene({"connections": 300}, {"requests_per_second": 1}) as scene:
         await used(scene)
         pending = [scene.send(READ) for _ in range(40)]
@@ -209,7 +209,7 @@ async def test_hedge_takes_from_the_rate_of_whom_it_asks() -> None:
 
 
 @pytest.mark.parametrize("bad", [PRUNED, BROKEN, LAGGING, DROP, Http(503)])
-async def test_where_the_hedge_fares_badly_the_next_is_asked_and_nobody_waits_for_the_silent_one(
+async def test_where_the_hedge_fares_badly_the_next_is_called_and_nobody_waits_for_the_silent_one(
     bad: object,
 ) -> None:
     async with open_scene({}, {}, {}) as scene:
@@ -222,7 +222,7 @@ async def test_where_the_hedge_fares_badly_the_next_is_asked_and_nobody_waits_fo
         assert (scene.trace.upstream, scene.trace.attempts, hedges(scene)) == ("up2", 3, 1)
 
 
-async def test_where_the_hedge_meets_one_that_is_behind_it_is_asked_again_while_the_first_is_silent(
+async def test_where_the_hedge_meets_one_that_is_behind_it_is_called_again_while_the_first_is_silent(
     scene: Scene,
 ) -> None:
     scene.up(100, 100)
@@ -234,7 +234,7 @@ async def test_where_the_hedge_meets_one_that_is_behind_it_is_asked_again_while_
     assert scene.counts() == [1, 3]
 
 
-async def test_answer_of_the_silent_one_still_counts_while_others_are_asked() -> None:
+async def test_answer_of_the_silent_one_still_counts_while_others_are_called() -> None:
     async with open_scene({}, {}, {}) as scene:
         await used(scene)
         scene.nodes[1].always(BROKEN)

@@ -100,7 +100,7 @@ async def play(*lines: Line | BaseException, family: str = "eth") -> Scene:
     return scene
 
 
-async def test_heads_are_heard() -> None:
+async def test_heads_are_received() -> None:
     line = Line(SUBSCRIBED, eth_head(7), eth_head(8))
     scene = await play(line)
     assert [call["method"] for call in line.sent] == ["eth_subscribe"]
@@ -108,7 +108,7 @@ async def test_heads_are_heard() -> None:
     assert scene.listener.listening
 
 
-async def test_heads_of_starknet_are_heard() -> None:
+async def test_heads_of_starknet_are_received() -> None:
     line = Line({"id": 1, "result": "1"}, STARKNET_HEAD)
     assert (await play(line, family="starknet")).heads == [Block(7, "0x7", "0x6")]
     assert line.sent[0]["method"] == "starknet_subscribeNewHeads"
@@ -139,7 +139,7 @@ async def test_whatever_ends_it_is_tried_again(end: Line | BaseException) -> Non
     assert len(scene.rests) == 1
 
 
-async def test_rests_grow_while_nothing_is_heard_and_are_short_again_after_a_head() -> None:
+async def test_rests_grow_while_nothing_is_received_and_are_short_again_after_a_head() -> None:
     failures = [OSError() for _ in range(9)]
     scene = await play(*failures, Line(SUBSCRIBED, eth_head(9), end=OSError()), OSError())
     most = [min(60.0, 0.5 * 2**step) for step in range(9)]

@@ -157,7 +157,7 @@ class Searcher:
         self.charged += calls
 
 
-async def test_range_that_is_not_too_wide_is_asked_whole() -> None:
+async def test_range_that_is_not_too_wide_is_sent_whole() -> None:
     searcher = Searcher()
     assert await searcher.get(5, 104, 100) == list(range(5, 105))
     assert searcher.ranges == [(5, 104)]
@@ -266,7 +266,7 @@ async def test_latest_is_the_highest_block_that_callers_have_seen() -> None:
         assert scene.counts() == [0, 3], "of those that are not behind"
 
 
-async def test_error_of_one_part_is_the_answer_and_the_rest_is_not_asked() -> None:
+async def test_error_of_one_part_is_the_answer_and_the_rest_is_not_sent() -> None:
     async with open_scene({"logs_blocks": 1}) as scene:
         scene.nodes[0].always(REVERTED)
         assert await scene.call(GET, {"fromBlock": "0x0", "toBlock": "0x1f"}) == REVERTED

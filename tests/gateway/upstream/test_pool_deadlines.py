@@ -150,7 +150,7 @@ async def test_headers_of_the_settings_are_sent_and_win() -> None:
     assert head.lower().count(b"user-agent") == 1
 
 
-async def test_gzip_is_asked_for_by_tls_only() -> None:
+async def test_gzip_is_requested_by_tls_only() -> None:
     assert b"accept-encoding" not in await sent_head("http://node")
     assert b"\r\naccept-encoding: gzip\r\n" in await sent_head("https://node")
 
@@ -164,7 +164,7 @@ async def test_gzip_is_asked_for_by_tls_only() -> None:
         ("http://[2001:db8::1]:8545", ("2001:db8::1", 8545, False)),
     ],
 )
-async def test_connection_goes_where_the_url_says(url: str, expected: tuple[str, int, bool]) -> None:
+async def test_connection_goes_where_the_url_specifies(url: str, expected: tuple[str, int, bool]) -> None:
     clock = Clock()
     scripted_loop().node = lambda _: http(b"{}")
     await fly(pool(clock, url).send(b"{}", clock() + 15, repeatable=True))

@@ -109,7 +109,7 @@ def filters(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("batch", [True, False])
-async def test_filter_is_asked_for_where_it_was_made_whatever_the_worker(batch: bool) -> None:
+async def test_filter_is_requested_where_it_was_made_whatever_the_worker(batch: bool) -> None:
     async with open_scene({}, {}, {}) as scene:
         scene.up(9, 9, 9)
         other = Scene({}, {}, {})
@@ -130,7 +130,7 @@ async def test_filter_is_asked_for_where_it_was_made_whatever_the_worker(batch: 
 
 
 @pytest.mark.parametrize("made_up", ["0x107", "0xdead", "0xff"])
-async def test_filter_whose_upstream_is_gone_or_never_was_is_told_in_a_nodes_words(
+async def test_filter_whose_upstream_is_gone_or_never_was_is_reported_in_a_nodes_words(
     made_up: str, scene: Scene
 ) -> None:
     scene.nodes[0].always(NO_FILTER)
@@ -138,7 +138,7 @@ async def test_filter_whose_upstream_is_gone_or_never_was_is_told_in_a_nodes_wor
     assert scene.nodes[0].calls == [(CHANGES, [made_up])]
 
 
-async def test_page_of_an_upstream_that_is_gone_is_asked_for_by_a_token_that_no_node_knows() -> None:
+async def test_page_of_an_upstream_that_is_gone_is_requested_by_a_token_that_no_node_knows() -> None:
     async with open_scene(family="starknet") as scene:
         scene.up(9, 9)
         scene.nodes[0].always(Error(33, "The supplied continuation token is invalid or unknown"))

@@ -103,7 +103,7 @@ steps = st.tuples(
 @pytest.mark.parametrize("cache_bytes", [0, 1_000_000])
 @given(st.lists(steps, min_size=5, max_size=60))
 @settings(max_examples=3 * settings().max_examples // 2)
-async def test_nobody_is_told_less_than_anybody_was_told_before_it_asked(
+async def test_nobody_is_shown_less_than_anybody_was_shown_before_its_call(
     cache_bytes: int, script: list[tuple[str, int, int]]
 ) -> None:
     async with open_scene(cache_bytes=cache_bytes) as scene:
@@ -126,7 +126,7 @@ async def test_nobody_is_told_less_than_anybody_was_told_before_it_asked(
         assert not scene.resolver.flights
 
 
-async def test_balance_that_is_kept_is_not_told_after_a_newer_block_was_shown() -> None:
+async def test_balance_that_is_kept_is_not_reported_after_a_newer_block_was_shown() -> None:
     async with open_scene(cache_bytes=1_000_000) as scene:
         scene.up(START, START)
         scene.nodes[0].respond = lambda method, _: hex(START + 1) if method == NUMBER else "new"

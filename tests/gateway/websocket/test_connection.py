@@ -226,7 +226,7 @@ async def test_client_that_answers_our_goodbye_is_let_go_at_once(caller: Caller)
     assert caller.socket not in caller.server.worker.state.connections
 
 
-async def test_client_that_says_goodbye_is_answered(caller: Caller) -> None:
+async def test_client_that_closes_is_answered(caller: Caller) -> None:
     await caller.connect()
     caller.client.send_close(1000, "done")
     await caller.send()
@@ -234,7 +234,7 @@ async def test_client_that_says_goodbye_is_answered(caller: Caller) -> None:
     assert caller.wire.closed
 
 
-async def test_stop_lets_the_app_say_goodbye() -> None:
+async def test_stop_lets_the_app_close() -> None:
     async with open_caller(node=lambda _: None) as caller:
         await caller.connect()
         await caller.text(call(1))

@@ -93,7 +93,7 @@ async def test_program_is_refused_by_http(
         ("/x/eth/nowhere", TOKEN, 4404, "unknown_network"),
     ],
 )
-async def test_browser_is_let_in_told_and_shown_out(
+async def test_browser_is_let_in_answered_and_shown_out(
     path: str, token: str | None, code: int, reason: str, server: SocketServer
 ) -> None:
     server.worker.store.tokens[digest(OTHER)] = token_grant(networks=("eth/sepolia",))
@@ -157,7 +157,7 @@ async def test_connections_are_bounded_and_counted() -> None:
     assert (await server.open()).accepted is not None
 
 
-async def test_browsers_that_are_being_told_why_they_are_refused_are_bounded_until_they_are_gone() -> None:
+async def test_browsers_that_are_being_shown_why_they_are_refused_are_bounded_until_they_are_gone() -> None:
     server = await open_server({"connections": 1})
     server.worker.loop.clock = server.worker.clock
     page = {"origin": "https://elsewhere.com"}
@@ -261,7 +261,7 @@ async def test_subscriptions_and_filters_of_one_caller_are_bounded_over_all_conn
     ("refusal", "code"),
     [(InternalError(), 1011), (Overloaded(), 1013), (RateLimited(), 4429), (UnknownNetwork(), 4404)],
 )
-def test_code_with_which_a_connection_is_closed_says_why(refusal: Refusal, code: int) -> None:
+def test_code_with_which_a_connection_is_closed_shows_why(refusal: Refusal, code: int) -> None:
     assert endpoint._code(refusal) == code
 
 

@@ -112,7 +112,7 @@ async def test_grant_that_can_be_checked_again_stays(server: SocketServer) -> No
     assert client.closed is None
 
 
-async def test_network_that_is_not_served_any_more_is_said_goodbye_to(server: SocketServer) -> None:
+async def test_network_that_is_not_served_any_more_is_closed(server: SocketServer) -> None:
     client = await server.open()
     server.worker.context.reader.change([], 1_000)
     await server.endpoint.check()

@@ -128,7 +128,7 @@ async def test_others_have_their_turn_while_many_messages_are_answered(server: S
 
 
 @pytest.mark.parametrize("message", [call(7), HEADS | {"id": 7}])
-async def test_capped_team_is_told_in_messages(message: dict[str, Any], server: SocketServer) -> None:
+async def test_capped_team_is_refused_in_messages(message: dict[str, Any], server: SocketServer) -> None:
     capped = Team("team_1", "acme", capped_until=server.worker.wall.now + 60)
     server.worker.store.tokens[digest(TOKEN)] = token_grant(capped)
     client = await server.open()
@@ -209,7 +209,7 @@ async def test_slow_client_is_cut_with_a_reason_and_others_go_on() -> None:
     assert len(server.stream.subscribers) == 1
 
 
-async def test_answers_that_were_asked_for_may_wait_and_reading_stops_meanwhile() -> None:
+async def test_answers_that_were_requested_may_wait_and_reading_stops_meanwhile() -> None:
     server = await open_server({"queue_bytes": 1_000})
     client = await server.open()
     client.reads = False

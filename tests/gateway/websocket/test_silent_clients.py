@@ -117,7 +117,7 @@ async def test_what_is_sent_after_the_end_finds_the_client_gone(caller: Caller) 
 # --- Signs of life -----------------------------------------------------------------------------------------
 
 
-async def test_client_is_asked_for_a_sign_of_life_and_cut_without_one(caller: Caller) -> None:
+async def test_client_is_pinged_for_a_sign_of_life_and_cut_without_one(caller: Caller) -> None:
     await caller.connect()
     loop = caller.server.worker.loop
     await loop.later(20.5)

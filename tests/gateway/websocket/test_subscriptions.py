@@ -18,7 +18,7 @@ from tollgate.shm import metrics
 HEADS = call(1, "eth_subscribe", "newHeads")
 
 
-async def test_subscription_is_answered_before_it_is_told_anything(server: SocketServer) -> None:
+async def test_subscription_is_answered_before_it_is_notified_of_anything(server: SocketServer) -> None:
     client = await server.open()
 
     async def join_and_notify(subscriber: Any) -> None:
@@ -97,7 +97,7 @@ async def test_subscriptions_are_bounded_also_while_they_are_being_made() -> Non
     assert len(refused) == 1
 
 
-async def test_wrong_subscription_is_told_why() -> None:
+async def test_wrong_subscription_is_given_the_reason() -> None:
     server = await open_server({"subscriptions": 1})
     client = await server.open()
     await client.deliver(call(1, "eth_subscribe", "newBlocks"))

@@ -78,7 +78,7 @@ def test_send_waits_for_a_client_that_does_not_read_and_fails_when_it_is_gone() 
     assert issubclass(ClientDisconnected, OSError)
 
 
-def test_app_hears_of_its_own_goodbye() -> None:
+def test_app_sees_its_own_close() -> None:
     body = body_of(WebSocketsSansIOProtocol.send)
     closing = body[body.rindex('message["type"] == "websocket.close"') :]
     assert closing.index("websocket.disconnect") < closing.index("self.close_sent = True")
@@ -90,7 +90,7 @@ def test_lost_connection_wakes_whoever_waits_to_send() -> None:
     assert "self.disconnected = True" in body
 
 
-def test_paths_are_only_said_in_lines_that_we_do_not_log() -> None:
+def test_paths_are_only_in_lines_that_we_do_not_log() -> None:
     """A token may stand in the path; our log takes warnings and worse of libraries (tollgate/log.py)."""
     source = body_of(WebSocketsSansIOProtocol)
     lines = [part.partition("(")[0] for part in source.split("self.logger.")[1:] if "get_path" in part[:200]]
