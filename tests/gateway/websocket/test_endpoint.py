@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from tests.gateway.fakes import turns
+from tests.gateway.raw_http import answer_upstream
 from tests.gateway.websocket.asgi_clients import PATH, Client, SocketServer, call, open_server
 from tests.gateway.worker import OTHER_TEAM, TOKEN, digest, domain_grant, token_grant
 
@@ -275,3 +276,17 @@ async def test_places_of_a_caller_are_free_again_when_some_of_its_connections_ar
     await second.leave()
     await first.leave()
     assert server.endpoint._uses == {}
+
+
+async def test_stop_closes_a_connection_with_the_last_answer_that_it_waits_for() -> None:
+    server = await open_server(node=lambda _: None)
+    client = await server.open()
+    await client.deliver(call(1))
+    await client.deliver(call(2, "eth_call", "x"))
+    server.endpoint.stop()
+    await turns(40)
+    assert client.closed is None
+    answer_upstream(server.worker)
+    await turns(80)
+    assert sorted(each["id"] for each in client.received()) == [1, 2]
+    assert code_of(client) == 1001

@@ -154,3 +154,24 @@ async def test_others_have_their_turn_while_many_grants_are_checked(server: Sock
     await asyncio.sleep(0)
     assert not checking.done()
     await checking
+
+
+async def test_grants_that_are_in_memory_are_not_looked_up(server: SocketServer) -> None:
+    client, page = await server.open(), await server.open(token=None, origin="https://app.example.com")
+    server.worker.store.lookups.clear()
+    for _ in range(2):
+        await server.endpoint.check()
+    assert server.worker.store.lookups == []
+    assert (client.closed, page.closed) == (None, None)
+
+
+async def test_token_that_is_taken_from_a_network_loses_its_connections_there(server: SocketServer) -> None:
+    client = await server.open()
+    server.worker.store.tokens[digest(TOKEN)] = token_grant(networks=("eth/sepolia",))
+    server.worker.store.news.append(Changes(2, everything=True))
+    await server.worker.directory.refresh()
+    # Looked up the first time, from memory the second.
+    await server.endpoint.check()
+    await turns(40)
+    assert client.closed is not None
+    assert client.closed[1] == "network_not_allowed"
