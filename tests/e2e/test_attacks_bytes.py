@@ -334,6 +334,57 @@ def test_answers_that_are_read_byte_by_byte_count_against_the_budget(stack: Stac
         assert answered_soon(stack) < MAX_STALL_SECONDS
 
 
+def test_one_address_takes_a_part_of_the_budget_with_bodies_that_never_end(tmp_path: Path) -> None:
+    with open_stack(tmp_path, {"limits": {"buffer_bytes": 16 << 20}}) as stack, ExitStack() as held:
+        # Without a credential: that is looked at when a body is whole.
+        for _ in range(40):
+            wire = held.enter_context(stack.gateway.wire(source="127.0.0.2"))
+            wire.send(request(PATH, headers={**JSON, "Content-Length": "1000000"}))
+            with suppress(OSError):
+                wire.send(b" " * 900_000)
+        eventually(lambda: stack.gateway.metrics()["tollgate_buffered_bytes"] > 2 << 20, what="the bodies")
+        large = request(PATH, call("eth_chainId", "a" * 900_000), stack.headers)
+        with stack.gateway.wire(source="127.0.0.2") as wire:
+            wire.send(large)
+            assert wire.read().status == 503
+        with stack.gateway.wire(source="127.0.0.3") as wire:
+            wire.send(large)
+            assert wire.read().status == 200
+
+
+def test_one_address_takes_a_part_of_the_control_plane_with_bodies_that_never_end(stack: Stack) -> None:
+    head = {"Content-Type": "application/x-www-form-urlencoded"}
+    path = "/api/v1/oauth/device_authorization"
+    with ExitStack() as held:
+        # Ever smaller ones, until not even a short form fits.
+        for size in (200_000, 20_000, 2_000, 200):
+            for _ in range(100):
+                wire = held.enter_context(stack.gateway.wire(source="127.0.0.2"))
+                wire.send(request(path, b"a" * size, {**head, "Content-Length": str(size + 1)}))
+        form = b"client_id=tollgate-cli&machine=" + b"m" * 100
+        with stack.gateway.wire(source="127.0.0.2") as wire:
+            assert eventually(lambda: wire.exchange(path, form, head).status == 503, what="the part to be taken")
+        with stack.gateway.wire(source="127.0.0.3") as wire:
+            assert wire.exchange(path, form, head).status == 200
+
+
+def test_handshake_behind_an_answer_that_waits_for_its_caller_frees_its_memory(stack: Stack) -> None:
+    body = b'{"jsonrpc":"2.0","id":1,"result":"%b"}' % (b"a" * (12 << 20))
+    stack.node.on("eth_getLogs", Reply(body))
+
+    def held() -> float:
+        return stack.gateway.metrics()["tollgate_buffered_bytes"]
+
+    for _ in range(3):
+        with stack.gateway.wire() as wire:
+            wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+            wire.send(stack.request(1, "eth_getLogs"))
+            eventually(lambda: held() > 1 << 20, what="an answer that waits")
+            wire.send(request(PATH, headers={**HANDSHAKE, **stack.headers}, method="GET"))
+            assert answered_soon(stack) < MAX_STALL_SECONDS
+        eventually(lambda: held() == 0, what="its memory")
+
+
 # ---- messages without an end
 
 

@@ -6,25 +6,39 @@ Small bodies are not counted: their number is bounded by connections and request
 from __future__ import annotations
 
 SMALL = 65_536
+# One client address has this part at most: who sends or takes large bodies slowly keeps none but itself out.
+ADDRESS_PART = 4
 
 
 class Budget:
     """Bytes that may be held at once in one worker."""
 
-    def __init__(self, max_bytes: int) -> None:
+    def __init__(self, max_bytes: int, least_part: int = 0) -> None:
         self.max_bytes = max_bytes
+        self.least_part = least_part
+        """What an address may hold in any case: one whole body."""
         self.held = 0
+        self._of_address: dict[str, int] = {}
 
-    def hold(self, count: int) -> bool:
-        """Hold more bytes; False where there is no room, and then nothing is held."""
+    def hold(self, count: int, address: str = "") -> bool:
+        """Hold more bytes, for a client address if one is given; False where there is no room: nothing is held."""
         if self.held + count > self.max_bytes:
             return False
+        if address:
+            before = self._of_address.get(address, 0)
+            if before and before + count > max(self.max_bytes // ADDRESS_PART, self.least_part):
+                return False
+            self._of_address[address] = before + count
         self.held += count
         return True
 
-    def free(self, count: int) -> None:
+    def free(self, count: int, address: str = "") -> None:
         """Give bytes back."""
         self.held -= count
+        if address and count:
+            self._of_address[address] -= count
+            if not self._of_address[address]:
+                del self._of_address[address]
 
 
 class CountedBody(bytes):

@@ -139,24 +139,25 @@ class ControlProxy:
         self._streams = Places(MAX_STREAMS)
         # Requests that are still being read count by what they hold, not by their number: otherwise a few
         # clients that send nothing could keep everybody out.
-        self._budget = Budget(max_at_once * max_bytes)
+        self._budget = Budget(max_at_once * max_bytes, LEAST_PART * max_bytes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         identity = status.request_id(scope)
-        body = bytearray()
+        client = self._client(scope)
+        address, body = addresses.limit_key(client), bytearray()
         try:
-            if await self._read(scope, receive, body):
-                await self._forward(scope, receive, send, identity, body)
+            if await self._read(scope, receive, body, address):
+                await self._forward(scope, receive, send, identity, body, client)
         except _ProxyRefusal as refused:
             if refused.status in (502, 504):
                 _log.warning("no answer from the control process", status=refused.status, id=identity.decode())
             await status.problem(send, identity, refused.status, refused.detail, *refused.headers)
         finally:
-            self._budget.free(len(body))
+            self._budget.free(len(body), address)
 
     # --- The request -----------------------------------------------------------------------------------
 
-    async def _read(self, scope: Scope, receive: Receive, body: bytearray) -> bool:
+    async def _read(self, scope: Scope, receive: Receive, body: bytearray, address: str) -> bool:
         """Read the body whole; False if the client is gone before its end."""
         length = dict(scope["headers"]).get(b"content-length", b"")
         if length.isdigit() and int(length) > self._max_bytes:
@@ -170,7 +171,7 @@ class ControlProxy:
                     piece = message.get("body", b"")
                     if len(body) + len(piece) > self._max_bytes:
                         raise self._too_large()
-                    if not self._budget.hold(len(piece)):
+                    if not self._budget.hold(len(piece), address):
                         raise _ProxyRefusal(503, "Too many large requests at once: try again.", _TRY_AGAIN)
                     body += piece
                     if not message.get("more_body", False):
@@ -223,8 +224,9 @@ class ControlProxy:
 
     # --- The exchange ----------------------------------------------------------------------------------
 
-    async def _forward(self, scope: Scope, receive: Receive, send: Send, identity: bytes, body: bytearray) -> None:
-        client = self._client(scope)
+    async def _forward(
+        self, scope: Scope, receive: Receive, send: Send, identity: bytes, body: bytearray, client: str
+    ) -> None:
         address = addresses.limit_key(client)
         if not self._requests.has_room(address):
             raise _ProxyRefusal(503, "Too many requests at once: try again.", _TRY_AGAIN)

@@ -116,7 +116,7 @@ class _Gateway:
         self._writer = writer
         self._spool = self._make_spool()
         self._counters = Counters(writer)
-        self._budget = Budget(settings.limits.buffer_bytes)
+        self._budget = Budget(settings.limits.buffer_bytes, settings.limits.body_bytes)
         loop = asyncio.get_running_loop()
         self._networks = Networks(
             worker.shared_status, worker.slot, worker.meters, writer, self._budget, time.monotonic, loop

@@ -127,7 +127,10 @@ class LimitSettings(Section, frozen=True):
     ] = 4_096
     buffer_bytes: Annotated[
         Positive,
-        Help("Bytes that one worker holds in large bodies; beyond that it sheds load (503 `overloaded`)."),
+        Help(
+            "Bytes that one worker holds in large bodies, a quarter of them for one client address (but not for "
+            "`trusted_proxies`); beyond that it sheds load (503 `overloaded`)."
+        ),
     ] = 268_435_456
     domain_address_per_minute: Annotated[
         Positive,

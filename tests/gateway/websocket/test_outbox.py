@@ -35,7 +35,7 @@ class Post:
     def __init__(self, room: int = 100) -> None:
         self.budget = Budget(room)
         self.sent = 0
-        self.outbox = Outbox(self.budget, 10, self.count)
+        self.outbox = Outbox(self.budget, 10, self.count, "192.0.2.1")
         self.client = Client()
 
     def count(self) -> None:

@@ -192,7 +192,7 @@ class CallerConnection(HttpToolsProtocol):
         self._forget_line()
         # Its straight call keeps this object until garbage is collected: not what was read.
         self._chunks = []
-        self.context.budget.free(self._held + self._unsent)
+        self.context.budget.free(self._held + self._unsent, self._address)
         self._held = self._unsent = 0
         if self._asgi is not None:
             # uvicorn notifies only the newest request, which may be one that waits behind this.
@@ -238,7 +238,7 @@ class CallerConnection(HttpToolsProtocol):
     def _read_in(self, data: bytes) -> None:
         """Parse what came, in pieces where it may be many requests or chunks."""
         if len(data) > _PIECE and (data.count(END) > MAX_WAITING or data.count(b"\r\n") > _MAX_LINES):
-            if not self.context.budget.hold(len(data)):
+            if not self.context.budget.hold(len(data), self._address):
                 self._hang_up(Overloaded("Too many large requests at once: try again."))
                 return
             self._unread, self._unread_held = data, len(data)
@@ -351,7 +351,8 @@ class CallerConnection(HttpToolsProtocol):
 
     def _become_websocket(self) -> bool:
         """Hand the connection over to the protocol of WebSockets, if this is a handshake that it can answer."""
-        if self._busy() or not self._should_upgrade() or self.parser.get_http_version() == "1.0":
+        # While an answer waits for the caller, nobody else would count it, or see it leave.
+        if self._busy() or self._blocked or not self._should_upgrade() or self.parser.get_http_version() == "1.0":
             return False
         if not self.url.startswith(PREFIX) and not self._is_absolute():
             return False
@@ -377,7 +378,7 @@ class CallerConnection(HttpToolsProtocol):
 
         def made(**given: Any) -> Any:
             protocol: Any = make(**given)  # type: ignore[misc]
-            protocol.depart = depart
+            protocol.depart, protocol.address = depart, address
             return protocol
 
         self.ws_protocol_class = made  # type: ignore[assignment]
@@ -415,7 +416,7 @@ class CallerConnection(HttpToolsProtocol):
         if not self._blocked or self._unsent or self.transport.is_closing():
             return
         unsent = self.transport.get_write_buffer_size()
-        if self.context.budget.hold(unsent):
+        if self.context.budget.hold(unsent, self._address):
             self._unsent = unsent
         else:
             self.transport.abort()
@@ -424,7 +425,7 @@ class CallerConnection(HttpToolsProtocol):
         """Go on with what waits."""
         super().resume_writing()
         self._blocked = False
-        self.context.budget.free(self._unsent)
+        self.context.budget.free(self._unsent, self._address)
         self._unsent = 0
         self._since = self.context.clock
         self.advance()
@@ -565,7 +566,7 @@ class CallerConnection(HttpToolsProtocol):
             return
         if self._size > self.context.max_bytes:
             request.refusal = self.context.reader.too_large()
-        elif self.context.budget.hold(len(body)):
+        elif self.context.budget.hold(len(body), self._address):
             self._held += len(body)
         else:
             request.refusal = Overloaded("Too many large requests at once: try again.")
@@ -635,7 +636,7 @@ class CallerConnection(HttpToolsProtocol):
     def _send(self, request: Request, answer: Answer) -> None:
         context = self.context
         if request.held:
-            context.budget.free(request.held)
+            context.budget.free(request.held, self._address)
         context.counters.answered(request, answer.status)
         if request.span is not None:
             end_span(request, answer.status)
@@ -708,14 +709,14 @@ class CallerConnection(HttpToolsProtocol):
 
     def _forget_unread(self) -> None:
         self._unread = b""
-        self.context.budget.free(self._unread_held)
+        self.context.budget.free(self._unread_held, self._address)
         self._unread_held = 0
 
     def _forget_line(self) -> None:
         self._forget_unread()
         for waiting in self._line:
             if isinstance(waiting, Request):
-                self.context.budget.free(waiting.held)
+                self.context.budget.free(waiting.held, self._address)
         self._line.clear()
 
     def _hang_up(self, refusal: Refusal) -> None:

@@ -35,12 +35,16 @@ class Addresses:
         """0: any number."""
         self._open: dict[str, int] = {}
 
-    def enter(self, peer: str) -> str:
-        """Count a connection; what `leave` takes back: empty where it is not counted."""
+    def key(self, peer: str) -> str:
+        """What is counted for an address; empty where nothing is."""
         if not self._max or not peer or addresses.is_within(peer, self._trusted):
             return ""
-        key = addresses.limit_key(peer)
-        self._open[key] = self._open.get(key, 0) + 1
+        return addresses.limit_key(peer)
+
+    def enter(self, peer: str) -> str:
+        """Count a connection; what `leave` takes back."""
+        if key := self.key(peer):
+            self._open[key] = self._open.get(key, 0) + 1
         return key
 
     def is_crowded(self, key: str) -> bool:
@@ -185,7 +189,7 @@ class WorkerContext:
     def change(self, networks: Iterable[Network], limits: LimitSettings) -> None:
         """Take over networks and limits; what was begun goes on."""
         self.reader.change(networks, limits.body_bytes)
-        self.budget.max_bytes = limits.buffer_bytes
+        self.budget.max_bytes, self.budget.least_part = limits.buffer_bytes, limits.body_bytes
         self._bound(limits.body_bytes, limits.in_flight)
         self.renew()
 

@@ -67,6 +67,8 @@ class Socket(WebSocketsSansIOProtocol):
         """Frames that were read."""
         self.depart: Callable[[], None] = _nothing
         """Called at the end, to count open connections."""
+        self.address = ""
+        """Whose memory counts for it."""
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget a client."""
@@ -104,11 +106,11 @@ class Socket(WebSocketsSansIOProtocol):
         """Count what is no message yet, where it is large. Who finds no room, or sends no end, is cut."""
         waiting = len(self._unread) + len(self.conn.reader.buffer) + sum(map(len, self.frames))
         more = (waiting if waiting > SMALL else 0) - self._held
-        if more > 0 and not self._context.budget.hold(more):
+        if more > 0 and not self._context.budget.hold(more, self.address):
             self._cut(_TRY_LATER, "Too many large messages at once: try again.")
             return
         if more < 0:
-            self._context.budget.free(-more)
+            self._context.budget.free(-more, self.address)
         self._held += more
         if self._held and self._slow_timer is None:
             self._time_message()
@@ -135,7 +137,7 @@ class Socket(WebSocketsSansIOProtocol):
         self._unread.clear()
         self.frames = []
         self.conn.reader.buffer.clear()
-        self._context.budget.free(self._held)
+        self._context.budget.free(self._held, self.address)
         self._held = 0
         if self._slow_timer is not None:
             self._slow_timer.cancel()

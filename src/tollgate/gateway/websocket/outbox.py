@@ -19,10 +19,11 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 class Outbox:
     """What waits for one client."""
 
-    def __init__(self, budget: Budget, max_bytes: int, on_sent: Callable[[], None]) -> None:
+    def __init__(self, budget: Budget, max_bytes: int, on_sent: Callable[[], None], address: str) -> None:
         self._budget = budget
         self._max_bytes = max_bytes
         self._on_sent = on_sent
+        self._address = address
         self._waiting: deque[tuple[bytes, int]] = deque()
         """What is to be sent, and how much of it the budget counts."""
         self._bytes = 0
@@ -47,7 +48,7 @@ class Outbox:
         """Let something wait beyond the bound too, while the worker has room; False where it has none."""
         if not self.is_full:
             self._put(data, 0)
-        elif self._budget.hold(len(data)):
+        elif self._budget.hold(len(data), self._address):
             self._put(data, len(data))
         else:
             return False
@@ -65,7 +66,7 @@ class Outbox:
                 while self._waiting:
                     data, held = self._waiting.popleft()
                     self._bytes -= len(data)
-                    self._budget.free(held)
+                    self._budget.free(held, self._address)
                     await send({"type": "websocket.send", "text": data.decode()})
                     self._on_sent()
                 if self._finishing:
@@ -81,6 +82,6 @@ class Outbox:
     def drop(self) -> None:
         """Forget what waits."""
         for _, held in self._waiting:
-            self._budget.free(held)
+            self._budget.free(held, self._address)
         self._waiting.clear()
         self._bytes = 0

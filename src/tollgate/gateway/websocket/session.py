@@ -85,7 +85,8 @@ class SocketSession:
         self._leaving: deque[SocketRequest] = deque()
         """Answers that wait for their records to be written."""
         self._room = asyncio.Event()
-        self._outbox = Outbox(context.budget, max_queued, self._room.set)
+        self._address = context.addresses.key(opened.peer)
+        self._outbox = Outbox(context.budget, max_queued, self._room.set, self._address)
         self._ending: tuple[int, str] | None = None
         self._stopping = False
         self._send: Send | None = None
@@ -167,7 +168,7 @@ class SocketSession:
             # A reload may have lowered the bound.
             request.refusal = context.reader.too_large()
         elif len(body) > SMALL:
-            if context.budget.hold(len(body)):
+            if context.budget.hold(len(body), self._address):
                 request.held = len(body)
             else:
                 request.refusal = Overloaded("Too many large requests at once: try again.")
@@ -184,7 +185,7 @@ class SocketSession:
         """Let an answer leave when its record is written."""
         context = self._context
         if request.held:
-            context.budget.free(request.held)
+            context.budget.free(request.held, self._address)
         context.counters.answered(request, answer.status)
         if request.span is not None:
             end_span(request, answer.status)
