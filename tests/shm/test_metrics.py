@@ -232,3 +232,26 @@ def test_cells_are_integers_and_the_page_may_show_fractions() -> None:
     writer = regions.writer(0)
     writer.add(writer.cell(metrics.PROCESS_CPU, "worker-0"), 1_250)
     assert page(regions) == {("tollgate_process_cpu_seconds_total", (("process", "worker-0"),)): 1.25}
+
+
+@pytest.mark.parametrize(("spare", "fits"), [(0, True), (-1, False)])
+def test_label_may_fill_its_cell_and_touches_no_other(spare: int, fits: bool) -> None:
+    regions = Regions(1)
+    writer = regions.writer(0)
+    room = 496 - len(f'["{metrics.REFUSALS.name}",""]') - spare
+    for label in ("before", "x" * room, "after"):
+        writer.add(writer.cell(metrics.REFUSALS, label), 7)
+    totals = regions.totals()
+    assert {totals[metrics.REFUSALS.name, label] for label in ("before", "after")} == {7}
+    assert ((metrics.REFUSALS.name, "x" * room) in totals) is fits
+    assert ((metrics.DROPPED_LABELS.name,) in totals) is not fits
+
+
+def test_one_region_is_read_by_its_label() -> None:
+    regions = Regions(2)
+    for number in range(2):
+        writer = regions.writer(number)
+        writer.add(writer.cell(metrics.REFUSALS, "rate_limited"), number + 1)
+        writer.add(writer.cell(metrics.WS_CUT, "slow"), 9)
+    assert regions.by_label(0, metrics.REFUSALS) == {"rate_limited": 1}
+    assert regions.by_label(1, metrics.REFUSALS) == {"rate_limited": 2}

@@ -1,0 +1,115 @@
+"""What all connections of a worker share: gauges, the sweep for late calls, the outbox, bounds that change."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.gateway.fakes import turns
+from tests.gateway.worker import Worker, open_worker
+
+from tollgate.gateway.http.worker_context import HEDGE_SWEEP_SECONDS
+from tollgate.gateway.memory_budget import SMALL
+from tollgate.settings.model import LimitSettings
+from tollgate.shm import metrics
+
+
+class Call:
+    """A straight call that counts how often it was looked at."""
+
+    def __init__(self) -> None:
+        self.looks: list[float] = []
+
+    def hedge_if_late(self, now: float) -> None:
+        self.looks.append(now)
+
+    def stop(self) -> None:
+        """Nothing is under way."""
+
+
+class Caller:
+    """A connection that keeps what leaves."""
+
+    def __init__(self, *, broken: bool = False) -> None:
+        self.left: list[tuple[bytes, bool]] = []
+        self.broken = broken
+        self.checked: list[float] = []
+
+    def leave(self, data: bytes, *, close: bool) -> None:
+        if self.broken:
+            raise ZeroDivisionError
+        self.left.append((data, close))
+
+    def check(self, now: float) -> None:
+        self.checked.append(now)
+
+
+@pytest.fixture
+async def scheduled() -> Worker:
+    worker = await open_worker()
+    worker.loop.clock = worker.clock
+    return worker
+
+
+async def test_late_calls_are_looked_for_while_there_are_any_and_then_no_more(scheduled: Worker) -> None:
+    context = scheduled.context
+    assert not context.hedging
+    call: Any = Call()
+    context.calls.add(call)
+    context.sweep_later()
+    seen = [context.hedging]
+    for _ in range(2):
+        await scheduled.loop.later(HEDGE_SWEEP_SECONDS)
+    seen.append(context.hedging)
+    assert len(call.looks) == 2
+    context.calls.clear()
+    await scheduled.loop.later(HEDGE_SWEEP_SECONDS)
+    assert [*seen, context.hedging] == [True, True, False], "the next call begins it again"
+    assert not scheduled.loop.timers
+
+
+async def test_gauges_show_connections_requests_and_bytes(worker: Worker) -> None:
+    context = worker.context
+    callers: list[Any] = [Caller(), Caller()]
+    context.connections.update(callers)
+    context.calls.add(Call())
+    worker.budget.hold(77)
+    worker.clock.advance(5.0)
+    context.tick()
+    shown = [worker.counted(spec) for spec in (metrics.CONNECTIONS, metrics.IN_FLIGHT, metrics.BUFFERED_BYTES)]
+    assert shown == [2, 1, 77]
+    assert context.clock == worker.clock()
+    assert [each.checked for each in callers] == [[worker.clock()]] * 2
+    assert context.date.startswith(b"date: ")
+
+
+async def test_one_connection_that_fails_does_not_keep_the_answers_of_others(worker: Worker) -> None:
+    broken, good = Caller(broken=True), Caller()
+    worker.context.send(broken, b"a")
+    worker.context.send(good, b"b", close=True)
+    worker.context.send(good, b"c")
+    assert good.left == [], "at the end of the loop turn"
+    await turns()
+    assert good.left == [(b"b", True), (b"c", False)]
+    worker.context.send(good, b"d")
+    await turns()
+    assert good.left[-1] == (b"d", False)
+
+
+@pytest.mark.parametrize(("size", "held"), [(SMALL, 0), (SMALL + 1, SMALL + 1)])
+async def test_large_answer_counts_until_the_end_of_the_loop_turn(size: int, held: int, worker: Worker) -> None:
+    worker.context.count_large(bytes(size))
+    assert worker.budget.held == held
+    await turns()
+    assert worker.budget.held == 0
+
+
+async def test_limits_that_change_hold_from_then_on(worker: Worker) -> None:
+    context, epoch = worker.context, worker.context.epoch
+    context.change([worker.network], LimitSettings(body_bytes=1_000, buffer_bytes=5_000, in_flight=7))
+    assert (context.max_bytes, context.weighed_from, context.max_in_flight) == (1_000, 1_000, 7)
+    assert (worker.budget.max_bytes, context.epoch) == (5_000, epoch + 1)
+    context.change([worker.network], LimitSettings(body_bytes=1_000_000))
+    assert (context.weighed_from, context.epoch) == (SMALL, epoch + 2)
+    context.drain()
+    assert (context.draining, context.epoch) == (True, epoch + 3)
