@@ -225,7 +225,7 @@ def _double(database: Path) -> int:
             ("teams", "id"),
             ("months", "team_id"),
             ("usage", "team_id"),
-            ("token_months", "token_id"),
+            ("source_months", "source_id"),
         ):
             names = [name for _, name, *_ in execute(f"PRAGMA table_info({table})")]
             copied = ", ".join(f"{name} || '.{count}'" if name == key else name for name in names)
