@@ -27,7 +27,7 @@ GO_BUILD = cd $(CLIENTS)/go && GOTOOLCHAIN=local GOFLAGS=-buildvcs=false $(CURDI
 # that its tests share what they set up.
 PARALLEL := -n 3 --dist loadfile
 
-# A stamp says that something was made once; this asks whether it is still there, and makes it again
+# A stamp says that something was made once; this checks whether it is still there, and makes it again
 # otherwise (a Python or Node that was upgraded away leaves a dangling link).
 absent = $(if $(realpath $(1)),,FORCE)
 

@@ -31,7 +31,7 @@ port = {port}
 metrics_port = {metrics_port}
 workers = {workers}
 """
-# A network for each body, because the stub tells them apart by the path. Without a cache, which would answer the
+# A network for each body, because the stub distinguishes them by the path. Without a cache, which would answer the
 # same call over and over; those that measure the cache have two upstreams too.
 NETWORK = """
 [families.eth.{network}]
@@ -116,7 +116,7 @@ def _filled(folder: Path, tokens: int, more: str) -> str:
 
 
 def _all_up(file: Path) -> bool:
-    """Say whether the prober has found every upstream well: others are served differently."""
+    """Whether the prober has found every upstream well: others are served differently."""
     shown = json.loads(file.read_text()) if file.exists() else {"networks": []}
     states = [upstream["state"] for network in shown["networks"] for upstream in network["upstreams"]]
     return bool(states) and set(states) == {"up"}

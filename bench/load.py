@@ -64,7 +64,7 @@ class Load:
 
 
 def answers(port: int, path: str) -> bool:
-    """Say whether a GET is answered with 200."""
+    """Whether a GET is answered with 200."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=TIMEOUT)
     try:
         connection.request("GET", path)
@@ -76,7 +76,7 @@ def answers(port: int, path: str) -> bool:
 
 
 def metrics(subject: Subject) -> str:
-    """Return what a server tells of itself."""
+    """Return what a server reports of itself."""
     connection = http.client.HTTPConnection("127.0.0.1", subject.metrics_port, timeout=TIMEOUT)
     try:
         connection.request("GET", "/metrics")

@@ -196,7 +196,7 @@ class Pages(Protocol):
 
 
 class Api:
-    """The API, asked in this process."""
+    """The API, called in this process."""
 
     def __init__(self, bootstrap: Bootstrap, now: float) -> None:
         self._database = str(bootstrap.ledger_url.database)

@@ -23,7 +23,7 @@ BLOCK_ANSWER = f'{{"jsonrpc":"2.0","id":1,"result":{{"number":"0x1","hash":"{_HA
 
 
 class BenchError(Exception):
-    """Something did not run; the message says what, and what to do."""
+    """Something did not run; the message names it, and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ MISS = Body("miss", "/single", "/x/eth/miss", (1,), _compact(_OF_A_FINAL_BLOCK),
 CACHED = (HIT, MISS)
 BODIES = (SINGLE, BATCH, GZIP, UNIQUE, *CACHED)
 
-# What the prober asks for head and finality. The stub knows them by their lengths, which no body above shares.
+# What the prober requests for head and finality. The stub knows them by their lengths, which no body above shares.
 PROBES = tuple(_compact(_call(1, "eth_getBlockByNumber", tag, False)) for tag in ("latest", "finalized"))
 
 

@@ -108,7 +108,7 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 def wait_until(
     ready: Callable[[], bool], process: subprocess.Popen[bytes], log: Path, seconds: float = 30.0
 ) -> None:
-    """Wait until a started process is ready; say what it wrote if it ends or takes too long."""
+    """Wait until a started process is ready; report what it wrote if it ends or takes too long."""
     end = time.monotonic() + seconds
     while not ready():
         if process.poll() is not None or time.monotonic() > end:

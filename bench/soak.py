@@ -184,7 +184,7 @@ class Soak:
         self.note("hung")
 
     def never_read(self, chance: random.Random) -> None:
-        """Ask without a token, again and again, and read nothing."""
+        """Call without a token, again and again, and read nothing."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=5) as deaf:
             body = b'{"jsonrpc":"2.0","id":1,"method":"eth_call"}'
             request = (
@@ -330,7 +330,7 @@ def _run(folder: Path, seconds: float) -> int:
 
 
 def main() -> int:
-    """Soak, and say what was found."""
+    """Soak, and report what was found."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=600.0)
     given = parser.parse_args()

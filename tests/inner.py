@@ -1,4 +1,4 @@
-"""Both ends of the forwarding side: a control process that says what a test says, and a client driven by hand.
+"""Both ends of the forwarding side: a control process that follows the test, and a client driven by hand.
 
 The sockets are real, the clock is not: deadlines pass when a test turns its hands.
 """
@@ -125,7 +125,7 @@ class Inner:
 
 
 def scope(method: str = "GET", *headers: tuple[bytes, bytes], **changes: Any) -> Scope:
-    """What uvicorn says of a request."""
+    """What uvicorn passes of a request."""
     return {
         "type": "http",
         "method": method,

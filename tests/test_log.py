@@ -1,4 +1,4 @@
-"""What the service says about itself: a trace never shows what stood in a variable."""
+"""What the service logs about itself: a trace never shows what stood in a variable."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ HEALTH: Series = {
     'tollgate_trace_spans_total{outcome="failed"}': "7",
     "tollgate_metrics_dropped_total": "0",
 }
-# What each alert says of the trouble: its labels, and its summary with them filled in.
+# What each alert shows of the trouble: its labels, and its summary with them filled in.
 FIRES: Mapping[str, tuple[dict[str, str], str]] = {
     "TollgateNetworkWithoutUpstream": (NETWORK, "eth/mainnet has no upstream in rotation."),
     "TollgateUpstreamOutOfRotation": ({**UPSTREAM, "state": "down"}, "eth/mainnet: a is down."),

@@ -1,4 +1,4 @@
-"""The benchmark's own rules: what counts as reached, how slices are compared, what its stub can tell apart."""
+"""The benchmark's own rules: what counts as reached, how slices are compared, what its stub can distinguish."""
 
 import dataclasses
 import math
@@ -204,7 +204,7 @@ def test_server_beside_must_be_named_whole_and_be_on_this_machine(text: str) -> 
         beside(text)
 
 
-# --- What is asked -----------------------------------------------------------------------------------------------
+# --- What is requested -------------------------------------------------------------------------------------------
 
 
 def test_stub_knows_what_the_prober_requests() -> None:

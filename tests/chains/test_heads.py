@@ -1,4 +1,4 @@
-"""How each family tells where it is."""
+"""How each family shows where it is."""
 
 from typing import Any
 

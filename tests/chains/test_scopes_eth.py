@@ -1,4 +1,4 @@
-"""What a call of the `eth` family asks about."""
+"""What a call of the `eth` family refers to."""
 
 from typing import Any
 

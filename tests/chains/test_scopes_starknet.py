@@ -1,4 +1,4 @@
-"""What a call of the `starknet` family asks about."""
+"""What a call of the `starknet` family refers to."""
 
 from typing import Any
 

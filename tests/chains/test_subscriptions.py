@@ -1,4 +1,4 @@
-"""What may be subscribed to, and what is told of a block: tables for both families."""
+"""What may be subscribed to, and what is reported of a block: tables for both families."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""A small node on loopback that answers what its test tells it to."""
+"""A small node on loopback that answers as its test sets it."""
 
 from __future__ import annotations
 

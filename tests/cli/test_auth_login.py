@@ -1,4 +1,4 @@
-"""`tollgate auth login` by code: what is shown, asked and kept, and the browser."""
+"""`tollgate auth login` by code: what is shown, requested and kept, and the browser."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ def test_ctrl_c_while_waiting_is_130_without_a_trace(api: Api, tool: Tool) -> No
 
 
 def browser(folder: Path) -> tuple[Path, str]:
-    """A browser that writes down what it was asked to open."""
+    """A browser that writes down what it was given to open."""
     folder.mkdir(parents=True, exist_ok=True)
     opened, script = folder / "opened", folder / "browser"
     script.write_text(f'#!/bin/sh\nprintf %s "$1" > {opened}.new && mv {opened}.new {opened}\n')

@@ -1,4 +1,4 @@
-"""Completion: the scripts, what they ask the tool, and a real bash."""
+"""Completion: the scripts, what they request from the tool, and a real bash."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ PERSONAL = Credential("personal", "tgp_secret")
 
 
 class FakeVault:
-    """A keyring in memory that can be told to fail."""
+    """A keyring in memory that can be made to fail."""
 
     def __init__(self, *, fails: str = "") -> None:
         self.held: dict[str, str] = {}

@@ -24,7 +24,7 @@ def refusal(reason: str) -> Failure:
 
 
 class PendingLogin:
-    """Drives the generator: each answer is heard at the moment its wait has passed."""
+    """Drives the generator: each answer is received at the moment its wait has passed."""
 
     def __init__(self, interval: float = 5, expires_in: float = 900) -> None:
         self.now = 1_000.0

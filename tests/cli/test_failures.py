@@ -1,4 +1,4 @@
-"""Every way in which a command can fail: its exit code, and words that say what to do next."""
+"""Every way in which a command can fail: its exit code, and words that show what to do next."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tollgate rpc logs` against a scripted server: what is asked, what is printed, and how it is followed."""
+"""`tollgate rpc logs` against a scripted server: what is requested, what is printed, and how it is followed."""
 
 from __future__ import annotations
 
@@ -266,7 +266,7 @@ def test_durations_read_well(micros: int, text: str) -> None:
 
 
 def test_a_call_is_shown_within_a_second_and_a_half_of_its_answer() -> None:
-    assert COMMIT_SECONDS + POLL_SECONDS <= 1.3, "the rest is for committing and asking"
+    assert COMMIT_SECONDS + POLL_SECONDS <= 1.3, "the rest is for committing and polling"
 
 
 def test_a_server_that_answers_is_called_now_and_then_and_at_once_when_there_is_more() -> None:
@@ -321,7 +321,7 @@ def entry(number: int) -> dict[str, Any]:
 
 
 def interrupted(started: subprocess.Popen[bytes]) -> tuple[int, str]:
-    """Do what Ctrl-C does; give the exit code and what was said to the person."""
+    """Do what Ctrl-C does; give the exit code and what was printed for the person."""
     started.send_signal(signal.SIGINT)
     _, output = started.communicate(timeout=30)
     return started.returncode, output.decode()

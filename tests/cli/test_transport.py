@@ -29,7 +29,7 @@ def _no_proxies(clean_environment: None) -> None:
 
 @contextmanager
 def serving(answer: Callable[[socket.socket], None], listener: socket.socket | None = None) -> Iterator[str]:
-    """A server that does with each connection as told, until the test ends."""
+    """A server that does with each connection as scripted, until the test ends."""
     listening = listener or socket.create_server(("127.0.0.1", 0))
 
     def accept() -> None:

@@ -159,7 +159,7 @@ class Desk:
             facts.close()
 
     def read(self, query: Callable[[LogBook], Any]) -> Any:
-        """Ask the log book."""
+        """Query the log book."""
 
         async def whole() -> Any:
             book = engines.open_logbook(self.home.url)
@@ -172,7 +172,7 @@ class Desk:
         return asyncio.run(whole())
 
     def account(self, query: Callable[[AccountBook], Any]) -> Any:
-        """Ask the account book."""
+        """Query the account book."""
 
         async def whole() -> Any:
             book = engines.open_accountbook(self.home.url)

@@ -59,8 +59,8 @@ async def test_share_grows_only_after_others_went_down(book: LeaseBook) -> None:
     pool = leased(2, 100)
     assert await share(book, A, report(1.0)) == pytest.approx(pool / 2), "B has its half, and does not know yet"
     assert await share(book, A, report(1.0)) == pytest.approx(pool / 2)
-    assert await share(book, B) == pytest.approx(0.0), "B is told to go down"
-    assert await share(book, A, report(1.0)) == pytest.approx(pool / 2), "it has not said that it did"
+    assert await share(book, B) == pytest.approx(0.0), "B is directed to go down"
+    assert await share(book, A, report(1.0)) == pytest.approx(pool / 2), "it has not reported that it did"
     await share(book, B, report(0.0, lowered=0.0, freed=20.0))
     answer = await book.turn(A, [report(1.0)])
     assert answer.leases[0].share == pytest.approx(pool)

@@ -185,7 +185,7 @@ async def test_replacing_what_the_gateway_does_not_obey_is_no_change_of_grants(
 
 
 async def test_replacing_writes_only_what_differs(store: Store, another_worker: Store) -> None:
-    """Also in a table of grants: a token whose name changed is told once, its team and domain not at all."""
+    """Also in a table of grants: a token whose name changed is reported once, its team and domain not at all."""
     await put(store, FULL)
     beginning = await store.changes(None)
     assert beginning is not None

@@ -1,4 +1,4 @@
-"""What every backend owes the control plane: what may be there once is there once, and failing tells no secret."""
+"""What every backend owes the control plane: what may be there once is there once, and failing shows no secret."""
 
 import traceback
 from typing import Any

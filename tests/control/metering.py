@@ -1,6 +1,6 @@
 """The harness with a ledger: what its teams call is committed by the real collector's rules, caps and all.
 
-Months go by with the clock. Webhooks are called by a scripted caller, which fails as the test says.
+Months go by with the clock. Webhooks are called by a scripted caller, which fails as the test sets it.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ class Clock:
 
 
 class Provider:
-    """Answers by the script, and remembers what it was asked."""
+    """Answers by the script, and remembers what it was sent."""
 
     def __init__(self) -> None:
         self.clock = Clock()

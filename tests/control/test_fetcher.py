@@ -34,13 +34,13 @@ def answer(body: bytes = b"", status: str = "200 OK", *headers: str) -> bytes:
 
 @dataclass
 class Site:
-    """A web site that says the same to everyone, and keeps what it was sent."""
+    """A web site that answers everyone alike, and keeps what it was sent."""
 
     reply: bytes
     hangs: bool = False
     """Never ends the connection by itself."""
     repeats: bool = False
-    """Says it again and again for as long as it is listened to."""
+    """Sends it again and again for as long as it is listened to."""
     eager: bool = False
     """Does not wait for a request."""
     port: int = 0

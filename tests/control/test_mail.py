@@ -1,4 +1,4 @@
-"""Mail, against a server on a socket that says what a test says. Nothing hangs, and no text reaches the log."""
+"""Mail, against a server on a socket that follows the test. Nothing hangs, and no text reaches the log."""
 
 from __future__ import annotations
 

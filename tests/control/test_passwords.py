@@ -20,7 +20,7 @@ PASSWORD = "correct horse battery"
 
 
 class Recorder(PasswordHasher):
-    """Keeps the hashes that it was asked to check."""
+    """Keeps the hashes that it was given to check."""
 
     def __init__(self) -> None:
         super().__init__(time_cost=1, memory_cost=8, parallelism=1)

@@ -1,4 +1,4 @@
-"""What counts as a proof, and what a person is told when there is none: DNS and the web are scripted."""
+"""What counts as a proof, and what a person is shown when there is none: DNS and the web are scripted."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
 
 
 class Names:
-    """DNS as the test says."""
+    """DNS as the test sets it."""
 
     def __init__(self, *addresses: str) -> None:
         self.addresses_ = list(addresses)

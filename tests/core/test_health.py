@@ -27,7 +27,7 @@ SYNCING, FORKED, WRONG_CHAIN, UNKNOWN = State.SYNCING, State.FORKED, State.WRONG
 
 
 def sight(head: int = 100, name: str = "a", at: float = 10.0, **fields: Any) -> Sight:
-    """An upstream that was asked at some time and answered at once."""
+    """An upstream that was probed at some time and answered at once."""
     heads = fields.pop("heads", (SeenHead(at, head),) if head != NOTHING else ())
     return Sight(name, tried=fields.pop("tried", True), queried_at=at, heads=heads, **fields)
 
@@ -114,7 +114,7 @@ def test_heads_that_do_not_count_make_nobody_lag(fields: dict[str, Any]) -> None
 
 
 def test_a_fast_chain_is_judged_by_what_was_known_when_the_upstream_was_called() -> None:
-    # Four blocks a second: a is asked a whole second after b.
+    # Four blocks a second: a is probed a whole second after b.
     heads = tuple(SeenHead(10.0 + step / 4, 100 + step) for step in range(5))
     ahead = sight(at=11.0, heads=heads)
     assert judge([ahead, sight(100, at=10.0)], HealthRules(lag_blocks=0))[1] == UpstreamVerdict(UP, "", 0)

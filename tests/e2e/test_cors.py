@@ -1,4 +1,4 @@
-"""What browsers are told (spec.md, section 2), and who passes by Origin alone."""
+"""What browsers are shown (spec.md, section 2), and who passes by Origin alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The prober against real nodes: the state each is found in, what is told of the chain, what an operator sees."""
+"""The prober against real nodes: the state each is found in, what is reported, what an operator sees."""
 
 from __future__ import annotations
 

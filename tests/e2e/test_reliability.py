@@ -54,7 +54,7 @@ WARM_CALLS, CALLS = 300, 800
 PATIENCE = 40.0
 """Longer than the gateway's own deadline: a late answer is an answer, and shows in the table."""
 HANGS = 10.0
-"""Less than the gateway gives an upstream for an answer: whoever waits so long was not asked elsewhere."""
+"""Less than the gateway gives an upstream for an answer: whoever waits so long was not retried elsewhere."""
 MAX_HEDGES = 0.05
 
 SITUATIONS = {
@@ -90,7 +90,7 @@ def reading(scene: Scene) -> Iterator[Readers]:
         yield callers
 
 
-# ---- what they were told
+# ---- what they were answered
 
 
 def is_answered(answered: ReadAnswer) -> bool:
@@ -160,7 +160,7 @@ class Page:
         self.rows: dict[str, Measured] = {}
 
     def text(self) -> str:
-        # A call that hangs is asked elsewhere after the p95, and then takes what a call takes.
+        # A call that hangs is retried elsewhere after the p95, and then takes what a call takes.
         healthy = self.rows["healthy"]
         bound = healthy.percentile(95) + healthy.percentile(99)
         lines = [COLUMNS, ("---", *["--:"] * (len(COLUMNS) - 2), "---")]
@@ -230,9 +230,9 @@ def test_reads_are_answered_and_true(name: str, page: Page, tmp_path: Path) -> N
     assert not went_back(answered)
     assert all_hedges <= MAX_HEDGES * len(answered)
     slowest = max(answered, key=lambda each: each.seconds)
-    assert slowest.seconds < HANGS, f"waited for an upstream that said nothing: {slowest}"
+    assert slowest.seconds < HANGS, f"waited for an upstream that stayed silent: {slowest}"
     assert ("a" in answered_by(answered[:count])) is not situation.strange, (
-        "trouble with somebody who was not asked shows nothing"
+        "trouble with somebody who was not called shows nothing"
     )
 
 

@@ -63,7 +63,7 @@ def test_final_answer_travels_and_a_lost_valkey_delays_nobody(tmp_path: Path) ->
         )
         one.call_twice(7)
         eventually(lambda: other.gateway.metrics().get(TAKEN, 0) >= 1, what="the answer")
-        assert other.how(7) == "hit", "the first time that it is asked"
+        assert other.how(7) == "hit", "the first time that it is requested"
         assert other.how(50) != "hit", "the head is not final"
 
         server.signal(signal.SIGSTOP)

@@ -53,7 +53,7 @@ def values_of(lines: list[dict[str, Any]], kind: str) -> list[Any]:
 
 @dataclass(frozen=True)
 class Story:
-    """What happened, and what each library was told of it."""
+    """What happened, and what each library saw of it."""
 
     chain: Chain
     first: int

@@ -57,7 +57,7 @@ def request(data: bytes) -> None:
         await turns(40)
         transport.drop()
         await turns()
-        assert len(transport.written) <= 100_000 + 2_000 * data.count(b"\n"), "more is said than was asked"
+        assert len(transport.written) <= 100_000 + 2_000 * data.count(b"\n"), "more is sent than was requested"
 
     _run(inside)
 

@@ -19,7 +19,7 @@ def balance(number: int, block: str = "0x1") -> tuple[str, list[Any]]:
 
 
 def echo(scene: Scene) -> None:
-    """Let every upstream say what it was asked."""
+    """Let every upstream answer what it was sent."""
     for node in scene.nodes:
         node.respond = lambda method, params: [method, params]
 

@@ -24,7 +24,7 @@ async def answer(worker: Worker, incoming: Request) -> Answer:
 
 
 async def send(worker: Worker, body: bytes | object) -> tuple[int, Any]:
-    """Send a body with the usual token; return the status and what the answer says."""
+    """Send a body with the usual token; return the status and what the answer holds."""
     sent = body if isinstance(body, bytes) else json.dumps(body).encode()
     got = await answer(worker, with_token(sent))
     return got.status, json.loads(got.body) if got.body else None

@@ -1,4 +1,4 @@
-"""How the gateway's tests run: on a loop without sockets, on a worker and its upstreams where asked for."""
+"""How the gateway's tests run: on a loop without sockets, on a worker and its upstreams where requested."""
 
 from collections.abc import AsyncIterator
 

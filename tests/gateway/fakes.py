@@ -1,7 +1,7 @@
 """Scripted fakes at the gateway's ports: a clock with hands, a loop without sockets, a store, limits.
 
 Nothing here waits for real time. A connection "to the network" is a transport that writes down what is done
-to it; what the other side says is said by the test, or by a node that answers each request at once.
+to it; what the other side sends is sent by the test, or by a node that answers each request at once.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class ScriptedLoop(asyncio.SelectorEventLoop):
         super().__init__()
         self.transports: list[FakeTransport] = []
         self.connects: list[tuple[str, int, bool]] = []
-        """Host, port and whether by TLS, of each connection asked for."""
+        """Host, port and whether by TLS, of each connection requested."""
         self.refusing = False
         self.gate: asyncio.Event | None = None
         """Where set, nothing opens before it is."""
@@ -108,7 +108,7 @@ class ScriptedLoop(asyncio.SelectorEventLoop):
         self.nodes: dict[str, Callable[[FakeTransport, bytes], bytes | None]] = {}
         """What single hosts answer; the others answer as `node` does."""
         self.clock: Clock | None = None
-        """Where set, what is to be called later waits until its hands say so."""
+        """Where set, what is to be called later waits until its hands are moved."""
         self.timers: list[asyncio.TimerHandle] = []
 
     def call_later(  # type: ignore[override]

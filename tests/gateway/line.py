@@ -47,7 +47,7 @@ class Line:
         return response
 
     async def answered(self, pieces: Iterator[bytes]) -> Response:
-        """Ask, hear all the pieces, and see what came of it."""
+        """Send, receive all the pieces, and see what came of it."""
         pending = self.begin()
         for piece in pieces:
             self.transport.deliver(piece)

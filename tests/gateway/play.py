@@ -1,4 +1,4 @@
-"""A play for the exchange as a whole: scripted nodes, a prober and callers, and a model of what may be told."""
+"""A play for the exchange as a whole: scripted nodes, prober and callers, and a model of what may be returned."""
 
 import asyncio
 import json
@@ -62,16 +62,16 @@ FARING = [
     *[DROP, DROP, Http(503), Http(429), LAGGING, PRUNED, BROKEN, QUOTA, UNSUPPORTED, REVERTED, NULL, OLD],
 ]
 TELLING = [AT_ONCE, AT_ONCE, QUICK, QUICK, USUAL, Slow(2.5), SILENT, OLD, OLD, NULL, REVERTED, DROP]
-"""What nodes do where the question is how they fare, and where it is what they tell of the chain."""
+"""What nodes do where the question is how they fare, and where it is what they show of the chain."""
 TURNED_AWAY = [Http(429), QUOTA, UNSUPPORTED]
-"""After these also what must not be repeated may be asked elsewhere."""
+"""After these also what must not be repeated may be retried elsewhere."""
 
 
 # --- The model ---------------------------------------------------------------------------------------------
 
 
 class Moment(Struct, frozen=True):
-    """What was known when a question was asked."""
+    """What was known when a call was sent."""
 
     epoch: int
     """Another one for each block, reorganisation and transaction."""
@@ -92,7 +92,7 @@ class PlayedCall(Struct):
     """The upstreams that would have answered it at any moment since."""
     given: Any = None
     attempts: int = 0
-    """Made when it was told."""
+    """Made when it was answered."""
 
     @property
     def tip(self) -> bool:
@@ -113,7 +113,7 @@ class Play:
         self.serial = self.epoch = self.received = 0
         self.ancestors: list[int] = []
         self.shown = NOTHING
-        """The highest block told since the last reorganisation."""
+        """The highest block returned since the last reorganisation."""
         self.floor = NOTHING
         """The floor of the network after the last event."""
         self.sent_calls: list[tuple[str, tuple[Any, ...]]] = []
@@ -124,7 +124,7 @@ class Play:
         self.sent: dict[int, list[Any]] = {}
         """How each call that must not be repeated was answered, by its number."""
         self.moments: dict[int, Moment] = {}
-        """When the question was asked that an answer with this serial belongs to."""
+        """When the call was sent that an answer with this serial belongs to."""
         self.joined: list[tuple[PlayedCall, int]] = []
         for index, node in enumerate(scene.nodes):
             self.loop.nodes[node.name] = partial(self.receive, index)
@@ -200,7 +200,7 @@ class Play:
         self.loop.refusing = refusing
 
     async def hush(self, quiet: bool, _: None) -> None:
-        """The prober is not heard any more, or again."""
+        """The prober is silent, or publishes again."""
         self.quiet = quiet
         await self.later(SILENCE_SECONDS + 0.1 if quiet else SWEEP)
 
@@ -266,7 +266,7 @@ class Play:
             self.call_one(*call)
 
     def again(self, back: int, _: None) -> None:
-        """Somebody asks what was asked a moment ago."""
+        """Somebody repeats a call of a moment ago."""
         if len(self.sent_calls) >= back:
             self.call_one(*self.sent_calls[-back])
 
@@ -322,7 +322,7 @@ class Play:
         return {index for index, head in ready.items() if head >= floor}
 
     def check_called(self, index: int) -> None:
-        """Nobody is asked about the tip who is known to be behind it."""
+        """Nobody is called about the tip who is known to be behind it."""
         upstream = self.scene.upstream(index)
         # Who waits for a connection, or for another one after a hang-up, was chosen a while ago.
         if self.row.is_fresh and upstream.settings.connections > 2 and not self.dropped:
@@ -330,7 +330,7 @@ class Play:
 
     def end(self, played: PlayedCall, given: Any) -> None:
         """Check what a caller is told."""
-        assert played.given is None, "told twice"
+        assert played.given is None, "answered twice"
         played.given, played.attempts = given, played.trace.attempts
         played.good &= self.serving(played, self.ready())
         assert self.scene.clock() <= played.deadline + 2 * SWEEP
@@ -406,7 +406,7 @@ class Play:
         assert all(played.given is not None for played in self.played)
         # A hedge that was called off lies in its line until it would have been due: after the p95, at most.
         await self.later(SECONDS * 1.2)
-        assert all(played.trace.attempts == played.attempts for played in self.played), "asked after it was told"
+        assert all(played.trace.attempts == played.attempts for played in self.played), "called after its answer"
         for played, serial in self.joined:
             if played.tip:
                 assert self.moments[serial].epoch == played.moment.epoch

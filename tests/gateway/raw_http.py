@@ -1,4 +1,4 @@
-"""How callers speak to the edge: requests as bytes, in pieces, and answers in short words."""
+"""What callers send to the edge: requests as bytes, in pieces, and answers in short words."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -79,7 +79,7 @@ def responses(transport: FakeTransport) -> list[str]:
 
 
 async def hello(scope: Any, receive: Any, send: Any) -> None:
-    """The other lane: reads its body and says its path."""
+    """The other lane: reads its body and answers its path."""
     message = await receive()
     while message.get("more_body"):
         message = await receive()
@@ -102,7 +102,7 @@ def edge(transport: FakeTransport) -> CallerConnection:
 
 
 def answer_upstream(worker: Worker) -> None:
-    """The node answers what it was asked so far."""
+    """The node answers what it was sent so far."""
     for upstream in worker.loop.transports:
         if request := upstream.take():
             upstream.deliver(echo(request.partition(b"\r\n\r\n")[2]))

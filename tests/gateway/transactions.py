@@ -1,4 +1,4 @@
-"""Transactions to send, upstreams to send them to, and what their senders are told."""
+"""Transactions to send, upstreams to send them to, and what their senders are shown."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ THREE: tuple[dict[str, Any], ...] = ({}, {}, {})
 
 
 def plays(scene: Scene, *replies: Any, found: Any = None) -> None:
-    """What each upstream says to a transaction, and what all of them say when they are asked for it."""
+    """What each upstream answers to a transaction, and what all of them answer when they are queried for it."""
     for node, each in zip(scene.nodes, replies, strict=True):
         node.plays(lambda replies, method, _: replies if method == SEND else found, each)
 
@@ -41,12 +41,12 @@ def sends(scene: Scene) -> list[int]:
 
 
 def looks(scene: Scene) -> int:
-    """How often the chain was asked."""
+    """How often the chain was queried."""
     return sum(method == "eth_getTransactionByHash" for node in scene.nodes for method, _ in node.calls)
 
 
 async def sent(scene: Scene, seconds: float = 0.0, method: str = SEND, params: Any = (RAW,)) -> Any:
-    """Send a transaction; what its sender is told."""
+    """Send a transaction; what its sender is shown."""
     pending = scene.send(method, *params)
     await turns()
     if seconds:

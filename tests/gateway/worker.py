@@ -1,4 +1,4 @@
-"""A gateway worker put together from real parts on scripted ports, and the words to speak to it."""
+"""A gateway worker put together from real parts on scripted ports, and helpers to call it."""
 
 import json
 from collections.abc import Callable
@@ -107,7 +107,7 @@ class Worker:
         straight: bool = True,
         tracer: Tracer | None = None,
     ) -> None:
-        """`more` are settings of each upstream, `network` of the network. Nothing is cached unless asked for."""
+        """`more` are settings of each upstream, `network` of the network. Nothing is cached unless requested."""
         self.loop = scripted_loop()
         self.loop.node = node
         self.clock = Clock()

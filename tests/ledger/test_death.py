@@ -122,7 +122,7 @@ def collect_dying_at_line(harness: Harness, number: int) -> int:
 
 @pytest.fixture
 def nights(blank: Path) -> Iterator[Callable[[], Harness]]:
-    """Makes the same bad night again, as often as it is asked to; in memory where there is such a disk."""
+    """Makes the same bad night again, as often as it is called; in memory where there is such a disk."""
     harnesses: list[Harness] = []
     memory = Path("/dev/shm")
 
@@ -170,7 +170,7 @@ def _collect_dying_at_point(harness: Harness, number: int) -> None:
 def test_death_at_every_line(nights: Callable[[], Harness]) -> None:
     lines: list[Line] = []
     collect_traced(nights(), lines.append)
-    # A line is run many times; at which of them to die is left to chance, which a failure tells.
+    # A line is run many times; at which of them to die is left to chance, which a failure shows.
     times: dict[Line, list[int]] = {}
     for number, line in enumerate(lines, 1):
         times.setdefault(line, []).append(number)

@@ -158,7 +158,7 @@ def test_two_collectors_that_got_past_the_lock_still_count_nothing_twice(
     first, second = loops
     first.collector._segments()
     leave(bootstrap, 1, entry("a", at=NOW), entry("b", at=NOW))
-    first.collector._segments()  # has seen it, and will not ask again how far it was read
+    first.collector._segments()  # has seen it, and will not read again how far it was read
     turn_until_idle(second)
     leave(bootstrap, 1, entry("a", at=NOW), entry("b", at=NOW))
     with pytest.raises(LedgerBehind):

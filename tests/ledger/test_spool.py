@@ -260,7 +260,7 @@ def test_deleted_segment_is_reported_and_the_next_records_go_elsewhere(disk: Dis
 
 
 class Full:
-    """A disk that is full while it is told to be: files are made, and take no byte."""
+    """A disk that is full while it is set to be: files are made, and take no byte."""
 
     def __init__(self) -> None:
         self.full = True

@@ -29,7 +29,7 @@ NewLoop = Callable[[], asyncio.AbstractEventLoop]
 
 
 class Control:
-    """An app that tells what it sees."""
+    """An app that returns what it sees."""
 
     def __init__(self) -> None:
         self.go_on = asyncio.Event()
@@ -39,7 +39,7 @@ class Control:
         await getattr(self, scope["path"].strip("/"))(scope, receive, send)
 
     async def echo(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Say what was asked, in a body as long as the request's and a header with the rest."""
+        """Return what was requested, in a body as long as the request's and a header with the rest."""
         body = await _body(receive)
         seen = {key: scope[key] for key in ("method", "scheme", "client")}
         seen |= {"query": scope["query_string"].decode(), "digest": hashlib.sha256(body).hexdigest()}

@@ -1,4 +1,4 @@
-"""What an operator asks the machine."""
+"""What an operator sees of the machine."""
 
 from __future__ import annotations
 

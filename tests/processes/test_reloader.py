@@ -33,7 +33,7 @@ def own_logging() -> Iterator[None]:
 
 
 class Harness:
-    """A parent with two followers that do what the test says."""
+    """A parent with two followers that do what the test sets."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -260,7 +260,7 @@ def test_second_reload_waits_for_the_end_of_the_first_and_reads_anew(harness: Ha
 
 
 def test_beginning_is_written_before_the_settings_are_read(harness: Harness) -> None:
-    """Whoever read an older number asked before: what they have changed is read."""
+    """Whoever read an older number called before: what they have changed is read."""
     seen: list[int] = []
 
     class Watched(Origin, frozen=True):

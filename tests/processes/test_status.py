@@ -10,7 +10,7 @@ from tollgate.processes.status import App, metrics_app, public_app
 
 
 def get(app: App, path: str, *given: tuple[bytes, bytes]) -> tuple[int, dict[bytes, bytes], bytes]:
-    """Ask an app as uvicorn does."""
+    """Call an app as uvicorn does."""
     sent: list[dict[str, Any]] = []
 
     async def receive() -> dict[str, Any]:

@@ -25,7 +25,7 @@ Shell = Callable[[], object]
 
 
 def until_stopped(lifeline: Lifeline) -> None:
-    """A good child: beats until the parent says so or is gone."""
+    """A good child: beats until the parent stops it or is gone."""
     while not select.select([lifeline.parent_pipe], [], [], 0.02)[0]:
         lifeline.beat()
 
@@ -404,7 +404,7 @@ def test_nohup_outlives_its_terminal(tmp_path: Path) -> None:
 
 def test_what_a_terminal_left_running_is_reloaded_and_not_ended(tmp_path: Path) -> None:
     def in_background() -> None:
-        # A job that the shell has let go: only the shell hears of the terminal's end.
+        # A job that the shell has let go: only the shell learns of the terminal's end.
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         if os.fork():
             while True:

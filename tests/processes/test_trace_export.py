@@ -1,4 +1,4 @@
-"""Spans to an OTLP receiver: real HTTP on loopback, in batches, again where it asks for that, within bounds."""
+"""Spans to an OTLP receiver: real HTTP on loopback, in batches, again where it requests that, within bounds."""
 
 from __future__ import annotations
 

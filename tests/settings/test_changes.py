@@ -1,4 +1,4 @@
-"""What may change in place, what needs a restart, and how it is told: never with a secret."""
+"""What may change in place, what needs a restart, and how it is reported: never with a secret."""
 
 from __future__ import annotations
 

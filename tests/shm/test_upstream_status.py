@@ -1,4 +1,4 @@
-"""What processes tell each other of upstreams: rows, heads, what callers have seen, reorganisations."""
+"""What processes share about upstreams: rows, heads, what callers have seen, reorganisations."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def batch_of(entries: Iterable[Entry], label: Callable[[str, str], str] = lambda
 
 
 def stored_rows(path: Path) -> list[LogRow]:
-    """All log rows, in the order of commit as far as one can tell: days, then batches, then teams and numbers."""
+    """All log rows, in the order of commit as far as is known: days, then batches, then teams and numbers."""
     with closing(sqlite3.connect(path)) as connection:
         return [row for day in _days(connection) for row in (*_of_day(connection, day), *_shared(connection, day))]
 

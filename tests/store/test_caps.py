@@ -92,7 +92,7 @@ class Town:
             return cast("float | None", connection.execute(query).scalar_one())
 
     def revision(self) -> int:
-        """Rises with every change that workers are told of."""
+        """Rises with every change that workers are notified of."""
 
         async def change() -> int:
             store = sqlite.open_store(self.url)

@@ -153,7 +153,7 @@ def test_rows_of_others_are_never_shown(ledger: Ledger, reader: Reader) -> None:
 
 
 def test_the_token_of_another_team_shows_nothing_and_costs_nothing(ledger: Ledger, short_sighted: Reader) -> None:
-    """Not even a page that ends early, which would tell how much the others call."""
+    """Not even a page that ends early, which would show how much the others call."""
     ledger.commit(*(entry(NOON, THEIRS) for _ in range(50)))
     for wanted in (LogFilter(ACME, THEIRS), LogFilter(ACME, THEIRS, errors=True)):
         assert short_sighted.older(wanted, 51, 10) == ([], None)
@@ -296,7 +296,7 @@ def test_filters(ledger: Ledger, reader: Reader, wanted: LogFilter, rows: list[i
 
 @contextmanager
 def listening(name: str, listener: Callable[..., None]) -> Iterator[None]:
-    """Hear what the log book says to its database."""
+    """Record what the log book sends to its database."""
     event.listen(Engine, name, listener)
     try:
         yield

@@ -244,7 +244,7 @@ class RateLimited(Problem):
     """Too many requests."""
 
     status, reason = 429, "rate_limited"
-    when = "Too many requests of one credential or client address; `limit` says which. With `Retry-After`."
+    when = "Too many requests of one credential or client address; `limit` names it. With `Retry-After`."
 
     def __init__(self, detail: str, seconds: float, limit: str) -> None:
         wait = max(1, int(seconds + 0.999))

@@ -104,7 +104,7 @@ class Api:
         headers: Mapping[str, str | bytes] | None = None,
         **more: Any,
     ) -> httpx.Response:
-        """Ask, from within the loop."""
+        """Send it, from within the loop."""
         sent: dict[str, str | bytes] = {
             "X-Request-Id": REQUEST_ID,
             **({"Authorization": f"Bearer {token}"} if token else {}),

@@ -1,7 +1,7 @@
 """A team can never see, change or guess another team's things: every route is walked with the wrong credentials.
 
 The routes come from the OpenAPI document. A new one is walked by itself where it names a team; where it does not,
-or brings a kind of id that is not known here, a test fails until it is told how.
+or brings a kind of id that is not known here, a test fails until it is taught how.
 """
 
 from __future__ import annotations
@@ -75,14 +75,14 @@ THROUGH_OWN: dict[str, Json] = {
     "addDomain": {"domain": "{domain_name}", "take_over": True},
     "updateBilling": {"alert_webhook": "{webhook}"},
 }
-# What a list or report is asked for: so that the owner is told of the first team's things, whatever is asked.
+# What a list or report is requested with: so that the owner is always shown the first team's things.
 ASKED = {"origin": "https://first-domain.com", "limit": "1000", "by": "token"}
 # So often the first team called, in its last month and in this one.
 CALLS, CALLS_NOW = 7_654_321, 6_543_217
 
 
 class Things(Struct, frozen=True):
-    """What the first team has: by the names of path parameters, and what must not be told of it."""
+    """What the first team has: by the names of path parameters, and what must not be shown of it."""
 
     ids: dict[str, str]
     names: dict[str, str]
@@ -161,7 +161,7 @@ def called(harness: Harness, token_id: str) -> None:
 
 
 def asked_for(operation: Json) -> dict[str, str]:
-    """The query for an operation: what it knows of the above. What was asked may stand in the answer."""
+    """The query for an operation: what it knows of the above. What was requested may stand in the answer."""
     known = [each["name"] for each in operation.get("parameters", []) if each["in"] == "query"]
     return {name: ASKED[name] for name in known if name in ASKED}
 
@@ -209,7 +209,7 @@ class Walker:
         self.walked: set[str] = set()
 
     def request(self, path: str, method: str, operation: Json, body: Json | None = None) -> httpx.Response:
-        """Ask with all that the owner's own requests had, and see that nothing is told."""
+        """Send all that the owner's own requests had, and see that nothing is shown."""
         self.walked.add(operation["operationId"])
         headers = {"Idempotency-Key": self.things.key, "If-Match": ", ".join(self.things.etags.values())}
         content = operation.get("requestBody", {}).get("content", {})
@@ -263,7 +263,7 @@ def test_owner_is_shown_the_guarded_things_wherever_something_is_read(api: Api, 
         answer = api.request("GET", filled, params=params)
         assert answer.status_code == 200, (filled, answer.text)
         here = {word for word in guarded if word in answer.text and word not in f"{filled} {params}"}
-        assert here, f"{operation['operationId']} would tell a walker nothing, were it open"
+        assert here, f"{operation['operationId']} would show a walker nothing, were it open"
         leaked |= here
     assert set(things.names.values()) - leaked == {things.names["webhook_secret"]}
 

@@ -165,7 +165,7 @@ class Browser:
         return self.post_from(OURS, path, **form)
 
     def post_from(self, source: Mapping[str, str], path: str, /, **form: str) -> httpx.Response:
-        """Send a form with headers that say where it comes from."""
+        """Send a form with headers that show where it comes from."""
         return self.request("POST", path, content=urlencode(form), headers={**FORM, **source})
 
     @property

@@ -11,7 +11,7 @@ WRONG = "BCDF-GHJK"
 
 
 def _poll(site: Site, started: Started) -> str:
-    """What the tool hears: an error of OAuth, or whose login it got."""
+    """What the tool gets: an error of OAuth, or whose login it got."""
     site.now += 30
     try:
         given = site.do(site.plane.devices.poll(ClientInfo(), started.device_code))

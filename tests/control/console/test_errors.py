@@ -1,4 +1,4 @@
-"""What goes wrong is a page in the same layout that says what to do next."""
+"""What goes wrong is a page in the same layout that shows what to do next."""
 
 import re
 import threading

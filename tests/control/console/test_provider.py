@@ -25,7 +25,7 @@ class Visited:
         self.browser = site.browser()
 
     def start(self, back: str = "/console") -> dict[str, str]:
-        """Go to the provider; give what it is asked."""
+        """Go to the provider; return what it is sent."""
         answer = self.browser.get("/console/oidc/start", next=back)
         target = urlsplit(leads_to(answer))
         assert f"{target.scheme}://{target.netloc}{target.path}" == f"{ISSUER}/auth"

@@ -31,7 +31,7 @@ def row(number: int) -> LogRow:
 
 
 class Ledger:
-    """What a feed reads: rows with numbers from 1 on. Counts how often it is asked."""
+    """What a feed reads: rows with numbers from 1 on. Counts how often it is read."""
 
     def __init__(self) -> None:
         self.last = 10

@@ -58,7 +58,7 @@ ALL = PageRequest(1_000)
 # Seconds that the store may take: a busy machine is no outage.
 PATIENCE = 60.0
 
-# The same algorithm at the least cost: what a real one costs is told in tests/control/test_passwords.py.
+# The same algorithm at the least cost: what a real one costs is tested in tests/control/test_passwords.py.
 CHEAP = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
 
 ROLES = ("owner", "admin", "developer", "billing", "viewer")
@@ -139,7 +139,7 @@ class Postbox(Mailer):
 
 
 class ScriptedProofs(Proofs):
-    """Proofs as the test says. `meanwhile` is done while somebody looks, once."""
+    """Proofs as the test sets it. `meanwhile` is done while somebody looks, once."""
 
     def __init__(self) -> None:
         super().__init__(_Nowhere(), _Nowhere())
@@ -291,10 +291,10 @@ class Harness:
 
 
 def details_of(entry: AuditEntry) -> dict[str, Any]:
-    """What an entry says besides."""
+    """What an entry has besides."""
     return msgspec.json.decode(entry.details, type=dict[str, Any])
 
 
 def words(problem: Problem) -> tuple[int, str, str, dict[str, object]]:
-    """All that a problem tells."""
+    """All that a problem shows."""
     return problem.status, problem.reason, problem.detail, problem.extras

@@ -1,4 +1,4 @@
-"""The audit log: every change leaves one entry that says who, what, when and from where, and never a secret."""
+"""The audit log: every change leaves one entry that shows who, what, when and from where, and never a secret."""
 
 from __future__ import annotations
 

@@ -186,7 +186,7 @@ def test_logins_that_nobody_polls_make_room_for_those_who_come(harness: Harness,
     harness.clock.advance(2)
     start(harness, VISIT)
     assert waiting(harness) == 2
-    # Who goes on asking has not lost its place.
+    # Who goes on polling has not lost its place.
     harness.do(plane.devices.approve(harness.actor("viewer"), mine.user_code))
     harness.clock.advance(5)
     harness.do(plane.devices.poll(ELSEWHERE, mine.device_code))

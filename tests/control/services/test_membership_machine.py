@@ -28,7 +28,7 @@ from tollgate.control.service_context import Actor
 
 people = st.sampled_from(sorted(PEOPLE))
 roles = st.sampled_from(ROLES)
-# What a member may hear; whoever is none hears NoSuchTeam and nothing else.
+# What a member may get; whoever is none gets NoSuchTeam and nothing else.
 MEMBERS_HEAR = (AlreadyMember, LastOwner, NotFound, RoleNeeded)
 
 

@@ -35,7 +35,7 @@ TOKEN, DOMAIN, INVITATION = "tok_held", "dom_held", "inv_held"
 
 
 async def _entry(plane: ControlPlane, who: Actor, team: str) -> None:
-    """Ask for an entry that is not there: whoever may not read logs learns nothing of that."""
+    """Request an entry that is not there: whoever may not read logs learns nothing of that."""
     with suppress(NotFound):
         await plane.logs.entry(who, team, "ent_x")
 
@@ -83,7 +83,7 @@ DEEDS: dict[str, Deed] = {
     "invoices.show": lambda plane, who, team: plane.invoices.show(who, team, "2026-11"),
 }
 
-# x: may; -: may not, and is told which roles may.
+# x: may; -: may not, and is shown which roles may.
 TABLE = """
                      owner  admin  developer  billing  viewer
 teams.show             x      x        x         x       x

@@ -1,6 +1,6 @@
-"""Several anvil nodes with one chain: the same blocks, with the same hashes, mined when the test says so.
+"""Several anvil nodes with one chain: the same blocks, with the same hashes, mined when the test decides.
 
-anvil has no peers. Nodes that begin alike, are sent the same transactions and are told to mine at the same heights
+anvil has no peers. Nodes that begin alike, are sent the same transactions and mine at the same heights
 make equal blocks, because a block's time follows from its parent's. So a node can also stay behind, and come along
 later.
 """

@@ -97,7 +97,7 @@ def refused(answer: Answer, reason: str, status: int, code: int, id: object = No
     assert error["code"] == code
     assert error["data"]["reason"] == reason
     assert error["data"]["request_id"] == answer.headers["x-request-id"]
-    assert len(error["message"].split()) > 3, "it says what to do next"
+    assert len(error["message"].split()) > 3, "it shows what to do next"
     return error
 
 

@@ -150,7 +150,7 @@ def _apart(body: Any, count: int) -> list[Any]:
 
 
 def went_back(answered: list[ReadAnswer]) -> list[tuple[ReadAnswer, ReadAnswer]]:
-    """Find those who were told of an older newest block than somebody was before they asked."""
+    """Find those who were shown an older newest block than somebody was before they called."""
     ended = sorted((each for each in answered if each.newest is not None), key=lambda each: each.ended)
     found = []
     highest: ReadAnswer | None = None

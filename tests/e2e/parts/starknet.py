@@ -1,4 +1,4 @@
-"""Starknet nodes in the test's own process, with one chain that grows and reorganises when the test says so.
+"""Starknet nodes in the test's own process, with one chain that grows and reorganises when the test decides.
 
 They answer as the simulated chain of `tollgate demo` does, for want of a Starknet node that installs everywhere.
 """

@@ -1,4 +1,4 @@
-"""Who calls: which credential decides, what is refused, and how often strangers may ask."""
+"""Who calls: which credential decides, what is refused, and how often strangers may call."""
 
 import gc
 import tracemalloc

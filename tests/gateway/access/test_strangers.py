@@ -1,4 +1,4 @@
-"""How often callers that nobody knows may ask the store, and what counts as one of them."""
+"""How often callers that nobody knows may query the store, and what counts as one of them."""
 
 import pytest
 from tests.gateway.worker import Worker, digest, identify, open_worker, refusal, request, token_grant, with_token

@@ -1,4 +1,4 @@
-"""A batch: split by memory, by need and by size; sent on as batches; told in its order."""
+"""A batch: split by memory, by need and by size; sent on as batches; answered in its order."""
 
 from __future__ import annotations
 

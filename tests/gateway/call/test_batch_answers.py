@@ -1,4 +1,4 @@
-"""A batch whose calls fare differently: each is told its own answer, and asked elsewhere alone."""
+"""A batch whose calls fare differently: each gets its own answer, and is retried elsewhere alone."""
 
 from __future__ import annotations
 

@@ -249,7 +249,7 @@ def test_longest_unused_makes_room() -> None:
 
 
 def full() -> Shelf:
-    """A cache with hardly any room; its first answers are asked for again and again."""
+    """A cache with hardly any room; its first answers are requested again and again."""
     shelf = Shelf(max_bytes=20_000)
     for number in range(60):
         shelf.put(at(number), "x" * 100)

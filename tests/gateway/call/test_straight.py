@@ -84,7 +84,7 @@ class Situation:
 
 
 def answering(*given: Any) -> Callable[[list[Node]], None]:
-    """All nodes say this, one after the other."""
+    """All nodes answer this, one after the other."""
 
     def script(nodes: list[Node]) -> None:
         for node in nodes:
@@ -102,7 +102,7 @@ def silent(nodes: list[Node]) -> None:
 
 
 def at(*heads: int) -> Callable[[list[Node]], None]:
-    """Nodes tell where they are."""
+    """Nodes report where they are."""
 
     def script(nodes: list[Node]) -> None:
         for node, head in zip(nodes, heads, strict=True):
@@ -547,7 +547,7 @@ async def play(situation: Situation, *, straight: bool) -> Played:
 
 
 def plain_request(body: Any) -> Any:
-    """What a node was asked; the ids of a batch are ours to choose."""
+    """What a node was sent; the ids of a batch are ours to choose."""
     if isinstance(body, list):
         return [{name: value for name, value in each.items() if name != "id"} for each in body]
     return body

@@ -1,4 +1,4 @@
-"""A chain that forks as the script says, nodes that show it as well or badly as it says, and those who listen."""
+"""A chain that forks as scripted, nodes that show it as well or badly as scripted, and those who listen."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ class RecordingSink:
 
 
 class Pace:
-    """Sleeps that end when the test says so."""
+    """Sleeps that end when the test decides."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
@@ -294,7 +294,7 @@ class FeedSetup:
 
 
 def numbers(results: list[Any]) -> list[int]:
-    """The numbers of blocks that were told (eth)."""
+    """The numbers of blocks that were reported (eth)."""
     return [int(each["number"], 16) for each in results]
 
 

@@ -1,4 +1,4 @@
-"""New heads: told in order and once, fetched only while somebody listens, and not before the answer has left."""
+"""New heads: reported in order and once, fetched while somebody listens, and not before the answer has left."""
 
 import pytest
 from tests.gateway.feeds.scripted_chain import FeedSetup, hashes, numbers

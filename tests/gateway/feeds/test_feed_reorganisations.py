@@ -1,4 +1,4 @@
-"""Blocks that are replaced: the new branch is told, and what was told of the old one is taken back."""
+"""Blocks that are replaced: the new branch is reported, and what was reported of the old one is taken back."""
 
 from tests.gateway.feeds.scripted_chain import ADDRESSES, TOPICS, FeedSetup, hashes, numbers
 

@@ -1,4 +1,4 @@
-"""Starknet: its names for what is told, and listeners that begin in the past."""
+"""Starknet: its names for what is reported, and listeners that begin in the past."""
 
 import pytest
 from tests.gateway.feeds.scripted_chain import FeedSetup, hashes

@@ -51,7 +51,7 @@ class Weather:
 async def play(
     family: str, script: list[Move], days: list[str], subscriptions: list[tuple[str, list[Any]]]
 ) -> Any:
-    """Play a script to its end in fair weather; return who still listens, and what it has heard."""
+    """Play a script to its end in fair weather; return who still listens, and what it has received."""
     setup = FeedSetup(family, 25)
     weather = Weather(setup, days)
     listening = []
@@ -78,7 +78,7 @@ async def play(
             setup.feed.leave(subscriber)
     setup.chain.fail = lambda _: False
     setup.chain.older = lambda _: None
-    # A chain that is shorter than what was told of it says nothing of that until it has grown again.
+    # A chain that is shorter than what was reported of it says nothing of that until it has grown again.
     setup.mine(highest + 1 - setup.chain.height)
     await setup.turn(20, 60)
     setup.feed.close()

@@ -1,4 +1,4 @@
-"""The history of a chain: what is kept of blocks that were told."""
+"""The history of a chain: what is kept of blocks that were reported."""
 
 from tollgate.chains.subscriptions import Head, Item
 from tollgate.gateway.feeds import history

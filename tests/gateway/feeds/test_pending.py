@@ -1,4 +1,4 @@
-"""Pending transactions: heard from one upstream, moved to another when it dies, told once."""
+"""Pending transactions: received from one upstream, moved to another when it dies, reported once."""
 
 import asyncio
 import json
@@ -194,7 +194,7 @@ def notification(result: object, subscription: str = "0x5") -> dict[str, Any]:
 
 
 class Line:
-    """A connection that says what the script says, and then nothing."""
+    """A connection that follows the script, and then nothing."""
 
     def __init__(self, *messages: object) -> None:
         self.messages = list(messages)

@@ -1,4 +1,4 @@
-"""The status of transactions: asked for at each head and every other second, told when it changes."""
+"""The status of transactions: requested at each head and every other second, reported when it changes."""
 
 import json
 from collections.abc import AsyncIterator

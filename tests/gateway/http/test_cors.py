@@ -1,4 +1,4 @@
-"""What browsers are told, to the letter."""
+"""What browsers are shown, to the letter."""
 
 import pytest
 from tests.gateway.worker import request

@@ -38,7 +38,7 @@ def block(word: str, number: int | None = None) -> Block:
 
 
 class Node:
-    """An upstream that says what the test wants."""
+    """An upstream that follows the test."""
 
     def __init__(self, word: str, clock: Clock, **options: Any) -> None:
         self.word = word
@@ -89,7 +89,7 @@ class Node:
 
 
 class Ear(UpstreamListener):
-    """A listener that hears what the test says."""
+    """A listener that receives what the test sends."""
 
     def __init__(self, family: str, upstream: model.UpstreamSettings, on_head: Callable[[Block], None]) -> None:
         self.upstream = upstream

@@ -29,7 +29,7 @@ async def test_one_that_hangs_holds_up_the_start_for_a_second_and_then_nobody() 
         scene.nodes["a"].word += "a"
         await scene.rounds()
     assert scene.row.head == 104
-    assert len(scene.nodes["b"].probes) == 1, "nobody is asked twice at once"
+    assert len(scene.nodes["b"].probes) == 1, "nobody is called twice at once"
 
 
 async def test_what_was_received_by_then_is_shown_when_the_time_is_over_however_seldom_upstreams_are_probed() -> (

@@ -1,4 +1,4 @@
-"""Asking one upstream by HTTP, on a loop without sockets."""
+"""Probing one upstream by HTTP, on a loop without sockets."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def answer(method: str, params: list[Any]) -> Any:
 
 
 class Scene:
-    """An asker, and what its node is asked and says."""
+    """A client, and what its node gets and answers."""
 
     def __init__(self, family: str = "eth", **upstream: Any) -> None:
         self.clock = Clock()

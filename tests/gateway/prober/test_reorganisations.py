@@ -168,4 +168,4 @@ async def test_an_upstream_that_hides_its_blocks_is_followed_when_there_is_no_ot
     scene.nodes["a"].hides = None
     scene.nodes["a"].word += "abcdef"
     await scene.rounds()
-    assert (scene.row.head, scene.reorgs[0]) == (111, 1), "it is asked for its blocks again"
+    assert (scene.row.head, scene.reorgs[0]) == (111, 1), "it is called for its blocks again"

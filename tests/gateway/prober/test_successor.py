@@ -12,7 +12,7 @@ from tollgate.shm import metrics
 
 
 async def died(*words: str, finalized: int | None = 40) -> Scene:
-    """A prober that has told of its chain."""
+    """A prober that has published its chain."""
     scene = Scene(*words)
     scene.nodes["a"].finalized = finalized
     await scene.start()
@@ -21,7 +21,7 @@ async def died(*words: str, finalized: int | None = 40) -> Scene:
 
 
 def counts(scene: Scene) -> tuple[int, int]:
-    """Reorganisations and lost heads that operators hear of."""
+    """Reorganisations and lost heads that operators see."""
     return scene.counted(metrics.REORGS), scene.counted(metrics.HEADS_LOST)
 
 
@@ -37,7 +37,7 @@ async def test_a_successors_first_word_is_that_only_what_is_final_is_the_same(wo
     assert (second.row.head, second.row.finalized, second.reorgs) == (head, 40, (1, 40))
     assert counts(second) == (0, 0), "nobody knows of a reorganisation"
     await second.rounds(3)
-    assert (second.row.head, second.reorgs) == (head, (1, 40)), "it is said once"
+    assert (second.row.head, second.reorgs) == (head, (1, 40)), "it is published once"
 
 
 async def test_where_nothing_is_final_nothing_is_known_to_be_the_same() -> None:

@@ -85,10 +85,10 @@ async def test_what_a_worker_saw_of_an_upstream_is_not_taken_back_by_an_older_an
     await scene.tick()
     assert row.head == 100
     await scene.rounds()
-    assert row.head == 99, "asked after it was seen, it must know"
+    assert row.head == 99, "probed after it was seen, it must know"
 
 
-# ---- heads that are told
+# ---- heads that are reported
 
 
 async def test_a_head_that_is_reported_is_published_at_once() -> None:

@@ -62,7 +62,7 @@ async def test_no_answer_leaves_while_its_record_waits(worker: Worker) -> None:
     transport = worker.connect(hello)
     transport.deliver(post(1))
     for _ in range(30):
-        assert bool(transport.written) == bool(blocked), "written is asked before anything leaves"
+        assert bool(transport.written) == bool(blocked), "written is checked before anything leaves"
         await turns(1)
     assert blocked == [1]
     worker.context._write = real

@@ -1,4 +1,4 @@
-"""Transactions: where they go, what their senders are told, and that none is lost or answered twice."""
+"""Transactions: where they go, what their senders are shown, and that none is lost or answered twice."""
 
 from __future__ import annotations
 
@@ -236,7 +236,7 @@ answers = st.sampled_from(["done", KNOWN, NONCE, FUNDS, BROKEN, LAGGING, QUOTA, 
 @given(st.lists(answers, min_size=1, max_size=5), st.integers(1, 4), st.sampled_from([None, {"hash": HASH}]))
 @settings(max_examples=3 * settings().max_examples // 2)
 async def test_nothing_is_lost_whatever_upstreams_answer(replies: list[Any], broadcast: int, found: Any) -> None:
-    """A success is told as one, and where somebody may have taken it, nobody is told that it surely failed."""
+    """A success is reported as one, and where somebody may have taken it, nobody is shown that it failed."""
     async with open_scene(*[{}] * len(replies), network={"broadcast": broadcast}) as scene:
         plays(scene, *replies, found=found)
         answer = await sent(scene, 2.0)

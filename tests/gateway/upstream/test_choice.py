@@ -1,4 +1,4 @@
-"""Which upstream is asked next, as tables."""
+"""Which upstream is called next, as tables."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def chosen(made: Company, need: Need, tried: str = "", known: NetworkView = KNOW
 
 
 def order(made: Company, need: Need, known: NetworkView = KNOWN) -> str:
-    """In which order upstreams are asked, those out of rotation at last."""
+    """In which order upstreams are called, those out of rotation at last."""
     tried: list[Upstream] = []
     while True:
         found = choose(made.upstreams, need, known, tried, made.clock(), chances(0.0)) or last_resort(

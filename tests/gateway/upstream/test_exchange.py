@@ -1,4 +1,4 @@
-"""Asking upstreams: what is an answer, who is asked next, whose words are passed on."""
+"""Calling upstreams: what is an answer, who is called next, whose words are passed on."""
 
 from __future__ import annotations
 

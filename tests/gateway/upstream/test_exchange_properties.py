@@ -1,7 +1,7 @@
 """The exchange as a whole: any upstreams, any answers, any word of the prober, any calls at once; a manual clock.
 
-`test_failover.py` drives the course alone. Here calls are asked as the pipeline asks them, nodes answer over
-scripted connections, and a model beside them knows what may be told.
+`test_failover.py` drives the course alone. Here calls are sent as the pipeline sends them, nodes answer over
+scripted connections, and a model beside them knows what may be returned.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ Event = tuple[str, Any, Any]
 
 
 def scripts(hows: list[Any], calls: list[Any], *happenings: Any) -> Any:
-    """Something is asked, and something happens before it is answered, and after; a few times."""
+    """Something is called, and something happens before it is answered, and after; a few times."""
     turn = st.tuples(st.just("turn"), which, st.sampled_from(hows))
     calls_made = st.tuples(st.just("call_all"), st.sampled_from(calls), st.sampled_from([1, 1, 1, 1, 2, 3, 3, 21]))
     happening = st.one_of(turn, calls_made, passing, again, *happenings)
@@ -164,7 +164,7 @@ async def test_hedge_takes_no_longer_than_the_upstream_that_it_calls_may() -> No
 
 
 async def test_hedge_of_an_attempt_that_has_ended_is_not_begun() -> None:
-    """Those that broke off are left alone for a moment, and nobody is asked beside an attempt that is over."""
+    """Those that broke off are left alone for a moment, and nobody is called beside an attempt that is over."""
     async with open_scene({"priority": 0}, {"priority": 0}) as scene:
         play = Play(scene, [Slow(0.02), Slow(0.02)], 0.0)
         play.call_all((UNKNOWN, ()), 50)

@@ -174,10 +174,10 @@ class DrivenFailover:
             if how is Verdict.QUOTA:
                 assert not upstream.is_willing(self.clock())
             elif not self.need.repeatable:
-                # Then it is the answer, and nobody is asked any more.
+                # Then it is the answer, and nobody is called any more.
                 self.over = True
             return
-        # Only reads tell of the tip.
+        # Only reads show the tip.
         kind, sent, _ = how if self.need.repeatable or how[0] is not OutOfStep else FAILURES[0]
         if kind is TimedOut or late:
             self.clock.now = max(self.clock.now, attempt.until)
@@ -192,7 +192,7 @@ class DrivenFailover:
     # --- What must hold --------------------------------------------------------------------------------
 
     def would_do(self, upstream: Upstream) -> bool:
-        """Whether an upstream could be asked now, as far as anybody can know."""
+        """Whether an upstream could be called now, as far as anybody can know."""
         need, received = self.need, self.row.is_fresh
         state = upstream.row.state
         return (

@@ -1,4 +1,4 @@
-"""The attempts at one call, driven to their end: who is asked, for how long, what is told."""
+"""The attempts at one call, driven to their end: who is called, for how long, what is returned."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def failover(company: Company, need: Need, seconds: float = 30.0) -> Failover:
 
 
 def next_upstream(made: Failover, company: Company) -> str:
-    """Who is asked next."""
+    """Who is called next."""
     step = made.next(company.clock())
     assert isinstance(step, Attempt)
     return step.upstream.name
@@ -32,7 +32,7 @@ def conversation(
     failures: list[Failure],
     need: Need,
 ) -> tuple[str, Refusal]:
-    """Fail every attempt as scripted; who was asked, `.` for a pause, and the refusal."""
+    """Fail every attempt as scripted; who was called, `.` for a pause, and the refusal."""
     made, names, left = failover(company, need), "", list(failures)
     while (step := made.next(company.clock())) is not None:
         if isinstance(step, Wait):

@@ -1,4 +1,4 @@
-"""Reads of the tip: who may answer them, what is noted of the head, what is never told."""
+"""Reads of the tip: who may answer them, what is noted of the head, what is never returned."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def test_tip_waits_until_somebody_comes_along(scene: Scene) -> None:
 async def test_block_by_its_number_is_requested_from_who_has_it(scene: Scene) -> None:
     scene.up(99, 100)
     for block, who in (("0x63", "up0"), ("0x64", "up1"), ("0x65", "up0")):
-        assert await scene.call(BALANCE, "0xa", block) == who, "what nobody has seen yet may be asked of anybody"
+        assert await scene.call(BALANCE, "0xa", block) == who, "what nobody has seen yet anybody may answer"
     scene.state(1, State.DOWN, 100)
     pending = scene.send(BALANCE, "0xa", "0x64")
     await scene.later(0.5)

@@ -408,7 +408,7 @@ def test_one_that_is_open_and_spared_waits_for_both() -> None:
 
 
 def fare(company: Company, how: str) -> None:
-    """Calls are answered or fail, as these letters say."""
+    """Calls are answered or fail, as these letters show."""
     for letter in how:
         if letter == "a":
             company.answer("a")

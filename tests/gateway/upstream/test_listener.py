@@ -39,7 +39,7 @@ STARKNET_HEAD = {
 
 
 class Line:
-    """What one connection says, and how it ends. Without an end it stays silent."""
+    """What one connection sends, and how it ends. Without an end it stays silent."""
 
     def __init__(self, *messages: dict[str, Any] | str, end: BaseException | None = None) -> None:
         self.messages = list(messages)

@@ -1,4 +1,4 @@
-"""`eth_getLogs` in parts: which they are, and how they are asked for and joined."""
+"""`eth_getLogs` in parts: which they are, and how they are requested and joined."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_null_is_no_log_and_what_is_no_array_cannot_be_joined() -> None:
     assert joined([Raw(b"[1]"), Raw(b'{"logs":[]}')]) is None
 
 
-# --- How they are asked for ------------------------------------------------------------------------------------
+# --- How they are requested ------------------------------------------------------------------------------------
 
 
 class Searcher:
@@ -149,7 +149,7 @@ class Searcher:
         flown = fly(Logs(self.search, self._charge).get(raw([filter_]), HEAD, blocks))
         await turns(400)
         found = summary(await flown)
-        # The call itself was counted when it was let in; of an answer, what was asked beyond it.
+        # The call itself was counted when it was let in; of an answer, what was requested beyond it.
         assert self.charged == len(self.ranges) - 1 or isinstance(found, Error)
         return found
 

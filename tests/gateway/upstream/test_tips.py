@@ -21,7 +21,7 @@ NUMBER, BLOCK, BALANCE = "eth_blockNumber", "eth_getBlockByNumber", "eth_getBala
 
 
 class Chain:
-    """Two upstreams at heads of their own, a prober that looks now and then, callers that ask at any time."""
+    """Two upstreams at heads of their own, a prober that looks now and then, callers that call at any time."""
 
     def __init__(self, scene: Scene) -> None:
         self.scene = scene
@@ -29,7 +29,7 @@ class Chain:
         self.slips = [0, 0]
         """Blocks by which the next answer of an upstream is behind: one service may be several nodes."""
         self.pending: list[tuple[asyncio.Future[Any], int]] = []
-        """Questions, and the highest block that had been shown when each was asked."""
+        """Questions, and the highest block that had been shown when each was sent."""
         self.shown = 0
         scene.up(START, START)
         for index, node in enumerate(scene.nodes):
@@ -67,7 +67,7 @@ class Chain:
     def note(self, future: asyncio.Future[Any]) -> None:
         floor = self.shown
         self.pending.append((future, floor))
-        # Called as soon as a caller is told.
+        # Called as soon as a caller is answered.
         future.add_done_callback(lambda done: self.check_result(done, floor))
 
     def let(self, index: int, which: int) -> None:
@@ -76,7 +76,7 @@ class Chain:
             self.scene.nodes[index].let(which % len(held))
 
     def check_result(self, future: asyncio.Future[Any], floor: int) -> None:
-        """What a caller is told is at least what any caller had been told when it asked."""
+        """What a caller is shown is at least what any caller had been shown when it called."""
         if future.exception() is not None:
             assert isinstance(future.exception(), UpstreamUnavailable)
             return

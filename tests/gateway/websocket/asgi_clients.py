@@ -1,4 +1,4 @@
-"""Clients of a worker's WebSockets, speaking ASGI as uvicorn does, and a feed that tells what the test says."""
+"""Clients of a worker's WebSockets, speaking ASGI as uvicorn does, and a feed that follows the test."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PATH = "/x/eth/mainnet"
 
 
 class Stream:
-    """A feed that tells what the test says."""
+    """A feed that follows the test."""
 
     def __init__(self) -> None:
         self.subscribers: list[Subscriber] = []

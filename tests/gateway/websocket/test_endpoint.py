@@ -1,4 +1,4 @@
-"""Who may open a WebSocket, how many, how a refusal is told, and the end of all."""
+"""Who may open a WebSocket, how many, how a refusal is reported, and the end of all."""
 
 from typing import Any
 

@@ -16,7 +16,7 @@ OTHER = secrets.new_token()
 
 
 def drop_token(server: SocketServer, **fields: Any) -> None:
-    """Change a token in the store, and let the worker hear of it."""
+    """Change a token in the store, and let the worker learn of it."""
     if fields:
         server.worker.store.tokens[digest(TOKEN)] = token_grant(**fields)
     else:

@@ -267,5 +267,5 @@ async def _keep_an_owner(records: Repositories, team: Team) -> None:
 
 async def _account(records: Repositories, member: Member) -> Account:
     account = await records.accounts.get(member.account_id)
-    assert account is not None  # noqa: S101 - a foreign key says so
+    assert account is not None  # noqa: S101 - a foreign key ensures it
     return account
