@@ -46,8 +46,8 @@ http {{
 }}
 """
 
-# An upstream that does not report its head is taken out of rotation, and calls would be measured on the way of last
-# resort. nginx answers before it has read the body: it knows the prober's questions by their lengths.
+# An upstream that does not report its head is taken out of rotation, and calls would be measured on the way of
+# last resort. nginx answers before it has read the body: it knows the prober's requests by their lengths.
 STUB = """
   map $content_length $single {{ default '{single}'; {probes} }}
   map $content_length $batch {{ default '{batch}'; {probes} }}

@@ -160,16 +160,16 @@ def test_expressions_of_the_dashboard_are_promql(tmp_path: Path) -> None:
     """promtool reads expressions in rules alone, so each becomes one; Grafana fills the interval in."""
     promtool = need("promtool")
     board = json.loads(telemetry_files.dashboard())
-    asked = [target["expr"] for panel in board["panels"] for target in panel.get("targets", ())]
+    expressions = [target["expr"] for panel in board["panels"] for target in panel.get("targets", ())]
     rules = [
         {"record": f"panel:{number}", "expr": expression.replace("$__rate_interval", "5m")}
-        for number, expression in enumerate(asked)
+        for number, expression in enumerate(expressions)
     ]
     file = tmp_path / "panels.yaml"
     file.write_text(json.dumps({"groups": [{"name": "panels", "rules": rules}]}))
     ran = subprocess.run([promtool, "check", "rules", file], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert f"{len(asked)} rules found" in ran.stdout
+    assert f"{len(expressions)} rules found" in ran.stdout
 
 
 def test_rules_are_well_formed() -> None:

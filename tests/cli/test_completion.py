@@ -123,14 +123,14 @@ def test_a_real_bash_completes_after_sourcing_the_script(api: Api, acme: Tool, t
     set -eu
     PATH="$1:$PATH"
     source <(tollgate completion bash)
-    ask() {
+    complete() {
         COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=()
         _tollgate_completion tollgate
         echo "${COMPREPLY[*]}"
     }
-    ask tollgate rpc tokens ro
-    ask tollgate rpc whitelist --
-    ask tollgate rpc tokens list --team ac
+    complete tollgate rpc tokens ro
+    complete tollgate rpc whitelist --
+    complete tollgate rpc tokens list --team ac
     complete -p tollgate
     """
     ran = subprocess.run(

@@ -1,7 +1,7 @@
 """Readers of an Ethereum chain: several at once, at an even pace, and what each of them was told.
 
 Each reads as programs do: it asks for the newest block, and then for things that this block has. So what it was
-told can be held against the chain afterwards. A part of the answers is large.
+answered can be held against the chain afterwards. A part of the answers is large.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 BROKEN = 0
 """The status of a call that got no whole answer."""
 LOGS_BLOCKS = 4
-"""Blocks whose logs are asked for at once."""
+"""Blocks whose logs are requested at once."""
 Call = tuple[str, tuple[Any, ...]]
 """A method and its parameters."""
 
@@ -50,7 +50,7 @@ class ReadAnswer:
 
     @property
     def newest(self) -> int | None:
-        """The number of the newest block, where it was asked for."""
+        """The number of the newest block, where it was requested."""
         if self.result is None:
             return None
         if self.method == "eth_blockNumber":
