@@ -123,14 +123,14 @@ def test_a_real_bash_completes_after_sourcing_the_script(api: Api, acme: Tool, t
     set -eu
     PATH="$1:$PATH"
     source <(tollgate completion bash)
-    complete() {
+    completed() {
         COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=()
         _tollgate_completion tollgate
         echo "${COMPREPLY[*]}"
     }
-    complete tollgate rpc tokens ro
-    complete tollgate rpc whitelist --
-    complete tollgate rpc tokens list --team ac
+    completed tollgate rpc tokens ro
+    completed tollgate rpc whitelist --
+    completed tollgate rpc tokens list --team ac
     complete -p tollgate
     """
     ran = subprocess.run(

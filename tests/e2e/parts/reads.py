@@ -1,6 +1,6 @@
-"""Readers of an Ethereum chain: several at once, at an even pace, and what each of them was told.
+"""Readers of an Ethereum chain: several at once, at an even pace, and what each of them was answered.
 
-Each reads as programs do: it asks for the newest block, and then for things that this block has. So what it was
+Each reads as programs do: it requests the newest block, and then for things that this block has. So what it was
 answered can be held against the chain afterwards. A part of the answers is large.
 """
 
