@@ -14,11 +14,11 @@ function transport(options) {
   const { subscribe } = made.value;
   made.value.subscribe = async ({ onData, ...rest }) => {
     const heads = rest.params[0] === "newHeads";
-    const onData = (data) => {
+    const shown = (data) => {
       if (heads) show({ head: data.result });
       onData(data);
     };
-    const subscription = await subscribe({ ...rest, onData });
+    const subscription = await subscribe({ ...rest, onData: shown });
     subscriptions += 1;
     if (subscriptions === 2) show({ ready: true });
     return subscription;
