@@ -83,36 +83,34 @@ def page_options(command: F) -> F:
     return limit(after(command))
 
 
-def _complete_team(
-    ctx: click.Context,  # noqa: ARG001 - Click's signature
-    param: click.Parameter,  # noqa: ARG001
-    incomplete: str,
-) -> list[CompletionItem[str] | str]:
-    try:
-        from tollgate.cli.session import names_for_completion  # noqa: PLC0415
+def _completer(
+    fetch: Callable[[click.Context], list[str]], allowed: re.Pattern[str]
+) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem[str] | str]]:
+    def complete(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem[str] | str]:
+        try:
+            found = fetch(ctx)
+        except Exception:  # noqa: BLE001 - a shell that completes must never see a failure
+            return []
+        return [name for name in found if name.startswith(incomplete) and allowed.fullmatch(name)]
 
-        names = names_for_completion()
-    except Exception:  # noqa: BLE001 - a shell that completes must never see a failure
-        return []
-    return [name for name in names if name.startswith(incomplete) and _TEAM_NAME.fullmatch(name)]
-
-
-def complete_tokens(
-    ctx: click.Context,
-    param: click.Parameter,  # noqa: ARG001
-    incomplete: str,
-) -> list[CompletionItem[str] | str]:
-    """Complete the id or name of a token."""
-    return _complete(ctx, incomplete, lambda names: names.tokens)
+    return complete
 
 
-def complete_networks(
-    ctx: click.Context,
-    param: click.Parameter,  # noqa: ARG001
-    incomplete: str,
-) -> list[CompletionItem[str] | str]:
-    """Complete a network's path."""
-    return _complete(ctx, incomplete, lambda names: names.networks)
+def _teams(_ctx: click.Context) -> list[str]:
+    from tollgate.cli.session import names_for_completion  # noqa: PLC0415
+
+    return names_for_completion()
+
+
+def _names(ctx: click.Context) -> Any:
+    from tollgate.cli.session import Names  # noqa: PLC0415
+
+    return Names(ctx.params.get("team"))
+
+
+_complete_team = _completer(_teams, _TEAM_NAME)
+complete_tokens = _completer(lambda ctx: _names(ctx).tokens, _COMPLETED)
+complete_networks = _completer(lambda ctx: _names(ctx).networks, _COMPLETED)
 
 
 def complete_months(
@@ -125,18 +123,6 @@ def complete_months(
     ordinal = 12 * today.year + today.month - 1
     months = [f"{number // 12}-{number % 12 + 1:02d}" for number in range(ordinal, ordinal - 12, -1)]
     return [month for month in months if month.startswith(incomplete)]
-
-
-def _complete(
-    ctx: click.Context, incomplete: str, fetch: Callable[[Any], list[str]]
-) -> list[CompletionItem[str] | str]:
-    try:
-        from tollgate.cli.session import Names  # noqa: PLC0415
-
-        found = fetch(Names(ctx.params.get("team")))
-    except Exception:  # noqa: BLE001 - a shell that completes must never see a failure
-        return []
-    return [name for name in found if name.startswith(incomplete) and _COMPLETED.fullmatch(name)]
 
 
 def _team_option(command: F) -> F:
