@@ -13,7 +13,7 @@ from tollgate.chains.subscriptions import Subscription, Topic
 from tollgate.core.shapes import Reply
 from tollgate.errors import RateLimited, UpstreamUnavailable
 from tollgate.gateway.feeds.source import StarknetSource
-from tollgate.gateway.feeds.statuses import POLL_SECONDS, SETTLED_SECONDS, Statuses
+from tollgate.gateway.feeds.statuses import _MAX_BLOCKS, PER_SECOND, POLL_SECONDS, SETTLED_SECONDS, Statuses
 from tollgate.gateway.feeds.subscribers import Subscriber
 
 
@@ -160,3 +160,32 @@ async def test_nothing_is_requested_when_nobody_waits(nodes: StatusNodes) -> Non
     nodes.queried.clear()
     await nodes.turn(POLL_SECONDS)
     assert nodes.queried == []
+
+
+async def test_blocks_from_before_a_subscription_are_not_looked_into(nodes: StatusNodes) -> None:
+    subscriber, _ = await nodes.join("0x1")
+    nodes.statuses.leave(subscriber)
+    nodes.head += 5
+    await nodes.turn(POLL_SECONDS)
+    await nodes.join("0x1")
+    assert nodes.blocks_queried == []
+    nodes.head += 1
+    await nodes.turn()
+    assert nodes.blocks_queried == [nodes.head]
+
+
+async def test_head_that_jumps_has_its_newest_blocks_looked_into(nodes: StatusNodes) -> None:
+    await nodes.join("0x1")
+    nodes.head += 1_000
+    await nodes.turn()
+    assert nodes.blocks_queried == list(range(nodes.head - _MAX_BLOCKS + 1, nodes.head + 1))
+
+
+async def test_transactions_are_requested_within_the_rate_of_a_worker(nodes: StatusNodes) -> None:
+    for number in range(2 * PER_SECOND):
+        await nodes.join(hex(number))
+    nodes.queried.clear()
+    await nodes.turn(100.0)
+    assert len(nodes.queried) == PER_SECOND
+    await nodes.turn(1.0)
+    assert len(set(nodes.queried)) == 2 * PER_SECOND, "the others have their turn"
