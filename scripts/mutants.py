@@ -162,7 +162,8 @@ def _is_log(called: ast.Call) -> bool:
 
 def _is_tunable(target: ast.expr, value: ast.expr) -> bool:
     """Whether this gives numbers their name, as in `SECONDS = 600`: a test would only repeat them."""
-    if not isinstance(target, ast.Name) or not target.id.strip("_").isupper():
+    names = target.elts if isinstance(target, ast.Tuple) else [target]
+    if not all(isinstance(each, ast.Name) and each.id.strip("_").isupper() for each in names):
         return False
     return all(
         isinstance(each, ast.Constant | ast.BinOp | ast.Tuple | ast.operator | ast.expr_context)

@@ -315,3 +315,10 @@ def test_nothing_is_taken_from_a_row_that_was_given_to_another(workers: int, tmp
     before = [meters.peek(key, limit, NOW + 20).remaining for key, limit in limits]
     assert meters.take_all(rows, NOW + 20) is None
     assert [meters.peek(key, limit, NOW + 20).remaining for key, limit in limits] == before
+
+
+def test_rows_that_a_worker_remembers_by_key_are_bounded(tmp_path: Path) -> None:
+    meters = SharedMeters(16, 1, tmp_path / "limits.lock")
+    for number in range(100):
+        take(meters, f"key {number}", Limit(10, 1.0), NOW)
+        assert len(meters._known) <= 16

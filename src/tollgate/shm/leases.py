@@ -221,8 +221,6 @@ class LeasedMeters(SharedMeters):
         if is_new:
             self._factors[row] = self._credits[row] = 0.0
             self._change()
-            for column in range(row * self._workers, (row + 1) * self._workers):
-                self._arrivals[column] = 0.0
         return row
 
     def _change(self) -> None:

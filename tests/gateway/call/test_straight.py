@@ -466,6 +466,8 @@ class Played:
         self.tasks = 0
         self.floor = 0
         """How far callers know the chain to be."""
+        self.fared: list[tuple[int, int]] = []
+        """Calls to each upstream, and those that failed."""
         self.seconds: list[float] = []
         """How long each upstream is believed to take."""
 
@@ -512,6 +514,7 @@ async def play(situation: Situation, *, straight: bool) -> Played:
 
     worker.context.start = counted  # type: ignore[method-assign,assignment]
     before = dict(worker.regions.totals())
+    fared = [(upstream.calls, upstream.failures) for upstream in scene.exchange.upstreams]
     written = len(worker.sink.written)
     for place, request in enumerate(situation.requests):
         transports[place if situation.together else 0].deliver(request)
@@ -529,6 +532,10 @@ async def play(situation: Situation, *, straight: bool) -> Played:
     }
     played.floor = scene.row.floor
     played.seconds = [upstream.ewma for upstream in scene.exchange.upstreams]
+    played.fared = [
+        (upstream.calls - calls, upstream.failures - failures)
+        for upstream, (calls, failures) in zip(scene.exchange.upstreams, fared, strict=True)
+    ]
     played.ids = [
         [call["id"] for call in each] for node in scene.nodes for each in node.requests if isinstance(each, list)
     ]
@@ -613,6 +620,7 @@ async def test_straight_way_and_general_way_are_equal(name: str) -> None:
     assert straight.records == general.records
     assert straight.upstream_calls == general.upstream_calls
     assert straight.floor == general.floor
+    assert straight.fared == general.fared
     assert straight.seconds == pytest.approx(general.seconds)
     timings = ("tollgate_upstream_seconds",)
     assert {key: value for key, value in straight.metrics.items() if key[0] not in timings} == {

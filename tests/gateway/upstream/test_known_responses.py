@@ -15,6 +15,7 @@ from tollgate.gateway.upstream import connection as module
 from tollgate.gateway.upstream.connection import (
     AttemptFailed,
     KnownHeads,
+    NoRoom,
     Response,
     ResponseFuture,
     ResponseTooLarge,
@@ -162,3 +163,12 @@ async def test_packed_body_may_unpack_to_the_bound_and_no_further(size: int, fit
         with pytest.raises(ResponseTooLarge) as caught:
             await pending
         assert caught.value.sent
+
+
+async def test_response_without_room_was_sent_all_the_same() -> None:
+    line = Line(budget=SMALL)
+    pending = line.begin()
+    line.transport.deliver(http(b"x" * (SMALL + 10)))
+    with pytest.raises(NoRoom) as caught:
+        await pending
+    assert caught.value.sent, "it may have been carried out"
