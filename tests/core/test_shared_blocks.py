@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tollgate.core.shared_blocks import ENOUGH_ROWS, _groups
+from tollgate.core.blocks import ENOUGH_ROWS
+from tollgate.core.shared_blocks import _groups
 
 
 def parts(*rows: tuple[int, int]) -> list[Any]:
