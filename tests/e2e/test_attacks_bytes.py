@@ -302,6 +302,53 @@ def test_websockets_count_as_connections_of_the_worker_and_of_their_address(tmp_
         eventually(lambda: opened("127.0.0.5", 1) == [101], what="room again")
 
 
+def test_handshakes_that_are_never_finished_count_by_worker_and_address(tmp_path: Path) -> None:
+    certificate = make_certificate(tmp_path)
+    files = {"tls_certificate": str(certificate.certificate), "tls_key": str(certificate.key)}
+    server = {**files, "connections": 50, "connections_per_address": 20}
+    context = certificate.client_context()
+    with ExitStack() as held, open_stack(tmp_path / "service", {"server": server}, tls=context) as stack:
+
+        def begun(source: str, count: int) -> list[Wire]:
+            wires = [held.enter_context(Wire.open(stack.gateway.port, source=source)) for _ in range(count)]
+            for number, wire in enumerate(wires):
+                # The beginning of a handshake, or nothing at all.
+                with suppress(OSError):
+                    wire.send(b"\x16\x03\x01\x02\x00" if number % 2 else b"")
+            return wires
+
+        def open_still(wires: list[Wire]) -> int:
+            return sum(not _has_ended(wire) for wire in wires)
+
+        def is_answered(source: str) -> bool:
+            try:
+                with stack.gateway.wire(source=source) as wire:
+                    return wire.exchange(PATH, call("eth_chainId"), stack.headers).status == 200
+            except OSError:
+                return False
+
+        first = begun("127.0.0.2", 40)
+        eventually(lambda: open_still(first) == 20, what="the end of those beyond the bound of an address")
+        assert is_answered("127.0.0.9")
+        others = begun("127.0.0.3", 20) + begun("127.0.0.4", 30)
+        eventually(lambda: open_still(first + others) <= 50, what="the end of those beyond the bound of a worker")
+        for wire in first + others:
+            wire.socket.close()
+        eventually(lambda: is_answered("127.0.0.9"), what="room again")
+        begun("127.0.0.5", 10)
+    # The service has stopped meanwhile, though some never finished.
+
+
+def _has_ended(wire: Wire) -> bool:
+    wire.socket.setblocking(False)
+    try:
+        return not wire.socket.recv(1, socket.MSG_PEEK)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+
+
 # ---- unread answers
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import gc
 import signal
 import socket
@@ -18,6 +19,7 @@ import uvicorn
 import uvloop
 
 from tollgate import log
+from tollgate.gateway.http.tls_connection import TlsConnection
 from tollgate.processes.certificates import POLL_SECONDS, Certificates
 from tollgate.processes.supervisor import Lifeline
 
@@ -63,7 +65,7 @@ class _Server(uvicorn.Server):
 
         # A copy: what the server closes must not be the sibling's own.
         server = await asyncio.get_running_loop().create_server(
-            connect, sock=listener.dup(), ssl=config.ssl, backlog=config.backlog
+            connect, sock=listener.dup(), backlog=config.backlog
         )
         self._adopted[distance] = server
         self.servers.append(server)
@@ -147,7 +149,7 @@ async def _serve(
     server = _Server(
         uvicorn.Config(
             service.app,
-            http=service.http,
+            http=service.http if certificates is None else _encrypted(service.http, certificates),
             ws=service.ws,
             ws_max_size=service.ws_max_bytes,
             ws_ping_interval=PING_SECONDS,
@@ -163,7 +165,6 @@ async def _serve(
             timeout_graceful_shutdown=max(1, int(grace_seconds)),
             # Of every answer but those of `/x/`, which write their own.
             headers=[HTTPS_ALONE] if certificates else [],
-            ssl_context_factory=None if certificates is None else lambda *_: certificates.context,
         ),
         lifeline,
         siblings,
@@ -179,6 +180,10 @@ async def _serve(
         await asyncio.gather(*tasks, return_exceptions=True)
         if service.close is not None:
             await service.close()
+
+
+def _encrypted(http: Any, certificates: Certificates) -> Any:
+    return functools.partial(TlsConnection, http, certificates.context)
 
 
 def _parent_gone(loop: asyncio.AbstractEventLoop, server: _Server, lifeline: Lifeline) -> None:

@@ -41,9 +41,10 @@ class Addresses:
             return ""
         return addresses.limit_key(peer)
 
-    def enter(self, peer: str) -> str:
-        """Count a connection; what `leave` takes back."""
+    def enter(self, peer: str, kind: str = "") -> str:
+        """Count a connection, by itself if it is of a kind; what `leave` takes back."""
         if key := self.key(peer):
+            key = kind + key
             self._open[key] = self._open.get(key, 0) + 1
         return key
 
@@ -170,7 +171,7 @@ class WorkerContext:
         ]
         self.connections: set[Idle] = set()
         self.upgraded = 0
-        """Connections that have become WebSockets: each is an open file, too."""
+        """Connections that have become WebSockets, or are in their TLS handshake: each is an open file, too."""
         self.draining = False
         self._constant_headers = constant_headers
         self.date = constant_headers
