@@ -24,7 +24,8 @@ def test_common(password: str) -> None:
 @pytest.mark.parametrize(
     "password",
     ["correct horse battery", "an even better password", "another good one", "xK9#mQ2$vL",
-     "secret password admin", "secret-password-welcome-2026", "blue-lantern-riverside", "a good password", "my dog has 3 legs", "tr0ub4dor&3"],
+     "secret password admin", "secret-password-welcome-2026",
+     "blue-lantern-riverside", "a good password", "my dog has 3 legs", "tr0ub4dor&3"],
 )  # fmt: skip
 def test_not_common(password: str) -> None:
     assert not is_common(password)

@@ -281,3 +281,20 @@ async def test_as_many_requests_are_under_way_as_the_bound_specifies(calls: int,
     await turns(30)
     again = [await exchange(transport, whole(post())) for transport in transports]
     assert sum(each == ["503 overloaded"] for each in again) == refused, "with heads that are known, too"
+
+
+@pytest.mark.parametrize(("requests", "waits"), [(MAX_WAITING, False), (MAX_WAITING + 1, True)])
+async def test_more_requests_at_once_than_may_wait_are_read_in_pieces(requests: int, waits: bool) -> None:
+    worker = await open_worker(node=lambda _: None)
+    transport = worker.connect(hello)
+    data = b"".join(post(number) for number in range(requests))
+    assert len(data) > 1_024
+    transport.deliver(data)
+    assert bool(edge(transport)._unread) is waits
+    assert worker.budget.held == (len(data) if waits else 0)
+    for number in range(requests):
+        await turns(60)
+        answer_upstream(worker)
+        await turns(60)
+        assert responses(transport) == [f"200 {number}"]
+    assert worker.budget.held == 0
