@@ -209,3 +209,15 @@ async def test_a_disk_that_refuses_the_file_is_no_reason_to_stop(tmp_path: Path)
     folder.mkdir()
     await scene.second()
     assert scene.file.exists()
+
+
+async def test_upstream_without_a_head_is_behind_nobody(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.apply(main={"a": BASE, "b": BASE})
+    scene.nodes["b"].fault = REFUSED
+    await scene.tick()
+    await scene.second()
+    await scene.second()
+    a, b = scene.shown["eth/main"]["upstreams"]
+    assert (a["head"], a["behind"]) == (99, 0)
+    assert (b["head"], b["behind"], b["state"]) == (None, 0, "down")

@@ -8,6 +8,7 @@ from tests.gateway.prober.nodes import BASE, BROKEN, PROBE, REFUSED, Ear, Scene,
 from tollgate.core.health import NOTHING, State, UpstreamVerdict
 from tollgate.gateway.prober.prober import ProbeReport, Wanted
 from tollgate.gateway.prober.watched import AGAIN_SECONDS, CHAIN_ID_SECONDS, FETCH_FAILURES, SELDOM, Watched
+from tollgate.settings.model import HealthSettings
 from tollgate.shm import metrics
 
 NOW = 1_000.0
@@ -239,3 +240,10 @@ async def test_probes_are_counted_by_how_they_ended() -> None:
     await scene.rounds()
     assert scene.counted(metrics.UPSTREAM_PROBES, "a", "ok") == 3
     assert scene.counted(metrics.UPSTREAM_PROBES, "a", "failed") == 1
+
+
+async def test_calls_that_probing_takes_are_shown() -> None:
+    scene = await Scene(BASE).start()
+    assert scene.watch.calls_a_minute(scene["a"]) == 60 / PROBE * 1.5 + 1
+    scene["a"].is_resting = True
+    assert scene.watch.calls_a_minute(scene["a"]) == round(60 / HealthSettings().idle_probe_seconds + 1, 1)

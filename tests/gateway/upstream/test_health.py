@@ -498,3 +498,10 @@ def test_answer_moves_the_p95_up_nineteen_times_as_far_as_down() -> None:
     assert upstream._p95 == pytest.approx(0.1 * 0.995), "as quick is no slower"
     company.answer("a", 1.0)
     assert upstream._p95 == pytest.approx(0.1 * 0.995 * 1.095)
+
+
+def test_answers_of_an_upstream_that_no_network_has_are_counted_nowhere() -> None:
+    company, upstream = one()
+    company.answer("a", 0.3)
+    upstream.count()
+    assert sum(upstream.buckets) == 0
