@@ -151,7 +151,7 @@ def change(what: str, key: str, value: float, now: float, meters: LeasedMeters, 
         model.leases, model.default = {}, 1.0
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=2 * settings().max_examples, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(script=st.lists(st.tuples(steps, st.integers(0, 2)), max_size=30))
 @pytest.mark.parametrize("workers", [1, 3])
 def test_limits_of_a_part_are_limits(

@@ -336,7 +336,7 @@ scopes = st.builds(
 ).filter(lambda scope: scope.number is not None or scope.oldest is None or not scope.state)
 
 
-@settings(max_examples=500)
+@settings(max_examples=5 * settings().max_examples)
 @given(
     st.lists(st.tuples(members, conditions), min_size=1, max_size=4),
     scopes,
