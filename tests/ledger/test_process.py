@@ -1,6 +1,7 @@
 """The collector's process: alone on its spool, its duties beside collecting, and `tollgate collect`."""
 
 import asyncio
+import gc
 import itertools
 import os
 import shutil
@@ -38,6 +39,12 @@ from tollgate.store.ledger import LedgerBehind
 from tollgate.store.ledger_blocks import Days
 
 NOW = time.time()
+
+
+@pytest.fixture(autouse=True)
+def _no_garbage_collected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A chore collects it, and this process holds that of thousands of tests."""
+    monkeypatch.setattr(gc, "collect", lambda: 0)
 
 
 @pytest.fixture(scope="module")
