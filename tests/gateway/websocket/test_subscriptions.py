@@ -259,13 +259,3 @@ async def test_ids_of_subscriptions_are_as_their_family_writes_them(family: str)
         assert all(each.startswith("0x") and len(each) == 34 for each in made)
     else:
         assert all(0 <= int(each) < 2**63 for each in made), "whoever holds it as a signed number can"
-
-
-async def test_connection_that_is_closed_while_it_subscribes_leaves_no_subscriber(server: SocketServer) -> None:
-    client = await server.open()
-    server.stream.gate = asyncio.Event()
-    await client.deliver(HEADS)
-    await client.leave()
-    server.stream.gate.set()
-    await turns(40)
-    assert server.stream.subscribers == []
