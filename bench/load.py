@@ -60,6 +60,7 @@ class Load:
     seconds: float
     p50_us: int
     p99_us: int
+    max_us: int
     problems: tuple[str, ...]
 
 
@@ -173,6 +174,7 @@ def load(subject: Subject, body: Body, connections: int, seconds: int, size: int
         seconds=seen["microseconds"] / 1e6,
         p50_us=seen["p50_us"],
         p99_us=seen["p99_us"],
+        max_us=seen["max_us"],
         problems=_problems(seen, size),
     )
 

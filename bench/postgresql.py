@@ -40,10 +40,12 @@ if TYPE_CHECKING:
     from bench.nodes import Compared
     from bench.plan import Plan
     from bench.postgresql_server import Server
+    from bench.valkey import Noticed
 
     Progress = Callable[[str], None]
 
 BAR_RECORD_US, BAR_RATE, BAR_PAGE_MS, BAR_CALL_PERCENT = 6.0, 100_000, 20.0, 3.0
+BAR_SLOWER_MS = 5.0
 LOADS = tuple(
     Load(f"a record, {teams:,} teams, 20,000 a commit", 20_000, BAR_RECORD_US, teams=teams)
     for teams in (100, 2_000)
@@ -236,10 +238,16 @@ def run(plan: Plan, rows: int, output: Path | None, progress: Progress) -> int:
                     url = server.make(f"collected_{number}")
                     found.append(child.submit(collect, load, url, server, cores.server).result())
         with postgresql_server.serve(folder, {cores.load}) as server:
-            compared = nodes.compare(server.make("nodes"), cores, plan, progress)
+            compared, noticed = nodes.compare(server.make("nodes"), cores, plan, progress)
         read = pages(folder, set(cores.all), rows, progress)
-    goals = [*_counted(counted), *_compared(compared), *_collected(found), *_read_pages(read, rows)]
-    print(_text(counted, compared, found, read, goals))
+    goals = [
+        *_counted(counted),
+        *_compared(compared),
+        *_noticed(noticed),
+        *_collected(found),
+        *_read_pages(read, rows),
+    ]
+    print(_text(counted, compared, noticed, found, read, goals))
     path = output or RESULTS / f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-postgresql.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     values = {
@@ -247,13 +255,14 @@ def run(plan: Plan, rows: int, output: Path | None, progress: Progress) -> int:
         "goals": [*map(asdict, goals)],
         "instructions": counted,
         "calls": [*map(asdict, compared)],
+        "valkey": [*map(asdict, noticed)],
         "collector": [*map(asdict, found)],
         "rows": rows,
         "pages": [*map(asdict, read)],
     }
     path.write_text(json.dumps(values, indent=1) + "\n")
     print(f"\nwritten: {path}")
-    return 1 if any(each.problems for each in compared) else 0
+    return 1 if any(goal.verdict == "invalid" for goal in goals) else 0
 
 
 def _counted(counted: dict[str, int]) -> list[Goal]:
@@ -278,6 +287,19 @@ def _compared(compared: list[Compared]) -> list[Goal]:
             "invalid" if each.problems else verdict(each.change * 100, BAR_CALL_PERCENT, each.margin * 100),
         )
         for each in compared
+    ]
+
+
+def _noticed(noticed: list[Noticed]) -> list[Goal]:
+    return [
+        Goal(
+            f"the slowest call, {each.name}, slower than before",
+            BAR_SLOWER_MS,
+            "ms",
+            each.slower_ms,
+            "invalid" if each.problems else verdict(each.slower_ms, BAR_SLOWER_MS, each.margin),
+        )
+        for each in noticed
     ]
 
 
@@ -320,6 +342,7 @@ def _goal(name: str, bar: float, unit: str, value: float) -> Goal:
 def _text(
     counted: dict[str, int],
     compared: list[Compared],
+    noticed: list[Noticed],
     found: list[Collected],
     read: list[Row],
     goals: list[Goal],
@@ -329,6 +352,11 @@ def _text(
         f"a call, {each.name}: {each.before_us:.1f} µs and {each.after_us:.1f} µs of CPU in the worker, "
         f"{each.change:+.1%} ± {each.margin:.1%}"
         for each in compared
+    ]
+    lines += [
+        f"{each.name}: the slowest call took {each.before_ms:.1f} ms before, {each.slower_ms:+.1f} ± "
+        f"{each.margin:.1f} ms with it{''.join(f', {problem}' for problem in each.problems)}"
+        for each in noticed
     ]
     lines += [
         f"{each.load}: {each.collector_us:.1f} µs of CPU in the collector, {each.server_us:.1f} in the server; "
