@@ -8,7 +8,8 @@ from tests.gateway.fakes import turns
 from tests.gateway.raw_http import GET, edge, exchange, hello, post, responses, whole
 from tests.gateway.worker import Worker, open_worker
 
-from tollgate.gateway.http.connection import _PIECE, MAX_WAITING
+from tollgate.gateway.http.connection import _MAX_LINES, _PIECE, MAX_WAITING
+from tollgate.shm import metrics
 
 SHORT = b"GET /a HTTP/1.1\r\nhost:\r\n\r\n"
 REFUSED = b"GET /x/ HTTP/1.1\r\nhost:\r\n\r\n"
@@ -103,6 +104,34 @@ async def test_flood_counts_against_the_budget_until_it_is_read() -> None:
     assert worker.budget.held == 0
 
 
+def flood(requests: int, lines: int, size: int) -> bytes:
+    """So many requests with so many lines and bytes in all; the first has what the others have not."""
+    lead = b"a:\r\n" * (lines - 3 * requests)
+    rest = REFUSED * requests
+    padding = b"a" * (size - len(lead) - len(rest))
+    return rest.replace(b"/x/ ", b"/x/%b " % padding, 1).replace(b"host:\r\n", b"host:\r\n" + lead, 1)
+
+
+@pytest.mark.parametrize(
+    ("requests", "lines", "size", "is_held"),
+    [
+        (MAX_WAITING + 1, 27, _PIECE, False),
+        (MAX_WAITING + 1, 27, _PIECE + 1, True),
+        (MAX_WAITING, 24, _PIECE + 1, False),
+        (1, _MAX_LINES, 3_000, False),
+        (1, _MAX_LINES + 1, 3_000, True),
+    ],
+)
+async def test_what_is_long_with_many_requests_or_lines_is_held_until_it_is_read(
+    requests: int, lines: int, size: int, is_held: bool
+) -> None:
+    worker = await open_worker(budget=10)
+    data = flood(requests, lines, size)
+    assert (data.count(b"\r\n\r\n"), data.count(b"\r\n"), len(data)) == (requests, lines, size)
+    answers = await exchange(worker.connect(hello), whole(data))
+    assert (answers == ["503 overloaded close"]) is is_held
+
+
 # ---- tiny chunks
 
 
@@ -179,6 +208,7 @@ async def test_request_that_is_answered_before_its_body_breaks_has_one_answer(
     await turns(10)
     assert responses(transport) == ["413 no"]
     assert transport.closed
+    assert worker.counted(metrics.REQUESTS, "", "", "400") == 0, "no second answer is counted either"
 
 
 # ---- a head that means two things
