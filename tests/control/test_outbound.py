@@ -210,7 +210,7 @@ async def test_name_that_gets_an_inner_address_after_the_check_is_not_resolved_a
 
     connected: list[str] = []
 
-    async def connect(_self: object, address: str, _port: int, *_: object) -> None:
+    async def connect(_self: object, address: str, *_: object, **__: object) -> None:
         connected.append(address)
         raise httpcore.ConnectError("refused")
 

@@ -27,11 +27,14 @@ from joserfc.errors import InvalidKeyIdError
 
 from tollgate.control import oidc_rules as rules
 from tollgate.control.oidc_rules import AGAIN, CONTACT, LATER, OidcError, ProviderIdentity, SignInStart
+from tollgate.control.safe_connect import Bounded, TooMuch
 from tollgate.settings.model import OidcSettings
 
 CACHE_SECONDS = 3600.0
 # Ten times what the largest key sets in wide use have.
 BODY_BYTES = 262_144
+# Heads, chunks and interim answers (1xx), which httpx reads past without an end.
+FRAMING_BYTES = 65_536
 # Pieces of an answer: one that comes byte by byte takes a hundred times as long to be read.
 MAX_PIECES = 2_048
 # Sign-ins that wait for the provider: one that is silent must not take the places of all other requests.
@@ -77,6 +80,7 @@ class OidcClient:
             headers={"Accept": "application/json", "Accept-Encoding": "identity"},
             transport=transport,
         )
+        _bound(self._http)
         self._under_way = 0
         self._reading = asyncio.Lock()
         self._known: rules.Provider | None = None
@@ -217,10 +221,19 @@ class OidcClient:
                 yield
         except (TimeoutError, httpx.TimeoutException) as error:
             raise OidcError(f"The sign-in provider did not answer in time. {LATER}") from error
+        except TooMuch as error:
+            raise OidcError(f"The sign-in provider sent an answer without end. {LATER} {CONTACT}.") from error
         except httpx.HTTPError as error:
             raise OidcError(f"The sign-in provider cannot be reached. {LATER} {CONTACT}.") from error
         finally:
             self._under_way -= 1
+
+
+def _bound(client: httpx.AsyncClient) -> None:
+    """Bound the bytes of an answer on the network, also behind a proxy: httpx has no setting for it."""
+    for transport in (client._transport, *client._mounts.values()):
+        if isinstance(transport, httpx.AsyncHTTPTransport):
+            transport._pool._network_backend = Bounded(BODY_BYTES + FRAMING_BYTES)
 
 
 def _decoded(body: bytes, kind: type[T]) -> T:

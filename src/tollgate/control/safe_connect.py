@@ -1,13 +1,15 @@
-"""Which addresses may be connected to, and connections that lead to those alone.
+"""Which addresses may be connected to, and connections that lead to those alone or bring so much alone.
 
-Owns the table of addresses inside a network, and the network side of one fetch: the addresses were checked
-before, no name is resolved here, and only so many bytes are taken. HTTP does not enter.
+Owns the table of addresses inside a network, and the network side of a fetch: for one that a user chose, the
+addresses were checked before and no name is resolved here. Of each answer only so many bytes are taken. HTTP
+does not enter.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ipaddress
+import socket
 from typing import TYPE_CHECKING, Any
 
 import httpcore
@@ -43,8 +45,14 @@ _GLOBAL_IPV6 = ipaddress.IPv6Network("2000::/3")
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 
 
+# What is read in one turn of the loop: a parser makes hundreds of events of it.
+_READ_BYTES = 4_096
+# What the kernel takes in meanwhile: without a bound, the loop reads megabytes of it ahead.
+_RECEIVE = (socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
+
+
 class TooMuch(TollgateError):
-    """More bytes came than a connection may bring."""
+    """More bytes came than an answer may have."""
 
 
 def forbidden_kind(address: str) -> str | None:
@@ -66,14 +74,33 @@ def forbidden_kind(address: str) -> str | None:
     return None if parsed.is_global else "a reserved"
 
 
-class Pinned(httpcore.AsyncNetworkBackend):
+class Bounded(httpcore.AsyncNetworkBackend):
+    """Connects to any host; no answer may have more bytes than this, whatever comes before or within it."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._inner = httpcore.AnyIOBackend()
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,  # noqa: ASYNC109
+        *_: Any,
+        **__: Any,
+    ) -> httpcore.AsyncNetworkStream:
+        """Connect."""
+        stream = await self._inner.connect_tcp(host, port, timeout, socket_options=[_RECEIVE])
+        return _Stream(stream, self._max_bytes)
+
+
+class Pinned(Bounded):
     """Connects to the given addresses, whatever host is requested; `until` is in the time of the loop."""
 
     def __init__(self, addresses: list[str], *, until: float, max_bytes: int) -> None:
+        super().__init__(max_bytes)
         self._addresses = addresses
         self._until = until
-        self._max_bytes = max_bytes
-        self._inner = httpcore.AnyIOBackend()
 
     async def connect_tcp(
         self,
@@ -87,31 +114,31 @@ class Pinned(httpcore.AsyncNetworkBackend):
         for number, address in enumerate(self._addresses):
             left = max(self._until - asyncio.get_running_loop().time(), 0.0)
             try:
-                stream = await self._inner.connect_tcp(address, port, left / (len(self._addresses) - number))
+                return await super().connect_tcp(address, port, left / (len(self._addresses) - number))
             except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
                 failure = error
-            else:
-                return _Stream(stream, self._max_bytes)
         raise failure
 
 
 class _Stream(httpcore.AsyncNetworkStream):
-    """A connection that brings only so many bytes: endless heads would keep the parser, and the loop, busy."""
+    """A connection whose answers have only so many bytes: endless heads keep the parser, and the loop, busy."""
 
     def __init__(self, inner: httpcore.AsyncNetworkStream, max_bytes: int) -> None:
         self._inner = inner
-        self._left = max_bytes
+        self._max_bytes = self._left = max_bytes
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109
-        """Return what has come, up to the bound."""
+        """Return what has come, up to the bound, after everybody else's turn."""
         if self._left <= 0:
             raise TooMuch
-        data = await self._inner.read(min(max_bytes, self._left), timeout)
+        await asyncio.sleep(0)
+        data = await self._inner.read(min(max_bytes, self._left, _READ_BYTES), timeout)
         self._left -= len(data)
         return data
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ASYNC109
-        """Send all of it."""
+        """Send all of it; what comes then is another answer."""
+        self._left = self._max_bytes
         await self._inner.write(buffer, timeout)
 
     async def start_tls(
