@@ -31,7 +31,6 @@ from bench.goals import Goal
 from bench.plan import BenchError
 from bench.report import RESULTS
 from tollgate.control.app import control_app
-from tollgate.control.console.tail import MAX_TAILS_OF_ACCOUNT
 from tollgate.control.plane import ControlPlane
 from tollgate.control.service_context import ClientInfo
 from tollgate.core import secrets
@@ -47,7 +46,7 @@ DEFAULT_ROWS = 10_000_000
 COLD_BYTES, WARM_BYTES, PAINT_MS = 60_000, 15_000, 500.0
 OVERVIEW_MS, LOGS_MS = 100.0, 50.0
 TAILS, TAIL_SECONDS, BATCH, BATCHES_A_SECOND = 200, 10, 100, 10
-TAIL_CORES, TAILS_OF_ADDRESS = 0.5, 50
+TAIL_CORES, TAILS_OF_ADDRESS, TAILS_OF_ACCOUNT = 0.5, 25, 5
 ROUNDS = 20
 # Of each page, the first of them with nothing in the browser's cache.
 LOADS = 7
@@ -162,19 +161,19 @@ async def _tails(demo: dict[str, Any]) -> list[Goal]:
     """Open tails, let calls arrive, and see what the control process spends and holds."""
     parts = urlsplit(demo["base_url"])
     async with httpx.AsyncClient(base_url=demo["base_url"], follow_redirects=False) as client:
-        cookies = await _sessions(demo["data_dir"], -(-TAILS // MAX_TAILS_OF_ACCOUNT))
+        cookies = await _sessions(demo["data_dir"], -(-TAILS // TAILS_OF_ACCOUNT))
         client.cookies.set("tollgate", cookies[0])
         path = "/console/teams/demo/logs/tail"
         seen = [0]
         tails = []
         for number in range(TAILS):
             # One after the other, as people come: a worker forwards 64 requests at once.
-            # From several addresses: of the places for tails, one has a part.
+            # From several addresses and accounts: of the places for tails, each has a part.
             source = (f"127.0.0.{2 + number // TAILS_OF_ADDRESS}", 0)
             reader, writer = await asyncio.open_connection(
                 parts.hostname, parts.port, limit=1 << 20, local_addr=source
             )
-            cookie = cookies[number // MAX_TAILS_OF_ACCOUNT]
+            cookie = cookies[number // TAILS_OF_ACCOUNT]
             head = f"GET {path} HTTP/1.1\r\nHost: {parts.netloc}\r\nCookie: tollgate={cookie}\r\n\r\n"
             writer.write(head.encode())
             if b" 200 " not in await reader.readline():

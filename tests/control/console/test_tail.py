@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import ExitStack, suppress
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -54,6 +55,11 @@ class Watched:
         self.ledger = Ledger()
         self.now = 100.0
         self.hub = Hub(cast("Any", SimpleNamespace(logs=self.ledger)), lambda: self.now)
+        self.open = ExitStack()
+
+    def join(self, account: str = ADA, address: str = "", wanted: LogFilter = WANTED) -> Feed:
+        """Open a tail; from an address of its account's own unless one is given."""
+        return self.open.enter_context(self.hub.joined("acme", wanted, account, address or account))
 
     def look(self, feed: Feed, new: int = 0) -> None:
         self.ledger.last += new
@@ -78,14 +84,14 @@ def sent(feed: Feed, number: int) -> tuple[int, bool]:
 
 
 def test_what_was_there_before_is_not_sent(watched: Watched) -> None:
-    feed = watched.hub.join("acme", WANTED, ADA)
+    feed = watched.join()
     watched.look(feed)
     assert sent(feed, feed.position) == (0, False)
 
 
 def test_first_entries_of_a_new_team_are_sent(watched: Watched) -> None:
     watched.ledger.last = 0
-    feed = watched.hub.join("acme", WANTED, ADA)
+    feed = watched.join()
     watched.look(feed)
     seen = feed.position
     watched.look(feed, 2)
@@ -93,7 +99,7 @@ def test_first_entries_of_a_new_team_are_sent(watched: Watched) -> None:
 
 
 def test_new_entries_are_sent_once(watched: Watched) -> None:
-    feed = watched.hub.join("acme", WANTED, ADA)
+    feed = watched.join()
     watched.look(feed)
     seen = feed.position
     watched.look(feed, 3)
@@ -102,12 +108,12 @@ def test_new_entries_are_sent_once(watched: Watched) -> None:
 
 
 def test_browser_that_connects_again_gets_what_came_meanwhile(watched: Watched) -> None:
-    feed = watched.hub.join("acme", WANTED, ADA)
+    feed = watched.join()
     asyncio.run(feed.look(7))
     assert sent(feed, 7) == (3, False)
     watched.look(feed, 1)
     assert sent(feed, 10) == (1, False)
-    other = watched.hub.join("acme", LogFilter(ACME, errors=True), ADA)
+    other = watched.join(wanted=LogFilter(ACME, errors=True))
     asyncio.run(other.look(10**17))
     assert other.position == watched.ledger.last
 
@@ -122,7 +128,7 @@ def test_last_event_of_a_browser(given: str, seen: int | None) -> None:
 
 @pytest.mark.parametrize("new", [MAX_LINES + 1, MAX_LOOKED, MAX_LOOKED + 1, 1_000_000])
 def test_busy_second_shows_the_newest_and_notes_that_others_are_left_out(watched: Watched, new: int) -> None:
-    feed = watched.hub.join("acme", WANTED, ADA)
+    feed = watched.join()
     watched.look(feed)
     seen = feed.position
     watched.look(feed, new)
@@ -131,37 +137,49 @@ def test_busy_second_shows_the_newest_and_notes_that_others_are_left_out(watched
 
 
 def test_tails_with_the_same_filters_share_one_look_a_second(watched: Watched) -> None:
-    feeds = [watched.hub.join("acme", LogFilter(ACME), f"acc_{number}") for number in range(200)]
+    feeds = [watched.join(f"acc_{number}", wanted=LogFilter(ACME)) for number in range(200)]
     assert len({id(feed) for feed in feeds}) == 1
     for feed in feeds:
         asyncio.run(feed.look())
     assert watched.ledger.looks == 1
-    assert watched.hub.join("acme", LogFilter(ACME, errors=True), ADA) is not feeds[0]
+    assert watched.join(wanted=LogFilter(ACME, errors=True)) is not feeds[0]
 
 
 def test_feed_ends_with_its_last_tail_and_tails_are_bounded(watched: Watched) -> None:
-    first = watched.hub.join("acme", WANTED, ADA)
-    watched.hub.join("acme", WANTED, ADA)
-    watched.hub.leave("acme", WANTED, ADA)
-    assert watched.hub.join("acme", WANTED, ADA) is first
-    for _ in range(2):
-        watched.hub.leave("acme", WANTED, ADA)
+    first = watched.join()
+    with watched.hub.joined("acme", WANTED, ADA, ADA) as second:
+        assert second is first
+    assert watched.join() is first
+    watched.open.close()
     assert watched.hub.tails == 0
-    assert watched.hub.join("acme", WANTED, ADA) is not first
+    assert watched.join() is not first
     for number in range(tail.MAX_TAILS - 1):
-        watched.hub.join("acme", WANTED, f"acc_{number}")
+        watched.join(f"acc_{number}")
     with pytest.raises(Busy):
-        watched.hub.join("acme", WANTED, "acc_another")
+        watched.join("acc_another")
+
+
+def fill(watched: Watched, account: str, address: str = "") -> int:
+    """Open tails until one is refused; how many there were."""
+    opened = 0
+    with suppress(Busy):
+        while opened < tail.MAX_TAILS:
+            watched.join(account, address)
+            opened += 1
+    return opened
 
 
 def test_tails_of_one_account_are_few_and_others_still_get_one(watched: Watched) -> None:
-    for number in range(tail.MAX_TAILS_OF_ACCOUNT):
-        watched.hub.join("acme", LogFilter(ACME, status=number), ADA)
-    with pytest.raises(Busy, match="close one"):
-        watched.hub.join("acme", WANTED, ADA)
-    watched.hub.join("acme", WANTED, "acc_bob")
-    watched.hub.leave("acme", LogFilter(ACME, status=0), ADA)
-    watched.hub.join("acme", WANTED, ADA)
+    with watched.hub.joined("acme", LogFilter(ACME, status=0), ADA, ADA):
+        assert fill(watched, ADA) == 19
+        watched.join("acc_bob")
+    watched.join()
+
+
+def test_many_accounts_leave_places_to_others_also_from_one_address(watched: Watched) -> None:
+    assert sum(fill(watched, f"acc_{number}", "192.0.2.1") for number in range(50)) == 75
+    assert sum(fill(watched, f"acc_{number}") for number in range(50, 65)) < 150
+    assert fill(watched, "acc_another") > 2
 
 
 def test_tail_ends_for_whoever_may_read_the_logs_no_more(site: Site) -> None:

@@ -10,13 +10,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, deque
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import msgspec
 from litestar import Response
 
+from tollgate.control.api.access import visit
 from tollgate.control.api.exports import streamed
 from tollgate.control.api.operations import COST, SEARCH_COST
 from tollgate.control.console import render, session
@@ -25,6 +27,7 @@ from tollgate.control.console.logs import given_of, lines_of, query_of
 from tollgate.control.console.paths import HttpRequest, Part, Plane, shown
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import Busy, Problem
+from tollgate.core.addresses import limit_key
 from tollgate.core.logs import LogFilter
 from tollgate.store.base import StoreUnavailable
 
@@ -34,8 +37,9 @@ MAX_LINES = 50
 # Entries that a feed looks at in one second: of more, the newest.
 MAX_LOOKED = 200
 MAX_TAILS = 300
-# Of one person, at all browsers: others must find a place.
-MAX_TAILS_OF_ACCOUNT = 20
+# Of the free places one account may have as many as this part, and one client address: 20 and 75 while others have
+# none, fewer the more are taken. So whoever comes next finds one, however many accounts somebody has.
+ACCOUNT_PART, ADDRESS_PART = 14, 3
 # How often the session and its permission to read the team's logs are checked again.
 CHECK_TICKS = 10
 # A browser opens the tail again by itself.
@@ -97,36 +101,38 @@ class Hub:
         self._clock = clock
         self._feeds: dict[tuple[str, bytes], Feed] = {}
         self._accounts: Counter[str] = Counter()
+        self._addresses: Counter[str] = Counter()
         self.tails = 0
 
-    def check(self, account: str) -> None:
-        """Refuse a tail of an account with `Busy` where there are too many."""
-        if self.tails >= MAX_TAILS or self._accounts[account] >= MAX_TAILS_OF_ACCOUNT:
+    def check(self, account: str, address: str) -> None:
+        """Refuse a tail of an account and a client address with `Busy` where there are too many."""
+        free = MAX_TAILS - self.tails
+        if (
+            not free
+            or self._accounts[account] >= max(free // ACCOUNT_PART, 1)
+            or self._addresses[address] >= max(free // ADDRESS_PART, 1)
+        ):
             raise Busy("Too many live views are open: close one, then try again.")
 
-    def join(self, team: str, wanted: LogFilter, account: str) -> Feed:
-        """The feed of a tail of an account; `Busy` where there are too many."""
-        self.check(account)
+    @contextmanager
+    def joined(self, team: str, wanted: LogFilter, account: str, address: str) -> Iterator[Feed]:
+        """The feed of a tail, which ends with its last one; `Busy` where there are too many."""
+        self.check(account, address)
+        key = team, msgspec.msgpack.encode(wanted)
+        feed = self._feeds.setdefault(key, Feed(self._plane, team, wanted, self._clock))
         self._accounts[account] += 1
-        feed = self._feeds.setdefault(_key(team, wanted), Feed(self._plane, team, wanted, self._clock))
-        feed.tails += 1
+        self._addresses[address] += 1
         self.tails += 1
-        return feed
-
-    def leave(self, team: str, wanted: LogFilter, account: str) -> None:
-        """Give the place of a tail back; a feed ends with its last one."""
-        key = _key(team, wanted)
-        self._accounts[account] -= 1
-        if not self._accounts[account]:
-            del self._accounts[account]
-        self.tails -= 1
-        self._feeds[key].tails -= 1
-        if not self._feeds[key].tails:
-            del self._feeds[key]
-
-
-def _key(team: str, wanted: LogFilter) -> tuple[str, bytes]:
-    return team, msgspec.msgpack.encode(wanted)
+        feed.tails += 1
+        try:
+            yield feed
+        finally:
+            feed.tails -= 1
+            self.tails -= 1
+            self._accounts -= Counter([account])
+            self._addresses -= Counter([address])
+            if not feed.tails:
+                del self._feeds[key]
 
 
 _hubs: WeakKeyDictionary[ControlPlane, Hub] = WeakKeyDictionary()
@@ -139,35 +145,31 @@ async def tail(request: HttpRequest, plane: Plane, team: Part) -> Response[Any]:
     # Whoever may not read them gets a refusal, not an empty stream.
     found, wanted = await plane.logs.wanted(frame.actor, team, query_of(given_of(request)))
     hub = _hubs.setdefault(plane, Hub(plane))
-    hub.check(frame.actor.id)
-    events = _events(hub, found.name, wanted, request, plane, frame.actor.id)
+    who = frame.actor.id, limit_key(visit(request).address)
+    hub.check(*who)
+    events = _events(hub, found.name, wanted, request, plane, who)
     return streamed(events, "text/event-stream", {"X-Accel-Buffering": "no"})
 
 
 async def _events(
-    hub: Hub, team: str, wanted: LogFilter, request: HttpRequest, plane: ControlPlane, account: str
+    hub: Hub, team: str, wanted: LogFilter, request: HttpRequest, plane: ControlPlane, who: tuple[str, str]
 ) -> AsyncGenerator[bytes]:
     try:
-        feed = hub.join(team, wanted, account)
-    except Busy:
-        return
-    try:
-        before = _last_seen(request)
-        await feed.look(before)
-        seen, ends = feed.position, time.monotonic() + LIFE_SECONDS
-        yield b"retry: 1000\nid: %d\nevent: open\ndata: {}\n\n" % seen
-        if before is not None:
-            yield feed.above(before)
-        while time.monotonic() < ends and await _sees(request, plane, team) == wanted:
-            for _ in range(CHECK_TICKS):
-                await asyncio.sleep(TICK_SECONDS)
-                await feed.look()
-                yield feed.above(seen)
-                seen = feed.position
+        with hub.joined(team, wanted, *who) as feed:
+            before = _last_seen(request)
+            await feed.look(before)
+            seen, ends = feed.position, time.monotonic() + LIFE_SECONDS
+            yield b"retry: 1000\nid: %d\nevent: open\ndata: {}\n\n" % seen
+            if before is not None:
+                yield feed.above(before)
+            while time.monotonic() < ends and await _sees(request, plane, team) == wanted:
+                for _ in range(CHECK_TICKS):
+                    await asyncio.sleep(TICK_SECONDS)
+                    await feed.look()
+                    yield feed.above(seen)
+                    seen = feed.position
     except (StoreUnavailable, Problem):
         return  # the browser reconnects, and gets the reason
-    finally:
-        hub.leave(team, wanted, account)
 
 
 def _last_seen(request: HttpRequest) -> int | None:
