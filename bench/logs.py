@@ -192,7 +192,6 @@ class Pages(Protocol):
 
     def forget(self) -> None:
         """Let nothing of the ledger be in memory."""
-        ...
 
 
 class Api:

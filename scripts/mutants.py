@@ -44,7 +44,7 @@ SOURCE = ROOT / "src/tollgate"
 # Where a mistake costs money, secrets, records or other callers' time.
 CHOSEN = (
     "core", "shm", "ledger", "gateway", "chains/subscriptions.py", "control/services/throttle.py",
-    "control/api/rates.py", "control/safe_connect.py",
+    "control/api/rates.py", "control/passwords.py", "control/safe_connect.py",
 )  # fmt: skip
 EQUIVALENT = ROOT / "scripts/mutants.toml"
 SECONDS = 600

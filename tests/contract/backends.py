@@ -26,23 +26,18 @@ class Backend(Protocol):
 
     def open(self) -> Store:
         """Connect, as a worker does."""
-        ...
 
     def by_hand(self, statement: str) -> None:
         """Run SQL past all our code, as an operator might."""
-        ...
 
     def blob(self, content: bytes) -> str:
         """Bytes, as they stand in such a statement."""
-        ...
 
     def break_down(self, how: str) -> None:
         """Become unusable for whoever connects from now on."""
-        ...
 
     def close(self) -> None:
         """End this installation."""
-        ...
 
 
 class Sqlite:

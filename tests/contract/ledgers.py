@@ -44,7 +44,6 @@ class Home(Protocol):
 
     def by_hand(self, statement: str) -> list[Any]:
         """Run SQL past all our code."""
-        ...
 
     def close(self) -> None: ...
 

@@ -17,7 +17,7 @@ from tests.contract.ledgers import TEAMS, Desk, SqliteHome, entry, history
 from tests.contract.samples import DIGEST, FULL, OTHER, PLAIN, TEAM, put
 
 from parts.postgres import cluster
-from tollgate.control.services.leases import Leases
+from tollgate.control.services.job_leases import JobLeases
 from tollgate.core.models import Team
 from tollgate.core.nodes import Lease, taken
 from tollgate.errors import StartError
@@ -304,7 +304,7 @@ class _Context:
 async def test_job_is_done_by_one_node_and_by_another_when_that_one_is_dead(migrated: URL) -> None:
     store = postgresql.open_store(migrated)
     context: Any = _Context(store)
-    first, second = Leases(context, "a"), Leases(context, "b")
+    first, second = JobLeases(context, "a"), JobLeases(context, "b")
     done: list[str] = []
 
     async def job(by: str) -> None:

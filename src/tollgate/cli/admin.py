@@ -1,6 +1,6 @@
 """`tollgate admin`: what the operator does on the machine of the service, on its store, without a login.
 
-Owns output and exit codes; the rules are in `control/services/operator.py`. Links are printed to standard output,
+Owns output and exit codes; the rules are in `control/services/admin.py`. Links are printed to standard output,
 because the operator hands them over.
 """
 
@@ -36,7 +36,7 @@ from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import NotFound
 from tollgate.control.service_context import OPERATOR, PageRequest, ResultPage, email_of
 from tollgate.control.services.invitations import Invited
-from tollgate.control.services.operations import TeamTerms, TeamUse
+from tollgate.control.services.operator import TeamTerms, TeamUse
 from tollgate.control.services.teams import team_name
 from tollgate.core.people import Account
 from tollgate.processes.bootstrap import (
@@ -100,7 +100,7 @@ def create_account(
         shown: Shown = {"id": account.id, "email": account.email, "team": team}
         show_values(shown | ({"password": password} if generate else {}), as_json=as_json)
 
-    _run(config_file, lambda plane: plane.operator.create_account(address, password, name=name, team=team), show)
+    _run(config_file, lambda plane: plane.admin.create_account(address, password, name=name, team=team), show)
 
 
 @admin.command(epilog="Example: tollgate admin invite ada@example.com --team acme --role admin")
@@ -141,7 +141,7 @@ def operator(email: str, remove: bool, as_json: bool, config_file: str | None) -
         note(f"{account.email} {'sees' if account.operator else 'does not see'} the operator's pages.")
         show_values({"email": account.email, "operator": account.operator}, as_json=as_json)
 
-    _run(config_file, lambda plane: plane.operator.mark(email, operator=not remove), show)
+    _run(config_file, lambda plane: plane.admin.mark(email, operator=not remove), show)
 
 
 @admin.command("reset-link", epilog="Example: tollgate admin reset-link ada@example.com")
@@ -181,7 +181,7 @@ def accounts(as_json: bool, config_file: str | None) -> None:
         if len(found) > len(listed):
             note(f"There are more: these are the oldest {MAX_ACCOUNTS}.")
 
-    _run(config_file, lambda plane: plane.operator.accounts(MAX_ACCOUNTS + 1), show)
+    _run(config_file, lambda plane: plane.admin.accounts(MAX_ACCOUNTS + 1), show)
 
 
 @admin.command(epilog="Example: tollgate admin disable ada@example.com")
@@ -191,7 +191,7 @@ def disable(email: str, config_file: str | None) -> None:
     """Switch an account off and end its logins. API tokens of its teams go on."""
     _run(
         config_file,
-        lambda plane: plane.operator.switch(email, active=False),
+        lambda plane: plane.admin.switch(email, active=False),
         lambda account: note(f"{account.email} is switched off."),
     )
 
@@ -203,7 +203,7 @@ def enable(email: str, config_file: str | None) -> None:
     """Switch an account on again."""
     _run(
         config_file,
-        lambda plane: plane.operator.switch(email, active=True),
+        lambda plane: plane.admin.switch(email, active=True),
         lambda account: note(f"{account.email} is switched on."),
     )
 
@@ -308,19 +308,19 @@ class _StoreClient:
 
         return self._call(
             Page[ApiOperatorTeam],
-            lambda plane: plane.operations.teams(OPERATOR, PageRequest(limit, after), state),
+            lambda plane: plane.operator.teams(OPERATOR, PageRequest(limit, after), state),
             view,
         )
 
     def operator_team(self, team: str) -> ApiAnswer[Any]:
-        return self._call(ApiOperatorTeam, lambda plane: plane.operations.team(OPERATOR, team), _team_view)
+        return self._call(ApiOperatorTeam, lambda plane: plane.operator.team(OPERATOR, team), _team_view)
 
     def operator_usage(self, month: str | None, limit: int) -> ApiAnswer[Any]:
         from tollgate.control.api.operator import usage_view  # noqa: PLC0415 - brings the API's framework
 
         return self._call(
             ApiServiceUsage,
-            lambda plane: plane.operations.usage(OPERATOR, month, limit),
+            lambda plane: plane.operator.usage(OPERATOR, month, limit),
             lambda _, found: usage_view(found),
         )
 
@@ -329,7 +329,7 @@ class _StoreClient:
 
         return self._call(
             ApiUsage,
-            lambda plane: plane.operations.team_usage(OPERATOR, team, month, by),
+            lambda plane: plane.operator.team_usage(OPERATOR, team, month, by),
             lambda _, found: money.usage(found),
         )
 
@@ -338,7 +338,7 @@ class _StoreClient:
 
         terms = TeamTerms(*astuple(msgspec.convert(body, TermsChange)))
         return self._call(
-            ApiOperatorTeam, lambda plane: plane.operations.set_terms(OPERATOR, team, terms), _team_view
+            ApiOperatorTeam, lambda plane: plane.operator.set_terms(OPERATOR, team, terms), _team_view
         )
 
     def _call(

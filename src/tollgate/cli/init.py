@@ -257,7 +257,7 @@ def _account(settings: Settings, email: str, password: str, team: str | None, *,
     """Make the account, unless it is there; return a personal access token where one is wanted."""
 
     async def make(plane: ControlPlane) -> str:
-        account = await plane.operator.create_account(email, password, team=team)
+        account = await plane.admin.create_account(email, password, team=team)
         if not personal_token:
             return ""
         async with plane.context.store.changing() as records:

@@ -96,19 +96,13 @@ def _completer(
     return complete
 
 
-def _teams(_ctx: click.Context) -> list[str]:
-    from tollgate.cli.session import names_for_completion  # noqa: PLC0415
-
-    return names_for_completion()
-
-
 def _names(ctx: click.Context) -> Any:
     from tollgate.cli.session import Names  # noqa: PLC0415
 
     return Names(ctx.params.get("team"))
 
 
-_complete_team = _completer(_teams, _TEAM_NAME)
+_complete_team = _completer(lambda ctx: _names(ctx).teams, _TEAM_NAME)
 complete_tokens = _completer(lambda ctx: _names(ctx).tokens, _COMPLETED)
 complete_networks = _completer(lambda ctx: _names(ctx).networks, _COMPLETED)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -37,8 +36,8 @@ TOKEN_VARIABLE = "TOLLGATE_TOKEN"  # noqa: S105 - a name
 TEAM_VARIABLE = "TOLLGATE_TEAM"
 URL_VARIABLE = "TOLLGATE_URL"
 
-_ASIDE_SECONDS = 2.0
-"""For questions whose answer only makes a message better."""
+_MESSAGE_SECONDS = 2.0
+"""For what only makes a message better."""
 _COMPLETION_SECONDS = 1.0
 
 
@@ -87,7 +86,7 @@ class Session:
         ctx = click.get_current_context()
         if not answer.value.items and ctx.params.get("after") is None:
             show.note(empty)
-        if answer.value.next is not None and (show.on_terminal() or sys.stderr.isatty()):
+        if answer.value.next is not None and show.has_reader():
             show.note(f"There is more: {next_command(ctx, answer.value.next, self._team)}")
 
     def deleted(self, thing_id: str, text: str) -> None:
@@ -165,29 +164,20 @@ def login_for(credentials: CredentialStore, transport: Transport, environ: Mappi
     return KeptLogin(credentials, transport, credential)
 
 
-def team_names(seconds: float) -> list[str]:
-    """Fetch the names of one's own teams, within a short time and without renewing a login."""
-    credentials = CredentialStore.at_home(os.environ)
-    url = server_url(credentials, os.environ)
-    token = token_in(os.environ)
-    if token is None:
-        credential = credentials.credential(url)
-        if credential is None:
-            return []
-        # As it is: a renewal cut off by the short deadline could cost the login.
-        token = credential.access
-    with Transport(url, total=seconds) as transport:
-        page = Client(transport, FixedLogin(token, "refused")).teams()
-    return [team.name for team in page.value.items]
-
-
 class Names:
-    """Completions of ids and names, fetched within a short time."""
+    """Names and ids of what one has, fetched within a short time and without renewing a login."""
 
-    def __init__(self, team: str | None) -> None:
+    def __init__(self, team: str | None = None, seconds: float = _COMPLETION_SECONDS) -> None:
+        self._seconds = seconds
         self._credentials = CredentialStore.at_home(os.environ)
         self._url = server_url(self._credentials, os.environ)
         self._team = team or os.environ.get(TEAM_VARIABLE) or self._credentials.team_at(self._url) or ""
+
+    @property
+    def teams(self) -> list[str]:
+        """Names of one's own teams."""
+        with self._client() as client:
+            return [team.name for team in client.teams().value.items]
 
     @property
     def tokens(self) -> list[str]:
@@ -204,22 +194,20 @@ class Names:
 
     @contextmanager
     def _client(self) -> Iterator[Client]:
-        token = token_in(os.environ)
-        credential = None if token is not None else self._credentials.credential(self._url)
-        # As it is: a renewal cut off by the short deadline could cost the login.
-        secret = token or (credential.access if credential is not None else "")
-        with Transport(self._url, total=_COMPLETION_SECONDS) as transport:
+        secret = token_in(os.environ)
+        if secret is None:
+            credential = self._credentials.credential(self._url)
+            if credential is None:
+                raise not_logged_in(self._url)
+            # As it is: a renewal cut off by the short deadline could cost the login.
+            secret = credential.access
+        with Transport(self._url, total=self._seconds) as transport:
             yield Client(transport, FixedLogin(secret, "refused"))
-
-
-def names_for_completion() -> list[str]:
-    """Return what `--team` can be completed to."""
-    return team_names(_COMPLETION_SECONDS)
 
 
 def _own_teams() -> str:
     try:
-        names = team_names(_ASIDE_SECONDS)
+        names = Names(seconds=_MESSAGE_SECONDS).teams
     except TollgateError:
         return ""
     if not names:

@@ -53,7 +53,6 @@ class ApiLogin(Struct, frozen=True):
     last_used_at: Moment | None = None
     expires_at: Moment | None = None
     address: str | None = None
-    current: bool = False
     secret: str | None = None
 
     def __repr__(self) -> str:
@@ -76,7 +75,6 @@ class ApiMember(Struct, frozen=True):
 
     id: str
     email: str
-    account_id: str = ""
     name: str = ""
     role: str = ""
     created_at: Moment | None = None
@@ -155,7 +153,6 @@ class ApiAuditEntry(Struct, frozen=True):
     at: Moment
     action: str
     actor: str = ""
-    actor_id: str | None = None
     target: str | None = None
     name: str | None = None
     details: dict[str, Any] | None = None

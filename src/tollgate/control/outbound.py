@@ -84,7 +84,6 @@ class Addresses(Protocol):
 
     async def addresses(self, host: str) -> list[str]:
         """Return the IPv4 and IPv6 addresses of a host."""
-        ...
 
 
 class DnsResolver:

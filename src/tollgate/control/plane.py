@@ -11,6 +11,7 @@ from tollgate.control.passwords import Passwords
 from tollgate.control.proofs import Proofs
 from tollgate.control.service_context import ServiceContext
 from tollgate.control.services.accounts import Accounts
+from tollgate.control.services.admin import Admin
 from tollgate.control.services.alerts import Alerts
 from tollgate.control.services.audit import Audit
 from tollgate.control.services.billing import BillingService
@@ -23,8 +24,7 @@ from tollgate.control.services.invoices import Invoices
 from tollgate.control.services.logins import Logins
 from tollgate.control.services.logs import LogService
 from tollgate.control.services.networks import Networks
-from tollgate.control.services.operations import Inspector, Operations
-from tollgate.control.services.operator import Operator
+from tollgate.control.services.operator import Inspector, Operator
 from tollgate.control.services.replays import Replays
 from tollgate.control.services.reports import Reports
 from tollgate.control.services.sweep import Sweep
@@ -70,7 +70,7 @@ class ControlPlane:
         self.factors = SecondFactors(self.context, pepper, previous_pepper)
         self.devices = Devices(self.context, self.logins)
         self.teams = Teams(self.context)
-        self.operator = Operator(self.context, passwords, self.accounts, self.teams)
+        self.admin = Admin(self.context, passwords, self.accounts, self.teams)
         self.invitations = Invitations(self.context, self.teams, self.mailer)
         self.tokens = TokenService(self.context)
         self.domains = Domains(self.context, proofs or _proofs(settings), self.mailer)
@@ -81,7 +81,7 @@ class ControlPlane:
         self.usage = Usages(self.context, accountbook)
         self.timelines = Timelines(self.context, accountbook)
         self.networks = Networks(self.context)
-        self.operations = Operations(self.context, self.networks, accountbook, inspector)
+        self.operator = Operator(self.context, self.networks, accountbook, inspector)
         self.billing = BillingService(self.context, pepper, accountbook, previous_pepper)
         self.invoices = Invoices(self.context, accountbook)
         self.alerts = Alerts(self.context, accountbook, self.billing, self.mailer, _caller(settings))

@@ -41,7 +41,6 @@ class Texts(Protocol):
 
     async def texts(self, name: str) -> list[str]:
         """Return the TXT records at a name; raise Unreachable where DNS gives no answer."""
-        ...
 
 
 class Files(Protocol):
@@ -49,11 +48,9 @@ class Files(Protocol):
 
     def url(self, host: str, path: str) -> str:
         """Return the URL that `get` fetches."""
-        ...
 
     async def get(self, host: str, path: str) -> bytes:
         """Return the body at a path; raise Refused, Missing or Unreachable without one."""
-        ...
 
 
 def record(team_id: str) -> str:

@@ -160,5 +160,4 @@ class _Stream(httpcore.AsyncNetworkStream):
         await self._inner.aclose()
 
     def get_extra_info(self, info: str) -> Any:
-
         return self._inner.get_extra_info(info)

@@ -106,7 +106,6 @@ class Ordered(Protocol):
     @property
     def id(self) -> str:
         """The row's id."""
-        ...
 
     @property
     def created_at(self) -> float: ...

@@ -58,11 +58,9 @@ class Payments(Protocol):
 
     async def create_item(self, item: InvoiceItem, key: str) -> str:
         """Put an item on a customer's next invoice; return its id."""
-        ...
 
     async def close(self) -> None:
         """Release all resources."""
-        ...
 
 
 class _Made(Struct, frozen=True):

@@ -73,7 +73,7 @@ def run(
         from tollgate.control.app import control_app  # noqa: PLC0415
         from tollgate.control.plane import ControlPlane  # noqa: PLC0415
         from tollgate.control.services import alerts, invoices, reports, sweep  # noqa: PLC0415
-        from tollgate.control.services.leases import Leases  # noqa: PLC0415
+        from tollgate.control.services.job_leases import JobLeases  # noqa: PLC0415
         from tollgate.processes.inspector import MachineInspector  # noqa: PLC0415
 
         store = engines.open_store(bootstrap.store_url)
@@ -92,7 +92,7 @@ def run(
         )
         leases = None
         if is_postgresql(bootstrap.store_url):
-            leases = Leases(plane.context, node_id(bootstrap.data_dir))
+            leases = JobLeases(plane.context, node_id(bootstrap.data_dir))
 
         def once(every: float, job: Callable[[], Awaitable[object]]) -> tuple[float, Callable[[], Any]]:
             name = job.__qualname__.partition(".")[0].lower()

@@ -67,19 +67,15 @@ class Directory(Protocol):
 
     async def token(self, digest: bytes) -> Grant | None:
         """Return the grant of an active token, expired or not, by one indexed read."""
-        ...
 
     async def domain(self, names: Sequence[str]) -> Grant | None:
         """Return the grant of the active entry among these names, by one indexed read."""
-        ...
 
     async def changes(self, since: int | None) -> Changes | None:
         """Return what changed after `since`, None where nothing did. `since=None` returns where to begin."""
-        ...
 
     async def close(self) -> None:
         """Release all resources."""
-        ...
 
 
 Value = TypeVar("Value", bound=Struct)
@@ -99,13 +95,11 @@ class Repository(Protocol[Value]):
 
     async def add(self, row: Value, **hidden: bytes) -> None:
         """Add a row, with columns that its value does not show; `Conflict` when something unique is taken."""
-        ...
 
     async def get(self, row_id: str) -> Value | None: ...
 
     async def find(self, **where: object) -> Value | None:
         """Return the one row that fits."""
-        ...
 
     async def page(
         self,
@@ -118,27 +112,21 @@ class Repository(Protocol[Value]):
         **where: object,
     ) -> list[Value]:
         """Return rows that fit, in the order of their making, from after a place on."""
-        ...
 
     async def numbered(self, above: int, limit: int, **where: object) -> list[Value]:
         """Rows that fit whose number is above one, in the order of their numbers."""
-        ...
 
     async def replace(self, row: Value) -> bool:
         """Write what differs from the row of the same id; False where there is none. May be a `Conflict`."""
-        ...
 
     async def remove(self, **where: object) -> int:
         """Remove what fits; return how many that were."""
-        ...
 
     async def remove_older(self, column: str, than: float, **where: object) -> int:
         """Remove rows whose time in this column has passed; return how many that were."""
-        ...
 
     async def count(self, **where: object) -> int:
         """Count what fits."""
-        ...
 
 
 class Repositories:
@@ -173,15 +161,12 @@ class ControlStore(Protocol):
 
     def reading(self) -> AbstractAsyncContextManager[Repositories]:
         """Read, as everything stood at one moment."""
-        ...
 
     def changing(self) -> AbstractAsyncContextManager[Repositories]:
         """Read and write, alone; all of it happens, or nothing when an exception leaves the block."""
-        ...
 
     async def close(self) -> None:
         """Release all resources."""
-        ...
 
 
 class Mark(Struct, frozen=True):
@@ -196,7 +181,6 @@ class LedgerBook(Protocol):
 
     def marks(self, ids: Iterable[bytes] | None = None) -> dict[bytes, Mark]:
         """How far segments were read: these, as far as they are known, or all."""
-        ...
 
     def commit(
         self,
@@ -212,38 +196,30 @@ class LedgerBook(Protocol):
         `post` gets what stands in the ledger of some teams, and gives blocks and sums: a backend stores them as
         they are.
         """
-        ...
 
     def join(self) -> bool:
         """Do a slice of sorting shared blocks and of joining small ones of today, when there are many.
 
         Whether there is more to do: so with the other chores.
         """
-        ...
 
     def settle(self) -> bool:
         """Do a slice of joining what days that are over have left."""
-        ...
 
     def fold(self, at_least: int = 0) -> bool:
         """Do a slice of adding up the usage that commits appended, where it has so many lines."""
-        ...
 
     def convert(self) -> bool:
         """Do a slice of bringing logs of an older version to this one."""
-        ...
 
     def drop_days(self, before: str) -> list[str]:
         """Take logs that were committed before a day away from all readers, at once; return the days."""
-        ...
 
     def sweep(self, oldest_hour: int) -> bool:
         """Delete a slice of what was dropped, and of histograms before an hour."""
-        ...
 
     def tick(self, now: float) -> Clock:
         """Note that time passes; whether the clock can be believed."""
-        ...
 
 
 class LogBook(Protocol):
@@ -251,19 +227,15 @@ class LogBook(Protocol):
 
     async def newest(self, team_id: str) -> int:
         """The newest row of a team that is committed; 0 before the first."""
-        ...
 
     async def older(self, wanted: LogFilter, below: int, limit: int) -> LogSlice:
         """Rows that fit, newest first, from below a row on; fewer than wanted where that would take too long."""
-        ...
 
     async def newer(self, wanted: LogFilter, above: int, limit: int) -> tuple[list[LogRow], int]:
         """Rows that fit, oldest first, from above a row on, and the row above which to go on."""
-        ...
 
     async def close(self) -> None:
         """Release all resources."""
-        ...
 
 
 class Bill(Struct, frozen=True):
@@ -284,39 +256,31 @@ class AccountBook(Protocol):
         """What a team used in a billing month, or in several, by one of six; together exactly all of it, or all
         of some sources.
         """
-        ...
 
     async def series(
         self, team_id: str, months: Sequence[str], hours: tuple[int, int], step: int, split: Split
     ) -> list[Point]:
         """Requests of a span of hours in these billing months, by steps of hours; a step of 0 is a month."""
-        ...
 
     async def spent(self, month: str, team_ids: Sequence[str]) -> dict[str, tuple[int, int]]:
         """Billable requests and cost of some teams in a month."""
-        ...
 
     async def spenders(self, month: str, limit: int) -> tuple[MonthTotals, dict[str, tuple[int, int]]]:
         """What all teams together used in a month, and those to whom it cost most, in that order."""
-        ...
 
     async def bill(self, team_id: str, month: str) -> Bill:
         """What a team has for a month, and its invoice where the month is closed."""
-        ...
 
     async def invoices(
         self, limit: int, *, team_id: str | None = None, before: str | None = None, month: str | None = None
     ) -> list[Invoice]:
         """Final invoices, newest month first."""
-        ...
 
     async def open_months(self, before: str) -> list[str]:
         """Months before one that have usage and are not closed, oldest first."""
-        ...
 
     async def is_closed(self, month: str) -> bool:
         """Whether a month takes nothing more."""
-        ...
 
     async def close_month(
         self, month: str, now: float, draw: Callable[[TeamMonth], Invoice]
@@ -325,17 +289,14 @@ class AccountBook(Protocol):
 
         None where it is closed already. `ClockDoubted` where the clock is far beyond what the ledger has seen.
         """
-        ...
 
     async def latencies(
         self, team_id: str, first_hour: int, last_hour: int
     ) -> dict[tuple[str, str], dict[int, int]]:
         """How many calls of some hours took how long, by network and outcome, then by bucket."""
-        ...
 
     async def close(self) -> None:
         """Release all resources."""
-        ...
 
 
 class Meters(Protocol):
@@ -343,26 +304,21 @@ class Meters(Protocol):
 
     def take(self, limits: Sequence[tuple[str, Limit]], now: float, cost: int = 1) -> list[Taken]:
         """Take `cost` requests out of each limit, named by its key, until one refuses; that one comes last."""
-        ...
 
     def rows(self, limits: Sequence[tuple[str, Limit]], now: float) -> Sequence[Any]:
         """Where limits stand, for `take_all`; worth keeping."""
-        ...
 
     def moved(self, rows: Sequence[Any]) -> bool:
         """Whether one of these rows was given to another limit."""
-        ...
 
     def take_all(self, rows: Sequence[Any], now: float, cost: int = 1) -> tuple[int, ...] | None:
         """Take `cost` requests out of all limits, or out of none: None where one refuses or has another row.
 
         What each has left, and for windows of more than a second when it is whole again: seconds, plus one.
         """
-        ...
 
     def peek(self, key: str, limit: Limit, now: float) -> Taken:
         """Return what `take` of one request would find, and take nothing."""
-        ...
 
 
 class SharedUnreachable(Exception):
@@ -385,15 +341,12 @@ class AnswerLog(Protocol):
         self, networks: Sequence[str], sent: Mapping[str, Sequence[SharedAnswer]]
     ) -> dict[str, list[SharedAnswer]]:
         """Send answers of some networks, and return some that others sent since the last turn."""
-        ...
 
     async def forget(self, network: str) -> None:
         """Forget all answers of a network."""
-        ...
 
     async def close(self) -> None:
         """Release all resources."""
-        ...
 
 
 class LeaseBook(Protocol):
@@ -401,12 +354,9 @@ class LeaseBook(Protocol):
 
     async def turn(self, node: str, reports: Sequence[LeaseReport]) -> LeaseTurn:
         """Report what a node uses, and take what it may use from now on. The node counts as alive for a while."""
-        ...
 
     async def leave(self, node: str) -> None:
         """Forget a node that stops: others may use its share."""
-        ...
 
     async def close(self) -> None:
         """Release all resources."""
-        ...

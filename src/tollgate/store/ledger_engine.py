@@ -43,61 +43,48 @@ class LedgerEngine(Protocol):
 
     def begin(self, connection: Connection) -> None:
         """Begin a transaction that writes."""
-        ...
 
     def begin_commit(self, connection: Connection, segments: Iterable[bytes], teams: str) -> dict[str, int]:
         """Lock what a commit is about: segments, and teams, named as a JSON array. Return teams' next numbers."""
-        ...
 
     def begin_chore(self, connection: Connection) -> bool:
         """Whether this transaction may do chores."""
-        ...
 
     def begin_closing(self, connection: Connection) -> None:
         """Lock all months: nobody adds to one meanwhile."""
-        ...
 
     def make_day(self, connection: Connection, day: str) -> None:
         """Make the tables of a day, where it has none."""
-        ...
 
     def sweep_day(self, connection: Connection) -> bool:
         """Delete a slice of what belongs to no day; whether there was something."""
-        ...
 
     def data_ids(self, connection: Connection, day: str, count: int) -> Sequence[int]:
         """Numbers for new data of a day, ascending, above all that were given."""
-        ...
 
     def data(self, connection: Connection, day: str, ids: Sequence[int]) -> dict[int, bytes]: ...
 
     def release(self, connection: Connection, day: str, counts: Mapping[int, int]) -> None:
         """Take so many blocks from data of a day; delete what no block points to any more."""
-        ...
 
     def append(
         self, connection: Connection, table: str, names: Sequence[str], rows: Sequence[Sequence[Any]]
     ) -> None:
         """Write new rows."""
-        ...
 
     def upsert(self, connection: Connection, table: Table, conflict: str, rows: Sequence[Sequence[Any]]) -> None:
         """Write rows, with what is to be done where there is one already."""
-        ...
 
     def remove(self, connection: Connection, table: str, keys: Sequence[tuple[str, int]]) -> None:
         """Delete the headers of blocks, by team and first number."""
-        ...
 
     def days_below(self, connection: Connection, days: list[str], team_id: str, below: int) -> list[str]:
         """Days, newest first, from the first one on that has a block of a team below a number."""
-        ...
 
     def stream(
         self, connection: Connection, query: str, values: tuple[Any, ...] = ()
     ) -> Generator[Any, None, None]:
         """Rows as they are needed."""
-        ...
 
 
 def fetched(result: CursorResult[Any]) -> Sequence[Any]:

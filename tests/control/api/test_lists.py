@@ -62,7 +62,7 @@ def invoices(api: Api) -> None:
 def operated(api: Api) -> None:
     """Teams, and somebody who may see all of them."""
     teams(api)
-    api.harness.do(api.harness.plane.operator.mark(PEOPLE["owner"], operator=True))
+    api.harness.do(api.harness.plane.admin.mark(PEOPLE["owner"], operator=True))
 
 
 def nothing(_api: Api) -> None:

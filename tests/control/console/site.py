@@ -23,9 +23,9 @@ from tollgate.control.passwords import Passwords
 from tollgate.control.plane import ControlPlane
 from tollgate.control.service_context import OPERATOR, Actor, ClientInfo
 from tollgate.control.services.accounts import Accounts
+from tollgate.control.services.admin import Admin
 from tollgate.control.services.devices import Started
 from tollgate.control.services.email_changes import EmailChanges
-from tollgate.control.services.operator import Operator
 from tollgate.core.people import CONSOLE, Account
 from tollgate.settings.model import AccountSettings, MailSettings, OidcSettings, Settings
 from tollgate.store import sqlite
@@ -81,7 +81,7 @@ class Site:
         passwords = Passwords(CHEAP)
         self.plane.accounts = Accounts(self.plane.context, passwords, self.plane.mailer)
         self.plane.email_changes = EmailChanges(self.plane.context, self.plane.accounts, self.plane.mailer)
-        self.plane.operator = Operator(self.plane.context, passwords, self.plane.accounts, self.plane.teams)
+        self.plane.admin = Admin(self.plane.context, passwords, self.plane.accounts, self.plane.teams)
         self.app = _app(base_url)
         self.app.state.rates = Rates()
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.control.console.site import Browser, Site, words
 
-from tollgate.control.services.operations import Operations
+from tollgate.control.services.operator import Operator
 from tollgate.store import sqlite, upgrade
 
 PAGE = "/console/operator/teams/acme"
@@ -18,10 +18,10 @@ def browser(site: Site, tmp_path: Path) -> Iterator[Browser]:
     """An operator, signed in, on a site with a ledger."""
     upgrade.migrate(sqlite.ledger_url(tmp_path), upgrade.LEDGER)
     book = sqlite.open_accountbook(sqlite.ledger_url(tmp_path))
-    site.plane.operations = Operations(site.plane.context, site.plane.networks, book)
+    site.plane.operator = Operator(site.plane.context, site.plane.networks, book)
     account = site.account()
     site.team(account)
-    site.do(site.plane.operator.mark(account.email, operator=True))
+    site.do(site.plane.admin.mark(account.email, operator=True))
     yield site.signed_in()
     site.do(book.close())
 
@@ -66,6 +66,6 @@ def test_team_is_suspended_with_a_reason_and_let_go(browser: Browser) -> None:
 
 
 def test_whoever_is_no_operator_sees_no_team(site: Site, browser: Browser) -> None:
-    site.do(site.plane.operator.mark("ada@example.com", operator=False))
+    site.do(site.plane.admin.mark("ada@example.com", operator=False))
     assert browser.get(PAGE).status_code == 403
     assert browser.post(PAGE, **PLAN).status_code == 403

@@ -12,7 +12,7 @@ from tollgate.control.service_context import OPERATOR, Actor
 from tollgate.control.services import domains, tokens
 from tollgate.control.services.billing import BillingUpdate
 from tollgate.control.services.logs import LogQuery
-from tollgate.control.services.operations import TeamTerms
+from tollgate.control.services.operator import TeamTerms
 from tollgate.core.months import month_of
 from tollgate.core.people import CONSOLE, PERSONAL, TOOL, AuditEntry
 
@@ -65,24 +65,24 @@ class Everything:
     # --- The deeds -------------------------------------------------------------------------------------
 
     def _operator(self) -> None:
-        operator = self.plane.operator
+        admin = self.plane.admin
         password = self.typed("the password of the operators guest")
-        self.step("operator.create_account", operator.create_account("made@x.example", password))
-        self.step("operator.accounts", operator.accounts(10))
-        self.step("operator.switch", operator.switch("made@x.example", active=False))
-        self.step("operator.mark", operator.mark(PEOPLE["admin"], operator=True))
+        self.step("admin.create_account", admin.create_account("made@x.example", password))
+        self.step("admin.accounts", admin.accounts(10))
+        self.step("admin.switch", admin.switch("made@x.example", active=False))
+        self.step("admin.mark", admin.mark(PEOPLE["admin"], operator=True))
         who = self.actor("admin")
-        self.step("operations.upstreams", self.plane.operations.upstreams(who))
-        self.step("operations.history", self.plane.operations.history(who))
-        self.step("operations.processes", self.plane.operations.processes(who))
-        self.step("operations.nodes", self.plane.operations.nodes(who))
-        self.step("operations.spool", self.plane.operations.spool(who))
-        self.step("operations.teams", self.plane.operations.teams(who, ALL))
-        self.step("operations.team", self.plane.operations.team(who, "acme"))
-        self.step("operations.usage", self.plane.operations.usage(who))
-        self.step("operations.team_usage", self.plane.operations.team_usage(who, "acme"))
-        self.step("operations.set_terms", self.plane.operations.set_terms(who, "acme", TeamTerms(True)))
-        self.harness.do(self.plane.operations.set_terms(who, "acme", TeamTerms(False)))
+        self.step("operator.upstreams", self.plane.operator.upstreams(who))
+        self.step("operator.history", self.plane.operator.history(who))
+        self.step("operator.processes", self.plane.operator.processes(who))
+        self.step("operator.nodes", self.plane.operator.nodes(who))
+        self.step("operator.spool", self.plane.operator.spool(who))
+        self.step("operator.teams", self.plane.operator.teams(who, ALL))
+        self.step("operator.team", self.plane.operator.team(who, "acme"))
+        self.step("operator.usage", self.plane.operator.usage(who))
+        self.step("operator.team_usage", self.plane.operator.team_usage(who, "acme"))
+        self.step("operator.set_terms", self.plane.operator.set_terms(who, "acme", TeamTerms(True)))
+        self.harness.do(self.plane.operator.set_terms(who, "acme", TeamTerms(False)))
 
     def _people(self) -> None:
         accounts, invitations = self.plane.accounts, self.plane.invitations

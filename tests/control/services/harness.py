@@ -26,10 +26,10 @@ from tollgate.control.problems import Problem
 from tollgate.control.proofs import Finding, Proofs
 from tollgate.control.service_context import Actor, ClientInfo, PageRequest
 from tollgate.control.services.accounts import Accounts
+from tollgate.control.services.admin import Admin
 from tollgate.control.services.domains import Domains
 from tollgate.control.services.email_changes import EmailChanges
 from tollgate.control.services.invitations import Invitations
-from tollgate.control.services.operator import Operator
 from tollgate.core.models import Team
 from tollgate.core.people import PERSONAL, Account, AuditEntry, Member
 from tollgate.settings.model import (
@@ -209,7 +209,7 @@ class Harness:
         plane.mailer = self.post
         plane.accounts = Accounts(plane.context, passwords, self.post)
         plane.email_changes = EmailChanges(plane.context, plane.accounts, self.post)
-        plane.operator = Operator(plane.context, passwords, plane.accounts, plane.teams)
+        plane.admin = Admin(plane.context, passwords, plane.accounts, plane.teams)
         plane.invitations = Invitations(plane.context, plane.teams, self.post)
         plane.domains = Domains(plane.context, self.proofs, self.post)
         return plane

@@ -292,7 +292,7 @@ def test_mail_that_cannot_be_taken_is_tried_again(metering: Metering) -> None:
 
 def test_members_who_were_switched_off_get_no_mail(metering: Metering) -> None:
     choose(metering, spending_cap=DOLLAR)
-    metering.do(metering.plane.operator.switch(PEOPLE["billing"], active=False))
+    metering.do(metering.plane.admin.switch(PEOPLE["billing"], active=False))
     metering.call(MILLION + HALF)
     run(metering)
     assert [to for to, _, _ in metering.post.posted] == [PEOPLE["owner"]]

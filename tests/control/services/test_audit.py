@@ -21,10 +21,10 @@ from tollgate.core.people import PERSONAL, Login
 OWNER, STRANGER = PEOPLE["owner"], PEOPLE["stranger"]
 HERE, THERE, MACHINE = VISIT.address, ELSEWHERE.address, ""
 NOTED: dict[str, tuple[str, str | None, str, str, str]] = {
-    "operator.create_account": ("account.create", None, "operator", MACHINE, "operator"),
-    "operator.mark": ("account.operator", None, "operator", MACHINE, "operator"),
-    "operations.set_terms": ("team.terms", "acme", PEOPLE["admin"], HERE, "console"),
-    "operator.switch": ("account.disable", None, "operator", MACHINE, "operator"),
+    "admin.create_account": ("account.create", None, "operator", MACHINE, "operator"),
+    "admin.mark": ("account.operator", None, "operator", MACHINE, "operator"),
+    "operator.set_terms": ("team.terms", "acme", PEOPLE["admin"], HERE, "console"),
+    "admin.switch": ("account.disable", None, "operator", MACHINE, "operator"),
     "accounts.sign_up": ("account.create", None, "up@x.example", HERE, "console"),
     "accounts.sign_up_invited": ("account.create", None, "in@x.example", HERE, "console"),
     "accounts.rename": ("account.rename", None, PEOPLE["viewer"], HERE, "console"),
@@ -69,7 +69,7 @@ NOTED: dict[str, tuple[str, str | None, str, str, str]] = {
 SILENT = {
     "accounts.by_provider (known subject)", "accounts.check_password", "accounts.find",
     "email_changes.request (mailed)",
-    "accounts.account_of_reset", "operator.accounts", "logins.actor", "logins.list", "logins.refresh",
+    "accounts.account_of_reset", "admin.accounts", "logins.actor", "logins.list", "logins.refresh",
     "devices.start", "devices.look", "teams.list", "teams.roles", "teams.show", "teams.members",
     "invitations.request_link", "invitations.list", "invitations.look", "tokens.list", "tokens.show",
     "domains.list", "domains.show",
@@ -77,13 +77,13 @@ SILENT = {
     "replays.abandon", "sweep.run", "logs.page", "usage.of_team", "billing.show", "invoices.list", "invoices.show",
     "invoices.close_due",
     "logs.wanted", "logs.newest", "logs.fresh", "timelines.of_team", "timelines.latency",
-    "networks.list", "networks.status", "operations.upstreams", "operations.teams", "operations.history",
-    "operations.processes", "operations.spool", "operations.nodes", "operations.team", "operations.usage",
-    "operations.team_usage",
+    "networks.list", "networks.status", "operator.upstreams", "operator.teams", "operator.history",
+    "operator.processes", "operator.spool", "operator.nodes", "operator.team", "operator.usage",
+    "operator.team_usage",
 }  # fmt: skip
 SERVICES = (
-    "accounts", "operator", "logins", "devices", "teams", "invitations", "tokens", "domains", "audit", "replays",
-    "sweep", "logs", "usage", "billing", "invoices", "timelines", "networks", "operations",
+    "accounts", "admin", "logins", "devices", "teams", "invitations", "tokens", "domains", "audit", "replays",
+    "sweep", "logs", "usage", "billing", "invoices", "timelines", "networks", "operator",
     "email_changes",
 )  # fmt: skip
 # Steps of others, inside a transaction of theirs.
@@ -93,7 +93,7 @@ INNER = {
     # By the seal of an entry: `tests/control/api/test_logs.py`.
     "logs.entry",
     # It needs a machine: `tests/processes/test_inspector.py`.
-    "operations.examine",
+    "operator.examine",
 }  # fmt: skip
 
 

@@ -153,15 +153,15 @@ def test_account_that_was_switched_off_meanwhile_is_denied_and_stays_so(
     account = replace(harness.account("viewer"), active=False)
     harness.write(lambda records: records.accounts.replace(account))
     assert poll(harness, started) == "access_denied"
-    harness.do(plane.operator.switch(PEOPLE["viewer"], active=True))
+    harness.do(plane.admin.switch(PEOPLE["viewer"], active=True))
     assert poll(harness, started) == "invalid_grant"
 
 
 def test_operator_who_switches_an_account_off_ends_its_approvals(harness: Harness, plane: ControlPlane) -> None:
     started = start(harness)
     harness.do(plane.devices.approve(harness.actor("viewer"), started.user_code))
-    harness.do(plane.operator.switch(PEOPLE["viewer"], active=False))
-    harness.do(plane.operator.switch(PEOPLE["viewer"], active=True))
+    harness.do(plane.admin.switch(PEOPLE["viewer"], active=False))
+    harness.do(plane.admin.switch(PEOPLE["viewer"], active=True))
     assert poll(harness, started) == "invalid_grant"
 
 

@@ -183,7 +183,7 @@ def test_removed_passkey_and_one_of_an_account_that_is_off_sign_nobody_in(
     row, _ = added(harness, device), added(harness, other, "admin")
     harness.refused(NotFound, plane.factors.remove(harness.actor("admin"), row))
     harness.do(plane.factors.remove(harness.actor("owner"), row))
-    harness.do(plane.operator.switch(PEOPLE["admin"], active=False))
+    harness.do(plane.admin.switch(PEOPLE["admin"], active=False))
     for each in (device, other):
         challenge = plane.factors.begin_sign_in()
         harness.refused(WrongPassword, plane.factors.sign_in(challenge.ticket, each.use(challenge)))

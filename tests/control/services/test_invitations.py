@@ -268,7 +268,7 @@ def test_links_end_with_the_right_of_their_maker_to_make_them(
     elif how == "demoted":
         harness.do(plane.teams.set_role(harness.actor("owner"), "acme", member_id("admin"), "viewer"))
     else:
-        harness.do(plane.operator.switch(PEOPLE["admin"], active=False))
+        harness.do(plane.admin.switch(PEOPLE["admin"], active=False))
     harness.refused(NotFound, plane.invitations.accept(harness.actor("loner"), made.link))
     left = harness.write(lambda records: records.invitations.page(10))
     assert [row.id for row in left] == [others.invitation.id]

@@ -156,7 +156,7 @@ def test_there_is_no_link_for_nobody(harness: Harness, plane: ControlPlane) -> N
 
 
 def test_there_is_no_link_for_an_account_that_is_switched_off(harness: Harness, plane: ControlPlane) -> None:
-    harness.do(plane.operator.switch(OWNER, active=False))
+    harness.do(plane.admin.switch(OWNER, active=False))
     problem = harness.refused(InvalidInput, plane.accounts.reset_link(OPERATOR, OWNER))
     assert f"run `tollgate admin enable {OWNER}` first" in problem.detail
 
@@ -209,7 +209,7 @@ def test_forgotten_password_comes_back_by_mail(harness: Harness, plane: ControlP
 
 
 def test_who_has_no_account_is_shown_the_same_and_gets_no_mail(harness: Harness, plane: ControlPlane) -> None:
-    harness.do(plane.operator.switch(PEOPLE["viewer"], active=False))
+    harness.do(plane.admin.switch(PEOPLE["viewer"], active=False))
     for email in ("nobody@x.example", PEOPLE["viewer"]):
         harness.do(plane.accounts.forgot(VISIT, email))
     assert harness.post.posted == []

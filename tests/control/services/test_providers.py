@@ -73,14 +73,14 @@ def test_account_that_an_inviter_made_with_the_link_is_not_handed_over(harness: 
 
 def test_letter_that_only_looks_like_an_address_links_nothing(harness: Harness, plane: ControlPlane) -> None:
     """The small form of the Kelvin sign is a plain k: another mailbox must not become this one."""
-    harness.do(plane.operator.create_account("kate@x.example", PASSWORD))
+    harness.do(plane.admin.create_account("kate@x.example", PASSWORD))
     work = plane.accounts.by_provider(VISIT, claim("\N{KELVIN SIGN}ate@x.example"))
     harness.refused(InvalidInput, work)
     assert identities(harness) == []
 
 
 def test_switched_off_account_is_refused_and_not_linked(harness: Harness, plane: ControlPlane) -> None:
-    harness.do(plane.operator.switch(PEOPLE["owner"], active=False))
+    harness.do(plane.admin.switch(PEOPLE["owner"], active=False))
     problem = harness.refused(WrongPassword, plane.accounts.by_provider(VISIT, claim(PEOPLE["owner"])))
     assert "switched off" in problem.detail
     assert identities(harness) == []
@@ -89,7 +89,7 @@ def test_switched_off_account_is_refused_and_not_linked(harness: Harness, plane:
 
 def test_switched_off_account_is_refused_when_it_was_linked_before(harness: Harness, plane: ControlPlane) -> None:
     harness.do(plane.accounts.by_provider(VISIT, claim(PEOPLE["owner"])))
-    harness.do(plane.operator.switch(PEOPLE["owner"], active=False))
+    harness.do(plane.admin.switch(PEOPLE["owner"], active=False))
     harness.refused(WrongPassword, plane.accounts.by_provider(VISIT, claim(PEOPLE["owner"])))
 
 

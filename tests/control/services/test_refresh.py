@@ -132,9 +132,9 @@ def test_access_token_is_no_refresh_token_and_the_other_way_round(harness: Harne
 
 def test_switched_off_account_renews_nothing(harness: Harness, plane: ControlPlane) -> None:
     given = tool(harness)
-    harness.do(plane.operator.switch("owner@acme.example", active=False))
+    harness.do(plane.admin.switch("owner@acme.example", active=False))
     harness.refused(LoginExpired, plane.logins.refresh(given.refresh))
-    harness.do(plane.operator.switch("owner@acme.example", active=True))
+    harness.do(plane.admin.switch("owner@acme.example", active=True))
     harness.refused(LoginExpired, plane.logins.refresh(given.refresh))
 
 

@@ -29,7 +29,7 @@ NEW = "new@x.example"
 
 
 def test_operator_makes_an_account_that_can_sign_in(harness: Harness, plane: ControlPlane) -> None:
-    made = harness.do(plane.operator.create_account("  New@X.Example ", PASSWORD, name=" Nina "))
+    made = harness.do(plane.admin.create_account("  New@X.Example ", PASSWORD, name=" Nina "))
     assert (made.email, made.name, made.active, made.verified_at) == (NEW, "Nina", True, harness.clock.now)
     assert harness.do(plane.accounts.check_password(VISIT, "NEW@x.example", PASSWORD)) == made
     assert harness.do(plane.accounts.find("New@x.example")) == made
@@ -41,7 +41,7 @@ def test_operator_makes_an_account_that_can_sign_in(harness: Harness, plane: Con
 
 
 def test_operator_makes_an_account_with_a_team_that_it_owns(harness: Harness, plane: ControlPlane) -> None:
-    made = harness.do(plane.operator.create_account(NEW, PASSWORD, team="nova"))
+    made = harness.do(plane.admin.create_account(NEW, PASSWORD, team="nova"))
     member = harness.write(lambda records: records.members.find(account_id=made.id))
     assert member is not None
     assert member.role == "owner"
@@ -53,36 +53,36 @@ def test_operator_makes_an_account_with_a_team_that_it_owns(harness: Harness, pl
 def test_account_and_team_are_made_both_or_neither(
     harness: Harness, plane: ControlPlane, team: str, kind: type[Exception]
 ) -> None:
-    harness.refused(kind, plane.operator.create_account(NEW, PASSWORD, team=team))
+    harness.refused(kind, plane.admin.create_account(NEW, PASSWORD, team=team))
     assert harness.do(plane.accounts.find(NEW)) is None
     assert harness.notes() == []
 
 
 def test_address_has_one_account_whatever_its_case(harness: Harness, plane: ControlPlane) -> None:
-    problem = harness.refused(NameTaken, plane.operator.create_account("OWNER@Acme.Example", PASSWORD))
+    problem = harness.refused(NameTaken, plane.admin.create_account("OWNER@Acme.Example", PASSWORD))
     assert problem.extras == {"field": "email"}
     assert "owner@acme.example has an account already" in problem.detail
 
 
 def test_accounts_are_listed_oldest_first(harness: Harness, plane: ControlPlane) -> None:
-    assert [account.email for account in harness.do(plane.operator.accounts(3))] == list(PEOPLE.values())[:3]
+    assert [account.email for account in harness.do(plane.admin.accounts(3))] == list(PEOPLE.values())[:3]
 
 
 def test_switched_off_account_is_out_at_once_and_comes_back(harness: Harness, plane: ControlPlane) -> None:
     cookie = harness.do(plane.logins.open_session(VISIT, harness.account("owner")))
     _, token = harness.program("owner")
     link = harness.do(plane.accounts.reset_link(OPERATOR, PEOPLE["owner"]))
-    assert not harness.do(plane.operator.switch("Owner@acme.example", active=False)).active
+    assert not harness.do(plane.admin.switch("Owner@acme.example", active=False)).active
     harness.refused(LoginExpired, plane.logins.actor(VISIT, cookie, CONSOLE))
     harness.refused(LoginExpired, plane.logins.actor(VISIT, token, "personal"))
     harness.refused(WrongPassword, plane.accounts.check_password(VISIT, PEOPLE["owner"], PASSWORD))
     harness.refused(NotFound, plane.accounts.account_of_reset(link.rpartition("/")[2]))
-    assert harness.do(plane.operator.switch("owner@acme.example", active=True)).active
+    assert harness.do(plane.admin.switch("owner@acme.example", active=True)).active
     harness.do(plane.accounts.check_password(VISIT, PEOPLE["owner"], PASSWORD))
     # What was ended stays ended.
     harness.refused(LoginExpired, plane.logins.actor(VISIT, cookie, CONSOLE))
     assert harness.actions()[-3:] == ["account.disable", "login.failed", "account.enable"]
-    harness.refused(NotFound, plane.operator.switch("nobody@x.example", active=False))
+    harness.refused(NotFound, plane.admin.switch("nobody@x.example", active=False))
 
 
 # --- Sign-up -------------------------------------------------------------------------------------------

@@ -47,8 +47,8 @@ def test_right_password_gives_the_account(harness: Harness, plane: ControlPlane)
 
 
 def test_all_that_is_wrong_is_refused_in_the_same_words(harness: Harness, plane: ControlPlane) -> None:
-    harness.do(plane.operator.create_account("off@x.example", PASSWORD))
-    harness.do(plane.operator.switch("off@x.example", active=False))
+    harness.do(plane.admin.create_account("off@x.example", PASSWORD))
+    harness.do(plane.admin.switch("off@x.example", active=False))
     refusals = {
         str(words(harness.refused(WrongPassword, plane.accounts.check_password(VISIT, email, password))))
         for email, password in (

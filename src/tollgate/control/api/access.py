@@ -43,7 +43,6 @@ def visit(request: HttpRequest) -> ClientInfo:
 
 
 async def actor(request: HttpRequest, plane: Plane, visit: From) -> Actor:
-
     scheme, _, secret = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer":
         raise NotLoggedIn

@@ -15,7 +15,7 @@ from tollgate.control.api.operations import OPERATOR, Operation, Query, endpoint
 from tollgate.control.api.render import Answer, listed, listed_items, shown
 from tollgate.control.problems import Busy, InvalidInput, NotFound, RoleNeeded
 from tollgate.control.service_context import MAX_ROWS, USUAL_ROWS
-from tollgate.control.services.operations import STATES, CheckResult, ServiceUsage, TeamTerms, TeamUse
+from tollgate.control.services.operator import STATES, CheckResult, ServiceUsage, TeamTerms, TeamUse
 from tollgate.core.upstream_history import HistoryStep
 from tollgate.core.upstreams import ShownNetwork
 from tollgate.core.usage import By
@@ -193,7 +193,7 @@ class TermsChange(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 )
 async def upstreams(plane: Plane, actor: CurrentActor) -> Answer:
     """List all upstreams."""
-    return listed_items(await plane.operations.upstreams(actor), None)
+    return listed_items(await plane.operator.upstreams(actor), None)
 
 
 @endpoint(
@@ -214,7 +214,7 @@ async def nodes(plane: Plane, actor: CurrentActor) -> Answer:
         shapes.of(
             OperatorNode, node, roles=node.roles.split(","), state=node.state(now), started_at=node.created_at
         )
-        for node in await plane.operations.nodes(actor)
+        for node in await plane.operator.nodes(actor)
     ]
     return listed_items(found, None)
 
@@ -234,7 +234,7 @@ async def nodes(plane: Plane, actor: CurrentActor) -> Answer:
 )
 async def teams(request: HttpRequest, plane: Plane, actor: CurrentActor) -> Answer:
     """List all teams."""
-    found = await plane.operations.teams(actor, reading.page(request), reading.query(request, "state"))
+    found = await plane.operator.teams(actor, reading.page(request), reading.query(request, "state"))
     return listed(found, partial(team_view, plane.settings, plane.context.now()))
 
 
@@ -250,7 +250,7 @@ async def teams(request: HttpRequest, plane: Plane, actor: CurrentActor) -> Answ
     ),
 )
 async def team(plane: Plane, actor: CurrentActor, name: Part) -> Answer:
-    found = await plane.operations.team(actor, name)
+    found = await plane.operator.team(actor, name)
     return shown(team_view(plane.settings, plane.context.now(), found))
 
 
@@ -275,7 +275,7 @@ async def team(plane: Plane, actor: CurrentActor, name: Part) -> Answer:
 )
 async def team_usage(request: HttpRequest, plane: Plane, actor: CurrentActor, name: Part) -> Answer:
     month, by = (reading.query(request, each) for each in ("month", "by"))
-    return shown(money.usage(await plane.operations.team_usage(actor, name, month, by or By.DAY)))
+    return shown(money.usage(await plane.operator.team_usage(actor, name, month, by or By.DAY)))
 
 
 @endpoint(
@@ -299,7 +299,7 @@ async def team_usage(request: HttpRequest, plane: Plane, actor: CurrentActor, na
 )
 async def usage(request: HttpRequest, plane: Plane, actor: CurrentActor) -> Answer:
     limit = reading.number(request, "limit", 1, MAX_ROWS, usual=USUAL_ROWS)
-    return shown(usage_view(await plane.operations.usage(actor, reading.query(request, "month"), limit)))
+    return shown(usage_view(await plane.operator.usage(actor, reading.query(request, "month"), limit)))
 
 
 @endpoint(
@@ -321,7 +321,7 @@ async def usage(request: HttpRequest, plane: Plane, actor: CurrentActor) -> Answ
 async def set_terms(request: HttpRequest, plane: Plane, actor: CurrentActor, name: Part) -> Answer:
     """Suspend or limit a team."""
     change = await reading.body(request, TermsChange)
-    found = await plane.operations.set_terms(actor, name, TeamTerms(*astuple(change)))
+    found = await plane.operator.set_terms(actor, name, TeamTerms(*astuple(change)))
     return shown(team_view(plane.settings, plane.context.now(), found))
 
 
@@ -359,7 +359,7 @@ def usage_view(found: ServiceUsage) -> ServiceUsageView:
     ),
 )
 async def history(plane: Plane, actor: CurrentActor) -> Answer:
-    found = await plane.operations.history(actor)
+    found = await plane.operator.history(actor)
     return listed_items(
         (UpstreamHistoryView(each.network, each.upstream, [_step(step) for step in each.steps]) for each in found),
         None,
@@ -378,7 +378,7 @@ async def history(plane: Plane, actor: CurrentActor) -> Answer:
     ),
 )
 async def processes(plane: Plane, actor: CurrentActor) -> Answer:
-    running, spool = await plane.operations.processes(actor), await plane.operations.spool(actor)
+    running, spool = await plane.operator.processes(actor), await plane.operator.spool(actor)
     return shown(
         MachineState(
             [shapes.of(ProcessView, each) for each in running],
@@ -403,7 +403,7 @@ async def processes(plane: Plane, actor: CurrentActor) -> Answer:
     ),
 )
 async def checks(plane: Plane, actor: CurrentActor) -> Answer:
-    found = list(await plane.operations.examine(actor))
+    found = list(await plane.operator.examine(actor))
     return shown(Checks(all(each.ok for each in found), found))
 
 

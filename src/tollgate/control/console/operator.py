@@ -13,7 +13,7 @@ from tollgate.control.console.paths import HttpRequest, Part, Plane, shown
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import Busy, InvalidInput, NotFound, Problem
 from tollgate.control.service_context import PageRequest
-from tollgate.control.services.operations import CheckResult, TeamTerms
+from tollgate.control.services.operator import CheckResult, TeamTerms
 from tollgate.core.pricing import dollars
 from tollgate.core.usage import By
 
@@ -36,7 +36,7 @@ async def run_checks(request: HttpRequest, plane: Plane) -> Response[str]:
     """Check that spool, logs, usage and invoices agree."""
     frame = await open_frame(request, plane, here="operator", title="Operator")
     try:
-        return await _page(frame, plane, checks=await plane.operations.examine(frame.actor))
+        return await _page(frame, plane, checks=await plane.operator.examine(frame.actor))
     except Busy as problem:
         return await _page(frame, plane, problem=problem)
 
@@ -48,11 +48,11 @@ async def set_terms(request: HttpRequest, plane: Plane, team: Part) -> Response[
     form = await read_form(request)
     own_page = form.get("on") == "team"
     try:
-        await plane.operations.set_terms(frame.actor, team, _terms(form))
+        await plane.operator.set_terms(frame.actor, team, _terms(form))
     except NotFound:
         raise
     except Problem as problem:
-        plane.operations.check(frame.actor)
+        plane.operator.check(frame.actor)
         if own_page:
             return await _team_page(frame, plane, team, problem, form)
         return await _page(frame, plane, problem=problem)
@@ -89,7 +89,7 @@ async def team_page(request: HttpRequest, plane: Plane, team: Part) -> Response[
 async def _team_page(
     frame: Frame, plane: ControlPlane, team: str, problem: Problem | None = None, typed: Form | None = None
 ) -> Response[str]:
-    use = await plane.operations.team(frame.actor, team)
+    use = await plane.operator.team(frame.actor, team)
     found, billing = use.team, plane.settings.billing
     frame.title = found.name
     frame.crumbs = (("Operator", "/console/operator"),)
@@ -108,7 +108,7 @@ async def _team_page(
         "operator_team.html",
         problem=problem,
         use=use,
-        usage=await plane.operations.team_usage(frame.actor, found.id, by=By.NETWORK),
+        usage=await plane.operator.team_usage(frame.actor, found.id, by=By.NETWORK),
         plan={name: typed.get(name, "") if typed and "price" in typed else stands[name] for name in _PLAN},
         usual={"price": _dollars(billing.micros_per_million), "free_requests": f"{billing.free_requests:,}"},
     )
@@ -126,10 +126,10 @@ async def _page(
     checks: Sequence[CheckResult] | None = None,
 ) -> Response[str]:
     frame.commands = ("tollgate upstreams", "tollgate operator processes", "tollgate operator teams")
-    operations, actor = plane.operations, frame.actor
-    upstreams = await operations.upstreams(actor)
-    history = {(each.network, each.upstream): each.steps for each in await operations.history(actor)}
-    teams = await operations.teams(actor, PageRequest(100, after))
+    operator, actor = plane.operator, frame.actor
+    upstreams = await operator.upstreams(actor)
+    history = {(each.network, each.upstream): each.steps for each in await operator.history(actor)}
+    teams = await operator.teams(actor, PageRequest(100, after))
     return page(
         frame,
         "operator.html",
@@ -140,8 +140,8 @@ async def _page(
             for network in upstreams
             for each in network.upstreams
         },
-        processes=await operations.processes(actor),
-        spool=await operations.spool(actor),
+        processes=await operator.processes(actor),
+        spool=await operator.spool(actor),
         checks=checks,
         teams=teams.items,
         next=teams.next,

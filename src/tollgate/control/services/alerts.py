@@ -57,7 +57,6 @@ class Poster(Protocol):
 
     async def post(self, host: str, url: str, body: bytes, headers: Mapping[str, str]) -> None:
         """Call one; raise Refused, Missing or Unreachable."""
-        ...
 
 
 class _Delivery(Struct, frozen=True):

@@ -11,13 +11,13 @@ from tests.control.services.harness import ACME
 from tollgate.control.problems import InvalidInput, NotFound, RoleNeeded
 from tollgate.control.service_context import Actor, PageRequest
 from tollgate.control.services.billing import BillingUpdate
-from tollgate.control.services.operations import Operations, TeamTerms, TeamUse
+from tollgate.control.services.operator import Operator, TeamTerms, TeamUse
 from tollgate.core.models import Team
 from tollgate.core.months import end_of, month_of
 
 
-def service(metering: Metering) -> Operations:
-    return Operations(metering.plane.context, metering.plane.networks, metering.book)
+def service(metering: Metering) -> Operator:
+    return Operator(metering.plane.context, metering.plane.networks, metering.book)
 
 
 def operator(metering: Metering) -> Actor:
@@ -93,7 +93,7 @@ def test_audit_log_shows_what_was_changed_from_what_to_what(metering: Metering) 
 
 
 def test_team_is_suspended_while_the_ledger_is_away(metering: Metering) -> None:
-    without = Operations(metering.plane.context, metering.plane.networks, None)
+    without = Operator(metering.plane.context, metering.plane.networks, None)
     use = metering.do(without.set_terms(operator(metering), ACME.name, TeamTerms(suspended=True)))
     assert (use.team.suspended_at, use.billable, use.cost) == (metering.clock.now, None, None)
 

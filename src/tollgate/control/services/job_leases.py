@@ -15,7 +15,7 @@ from tollgate.store.base import StoreUnavailable
 TURNS, LEAST_SECONDS = 3, 60.0
 
 
-class Leases:
+class JobLeases:
     """The leases of one node."""
 
     def __init__(self, context: ServiceContext, holder: str) -> None:

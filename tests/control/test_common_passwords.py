@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollgate.core.common_passwords import is_common
+from tollgate.control.passwords import is_common
 
 
 @pytest.mark.parametrize(
