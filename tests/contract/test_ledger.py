@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from tests.contract.ledgers import DAY, HOMES, MONTH, NOON, PRICE, TEAMS, Desk, 
 
 from tollgate.core.invoices import Invoice, draw
 from tollgate.core.usage import By, TeamMonth
-from tollgate.store.base import Mark
+from tollgate.store.base import AccountBook, Mark
 from tollgate.store.ledger import LedgerBehind
 
 ID = b"\1" * 16
@@ -182,6 +183,46 @@ def test_commit_that_is_under_way_is_in_the_invoice_of_a_month_that_is_closed_me
     other.close()
     assert invoices is not None
     assert [each.billable for each in invoices] == [1]
+
+
+def test_month_that_is_closed_by_several_at_once_while_collectors_go_on_is_closed_once_and_exactly(
+    desk: Desk,
+) -> None:
+    collectors, turns = [desk.another() for _ in range(2)], 20
+    half = threading.Barrier(6)
+
+    def collect(by: Desk) -> None:
+        for turn in range(turns):
+            if turn == turns // 2:
+                half.wait(30)
+            by.commit(*(entry(team) for team in TEAMS for _ in range(3)))
+            by.chores()
+
+    def close(_: int) -> list[Invoice] | None:
+        half.wait(30)
+        return closed(desk)
+
+    with ThreadPoolExecutor(6) as pool:
+        collecting = [pool.submit(collect, by) for by in collectors]
+        (invoices,) = [drawn for drawn in pool.map(close, range(4)) if drawn is not None]
+        for collected in collecting:
+            collected.result()
+    for by in collectors:
+        by.close()
+    assert [invoice.team_id for invoice in invoices] == list(TEAMS)
+    assert desk.account(lambda book: book.invoices(100)) == invoices
+    for invoice in invoices:
+        billed = desk.account(partial(_billed, invoice.team_id, MONTH))
+        assert billed == (invoice.billable, invoice.cost) == (invoice.billable, invoice.billable - 50)
+        late = desk.account(partial(_billed, invoice.team_id, "2026-12"))
+        assert invoice.billable + late[0] == 2 * turns * 3
+    facts = desk.facts()
+    assert facts.usage == facts.logs
+
+
+async def _billed(team: str, month: str, book: AccountBook) -> tuple[int, int]:
+    used = (await book.bill(team, month)).used
+    return used.billable, used.cost
 
 
 @pytest.mark.parametrize(
