@@ -116,7 +116,7 @@ async def show(
     typed: Form | None = None,
 ) -> Response[str]:
     """The page, with what was wrong or what is shown once."""
-    frame.commands = ("tollgate account tokens create NAME",)
+    frame.title, frame.crumbs, frame.commands = "Account", (), ("tollgate account tokens create NAME",)
     logins = list(reversed((await plane.logins.list(frame.actor, PageRequest(MAX_ROWS))).items))
     factors = await plane.factors.list(frame.actor)
     return page(

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 from litestar import Response, post
 
 from tollgate.control.console import render, session
-from tollgate.control.console.forms import FormFault, fault_of, read_form
+from tollgate.control.console.forms import read_form
 from tollgate.control.console.paths import HttpRequest, Plane, shown
 from tollgate.control.problems import NotFound
 from tollgate.core import secrets
@@ -29,7 +29,7 @@ async def device_page(request: HttpRequest, plane: Plane) -> Response[str]:
     try:
         waiting = await plane.devices.look(actor, code)
     except NotFound as problem:
-        return _code_page(account.email, code, fault_of(problem))
+        return _code_page(account.email, code, problem)
     letters = secrets.plain_code(code) or ""
     return render.page(
         "device_approve.html",
@@ -54,7 +54,7 @@ async def decide(request: HttpRequest, plane: Plane) -> Response[str]:
             await plane.devices.deny(actor, code)
             return render.to(f"{PATH}/denied")
     except NotFound as problem:
-        return _code_page(account.email, code, fault_of(problem))
+        return _code_page(account.email, code, problem)
     return render.to(_address(code))
 
 
@@ -77,5 +77,5 @@ def _address(code: str) -> str:
     return f"{PATH}?{urlencode({'user_code': code})}" if code else PATH
 
 
-def _code_page(email: str, code: str = "", fault: FormFault | None = None) -> Response[str]:
-    return render.page("device_code.html", status=404 if fault else 200, who=email, code=code, fault=fault)
+def _code_page(email: str, code: str = "", problem: NotFound | None = None) -> Response[str]:
+    return render.page("device_code.html", problem=problem, who=email, code=code)

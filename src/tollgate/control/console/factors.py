@@ -6,7 +6,7 @@ import msgspec
 from litestar import Response, post
 
 from tollgate.control.console import account, render, session
-from tollgate.control.console.forms import fault_of, read_form
+from tollgate.control.console.forms import read_form
 from tollgate.control.console.frame import Frame, open_frame, page
 from tollgate.control.console.paths import HttpRequest, Part, Plane, shown
 from tollgate.control.console.safety import local_path
@@ -22,7 +22,11 @@ HERE = "/console/account"
 async def totp_page(request: HttpRequest, plane: Plane) -> Response[str]:
     """A secret for an authenticator app."""
     frame = await _frame(request, plane)
-    return await _totp(frame, plane)
+    try:
+        made = await plane.factors.begin_totp(frame.actor)
+    except Problem as problem:
+        return await account.show(frame, plane, problem=problem)
+    return page(frame, "totp.html", secret=made.secret, uri=made.uri)
 
 
 @post("/account/totp")
@@ -35,7 +39,6 @@ async def change_totp(request: HttpRequest, plane: Plane) -> Response[str]:
         try:
             await plane.factors.end_totp(frame.actor, code)
         except Problem as problem:
-            frame.title, frame.crumbs = "Account", ()
             return await account.show(frame, plane, problem=problem)
         return render.to(f"{HERE}?done=removed")
     try:
@@ -44,11 +47,7 @@ async def change_totp(request: HttpRequest, plane: Plane) -> Response[str]:
         return page(
             frame, "totp.html", problem=problem, secret=form.get("secret", "")[:100], uri=form.get("uri", "")[:400]
         )
-    frame.title, frame.crumbs, frame.toast = (
-        "Account",
-        (),
-        "Codes are switched on: you are asked for one from now on.",
-    )
+    frame.toast = "Codes are switched on: you are asked for one from now on."
     return await account.show(frame, plane, codes=codes)
 
 
@@ -68,7 +67,6 @@ async def add_passkey(request: HttpRequest, plane: Plane) -> Response[str]:
     try:
         await plane.factors.add_passkey(frame.actor, form.get("ticket", ""), form.get("credential", ""), agent)
     except Problem as problem:
-        frame.title, frame.crumbs = "Account", ()
         return await account.show(frame, plane, problem=problem)
     return render.to(f"{HERE}?done=passkey")
 
@@ -97,7 +95,7 @@ async def sign_in_with_passkey(request: HttpRequest, plane: Plane) -> Response[s
     try:
         found = await plane.factors.sign_in(form.get("ticket", ""), form.get("credential", ""))
     except Problem as problem:
-        return form_page(plane, back, fault=fault_of(problem), problem=problem)
+        return form_page(plane, back, problem=problem)
     return await session.enter(request, plane, found, back)
 
 
@@ -109,7 +107,7 @@ async def sign_in_with_code(request: HttpRequest, plane: Plane) -> Response[str]
     try:
         found = await plane.factors.account_of(ticket)
     except Problem as problem:
-        return form_page(plane, back, fault=fault_of(problem), problem=problem)
+        return form_page(plane, back, problem=problem)
     try:
         await plane.factors.check_code(session.visit_of(request), found, form.get("code", ""))
     except Problem as problem:
@@ -122,15 +120,6 @@ async def _frame(request: HttpRequest, plane: ControlPlane) -> Frame:
         request, plane, here="account", title="Codes of an app", crumbs=(("Account", HERE),),
         commands=("tollgate account codes on",),
     )  # fmt: skip
-
-
-async def _totp(frame: Frame, plane: ControlPlane) -> Response[str]:
-    try:
-        made = await plane.factors.begin_totp(frame.actor)
-    except Problem as problem:
-        frame.title, frame.crumbs = "Account", ()
-        return await account.show(frame, plane, problem=problem)
-    return page(frame, "totp.html", secret=made.secret, uri=made.uri)
 
 
 def _options(challenge: Challenge) -> Response[bytes]:

@@ -9,11 +9,9 @@ from litestar import Response
 from msgspec import Struct
 
 from tollgate.control.console import render, session
-from tollgate.control.console.forms import Form, fault_of
 from tollgate.control.console.paths import HttpRequest
 from tollgate.control.console.safety import local_path
 from tollgate.control.plane import ControlPlane
-from tollgate.control.problems import Problem
 from tollgate.control.service_context import MAX_ROWS, Actor, PageRequest
 from tollgate.core.models import Team
 from tollgate.core.people import Account
@@ -123,26 +121,9 @@ async def open_frame(request: HttpRequest, plane: ControlPlane, team: str | None
     return frame
 
 
-def page(
-    frame: Frame,
-    template: str,
-    *,
-    problem: Problem | None = None,
-    form: Form | None = None,
-    status: int = 200,
-    **values: Any,
-) -> Response[str]:
-    """Render a page in its frame; with a problem, also what was wrong with its form, and what was typed."""
-    fault = fault_of(problem, form) if problem else None
-    return render.page(
-        template,
-        status=problem.status if problem else status,
-        headers=problem.headers if problem else None,
-        frame=frame,
-        fault=fault,
-        now=frame.now,
-        **values,
-    )
+def page(frame: Frame, template: str, **values: Any) -> Response[str]:
+    """Render a page in its frame."""
+    return render.page(template, frame=frame, now=frame.now, **values)
 
 
 def _back(request: HttpRequest) -> str:

@@ -6,11 +6,11 @@ from litestar import Response, post
 from msgspec import Struct
 
 from tollgate.control.console import render, session
-from tollgate.control.console.forms import Form, fault_of, new_password, read_form
+from tollgate.control.console.forms import Form, new_password, read_form
 from tollgate.control.console.paths import HttpRequest, Part, Plane, shown
 from tollgate.control.console.sign_in import provider_of
 from tollgate.control.plane import ControlPlane
-from tollgate.control.problems import InvitationForOther, NotFound, Problem
+from tollgate.control.problems import NotFound, Problem
 from tollgate.control.service_context import Actor
 from tollgate.control.services.invitations import PATH
 from tollgate.core.models import Team
@@ -71,12 +71,9 @@ async def _open(request: HttpRequest, plane: ControlPlane, secret: str) -> _Open
 def _page(plane: ControlPlane, opened: _Opened, form: Form, problem: Problem | None = None) -> Response[str]:
     invitation = opened.invitation
     email = opened.actor.label if opened.actor else None
-    # The page itself shows this one, with what to do about it.
-    show_fault = problem is not None and not isinstance(problem, InvitationForOther)
     return render.page(
         "invitation.html",
-        status=problem.status if problem else 200,
-        headers=problem.headers if problem else None,
+        problem=problem,
         who=email,
         secret=opened.secret,
         invitation=invitation,
@@ -85,5 +82,4 @@ def _page(plane: ControlPlane, opened: _Opened, form: Form, problem: Problem | N
         may_sign_up=invitation.by_operator or plane.settings.accounts.sign_up != "closed",
         provider=provider_of(plane),
         name=form.get("name", ""),
-        fault=fault_of(problem) if problem and show_fault else None,
     )

@@ -18,6 +18,8 @@ from litestar.datastructures import Cookie
 from markupsafe import Markup, escape
 from msgspec import Struct
 
+from tollgate.control.console.forms import Form, FormFault, fault_of
+from tollgate.control.problems import Problem
 from tollgate.core import pricing
 
 _FOLDER = Path(__file__).parent
@@ -142,15 +144,23 @@ def html(template: str, **values: object) -> str:
 def page(
     template: str,
     *,
+    problem: Problem | None = None,
+    form: Form | None = None,
+    fault: FormFault | None = None,
     status: int = 200,
     who: str | None = None,
     headers: Mapping[str, str] | None = None,
     cookies: Iterable[Cookie] = (),
     **values: object,
 ) -> Response[str]:
-    """Render a page. `who` is the address of the person who is signed in, for the head of the page."""
+    """Render a page; with a problem, also what was wrong with its form, and what was typed.
+
+    `who` is the address of the person who is signed in, for the head of the page.
+    """
+    if problem is not None:
+        status, headers, fault = problem.status, problem.headers, fault or fault_of(problem, form)
     return Response(
-        html(template, who=who, **values),
+        html(template, who=who, fault=fault, **values),
         status_code=status,
         media_type=MediaType.HTML,
         headers=dict(headers or {}),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from litestar import Response, post
 
 from tollgate.control.console import render, session
-from tollgate.control.console.forms import Form, FormFault, fault_of, new_password, read_form
+from tollgate.control.console.forms import Form, FormFault, new_password, read_form
 from tollgate.control.console.paths import HttpRequest, Part, Plane, shown
 from tollgate.control.console.safety import HOME, local_path
 from tollgate.control.plane import ControlPlane
@@ -39,7 +39,7 @@ async def sign_in(request: HttpRequest, plane: Plane) -> Response[str]:
     try:
         account = await plane.accounts.check_password(session.visit_of(request), email, form.get("password", ""))
     except Problem as problem:
-        return form_page(plane, back, email=email, fault=fault_of(problem), problem=problem)
+        return form_page(plane, back, email=email, problem=problem)
     if await plane.factors.needs_code(account):
         return code_page(back, plane.factors.pending(account))
     return await session.enter(request, plane, account, back)
@@ -64,8 +64,8 @@ def form_page(
     """The form to sign in, with what is wrong."""
     return render.page(
         "sign_in.html",
-        status=problem.status if problem else status,
-        headers=problem.headers if problem else None,
+        problem=problem,
+        status=status,
         next=back,
         email=email,
         notice=notice,
@@ -78,14 +78,7 @@ def form_page(
 
 def code_page(back: str, ticket: str, problem: Problem | None = None) -> Response[str]:
     """The form for a code, after the password."""
-    return render.page(
-        "sign_in_code.html",
-        status=problem.status if problem else 200,
-        headers=problem.headers if problem else None,
-        next=back,
-        ticket=ticket,
-        fault=fault_of(problem) if problem else None,
-    )
+    return render.page("sign_in_code.html", problem=problem, next=back, ticket=ticket)
 
 
 def provider_of(plane: ControlPlane) -> str:
@@ -134,12 +127,10 @@ def _sign_up_form(
     template = "sign_up_by_mail.html" if plane.mailer.enabled else "sign_up.html"
     return render.page(
         template if setting == "open" else "no_sign_up.html",
-        status=problem.status if problem else 200,
-        headers=problem.headers if problem else None,
+        problem=problem,
         next=back,
         email=form.get("email", ""),
         name=form.get("name", ""),
-        fault=fault_of(problem) if problem else None,
         provider=provider_of(plane),
         invited=setting == "invited",
         sent=sent,
@@ -168,7 +159,7 @@ async def forgot(request: HttpRequest, plane: Plane) -> Response[str]:
 async def reset_page(plane: Plane, secret: Part) -> Response[str]:
     """The form to choose another password."""
     account = await plane.accounts.account_of_reset(secret)
-    return render.page("reset.html", email=account.email, secret=secret, fault=None)
+    return render.page("reset.html", email=account.email, secret=secret)
 
 
 @post("/reset/{secret:str}")
@@ -181,14 +172,7 @@ async def reset(request: HttpRequest, plane: Plane, secret: Part) -> Response[st
     except NotFound:
         raise
     except Problem as problem:
-        return render.page(
-            "reset.html",
-            status=problem.status,
-            headers=problem.headers,
-            email=account.email,
-            secret=secret,
-            fault=fault_of(problem),
-        )
+        return render.page("reset.html", problem=problem, email=account.email, secret=secret)
     return render.to("/console/sign-in?done=reset")
 
 
@@ -197,11 +181,9 @@ def _forgot(
 ) -> Response[str]:
     return render.page(
         "forgot.html",
-        status=problem.status if problem else 200,
-        headers=problem.headers if problem else None,
+        problem=problem,
         email=email,
         sent=sent,
-        fault=fault_of(problem) if problem else None,
         mail=plane.mailer.enabled,
         minutes=plane.settings.accounts.reset_minutes,
     )
