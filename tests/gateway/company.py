@@ -86,6 +86,7 @@ class Company:
         for _ in range(times):
             self[name].began()
             self[name].answered(seconds, self.clock())
+            self[name].count()
 
 
 def chances(*numbers: float) -> Callable[[], float]:

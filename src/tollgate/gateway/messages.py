@@ -105,9 +105,9 @@ class Request(Trace):
         self.request_id = request_id
         self.origin = headers.get(b"origin")
 
-    def record(self, _at: bytes, _now: float) -> bytes | None:
+    def record(self, _at: bytes, _now: float) -> Request:
         """Nothing is encoded yet: the journal makes its record."""
-        return None
+        return self
 
 
 class Answer(Struct, frozen=True, gc=False):

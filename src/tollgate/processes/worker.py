@@ -223,6 +223,7 @@ class _Gateway:
         # What is billed first: sending the last spans may take seconds.
         self._journal.tick()
         self._spool.close()
+        self._networks.report()
         if self._exporter is not None:
             await self._exporter.close()
         self._networks.close()

@@ -9,6 +9,7 @@ from tests.gateway.raw_http import GET, answer_upstream, edge, exchange, hello, 
 from tests.gateway.worker import Worker, open_worker
 
 from tollgate.gateway.http.connection import MAX_WAITING
+from tollgate.gateway.http.worker_context import Outgoing
 from tollgate.gateway.memory_budget import SMALL
 from tollgate.gateway.messages import Answer, Request
 from tollgate.settings import model
@@ -204,8 +205,8 @@ async def test_large_answer_counts_until_it_has_left(worker: Worker) -> None:
     left: list[int] = []
 
     class Leaving:
-        def leave(self, data: bytes, *, close: bool) -> None:
-            assert (len(data), close) == (SMALL + 1, False)
+        def leave(self, answer: Outgoing) -> None:
+            assert (len(answer.data), answer.close) == (SMALL + 1, False)
             left.append(worker.budget.held)
 
     for _ in range(2):

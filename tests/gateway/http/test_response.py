@@ -19,8 +19,8 @@ def limited(incoming: Request) -> Request:
 def test_usual_answer() -> None:
     assert response.render(request(), Answer(200, b"{}"), DATE, close=False) == (
         b"HTTP/1.1 200 OK\r\n"
-        b"content-type: application/json\r\n"
-        b"x-request-id: rid-1\r\n" + DATE + b"content-length: 2\r\n"
+        b"content-type: application/json\r\n" + DATE + b"x-request-id: rid-1\r\n"
+        b"content-length: 2\r\n"
         b"\r\n"
         b"{}"
     )
@@ -29,9 +29,9 @@ def test_usual_answer() -> None:
 def test_answer_with_limits_that_closes() -> None:
     assert response.render(limited(request()), Answer(200, b"{}"), DATE, close=True) == (
         b"HTTP/1.1 200 OK\r\n"
-        b"content-type: application/json\r\n"
-        b"x-request-id: rid-1\r\n" + DATE + b"ratelimit: x\r\n"
+        b"content-type: application/json\r\n" + DATE + b"x-request-id: rid-1\r\n"
         b"content-length: 2\r\n"
+        b"ratelimit: x\r\n"
         b"connection: close\r\n"
         b"\r\n"
         b"{}"

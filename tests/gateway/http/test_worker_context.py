@@ -8,7 +8,7 @@ import pytest
 from tests.gateway.fakes import turns
 from tests.gateway.worker import Worker, open_worker
 
-from tollgate.gateway.http.worker_context import HEDGE_SWEEP_SECONDS
+from tollgate.gateway.http.worker_context import HEDGE_SWEEP_SECONDS, Outgoing
 from tollgate.gateway.memory_budget import SMALL
 from tollgate.settings.model import LimitSettings
 from tollgate.shm import metrics
@@ -35,10 +35,10 @@ class Caller:
         self.broken = broken
         self.checked: list[float] = []
 
-    def leave(self, data: bytes, *, close: bool) -> None:
+    def leave(self, answer: Outgoing) -> None:
         if self.broken:
             raise ZeroDivisionError
-        self.left.append((data, close))
+        self.left.append((answer.data, answer.close))
 
     def check(self, now: float) -> None:
         self.checked.append(now)

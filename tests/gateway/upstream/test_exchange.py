@@ -72,6 +72,7 @@ async def test_first_upstream_that_answers_is_taken_and_all_attempts_are_counted
         assert scene.counts() == [1, 1, 1, 0]
         assert (scene.attempts(0, "status"), scene.attempts(1, "broken"), scene.attempts(2, "ok")) == (1, 1, 1)
         assert (scene.trace.upstream, scene.trace.attempts) == ("up2", 3)
+        scene.exchange.report()
         totals = scene.worker.regions.totals()
         spent = [key for key in totals if key[0] == metrics.UPSTREAM_SECONDS.name]
         assert sum(totals[key] for key in spent if key[-1] != "sum") == 1

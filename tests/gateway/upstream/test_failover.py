@@ -169,6 +169,7 @@ class DrivenFailover:
         upstream = attempt.upstream
         if isinstance(how, Verdict):
             upstream.answered(0.01, self.clock())
+            upstream.count()
             self.ends[upstream.name].append(how)
             self.failover.faulted(upstream, how, self.clock())
             if how is Verdict.QUOTA:

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from tests.gateway.company import Company
 
 from tollgate.core.limits import Limit
-from tollgate.gateway.upstream.health import FORGET_SECONDS, QUOTA_SECONDS, Upstream
+from tollgate.gateway.upstream.health import FORGET_SECONDS, MAX_UNSORTED, QUOTA_SECONDS, Upstream
 from tollgate.settings import model
+from tollgate.shm import metrics
 from tollgate.shm.metrics import BUCKETS_MICROSECONDS, Regions
 from tollgate.shm.upstream_status import State, WorkerStats
 
@@ -202,11 +203,63 @@ def test_only_those_that_are_up_or_not_known_are_in_rotation(state: State) -> No
 @given(st.lists(st.integers(0, 40_000_000), min_size=1, max_size=8))
 def test_answers_are_counted_in_the_bucket_of_their_time(took: list[int]) -> None:
     _, upstream = one()
-    expected = [0] * len(upstream.buckets)
+    regions = Regions(1)
+    writer = regions.writer(0)
+    upstream.count_in(writer, "eth", "mainnet")
+    histogram = writer.histogram(metrics.UPSTREAM_SECONDS, "eth", "mainnet", "a")
+    expected = [0] * len(histogram)
     for micros in took:
         upstream.answered((micros + 0.5) / 1e6, 0.0)
         expected[bisect_left(BUCKETS_MICROSECONDS, micros)] += 1
-    assert upstream.buckets == expected
+    expected[-1] = sum(took)
+    upstream.count()
+    upstream.report(0.0)
+    assert [writer.cells[cell] for cell in histogram] == expected
+
+
+def test_times_of_many_answers_are_sorted_before_the_second_ends() -> None:
+    _, upstream = one()
+    regions = Regions(1)
+    writer = regions.writer(0)
+    upstream.count_in(writer, "eth", "mainnet")
+    total = writer.histogram(metrics.UPSTREAM_SECONDS, "eth", "mainnet", "a")[-1]
+    for _ in range(MAX_UNSORTED):
+        upstream.answered(0.001, 0.0)
+    upstream.count()
+    assert writer.cells[total] == 0
+    upstream.answered(0.001, 0.0)
+    upstream.count()
+    assert writer.cells[total] == (MAX_UNSORTED + 1) * 1_000
+
+
+def test_answers_of_a_turn_do_not_close_a_breaker_that_a_failure_after_them_has_opened() -> None:
+    company, upstream = one()
+    company.fail("a", 4)
+    upstream.began()
+    upstream.began()
+    upstream.answered(0.1, company.clock())
+    upstream.failed(company.clock())
+    assert not upstream.in_doubt, "an answer came in between"
+    company.fail("a", 4)
+    assert upstream.is_open(company.clock())
+    upstream.count()
+    assert upstream.is_open(company.clock())
+
+
+def test_answers_of_a_turn_count_by_the_slowest_or_where_it_was_slower_before_by_their_mean() -> None:
+    company, upstream = one()
+    for seconds in (0.2, 0.4):
+        upstream.began()
+        upstream.answered(seconds, company.clock())
+    upstream.count()
+    assert upstream.ewma == pytest.approx(0.4)
+    company.clock.advance(FORGET_SECONDS)
+    for seconds in (0.01, 0.03):
+        upstream.began()
+        upstream.answered(seconds, company.clock())
+    upstream.count()
+    weight = math.exp(-1)
+    assert upstream.ewma == pytest.approx(0.4 * weight + 0.02 * (1 - weight))
 
 
 def test_p95_is_not_believed_before_twenty_answers() -> None:
@@ -216,8 +269,10 @@ def test_p95_is_not_believed_before_twenty_answers() -> None:
     assert upstream.p95 == 0
     for _ in range(19):
         upstream.answered(0.1, company.clock())
+        upstream.count()
     assert upstream.p95 == 0
     upstream.answered(0.1, company.clock())
+    upstream.count()
     assert upstream.p95 == pytest.approx(0.1, rel=0.1)
 
 
@@ -260,16 +315,16 @@ def test_one_very_slow_answer_hardly_moves_the_p95() -> None:
 def test_slow_answer_counts_at_once_and_is_forgotten() -> None:
     company, upstream = one()
     company.answer("a", 0.01, 100)
-    usual = upstream.cost(company.clock())
+    usual = upstream.cost
     company.answer("a", 1.0)
-    assert upstream.cost(company.clock()) == pytest.approx(1.0, rel=0.01)
+    assert upstream.cost == pytest.approx(1.0, rel=0.01)
     company.clock.advance(10)
     company.answer("a", 0.01)
-    assert 0.3 < upstream.cost(company.clock()) < 0.4
+    assert 0.3 < upstream.cost < 0.4
     for _ in range(10):
         company.clock.advance(10)
         company.answer("a", 0.01)
-    assert upstream.cost(company.clock()) == pytest.approx(usual, rel=0.1)
+    assert upstream.cost == pytest.approx(usual, rel=0.1)
 
 
 @given(st.lists(st.tuples(st.floats(0, 10), st.floats(0, 5)), min_size=1, max_size=30))
@@ -278,8 +333,8 @@ def test_cost_is_never_above_the_slowest_answer(answers: list[tuple[float, float
     for seconds, pause in answers:
         company.clock.advance(pause)
         company.answer("a", seconds)
-        assert upstream.cost(company.clock()) >= seconds
-    assert upstream.cost(company.clock()) <= max(seconds for seconds, _ in answers) + 1e-5
+        assert upstream.cost >= seconds
+    assert upstream.cost <= max(seconds for seconds, _ in answers) + 1e-5
 
 
 def test_each_call_under_way_adds_to_the_cost_and_weight_divides_it() -> None:
@@ -287,9 +342,8 @@ def test_each_call_under_way_adds_to_the_cost_and_weight_divides_it() -> None:
     for name in "ab":
         company.answer(name, 0.1)
         company[name].began()
-    now = company.clock()
-    assert company["a"].cost(now) == pytest.approx(0.2, rel=0.01)
-    assert company["b"].cost(now) == pytest.approx(0.05, rel=0.01)
+    assert company["a"].cost == pytest.approx(0.2, rel=0.01)
+    assert company["b"].cost == pytest.approx(0.05, rel=0.01)
 
 
 # --- Lists and settings ------------------------------------------------------------------------------------
@@ -457,10 +511,12 @@ def test_answers_are_added_to_the_metrics_once() -> None:
     company.answer("a", 0.3)
     upstream.counted = True
     upstream.count()
+    upstream.report(company.clock())
     totals = regions.totals()
     assert totals[("tollgate_upstream_attempts", "eth", "mainnet", "a", "ok")] == 3
-    assert (upstream.counted, sum(upstream.buckets)) == (False, 0)
+    assert not upstream.counted
     upstream.count()
+    upstream.report(company.clock())
     assert regions.totals() == totals
     took = [value for key, value in totals.items() if key[0] == "tollgate_upstream_seconds"]
     assert max(took) == 300_200, "the sum, in microseconds"
@@ -504,4 +560,5 @@ def test_answers_of_an_upstream_that_no_network_has_are_counted_nowhere() -> Non
     company, upstream = one()
     company.answer("a", 0.3)
     upstream.count()
-    assert sum(upstream.buckets) == 0
+    upstream.report(company.clock())
+    assert upstream.ewma == pytest.approx(0.3)

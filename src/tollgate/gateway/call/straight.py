@@ -28,8 +28,7 @@ from tollgate.gateway.call.method_plan import CACHE_RESULTS, COALESCED, HIT
 from tollgate.gateway.call.resolver import Judge, Resolved, SingleFlight
 from tollgate.gateway.http import response
 from tollgate.gateway.http.connection import CallerConnection
-from tollgate.gateway.http.response import render_result
-from tollgate.gateway.memory_budget import SMALL
+from tollgate.gateway.http.response import END, FEW, LENGTHS, render_result
 from tollgate.gateway.messages import Answer, Request
 from tollgate.gateway.upstream.connection import AttemptFailed, Connection, Response, ResponseFuture
 from tollgate.gateway.upstream.exchange import FirstAttempt
@@ -40,8 +39,6 @@ from tollgate.gateway.upstream.hedging import hedge_after
 UNREADABLE = (msgspec.DecodeError, RecursionError)
 _TIP, _NOWHERE = Holds.TIP, Look.NOWHERE
 _STOPPING = "The service stops: try again."
-RECORD = b"\x9c"
-"""A record is an array of twelve, as MessagePack."""
 NO_UPSTREAM = b"\xa0\x00"
 """The record's part about the upstream of a call that needed none: an empty name, no attempt."""
 NIL, UINT32 = 0xC0, 0xCE
@@ -64,16 +61,17 @@ class Straight(ABC):
         "_admission",
         "_began",
         "_body",
-        "_connection",
         "_rates",
         "_sent_on",
         "_upstream",
-        "answered",
+        "close",
+        "connection",
+        "data",
         "request_id",
     )
 
     def __init__(self, connection: CallerConnection) -> None:
-        self._connection = connection
+        self.connection = connection
         self._admission: Admission
         self._body: bytes
         self._began: float
@@ -81,24 +79,26 @@ class Straight(ABC):
         self._upstream: Upstream | None = None
         """Where it was sent; None: it needs no upstream."""
         self._sent_on: Connection
-        self.answered = False
-        """Set when its answer is ready to leave."""
         self.request_id: bytes
+        self.data: bytes
+        """Its answer, in the outbox."""
+        self.close = False
+        """Whether the connection closes after it."""
 
     def _send(self, body: bytes, shown: bytes = b"") -> None:
         """Put an answer into the outbox."""
-        admission, connection = self._admission, self._connection
+        admission, connection = self._admission, self.connection
         context = admission.context
         if not self.request_id:
             self.request_id = next(context.ids)
-        self.answered = True
-        connection.leaving += 1
-        close = not admission.keep_alive or connection.closing
+        self.close = not admission.keep_alive or connection.closing
         extra = shown + admission.cors
-        data = render_result(self.request_id, context.date, self._rates, extra, body, close=close)
-        context.send(connection, data, self, close=close)
-        context.count_large(data)
-        if close:
+        self.data = render_result(context.beginning, self.request_id, self._rates, extra, body, close=self.close)
+        if not context.outbox:
+            context.flush_later()
+        context.outbox.append(self)
+        context.count_large(self.data)
+        if self.close:
             connection.finish()
 
     @abstractmethod
@@ -123,7 +123,7 @@ class Straight(ABC):
 
     def take_over(self, ended: Response | AttemptFailed | None = None) -> None:
         """Go on as a task of the general way, with the attempt that was begun; `ended`: what became of it."""
-        connection, upstream = self._connection, self._upstream
+        connection, upstream = self.connection, self._upstream
         context = self._admission.context
         assert upstream is not None  # noqa: S101 - it was sent to one
         context.calls.discard(self)
@@ -152,7 +152,7 @@ class Straight(ABC):
             self._upstream.gave_up()
         self._let_go()
         request = self._general_request()
-        self._connection.refuse(request, admission.pipeline.refuse(request, Overloaded(_STOPPING)))
+        self.connection.refuse(request, admission.pipeline.refuse(request, Overloaded(_STOPPING)))
 
     @abstractmethod
     def _let_go(self) -> None:
@@ -190,7 +190,7 @@ class StraightCall(Straight):
         if not body.isascii() or (_MINUS in body and b"-0" in body):
             return False
         if body[:1] == b"[":
-            return admission.start_batch(self._connection, admission, body, request_id)
+            return admission.start_batch(self.connection, admission, body, request_id)
         try:
             call: Call = _read_call(body)
         except UNREADABLE:
@@ -240,8 +240,7 @@ class StraightCall(Straight):
         self._rates = rates
         self._upstream = upstream
         self.request_id = request_id
-        self.answered = False
-        self._connection.answering = self
+        self.connection.answering = self
         if reply is not None:
             self._cache = HIT
             self._answer(reply.result)
@@ -301,15 +300,18 @@ class StraightCall(Straight):
                 return
             self._judge.note(upstream)
         context = admission.context
-        now = context.now()
-        upstream.answered(now - self._began, now)
+        # As `upstream.answered`, without its call.
+        upstream.in_flight -= 1
+        upstream.took_until = now = context.now()
+        upstream.took.append(now - self._began)
         if not upstream.counted:
             upstream.counted = True
             context.counted.append(upstream)
         context.calls.discard(self)
-        self._answer(reply.result)
         if self._key is not None:
             admission.resolver.land(self._key, self._flight, self._scope, reply)
+        # Last: after a defect before it, the call is still to be answered.
+        self._answer(reply.result)
 
     def landed(self, reply: Resolved) -> None:
         """Take the answer to an equal call."""
@@ -323,11 +325,11 @@ class StraightCall(Straight):
             answer = pipeline.refuse_call(request, admission.network, self._call, reply)
         else:
             answer = pipeline.render(request, admission.network, self._call, reply)
-        self._connection.refuse(request, answer)
+        self.connection.refuse(request, answer)
 
     def _answer(self, result: msgspec.Raw) -> None:
         """Count the call, and send its answer."""
-        admission, connection, plan = self._admission, self._connection, self._plan
+        admission, connection, plan = self._admission, self.connection, self._plan
         context = admission.context
         if not plan.counted:
             plan.counted = True
@@ -335,13 +337,14 @@ class StraightCall(Straight):
         plan.counts[self._cache] += 1
         body = encode_json(Result("2.0", self._call.id, result))  # type: ignore[arg-type] # a notification is not here
         self._size = size = len(body)
-        if size <= SMALL and admission.plain and not context.draining and not connection.eof:
-            # As `_send`, without its call: most answers leave here.
+        if size < FEW and admission.plain and not context.draining and not connection.eof:
+            # As `_send`, without its calls: most answers leave here.
             if not self.request_id:
                 self.request_id = next(context.ids)
-            self.answered = True
-            connection.leaving += 1
-            context.send(connection, render_result(self.request_id, context.date, self._rates, b"", body), self)
+            self.data = b"".join((context.beginning, self.request_id, LENGTHS[size], self._rates, END, body))
+            if not context.outbox:
+                context.flush_later()
+            context.outbox.append(self)
             return
         shown = b""
         if admission.caller.shows:
@@ -355,7 +358,6 @@ class StraightCall(Straight):
         admission.durations.append(micros)
         return b"".join(
             (
-                RECORD,
                 at,
                 admission.subjects.get(self._plan) or admission.subject(self._plan),
                 _numbers(micros, _ONE_DETAIL, self._size, UINT32, len(self._body)),

@@ -30,7 +30,6 @@ from tollgate.gateway.call.resolver import Judge, Resolver, SingleFlight
 from tollgate.gateway.call.straight import (
     NIL,
     NO_UPSTREAM,
-    RECORD,
     UINT32,
     UNREADABLE,
     Straight,
@@ -207,11 +206,11 @@ class StraightBatch(Straight):
             upstream.counted = True
             context.counted.append(upstream)
         context.calls.discard(self)
-        self.answer(answers, body)
         if self._keys is not None:
             land = admission.resolver.land
             for key, flight, scope, answer in zip(self._keys, self._flights, self._scopes, answers, strict=True):
                 land(key, flight, scope, Reply(answer.result))
+        self.answer(answers, body)
 
     def _read(self, status: int, body: bytes) -> list[_Answered] | None:
         """The answers in the order of the calls that were sent; None where they are not all plain results."""
@@ -309,7 +308,6 @@ class StraightBatch(Straight):
             details, way, cache = _details(here, self._cache_results, self._sizes), NO_UPSTREAM, BYPASS
         return b"".join(
             (
-                RECORD,
                 at,
                 admission.subjects.get(plans) or admission.subject(plans),
                 micros.to_bytes(4, "big"),

@@ -25,7 +25,7 @@ from tollgate.errors import InvalidRequest, MethodNotPost, Overloaded, Refusal
 from tollgate.gateway.http import handshake, response
 from tollgate.gateway.http.known_heads import END, MAX_HEADS, KnownHead, known_head
 from tollgate.gateway.http.request import PREFIX
-from tollgate.gateway.http.worker_context import WorkerContext
+from tollgate.gateway.http.worker_context import Answered, Outgoing, WorkerContext
 from tollgate.gateway.messages import Answer, Request
 from tollgate.gateway.recording.spans import end_span
 
@@ -150,7 +150,7 @@ class CallerConnection(HttpToolsProtocol):
         """Set while that waits for its turn."""
         self._advancing = False
         self.leaving = 0
-        """Answers that wait for their records to be written."""
+        """Answers of the general way that wait for their records to be written."""
         self._reading_asgi = False
         """Set while a request for the ASGI app is read."""
         self._asgi: RequestResponseCycle | None = None
@@ -210,12 +210,12 @@ class CallerConnection(HttpToolsProtocol):
         if self._between and self._heads:
             # The last one first: most are the same, and to look for the end takes a while.
             known = self._last_head
-            if known is None or data[: len(known.head)] != known.head:
+            if known is None or data[: known.end] != known.head:
                 end = data.find(END) + 4
                 known = self._heads.get(data[:end]) or self._similar_head(data, end)
                 self._last_head = known or self._last_head
-            if known is not None and known.length == len(data) - (end := len(known.head)):
-                admission = known.admission
+            if known is not None and known.length == len(data) - known.end:
+                end, admission = known.end, known.admission
                 if (
                     admission is not None
                     and admission.epoch == self.context.epoch
@@ -650,7 +650,7 @@ class CallerConnection(HttpToolsProtocol):
         elif self.leaving > 1:
             context.send(self, data, close=close)
         else:
-            self.leave(data, close=close)
+            self.leave(Answered(self, data, None, close))
         if close:
             self.finish()
 
@@ -664,19 +664,19 @@ class CallerConnection(HttpToolsProtocol):
         """Whether the connection closes after the answer under way."""
         return (self.context.draining or self.eof) and not (self._line or self._unread)
 
-    def leave(self, data: bytes, *, close: bool) -> None:
+    def leave(self, answer: Outgoing) -> None:
         """Send an answer whose record is written."""
-        self.leaving -= 1
-        answering = self.answering
-        if answering is not None and answering.answered:
+        if answer is self.answering:
             # A straight call answers until its answer leaves: it is used again for the next one.
             self.answering = None
+        else:
+            self.leaving -= 1
         self._since = self.context.clock
         transport = self.transport
         if transport.is_closing():
             return
-        transport.write(data)
-        if close:
+        transport.write(answer.data)
+        if answer.close:
             transport.close()
         elif self._line or self.flow.read_paused or self._continue_pending:
             self.advance()

@@ -35,6 +35,8 @@ class KnownHead(Struct, gc=False):
 
     head: bytes
     """As it was sent."""
+    end: int
+    """How long it is."""
     length: int
     """Of the body that follows."""
     before: bytes
@@ -57,7 +59,15 @@ class KnownHead(Struct, gc=False):
         if not length.isdigit() or stop + len(self.after) != end or not data.startswith(self.after, stop):
             return None
         return KnownHead(
-            data[:end], int(length), self.before, self.after, self.url, self.headers, self.admission, self.digest
+            data[:end],
+            end,
+            int(length),
+            self.before,
+            self.after,
+            self.url,
+            self.headers,
+            self.admission,
+            self.digest,
         )
 
 
@@ -73,4 +83,4 @@ def known_head(data: bytes, url: bytes, headers: dict[bytes, bytes], size: int) 
     found = _LENGTH.search(data, 0, end)
     if found is None:
         return None
-    return KnownHead(data[:end], size, data[: found.start(1)], data[found.end(1) : end], url, headers)
+    return KnownHead(data[:end], end, size, data[: found.start(1)], data[found.end(1) : end], url, headers)

@@ -16,13 +16,12 @@ _STATUS_LINES = {
     status.value: b"HTTP/1.1 %d %b\r\n" % (status.value, status.phrase.encode()) for status in http.HTTPStatus
 }
 _JSON = b"content-type: application/json\r\n"
-_END = b"\r\n"
+END = b"\r\n"
 _CLOSE = b"connection: close\r\n"
-_CLOSE_AND_END = _CLOSE + _END
+_CLOSE_AND_END = _CLOSE + END
 # Most answers are short, and writing a number takes a while.
-_FEW = 2_048
-_LENGTHS = [b"content-length: %d\r\n" % length for length in range(_FEW)]
-_USUAL = _STATUS_LINES[200] + _JSON + b"x-request-id: "
+FEW = 2_048
+LENGTHS = [b"\r\ncontent-length: %d\r\n" % length for length in range(FEW)]
 
 
 def refuse(request: Request, refusal: Refusal, call_id: Raw | int = jsonrpc.NULL) -> Answer:
@@ -45,14 +44,18 @@ def shown(upstreams: str, cache: str) -> bytes:
     return b"x-tollgate-cache: %b\r\n%b" % (cache.encode(), who)
 
 
+def begun(date: bytes) -> bytes:
+    """The beginning of every answer with status 200, up to the request's id; `date` is header lines, or empty."""
+    return _STATUS_LINES[200] + _JSON + date + b"x-request-id: "
+
+
 def render_result(
-    request_id: bytes, date: bytes, rates: bytes, extra: bytes, body: bytes, *, close: bool = False
+    beginning: bytes, request_id: bytes, rates: bytes, extra: bytes, body: bytes, *, close: bool = False
 ) -> bytes:
-    """Write an answer with status 200 as HTTP/1.1. `date`, `rates` and `extra` are header lines, or empty."""
+    """Write an answer with status 200 as HTTP/1.1. `rates` and `extra` are header lines, or empty."""
     length = len(body)
-    framing = _LENGTHS[length] if length < _FEW else b"content-length: %d\r\n" % length
-    end = _CLOSE_AND_END if close else _END
-    return b"".join((_USUAL, request_id, _END, date, rates, extra, framing, end, body))
+    framing = LENGTHS[length] if length < FEW else b"\r\ncontent-length: %d\r\n" % length
+    return b"".join((beginning, request_id, framing, rates, extra, _CLOSE_AND_END if close else END, body))
 
 
 def render(request: Request, answer: Answer, date: bytes, *, close: bool) -> bytes:
@@ -60,7 +63,7 @@ def render(request: Request, answer: Answer, date: bytes, *, close: bool) -> byt
     if answer.status == 200:
         origin = cors.headers(request.origin) if request.origin is not None else b""
         return render_result(
-            request.request_id, date, request.rates, answer.headers + origin, answer.body, close=close
+            begun(date), request.request_id, request.rates, answer.headers + origin, answer.body, close=close
         )
     return b"%b%bx-request-id: %b\r\n%b%b%b%b%b\r\n%b" % (
         _STATUS_LINES[answer.status],

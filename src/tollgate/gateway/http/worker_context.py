@@ -10,8 +10,11 @@ from collections.abc import Callable, Coroutine, Iterable
 from email.utils import formatdate
 from typing import Any, Protocol
 
+from msgspec import Struct
+
 from tollgate import log
 from tollgate.core import addresses
+from tollgate.gateway.http import response
 from tollgate.gateway.http.request import RequestReader
 from tollgate.gateway.memory_budget import SMALL, Budget
 from tollgate.gateway.messages import Answer, Network, Request
@@ -69,11 +72,46 @@ class Idle(Protocol):
 
 
 class Leaving(Protocol):
-    """A connection with an answer that may leave."""
+    """A connection with answers that may leave."""
 
-    def leave(self, data: bytes, *, close: bool) -> None:
-        """Send it."""
+    def leave(self, answer: Any) -> None:
+        """Send an `Outgoing`, whose record is written."""
         ...
+
+
+class Outgoing(Recordable, Protocol):
+    """An answer on its way out: a straight call, or what `WorkerContext.send` makes."""
+
+    @property
+    def connection(self) -> Leaving:
+        """Where it leaves."""
+        ...
+
+    @property
+    def data(self) -> bytes:
+        """All of it."""
+        ...
+
+    @property
+    def close(self) -> bool:
+        """Whether the connection closes after it."""
+        ...
+
+
+class Answered(Struct):
+    """An answer of the general way on its way out."""
+
+    connection: Leaving
+    data: bytes
+    request: Request | None
+    close: bool
+
+    @property
+    def request_id(self) -> bytes:
+        return self.request.request_id if self.request is not None else b""
+
+    def record(self, _at: bytes, _now: float) -> Request | None:
+        return self.request
 
 
 class CallUnderWay(Protocol):
@@ -157,8 +195,8 @@ class WorkerContext:
         """Requests under way on the general way."""
         self.counted: list[Countable] = []
         """What has counted answers of this loop turn."""
-        self._outbox: list[tuple[Leaving, bytes, bool]] = []
-        self._records: list[Recordable] = []
+        self.outbox: list[Outgoing] = []
+        """Answers of this loop turn. Whoever puts the first one in calls `flush_later`."""
         self.max_connections = max_connections
         self.keep_alive_seconds = keep_alive_seconds
         self.read_seconds = read_seconds
@@ -176,6 +214,8 @@ class WorkerContext:
         self._constant_headers = constant_headers
         self.date = constant_headers
         """Header lines of every answer: the date, and what never changes."""
+        self.beginning = response.begun(self.date)
+        """Of every answer with status 200, up to the request's id."""
         self.clock = now()
         """The time of the last tick: exact enough for idle connections, and costs nothing."""
         self._loop = asyncio.get_running_loop()
@@ -212,6 +252,7 @@ class WorkerContext:
         """Once a second: the date, the gauges, and connections that have waited too long."""
         date = formatdate(self.time(), usegmt=True).encode()
         self.date = b"date: %b\r\n%b" % (date, self._constant_headers)
+        self.beginning = response.begun(self.date)
         for cell, value in zip(
             self._cells, (len(self.connections), self.in_flight, self.budget.held), strict=True
         ):
@@ -251,15 +292,16 @@ class WorkerContext:
     # --- The outbox ------------------------------------------------------------------------------------
 
     def send(
-        self, connection: Leaving, data: bytes, record: Recordable | None = None, *, close: bool = False
+        self, connection: Leaving, data: bytes, request: Request | None = None, *, close: bool = False
     ) -> None:
-        """Let an answer leave at the end of this loop turn, when all records are written."""
-        if record is not None:
-            self._records.append(record)
-        outbox = self._outbox
-        if not outbox:
-            self._loop.call_soon(self._flush)
-        outbox.append((connection, data, close))
+        """Let an answer leave at the end of this loop turn, when all records are written, also of its request."""
+        if not self.outbox:
+            self.flush_later()
+        self.outbox.append(Answered(connection, data, request, close))
+
+    def flush_later(self) -> None:
+        """Empty the outbox at the end of this loop turn."""
+        self._loop.call_soon(self._flush)
 
     def count_large(self, data: bytes) -> None:
         """Count an answer until it has left: it is a copy of its upstream's answer, whose memory is freed now.
@@ -272,18 +314,17 @@ class WorkerContext:
 
     def _flush(self) -> None:
         # Taken first: whatever happens below, the next answer must find an empty box, or nobody empties it again.
-        outbox, self._outbox = self._outbox, []
-        records, self._records = self._records, []
+        outbox, self.outbox = self.outbox, []
         counted, self.counted = self.counted, []
-        for each in counted:
-            each.count()
+        for counter in counted:
+            counter.count()
         try:
-            self.journal.write(records)
+            self.journal.write(outbox)
             self._write()
         finally:
-            for connection, data, close in outbox:
+            for each in outbox:
                 try:
-                    connection.leave(data, close=close)
+                    each.connection.leave(each)
                 except Exception:  # noqa: BLE001 - one connection must not keep the answers of others
                     _log.exception("an answer could not leave")
 

@@ -24,6 +24,8 @@ SINGLE_REFUSALS = 10
 REFUSED = "refused"
 # Places in a record, in the order of `Entry`.
 _STANDS_FOR, _CALLS, _REQUEST_BYTES = map(Entry.__struct_fields__.index, ("stands_for", "calls", "request_bytes"))
+# A record is an array of twelve, as MessagePack.
+_TWELVE = b"\x9c"
 _log = log.get("journal")
 
 
@@ -44,10 +46,11 @@ class RecordSink(Protocol):
 class Recordable(Protocol):
     """An answered request, or a straight call."""
 
-    request_id: bytes
+    @property
+    def request_id(self) -> bytes: ...
 
-    def record(self, at: bytes, now: float) -> bytes | None:
-        """Its record, `at` being the encoded time; None: the journal makes it."""
+    def record(self, at: bytes, now: float) -> bytes | Request | None:
+        """Its record, which begins with `at`, or the request of which one is made; None: there is none."""
         ...
 
 
@@ -78,15 +81,15 @@ class Journal:
     def write(self, answered: Sequence[Recordable]) -> None:
         """Make the records of what was answered in this loop turn."""
         at, now = self._time(), self._monotonic()
-        moment = pack(at)
+        beginning = _TWELVE + pack(at)
         records: list[bytes] = []
         for each in answered:
             try:
-                record = each.record(moment, now)
-                if record is not None:
+                record = each.record(beginning, now)
+                if isinstance(record, bytes):
                     records.append(record)
-                elif isinstance(each, Request):
-                    self._record(each, each.status, at, now)
+                elif record is not None:
+                    self._record(record, record.status, at, now)
             except Exception:  # noqa: BLE001 - a defect must not take the records of others with it
                 _log.exception("a request could not be recorded", request_id=each.request_id.decode("latin-1"))
         if records:

@@ -6,12 +6,11 @@ Pure but for chance, which is an argument. Nobody else decides an order.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import exp
 
 from msgspec import Struct
 
 from tollgate.chains.methods import Scope
-from tollgate.gateway.upstream.health import FORGET_SECONDS, Upstream
+from tollgate.gateway.upstream.health import Upstream
 from tollgate.shm.upstream_status import NOTHING, Snapshot, State
 
 # State older than this many blocks is what pruned nodes lack (geth keeps 128).
@@ -28,7 +27,19 @@ class View:
     Worked out again only when the shared memory holds other bytes.
     """
 
-    __slots__ = ("_all", "_any", "_archive", "_lowest", "_tip", "network", "picky", "snapshot", "status")
+    __slots__ = (
+        "_all",
+        "_any",
+        "_archive",
+        "_lowest",
+        "_only",
+        "_only_tip",
+        "_tip",
+        "network",
+        "picky",
+        "snapshot",
+        "status",
+    )
 
     def __init__(self, network: bytes, status: bytes, snapshot: Snapshot, upstreams: Sequence[Upstream]) -> None:
         self.network = network
@@ -37,18 +48,22 @@ class View:
         self.snapshot = snapshot
         self._all = [upstream for upstream in upstreams if upstream.row.state == _UP]
         self._any = _best(self._all)
+        self.picky = any(upstream.picky for upstream in upstreams)
         behind = [upstream for upstream in self._all if NOTHING < upstream.row.head < snapshot.floor]
         self._tip = _best([upstream for upstream in self._all if upstream not in behind])
         heads = [upstream.row.head for upstream in self._all if upstream.row.head != NOTHING]
         self._lowest = min(heads, default=NOTHING)
-        self.picky = any(upstream.picky for upstream in upstreams)
+        # Where there is no choice: most have one upstream, or one of the best priority.
+        self._only = self._any[0] if len(self._any) == 1 and not self.picky else None
+        self._only_tip = self._tip[0] if len(self._tip) == 1 and not self.picky else None
         self._archive = all(upstream.settings.archive for upstream in self._all)
 
     def choose(self, method: str, scope: Scope, now: float, random: Callable[[], float]) -> Upstream | None:
         """The upstream that `choose` would take; None where it takes more than a look to find one."""
+        only = self._only_tip if scope.tip else self._only
+        if only is not None and scope.number is None and not only.in_doubt:
+            return only
         fit = self._tip if scope.tip else self._any
-        if len(fit) == 1 and scope.number is None and not self.picky and not fit[0].in_doubt:
-            return fit[0]
         if (scope.number is not None or self.picky) and self._is_special(scope):
             fit = self._filtered(method, scope)
         for upstream in fit:
@@ -59,10 +74,9 @@ class View:
         if count == 2:
             one, other = fit
             # As `cost`, without its calls.
-            left = (one.ewma * exp((one.ewma_at - now) / FORGET_SECONDS) + 1e-6) * (one.in_flight + 1) / one.weight
-            right = (other.ewma * exp((other.ewma_at - now) / FORGET_SECONDS) + 1e-6) * (other.in_flight + 1)
-            return one if left <= right / other.weight else other
-        return fit[0] if count == 1 else _cheaper(fit, now, random)
+            left = (one.ewma + 1e-6) * (one.in_flight + 1) * other.weight
+            return one if left <= (other.ewma + 1e-6) * (other.in_flight + 1) * one.weight else other
+        return fit[0] if count == 1 else _cheaper(fit, random)
 
     def _is_special(self, scope: Scope) -> bool:
         number = scope.number
@@ -157,7 +171,7 @@ def choose(
         line = found if best else second
         if not line or line[0].priority == upstream.priority:
             line.append(upstream)
-    return _cheaper(found or second, now, random)
+    return _cheaper(found or second, random)
 
 
 def last_resort(
@@ -217,7 +231,7 @@ def _best(upstreams: list[Upstream]) -> list[Upstream]:
     return [upstream for upstream in upstreams if upstream.priority == upstreams[0].priority]
 
 
-def _cheaper(found: list[Upstream], now: float, random: Callable[[], float]) -> Upstream | None:
+def _cheaper(found: list[Upstream], random: Callable[[], float]) -> Upstream | None:
     """The power of two choices: of two taken by chance, the one that is quicker and less busy."""
     count = len(found)
     if count <= 1:
@@ -228,4 +242,4 @@ def _cheaper(found: list[Upstream], now: float, random: Callable[[], float]) -> 
         first = int(random() * count)
         second = int(random() * (count - 1))
         one, other = found[first], found[second + (second >= first)]
-    return one if one.cost(now) <= other.cost(now) else other
+    return one if one.cost <= other.cost else other

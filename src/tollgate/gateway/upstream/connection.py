@@ -23,6 +23,7 @@ _log = log.get("upstream")
 _FEW = 2_048
 _LENGTHS = [b"%d\r\n\r\n" % length for length in range(_FEW)]
 _GZIP = b"\x1f\x8b"
+_GZIP_START = _GZIP[0]
 # zlib's format cannot expand further than this.
 _MAX_EXPANSION = 1_032
 # Response heads known by their bytes, for each pool; a longer one is not kept.
@@ -175,7 +176,6 @@ class Connection(asyncio.Protocol):
         "_owner",
         "_parser",
         "_partial",
-        "_received",
         "_size",
         "_transport",
         "_used",
@@ -196,7 +196,6 @@ class Connection(asyncio.Protocol):
         self._parser = httptools.HttpResponseParser(self)
         self.receiver: Receiver | None = None
         """What waits for the response; it may be replaced while the request is under way."""
-        self._received = False
         self._partial = False
         """Whether the parser has seen a part of the response."""
         self._complete = False
@@ -220,7 +219,6 @@ class Connection(asyncio.Protocol):
         if self._transport is None:
             raise AttemptFailed("connection lost", sent=False)
         self.receiver = receiver
-        self._received = False
         self.deadline = deadline
         length = len(body)
         framing = _LENGTHS[length] if length < _FEW and not more else b"%d\r\n%b\r\n" % (length, more)
@@ -253,8 +251,7 @@ class Connection(asyncio.Protocol):
         if receiver is None:
             self.fail(AttemptFailed("unexpected data", sent=True))
             return
-        whole = not self._partial
-        heads = self._heads
+        heads, whole = self._heads, not self._partial
         if whole and not heads.skip:
             # The last one first: most are the same, and to look for the end takes a while.
             if data[: len(heads.last)] != heads.last:
@@ -263,7 +260,7 @@ class Connection(asyncio.Protocol):
             if len(data) - end == heads.length:
                 heads.misses = 0
                 body = data[end:]
-                if self.usable and body[:2] != _GZIP:
+                if self.usable and heads.length and body[0] != _GZIP_START:
                     # As `_deliver`, without its call: most responses come this way.
                     self.receiver = None
                     self._used = True
@@ -275,7 +272,7 @@ class Connection(asyncio.Protocol):
                 else:
                     self._deliver(receiver, 200, body)
                 return
-        self._partial = self._received = True
+        self._partial = True
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
@@ -296,7 +293,7 @@ class Connection(asyncio.Protocol):
             if exc is None and self._body:
                 self._hand_over(b"")
             else:
-                stale = self._used and not self._received
+                stale = self._used and not self._partial
                 self.fail(AttemptFailed("connection lost", sent=True, stale=stale))
         # The parser keeps this object until garbage is collected: not what it has read.
         self._body = []

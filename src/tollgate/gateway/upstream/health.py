@@ -5,9 +5,7 @@ Plain bookkeeping with `now` as an argument; the choice among several is `choice
 
 from __future__ import annotations
 
-from array import array
-from bisect import bisect_left
-from itertools import compress
+from collections.abc import Sequence
 from math import exp
 
 from tollgate.core.entries import pack
@@ -17,10 +15,9 @@ from tollgate.core.methods import Policy, listed
 from tollgate.gateway.upstream.pool import Pool
 from tollgate.settings.model import UpstreamSettings
 from tollgate.shm import metrics
-from tollgate.shm.metrics import BUCKETS_MICROSECONDS
 from tollgate.shm.upstream_status import State, UpstreamStatus, WorkerStats
 
-# Peak EWMA: a slow answer counts at once, and is forgotten with this half-life or so.
+# Peak EWMA: a slow answer counts at once, and is forgotten with this half-life or so, once a second at least.
 FORGET_SECONDS = 10.0
 # The p95 moves up by a slower answer and down by a quicker one, 19 times as far up: it rests where 5 of 100 are
 # slower.
@@ -37,23 +34,17 @@ _MAX_OPENINGS = 5
 # Spared for so long after its quota was used up.
 QUOTA_SECONDS = 5.0
 _MAX_METHODS = 4_096
-# The bucket of a duration below 25 ms, by its multiple of the least bound: a look is quicker than a search.
-_STEP, _STEPS = BUCKETS_MICROSECONDS[0], 101
-_UP = _STEP - 1
-_BUCKETS = [bisect_left(BUCKETS_MICROSECONDS, step * _STEP) for step in range(_STEPS)]
-_PLACES = range(len(BUCKETS_MICROSECONDS) + 1)
-# Where an upstream counts that no network has.
-_NOWHERE = memoryview(array("q", [0]))
+# Answers whose times are kept before they are put into the histogram without waiting for the second to end.
+MAX_UNSORTED = 4_096
 
 
 class Upstream:
     """One upstream of one network."""
 
     __slots__ = (
-        "_cells",
+        "_ewma_at",
         "_histogram",
         "_in_a_row",
-        "_micros",
         "_ok_cell",
         "_open_until",
         "_openings",
@@ -61,14 +52,14 @@ class Upstream:
         "_refused",
         "_spared_until",
         "_trial",
+        "_unsorted",
         "_window_began",
         "_window_calls",
         "_window_failures",
-        "buckets",
+        "_writer",
         "calls",
         "counted",
         "ewma",
-        "ewma_at",
         "failures",
         "in_doubt",
         "in_flight",
@@ -83,17 +74,24 @@ class Upstream:
         "row",
         "settings",
         "slot",
+        "took",
+        "took_until",
         "weight",
     )
 
     def __init__(self, settings: UpstreamSettings, pool: Pool, row: UpstreamStatus, slot: int, path: str) -> None:
         self.pool = pool
         self.row = row
-        self._cells, self._ok_cell, self._histogram = _NOWHERE, 0, [0] * (len(BUCKETS_MICROSECONDS) + 2)
-        """Metrics of its answers: their number, and the time that they took."""
-        self.buckets = [0] * (len(BUCKETS_MICROSECONDS) + 1)
-        """Answers of this loop turn, by how long they took; `count` adds them to the metrics."""
-        self._micros = 0
+        self._writer: metrics.Writer | None = None
+        """Where its answers are counted, and the time that they took."""
+        self._ok_cell = 0
+        self._histogram: Sequence[int] = ()
+        self._unsorted: list[float] = []
+        """Seconds of answers that are not in the histogram yet."""
+        self.took: list[float] = []
+        """Seconds of each answer of this loop turn."""
+        self.took_until = 0.0
+        """When the last of them came."""
         self.counted = False
         """Whether somebody will call `count` at the end of this loop turn."""
         self.patience = 0.0
@@ -104,7 +102,7 @@ class Upstream:
         self.failures = 0
         self.in_flight = 0
         self.ewma = 0.0
-        self.ewma_at = 0.0
+        self._ewma_at = 0.0
         self._p95 = 0.0
         self._in_a_row = 0
         self._window_began = 0.0
@@ -134,7 +132,8 @@ class Upstream:
 
     def count_in(self, writer: metrics.Writer, *names: str) -> None:
         """Count attempts that are answered, and the time that they take, under these names."""
-        self._cells = writer.cells
+        self._sort()
+        self._writer = writer
         self._ok_cell = writer.cell(metrics.UPSTREAM_ATTEMPTS, *names, self.name, "ok")
         self._histogram = writer.histogram(metrics.UPSTREAM_SECONDS, *names, self.name)
 
@@ -175,12 +174,10 @@ class Upstream:
 
     # --- How its answers come --------------------------------------------------------------------------
 
-    def cost(self, now: float) -> float:
+    @property
+    def cost(self) -> float:
         """What one more call would cost: its peak EWMA for each call under way, by its weight."""
-        ewma = self.ewma
-        if ewma:
-            ewma *= exp((self.ewma_at - now) / FORGET_SECONDS)
-        return (ewma + 1e-6) * (self.in_flight + 1) / self.weight
+        return (self.ewma + 1e-6) * (self.in_flight + 1) / self.weight
 
     @property
     def p95(self) -> float:
@@ -202,18 +199,30 @@ class Upstream:
     def answered(self, seconds: float, now: float) -> None:
         """Note an answer, and how long it took; `count` follows, now or at the end of the loop turn."""
         self.in_flight -= 1
-        weight = exp((self.ewma_at - now) / FORGET_SECONDS)
-        held = self.ewma * weight
-        self.ewma = seconds if seconds > held else held + seconds * (1 - weight)
-        self.ewma_at = now
+        self.took.append(seconds)
+        self.took_until = now
+
+    def count(self) -> None:
+        """Learn from the answers of this loop turn, and add them to the metrics."""
+        took, now = self.took, self.took_until
+        self.took, self.counted = [], False
+        if not took:
+            return
+        weight, slowest = self._forget(now), max(took)
+        if slowest > self.ewma:
+            self.ewma = slowest
+        else:
+            self.ewma += sum(took) / len(took) * (1 - weight)
         p95 = self._p95
-        self._p95 = (p95 * _P95_UP or seconds) if seconds > p95 else p95 * _P95_DOWN
-        if self._in_a_row:
-            self._in_a_row = 0
-        micros = int(seconds * 1_000_000)
-        self._micros += micros
-        step = (micros + _UP) // _STEP
-        self.buckets[_BUCKETS[step] if step < _STEPS else bisect_left(BUCKETS_MICROSECONDS, micros)] += 1
+        for seconds in took:
+            p95 = (p95 * _P95_UP or seconds) if seconds > p95 else p95 * _P95_DOWN
+        self._p95 = p95
+        self._in_a_row = 0
+        if self._writer is not None:
+            self._writer.cells[self._ok_cell] += len(took)
+            self._unsorted += took
+            if len(self._unsorted) > MAX_UNSORTED:
+                self._sort()
         if self._open_until:
             self._open_until = 0.0
             self._openings = 0
@@ -221,19 +230,23 @@ class Upstream:
             # What it is judged by from now on comes after this.
             self._begin_window(now)
 
-    def count(self) -> None:
-        """Add the answers of this loop turn to the metrics."""
-        cells, histogram, buckets = self._cells, self._histogram, self.buckets
-        cells[self._ok_cell] += sum(buckets)
-        cells[histogram[-1]] += self._micros
-        for bucket in compress(_PLACES, buckets):
-            cells[histogram[bucket]] += buckets[bucket]
-            buckets[bucket] = 0
-        self._micros = 0
-        self.counted = False
+    def _forget(self, now: float) -> float:
+        """Let what it took before count for less; for how much."""
+        weight = exp((self._ewma_at - now) / FORGET_SECONDS)
+        self.ewma *= weight
+        self._ewma_at = now
+        return weight
+
+    def _sort(self) -> None:
+        """Add the times of answers to their histogram."""
+        if self._writer is not None and self._unsorted:
+            self._writer.observe(self._histogram, [int(seconds * 1_000_000) for seconds in self._unsorted])
+            self._unsorted = []
 
     def failed(self, now: float) -> None:
         """Note a failure that speaks of the upstream."""
+        # Answers that came before it must not close the breaker that it may open.
+        self.count()
         self.in_flight -= 1
         self.failures += 1
         self._in_a_row += 1
@@ -264,12 +277,14 @@ class Upstream:
         self._trial = False
 
     def report(self, now: float) -> None:
-        """Publish the statistics of our calls; what was long ago counts for less."""
+        """Once a second: publish the statistics of our calls; what was long ago counts for less."""
+        self._sort()
+        self._forget(now)
         self.row.report(
             WorkerStats(
                 self.calls,
                 self.failures,
-                int(self.ewma * exp((self.ewma_at - now) / FORGET_SECONDS) * 1e6),
+                int(self.ewma * 1e6),
                 int(self._p95 * 1e6),
                 self._open_until,
                 self.in_flight,

@@ -20,7 +20,7 @@ from tollgate.gateway.access.credentials import Credentials
 from tollgate.gateway.feeds.feed import Feeds
 from tollgate.gateway.feeds.subscribers import FAMILIES
 from tollgate.gateway.http import response
-from tollgate.gateway.http.worker_context import WorkerContext
+from tollgate.gateway.http.worker_context import Outgoing, WorkerContext
 from tollgate.gateway.messages import Network, Request
 from tollgate.gateway.websocket.connection import CLOSE_SECONDS
 from tollgate.gateway.websocket.grants import Grants, check_network
@@ -279,12 +279,12 @@ class _Departure:
     def __init__(self) -> None:
         self.written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def leave(self, data: bytes, *, close: bool) -> None:  # noqa: ARG002 - nothing is sent
+    def leave(self, _answer: Outgoing) -> None:
         if not self.written.done():
             self.written.set_result(None)
 
 
 async def _written(context: WorkerContext, request: Request) -> None:
     departure = _Departure()
-    context.send(departure, b"", request, close=False)
+    context.send(departure, b"", request)
     await departure.written

@@ -19,7 +19,7 @@ from tollgate.core import jsonrpc
 from tollgate.core.shapes import Reply
 from tollgate.errors import Overloaded, Refusal
 from tollgate.gateway.access.caller import Caller
-from tollgate.gateway.http.worker_context import WorkerContext
+from tollgate.gateway.http.worker_context import Outgoing, WorkerContext
 from tollgate.gateway.memory_budget import SMALL
 from tollgate.gateway.messages import Answer, Request
 from tollgate.gateway.recording.spans import end_span
@@ -192,15 +192,15 @@ class SocketSession:
         request.status = answer.status
         self._leaving.append(request)
         record = request if request.caller is not None else None
-        context.send(self, addressed(request.body, answer), record, close=False)
+        context.send(self, addressed(request.body, answer), record)
 
-    def leave(self, data: bytes, *, close: bool) -> None:  # noqa: ARG002 - HTTP closes with an answer, this does not
+    def leave(self, answer: Outgoing) -> None:
         """Send an answer whose record is written."""
         request = self._leaving.popleft()
         if self._ending:
             return
         # It was requested, so it may wait beyond the bound.
-        if data and not self._outbox.put_beyond(data):
+        if answer.data and not self._outbox.put_beyond(answer.data):
             self._cut_slow()
         for subscriber in request.fresh:
             subscriber.open()
