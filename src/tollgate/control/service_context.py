@@ -14,7 +14,8 @@ from contextlib import asynccontextmanager
 from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct
+from msgspec.structs import asdict
 
 from tollgate.control.problems import InvalidInput, NoSuchTeam, PersonalTokenRefused, RoleNeeded
 from tollgate.core import audit_chain, cursors, secrets
@@ -135,6 +136,10 @@ class PageRequest(Struct, frozen=True):
         except cursors.BadCursor as error:
             raise InvalidInput(str(error), field="after") from error
 
+    async def read(self, rows: Repository[Any], scope: str, **where: Any) -> ResultPage[Any]:
+        """Read this part of the rows that fit."""
+        return page_of(scope, await rows.page(self.limit + 1, self.place(scope), **where), self.limit)
+
 
 def page_of(scope: str, rows: list[Item], limit: int) -> ResultPage[Item]:
     """Make a page of one row more than it may hold."""
@@ -242,6 +247,11 @@ class ServiceContext:
         )
         await records.audit.add(entry)
         await (records.audit_chains.replace(end) if known else records.audit_chains.add(end))
+
+
+def given_in(wanted: Struct) -> dict[str, Any]:
+    """What was given of settings that may be left out."""
+    return {name: value for name, value in asdict(wanted).items() if value is not UNSET}
 
 
 def changes(before: Struct, after: Struct, names: Iterable[str]) -> dict[str, dict[str, object]]:

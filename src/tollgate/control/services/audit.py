@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tollgate.control.service_context import Actor, PageRequest, ResultPage, ServiceContext, page_of
+from tollgate.control.service_context import Actor, PageRequest, ResultPage, ServiceContext
 from tollgate.core.audit_chain import chain_of
 from tollgate.core.people import AuditEntry
 from tollgate.core.roles import Action
@@ -36,21 +36,19 @@ class Audit:
         """
         async with self._context.store.reading() as records:
             membership = await self._context.membership(records, actor, team, Action.SEE_AUDIT)
-            scope = f"audit:{membership.team.id}"
             thing = "target" if target and _ID.fullmatch(target) else "name"
             filters = {
                 name: value for name, value in (("action", action), ("actor", who), (thing, target)) if value
             }
-            rows = await records.audit.page(
-                page.limit + 1,
-                page.place(scope),
+            return await page.read(
+                records.audit,
+                f"audit:{membership.team.id}",
                 newest_first=True,
                 made_since=None if since is None else self._context.now() - since,
                 made_before=until,
                 team_id=membership.team.id,
                 **filters,
             )
-        return page_of(scope, rows, page.limit)
 
     async def chain(self, actor: Actor, team: str, above: int, limit: int) -> list[AuditEntry]:
         """A team's entries in the order of their numbers, above one: for an export that can be checked."""
@@ -60,9 +58,5 @@ class Audit:
 
     async def of_self(self, actor: Actor, page: PageRequest) -> ResultPage[AuditEntry]:
         """What one did oneself, newest first."""
-        scope = f"audit:{actor.id}"
         async with self._context.store.reading() as records:
-            rows = await records.audit.page(
-                page.limit + 1, page.place(scope), newest_first=True, actor_id=actor.id
-            )
-        return page_of(scope, rows, page.limit)
+            return await page.read(records.audit, f"audit:{actor.id}", newest_first=True, actor_id=actor.id)

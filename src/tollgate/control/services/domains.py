@@ -31,7 +31,7 @@ from tollgate.control.service_context import (
     ResultPage,
     ServiceContext,
     changes,
-    page_of,
+    given_in,
 )
 from tollgate.control.versions import check_version
 from tollgate.core import origins, secrets
@@ -92,9 +92,8 @@ class Domains:
         """A team's entries."""
         async with self._context.store.reading() as records:
             membership = await self._context.membership(records, actor, team, Action.SEE_DOMAINS)
-            scope = f"domains:{membership.team.id}"
-            rows = await records.domains.page(page.limit + 1, page.place(scope), team_id=membership.team.id)
-        return page_of(scope, rows, page.limit)
+            team_id = membership.team.id
+            return await page.read(records.domains, f"domains:{team_id}", team_id=team_id)
 
     async def show(self, actor: Actor, team: str, domain_id: str) -> Domain:
         """One entry."""
@@ -304,9 +303,7 @@ class Domains:
 
 
 def _with(entry: Domain, wanted: DomainSettings) -> Domain:
-    given = {
-        name: value for name in DomainSettings.__struct_fields__ if (value := getattr(wanted, name)) is not UNSET
-    }
+    given = given_in(wanted)
     for name in ("address_per_minute", "domain_per_minute"):
         if given.get(name) is not None and not 1 <= given[name] <= MAX_PER_MINUTE:
             raise InvalidInput(f"`{name}` is from 1 to {MAX_PER_MINUTE}, or null for the usual.", field=name)

@@ -25,7 +25,6 @@ from tollgate.control.service_context import (
     ServiceContext,
     email_of,
     evenly,
-    page_of,
 )
 from tollgate.control.services import throttle
 from tollgate.control.services.teams import Teams, role_of
@@ -130,9 +129,8 @@ class Invitations:
         """The open invitations of a team."""
         async with self._context.store.reading() as records:
             membership = await self._context.membership(records, actor, team, Action.CHANGE_MEMBERS)
-            scope = f"invitations:{membership.team.id}"
-            rows = await records.invitations.page(page.limit + 1, page.place(scope), team_id=membership.team.id)
-        return page_of(scope, rows, page.limit)
+            team_id = membership.team.id
+            return await page.read(records.invitations, f"invitations:{team_id}", team_id=team_id)
 
     async def revoke(self, actor: Actor, team: str, invitation_id: str) -> None:
         """Withdraw an invitation."""

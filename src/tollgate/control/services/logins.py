@@ -18,7 +18,6 @@ from tollgate.control.service_context import (
     ResultPage,
     ServiceContext,
     name_of,
-    page_of,
 )
 from tollgate.core import secrets
 from tollgate.core.people import CONSOLE, PERSONAL, TOOL, Account, Login
@@ -95,10 +94,8 @@ class Logins:
 
     async def list(self, actor: Actor, page: PageRequest) -> ResultPage[Login]:
         """One's logins and personal tokens."""
-        scope = f"logins:{actor.id}"
         async with self._context.store.reading() as records:
-            rows = await records.logins.page(page.limit + 1, page.place(scope), account_id=actor.id)
-        return page_of(scope, rows, page.limit)
+            return await page.read(records.logins, f"logins:{actor.id}", account_id=actor.id)
 
     async def end(self, actor: Actor, login_id: str) -> None:
         """End one of one's logins, or this very one."""

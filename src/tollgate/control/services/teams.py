@@ -118,11 +118,9 @@ class Teams:
 
     async def list(self, actor: Actor, page: PageRequest) -> ResultPage[Team]:
         """One's teams, by when they were made."""
-        scope = f"teams:{actor.id}"
         async with self._context.store.reading() as records:
             ids = tuple(team.id for team in await teams_of(records, actor.id))
-            rows = await records.teams.page(page.limit + 1, page.place(scope), id=ids)
-        return page_of(scope, rows, page.limit)
+            return await page.read(records.teams, f"teams:{actor.id}", id=ids)
 
     async def roles(self, actor: Actor) -> dict[str, str]:
         """One's role in each of one's teams, by team id."""

@@ -18,8 +18,8 @@ from tollgate.control.service_context import (
     ResultPage,
     ServiceContext,
     changes,
+    given_in,
     name_of,
-    page_of,
 )
 from tollgate.control.versions import check_version
 from tollgate.core import secrets
@@ -103,9 +103,8 @@ class TokenService:
         """A team's tokens."""
         async with self._context.store.reading() as records:
             membership = await self._context.membership(records, actor, team, Action.SEE_TOKENS)
-            scope = f"tokens:{membership.team.id}"
-            rows = await records.tokens.page(page.limit + 1, page.place(scope), team_id=membership.team.id)
-        return page_of(scope, rows, page.limit)
+            team_id = membership.team.id
+            return await page.read(records.tokens, f"tokens:{team_id}", team_id=team_id)
 
     async def show(self, actor: Actor, team: str, token_id: str) -> Token:
         async with self._context.store.reading() as records:
@@ -189,11 +188,7 @@ class TokenService:
 
     def _with(self, token: Token, wanted: TokenSettings) -> Token:
         """The token with the settings that are given, each checked."""
-        given = {
-            name: value
-            for name in TokenSettings.__struct_fields__
-            if (value := getattr(wanted, name)) is not UNSET
-        }
+        given = given_in(wanted)
         for name, check in (
             ("name", name_of),
             ("networks", self._check_networks),
