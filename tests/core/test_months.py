@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollgate.core.months import month_of, next_month
+from tollgate.core.months import last_months, month_of, next_month
 
 moments = st.floats(0.0, datetime(2200, 1, 1, tzinfo=UTC).timestamp())
 
@@ -58,3 +58,7 @@ def test_months_sort_as_time_does(one: float, other: float) -> None:
         assert next_month(one) <= other
     if month_of(one) == month_of(other):
         assert next_month(one) == next_month(other)
+
+
+def test_last_months_begin_with_the_newest() -> None:
+    assert last_months("2026-02", 4) == ["2026-02", "2026-01", "2025-12", "2025-11"]

@@ -47,6 +47,7 @@ from tollgate.processes.bootstrap import (
     prepare,
     write_pepper,
 )
+from tollgate.processes.listeners import url_of
 from tollgate.processes.service_lock import holder
 from tollgate.settings import file as settings_file
 from tollgate.settings.model import DEFAULT_PORT, Settings
@@ -429,6 +430,4 @@ def base_url(settings: Settings) -> str:
     server = settings.server
     if server.base_url:
         return server.base_url.rstrip("/")
-    host = "127.0.0.1" if server.host in ("0.0.0.0", "::") else server.host
-    scheme, port = "https" if server.tls_certificate else "http", server.port or DEFAULT_PORT
-    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+    return url_of("https" if server.tls_certificate else "http", server.host, server.port or DEFAULT_PORT)

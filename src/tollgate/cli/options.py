@@ -113,10 +113,10 @@ def complete_months(
     incomplete: str,
 ) -> list[CompletionItem[str] | str]:
     """Complete a month: the last twelve."""
+    from tollgate.core.months import last_months  # noqa: PLC0415 - only when one is completed
+
     today = datetime.datetime.now(datetime.UTC)
-    ordinal = 12 * today.year + today.month - 1
-    months = [f"{number // 12}-{number % 12 + 1:02d}" for number in range(ordinal, ordinal - 12, -1)]
-    return [month for month in months if month.startswith(incomplete)]
+    return [month for month in last_months(f"{today:%Y-%m}", 12) if month.startswith(incomplete)]
 
 
 def _team_option(command: F) -> F:

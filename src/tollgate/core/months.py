@@ -43,6 +43,14 @@ def previous_month(month: str) -> str:
     return month_of(start_of(month) - 1)
 
 
+def last_months(month: str, count: int) -> list[str]:
+    """A month and those before it, the newest first."""
+    months = [month]
+    while len(months) < count:
+        months.append(previous_month(months[-1]))
+    return months
+
+
 def _second_of(at: float) -> datetime:
     # Floored first: `datetime` rounds to microseconds, which would move a month's last moment into the next one.
     return datetime.fromtimestamp(math.floor(at), UTC)

@@ -19,7 +19,7 @@ from sqlalchemy.exc import OperationalError
 
 from tollgate import log
 from tollgate.chains.catalogue import Catalogue
-from tollgate.core.months import month_of
+from tollgate.core.months import end_of, month_of
 from tollgate.core.posting import Posting
 from tollgate.errors import StartError
 from tollgate.ledger.collector import Collector, Rules
@@ -196,8 +196,7 @@ def billing_month(at: float, closed: frozenset[str]) -> str:
     """The month in which a request is billed: its own, or, when that is closed, the first open one after it."""
     month = month_of(at)
     while month in closed:
-        year, number = int(month[:4]), int(month[5:])
-        month = f"{year + number // 12}-{number % 12 + 1:02d}"
+        month = month_of(end_of(month))
     return month
 
 

@@ -103,8 +103,12 @@ def bind_unix(folder: Path, name: str) -> socket.socket:
 
 
 def url(scheme: str, bound: socket.socket) -> str:
-    """The address of a bound socket as a URL, with a host that a local client can use."""
-    host, port = bound.getsockname()[:2]
+    """The address of a bound socket."""
+    return url_of(scheme, *bound.getsockname()[:2])
+
+
+def url_of(scheme: str, host: str, port: int) -> str:
+    """A URL that a local client can use, also where the host is all of this machine's addresses."""
     if host in ("0.0.0.0", "::"):
         host = "127.0.0.1"
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"

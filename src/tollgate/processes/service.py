@@ -66,7 +66,7 @@ class _Shared(Struct, frozen=True):
     control_address: ControlAddress | None
     shared_status: SharedStatus
     shared: SharedSettings
-    base_url: str
+    addresses: ServiceAddresses
 
     @property
     def sockets(self) -> list[socket.socket]:
@@ -86,37 +86,16 @@ def run(
     settings = bootstrap.settings
     if roles != ALL_ROLES and not is_postgresql(bootstrap.store_url):
         raise StartError("--role needs a store that nodes share: set `store.url` to a PostgreSQL database.")
-    workers = (settings.server.workers or os.cpu_count() or 1) if GATEWAY in roles else 1
     listeners.raise_descriptor_limit()
     listeners.warn_of_few_descriptors(settings)
     _warn_of_open_sign_up(settings)
     tls = tls_files(settings)
     lock = ServiceLock(bootstrap.data_dir, roles)
-    # Inherited by the workers, whose refusals name the domain to whitelist.
-    origins.preload()
-    public = listeners.bind(settings.server.host, settings.server.port, workers, "server.port")
-    private = listeners.bind(settings.server.metrics_host, settings.server.metrics_port, 1, "server.metrics_port")
-    # One for each worker, then those of parent, collector, prober, lease keeper and metrics page.
-    regions = metrics.Regions(workers + 5)
-    shared_status, slots = SharedStatus(workers), _slots(settings)
-    followers = [f"worker-{slot}" for slot in range(workers)] if GATEWAY in roles else []
-    shared = SharedSettings(settings, slots, [*followers, *(["prober"] if roles & PROBING else [])])
-    reloader = Reloader(bootstrap.origin, shared, bootstrap.data_dir, service=suffix(roles))
+    made = _share(bootstrap, roles, tls)
+    reloader = Reloader(bootstrap.origin, made.shared, bootstrap.data_dir, service=suffix(roles))
     reloader.forget()
-    meters = SharedMeters(settings.limits.limit_rows, workers, bootstrap.data_dir / "limits.lock")
-    leased = _leased(bootstrap, workers) if GATEWAY in roles else None
-    where = ServiceAddresses(
-        settings.server.base_url.rstrip("/") or listeners.url("https" if tls else "http", public[0]),
-        listeners.url("http", private[0]) + "/metrics",
-    )
-    control_address = ControlAddress(bootstrap.data_dir) if CONTROL in roles else None
-
-    made = _Shared(
-        bootstrap, roles, workers, public, private, regions, meters, leased, tls, control_address, shared_status,
-        shared, where.base_url,
-    )  # fmt: skip
     children = [*extra_children, *_children(made)]
-    counts = regions.writer(workers)
+    counts = made.regions.writer(made.workers)
     expiry = ExpiryWatch(*tls, counts) if tls else None
     processes = ProcessWatch(children, counts)
     show_build(counts)
@@ -129,8 +108,8 @@ def run(
 
     def ready() -> None:
         lock.show()
-        on_ready(where)
-        notify("READY=1", f"STATUS=Serving at {where.base_url}")
+        on_ready(made.addresses)
+        notify("READY=1", f"STATUS=Serving at {made.addresses.base_url}")
 
     def stop() -> None:
         notify("STOPPING=1")
@@ -152,9 +131,41 @@ def run(
     except StartFailed as error:
         raise StartError(str(error)) from error
     finally:
-        if control_address is not None:
-            control_address.remove()
+        if made.control_address is not None:
+            made.control_address.remove()
         lock.close()
+
+
+def _share(bootstrap: Bootstrap, roles: frozenset[str], tls: tuple[str, str] | None) -> _Shared:
+    """Make what all processes share: sockets and memory."""
+    settings = bootstrap.settings
+    server = settings.server
+    workers = (server.workers or os.cpu_count() or 1) if GATEWAY in roles else 1
+    # Inherited by the workers, whose refusals name the domain to whitelist.
+    origins.preload()
+    public = listeners.bind(server.host, server.port, workers, "server.port")
+    private = listeners.bind(server.metrics_host, server.metrics_port, 1, "server.metrics_port")
+    followers = [f"worker-{slot}" for slot in range(workers)] if GATEWAY in roles else []
+    return _Shared(
+        bootstrap=bootstrap,
+        roles=roles,
+        workers=workers,
+        public=public,
+        private=private,
+        # One for each worker, then those of parent, collector, prober, lease keeper and metrics page.
+        regions=metrics.Regions(workers + 5),
+        meters=SharedMeters(settings.limits.limit_rows, workers, bootstrap.data_dir / "limits.lock"),
+        leased=_leased(bootstrap, workers) if GATEWAY in roles else None,
+        tls=tls,
+        shared_status=SharedStatus(workers),
+        shared=SharedSettings(settings, _slots(settings), [*followers, *(["prober"] if roles & PROBING else [])]),
+        addresses=ServiceAddresses(
+            server.base_url.rstrip("/") or listeners.url("https" if tls else "http", public[0]),
+            listeners.url("http", private[0]) + "/metrics",
+        ),
+        # Last: it leaves a file behind, which nobody would remove where something above fails.
+        control_address=ControlAddress(bootstrap.data_dir) if CONTROL in roles else None,
+    )
 
 
 def _children(made: _Shared) -> Iterator[Child]:
@@ -190,7 +201,7 @@ def _children(made: _Shared) -> Iterator[Child]:
         starts = partial(regions.by_label, made.workers, metrics.WORKER_STARTS)
         yield child(
             "control",
-            lambda lifeline: control.run(lifeline, bootstrap, shared, address, made.base_url, starts),
+            lambda lifeline: control.run(lifeline, bootstrap, shared, address, made.addresses.base_url, starts),
             address.listener,
         )
     if COLLECTOR in roles:

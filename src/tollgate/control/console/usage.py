@@ -15,7 +15,7 @@ from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import InvalidInput, Problem
 from tollgate.control.service_context import PageRequest
 from tollgate.control.services.billing import BillingUpdate
-from tollgate.core.months import month_of, previous_month
+from tollgate.core.months import last_months, month_of
 from tollgate.core.usage import By
 
 MONTHS = 12
@@ -85,9 +85,6 @@ async def _usage(
     name = frame.team.name
     by, month = request.query_params.get("by") or By.DAY, request.query_params.get("month") or None
     usage = await plane.usage.of_team(frame.actor, name, month, by)
-    months = [month_of(frame.now)]
-    for _ in range(MONTHS - 1):
-        months.append(previous_month(months[-1]))
     frame.commands = (f"tollgate usage --team {name} --month {usage.month} --by {usage.by.value}",)
     terms = await plane.billing.show(frame.actor, name) if frame.may("CHANGE_BILLING") else None
     return page(
@@ -95,7 +92,7 @@ async def _usage(
         "usage.html",
         problem=problem,
         usage=usage,
-        months=months,
+        months=last_months(month_of(frame.now), MONTHS),
         ways=[each.value for each in By],
         terms=terms,
         mail=plane.mailer.enabled,

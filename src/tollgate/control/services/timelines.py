@@ -11,7 +11,7 @@ from tollgate.control.service_context import Actor, ServiceContext
 from tollgate.control.services.usage import at_hand
 from tollgate.core.entries import BILLABLE
 from tollgate.core.latencies import percentile
-from tollgate.core.months import end_of, month_of, previous_month, start_of
+from tollgate.core.months import end_of, last_months, month_of, previous_month, start_of
 from tollgate.core.roles import Action
 from tollgate.core.usage import Point, Split
 from tollgate.store.base import AccountBook
@@ -137,10 +137,7 @@ def _starts(span: Span, now: float) -> tuple[list[float], float]:
     if span is Span.MONTH:
         start, end = start_of(month), end_of(month)
         return [start + day * count for count in range(int((end - start) // day))], end
-    months = [month]
-    for _ in range(11):
-        months.append(previous_month(months[-1]))
-    return [start_of(each) for each in reversed(months)], end_of(month)
+    return [start_of(each) for each in reversed(last_months(month, 12))], end_of(month)
 
 
 def _months(start: float, now: float) -> list[str]:
