@@ -102,6 +102,14 @@ def test_large_backlog_is_committed_in_several_batches(harness: Harness) -> None
     assert harness.files() == []
 
 
+def test_commit_ends_with_the_segment_that_fills_it(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collecting, "MAX_ENTRIES", 2)
+    harness.segment(1, A, B)
+    harness.segment(2, C)
+    assert harness.collector().step() is not None
+    assert harness.names() == ["a", "b"]
+
+
 def test_costs_follow_the_order_of_commit_over_batches(harness: Harness) -> None:
     for number in range(1, 4):
         harness.segment(number, entry(f"x{number}", "ok", "ok"))
@@ -422,6 +430,41 @@ def test_file_that_is_taken_away_meanwhile_is_no_reason_to_fail(harness: Harness
     paths[1].unlink()
     harness.collect(collector)
     assert harness.names() == ["r1", "r3"]
+
+
+def test_file_that_is_taken_away_between_commit_and_removal_is_no_reason_to_fail(harness: Harness) -> None:
+    path = harness.segment(1, A)
+
+    def take_away(point: str) -> None:
+        if point == "committed" and harness.marks()[1] == (size(A), True):
+            path.unlink(missing_ok=True)
+
+    harness.collect(harness.collector(take_away))
+    harness.check(A)
+
+
+def test_other_segment_under_the_name_of_one_that_was_removed_is_read(harness: Harness) -> None:
+    path = harness.segment(1, A)
+    collector = harness.collector()
+    while path.exists():
+        collector.step()
+    harness.segment(2, B, name=path.name)
+    harness.collect(collector)
+    harness.check(A, B)
+
+
+def test_file_under_the_name_of_a_workers_is_waited_for_like_any_other(harness: Harness) -> None:
+    spool, collector = writer(harness), harness.collector()
+    spool.append(encode(A))
+    spool.write()
+    (path,) = harness.spool.glob("*.seg")
+    collector.step()
+    spool.close()
+    while path.exists():
+        collector.step()
+    harness.put(path.name, segment_bytes(2, [B]) + frame(encode(C))[:20], settled=False)
+    harness.collect(collector)
+    assert (harness.names(), path.exists(), collector.torn_bytes) == (["a", "b"], True, 0)
 
 
 def test_memory_of_segments_that_are_gone_is_given_back(harness: Harness) -> None:

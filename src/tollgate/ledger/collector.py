@@ -265,4 +265,3 @@ class Collector:
     def _forget(self, path: Path) -> None:
         self._ids.pop(path, None)
         self._written.discard(path)
-        self._reported.discard(path)
