@@ -1,12 +1,19 @@
 """Starknet: its names for what is reported, and listeners that begin in the past."""
 
-import pytest
-from tests.gateway.feeds.scripted_chain import FeedSetup, hashes
+import asyncio
+from typing import Any
 
-from tollgate.chains.subscriptions import Wrong
+import pytest
+from tests.gateway.feeds.scripted_chain import Chain, FeedSetup, RecordingSink, hashes
+
+from tollgate.chains import subscriptions_starknet
+from tollgate.chains.subscriptions import Head, Subscription, Wrong
 from tollgate.errors import RateLimited
-from tollgate.gateway.feeds.catch_up import MAX_AT_ONCE, STRIDE
-from tollgate.gateway.feeds.follower import AHEAD
+from tollgate.gateway.feeds import catch_up
+from tollgate.gateway.feeds.catch_up import MAX_AT_ONCE, MAX_BEHIND, STRIDE, CatchUp
+from tollgate.gateway.feeds.follower import AHEAD, ChainFollower
+from tollgate.gateway.feeds.source import StarknetSource
+from tollgate.gateway.feeds.subscribers import Subscriber, Subscribers
 
 
 async def test_starknet_heads_events_receipts_and_transactions_are_reported_under_their_names() -> None:
@@ -90,6 +97,7 @@ async def test_past_is_reported_only_after_the_answer_to_the_subscription() -> N
     subscriber, sink = await setup.listen("starknet_subscribeNewHeads", [{"block_number": 5}], opened=False)
     await setup.turn(3)
     assert sink.received == []
+    assert {"block_id": {"block_number": 5}} not in [call.params for call in setup.chain.calls], "not fetched either"
     subscriber.open()
     await setup.turn(4)
     assert hashes(sink.results(), "block_hash") == setup.chain.hashes(5)
@@ -152,10 +160,10 @@ async def test_block_that_is_not_there_or_too_far_back_is_refused(block_id: dict
 
 
 async def test_many_who_begin_in_the_past_do_not_fetch_all_at_once() -> None:
-    setup = FeedSetup("starknet", height=400)
-    sinks = [(await setup.listen("starknet_subscribeNewHeads", [{"block_number": 1}]))[1] for _ in range(60)]
-    await setup.turn(40, loops=400)
-    assert all(len(sink.received) == 400 for sink in sinks)
+    setup = FeedSetup("starknet", height=100)
+    sinks = [(await setup.listen("starknet_subscribeNewHeads", [{"block_number": 1}]))[1] for _ in range(20)]
+    await setup.turn(10, loops=400)
+    assert all(len(sink.received) == 100 for sink in sinks)
     assert setup.chain.max_at_once <= (MAX_AT_ONCE + 1) * AHEAD
     setup.feed.close()
 
@@ -186,19 +194,19 @@ async def test_past_is_reported_as_fast_as_the_client_reads() -> None:
     setup.feed.close()
 
 
-async def test_client_that_does_not_read_the_past_is_given_up_in_the_end() -> None:
+async def test_client_that_does_not_read_the_past_is_given_up_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catch_up, "MAX_BEHIND", 100)
     setup = FeedSetup("starknet", height=30)
     _, sink = await setup.listen("starknet_subscribeNewHeads", [{"block_number": 1}])
     sink.room = 0
     await setup.turn()
     # Others keep up.
     await setup.listen("starknet_subscribeNewTransactions", [])
-    for _ in range(2):
-        setup.mine(1_000)
-        await setup.turn(3, loops=3_000)
+    setup.mine(60)
+    await setup.turn(3)
     assert sink.lost == []
-    setup.mine(1_000)
-    await setup.turn(3, loops=3_000)
+    setup.mine(60)
+    await setup.turn(3)
     why = sink.lost[0]
     assert "subscribe again" in why
     setup.feed.close()
@@ -232,3 +240,93 @@ async def test_reorganisation_below_all_that_is_kept_is_reported_to_who_began_wi
     notified = [each for each in sink.results() if "block_number" in each]
     assert hashes(notified, "block_hash")[-5:] == setup.chain.hashes(8)
     setup.feed.close()
+
+
+# --- The way alone, step by step ---------------------------------------------------------------------------
+
+
+class Way:
+    """One who begins at a block of a chain, and the others, who are where the test puts them."""
+
+    def __init__(self, height: int, number: int) -> None:
+        self.chain = Chain("starknet", height)
+        self.sink = RecordingSink()
+        self.source = StarknetSource(self.chain.fetch)
+        parsed = subscriptions_starknet.parse("starknet_subscribeNewHeads", [])
+        assert isinstance(parsed, Subscription)
+        subscriber = Subscriber(parsed, "1", "starknet", self.sink)
+        self.arrived: list[Subscriber] = []
+        self.others = self.at(height)
+        # What was fetched for them so far lacks what this one needs.
+        self.others.reached = height + 1
+        self.late = CatchUp(
+            subscriber, number, self.source, lambda: self.others, self.arrived.append, asyncio.Semaphore()
+        )
+        subscriber.open()
+
+    def at(self, number: int) -> ChainFollower:
+        """A walk that has come to this block."""
+        head = Head(number, self.chain.hash(number), self.chain.hash(number - 1))
+        return ChainFollower(self.source, head, Subscribers("starknet"))
+
+    async def step(self) -> list[Any]:
+        """What is reported by one step: numbers of blocks, and first and last of those that were replaced."""
+        before = len(self.sink.received)
+        assert await self.late.step() is bool(self.arrived)
+        return [
+            each.get("block_number", (each.get("starting_block_number"), each.get("ending_block_number")))
+            for each in self.sink.results()[before:]
+        ]
+
+
+async def test_block_that_is_replaced_at_the_same_height_is_taken_back_on_the_way() -> None:
+    way = Way(12, 10)
+    assert await way.step() == [10, 11, 12]
+    assert await way.step() == []
+    way.chain.reorganise(1, 1)
+    way.others = way.at(12)
+    assert await way.step() == [(12, 12), 12]
+    assert way.sink.results()[-1]["block_hash"] == way.chain.hash(12)
+    way.chain.mine()
+    way.others = way.at(13)
+    assert await way.step() == [13]
+    assert len(way.arrived) == 1
+
+
+async def test_chain_that_ends_with_another_parent_of_the_first_block_makes_it_begin_again() -> None:
+    way = Way(12, 10)
+    await way.step()
+    way.chain.reorganise(4, 1)
+    way.others = way.at(9)
+    assert await way.step() == [(10, 12)]
+
+
+async def test_who_begins_again_waits_for_the_next_step() -> None:
+    way = Way(12, 10)
+    await way.step()
+    way.chain.reorganise(6, 6)
+    way.others = way.at(12)
+    assert await way.step() == [(10, 12)]
+    assert await way.step() == [10, 11, 12]
+
+
+async def test_nobody_arrives_at_others_who_have_begun_anew_meanwhile() -> None:
+    way = Way(12, 10)
+    way.late._known = 0
+    walks = [way.others, way.at(12), way.at(12)]
+    way.late._together = lambda: walks.pop(0)
+    assert await way.step() == [10, 11, 12]
+    assert way.arrived == []
+    way.late._together = lambda: way.others
+    assert await way.step() == []
+    assert len(way.arrived) == 1
+
+
+@pytest.mark.parametrize(("blocks", "is_lost"), [(MAX_BEHIND, False), (MAX_BEHIND + 1, True)])
+async def test_who_is_too_far_behind_is_given_up_and_goes_no_further(blocks: int, is_lost: bool) -> None:
+    way = Way(MAX_BEHIND + 20, 10)
+    way.others = way.at(10 + blocks)
+    way.sink.room = 1
+    reported = await way.step()
+    assert bool(way.sink.lost) is is_lost
+    assert bool(reported) is not is_lost
