@@ -7,6 +7,7 @@ import zlib
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 from tests.ledger.harness import FREE, NOON, Harness, entry, identity, segment_bytes
 
 from tollgate.core.entries import Entry, encode, pack
@@ -390,8 +391,10 @@ def test_damaged_segment_of_a_living_worker_is_left_to_it_until_it_is_done(harne
     spool.write()
     (path,) = harness.spool.glob("*.seg")
     os.write(spool._descriptor, b"\0" * 64)
-    harness.collect(collector)
-    harness.collect(collector)
+    with capture_logs() as lines:
+        harness.collect(collector)
+        harness.collect(collector)
+    assert [line["event"] for line in lines] == ["a segment is damaged while it is written"], "logged once"
     assert path.exists()
     assert collector.damaged() == 0
     spool.close()
@@ -443,8 +446,9 @@ def test_file_that_is_taken_away_between_commit_and_removal_is_no_reason_to_fail
     harness.check(A)
 
 
-def test_other_segment_under_the_name_of_one_that_was_removed_is_read(harness: Harness) -> None:
-    path = harness.segment(1, A)
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_other_segment_under_the_name_of_one_that_is_gone_is_read(harness: Harness, is_damaged: bool) -> None:
+    path = harness.put("1.seg", segment_bytes(1, [A]) + (b"\0" * 64 if is_damaged else b""))
     collector = harness.collector()
     while path.exists():
         collector.step()
@@ -475,6 +479,27 @@ def test_memory_of_segments_that_are_gone_is_given_back(harness: Harness) -> Non
     collector._segments()
     assert (collector._marks, collector._ids) == ({}, {})
     assert len(harness.marks()) == 19
+
+
+def test_writers_and_what_is_left_are_seen(harness: Harness) -> None:
+    collector = harness.collector()
+    assert (collector.has_writers(), collector.has_segments()) == (False, False)
+    harness.segment(1, A)
+    assert (collector.has_writers(), collector.has_segments()) == (False, True)
+    spool = writer(harness)
+    spool.append(encode(B))
+    spool.write()
+    assert collector.has_writers()
+    spool.close()
+    assert not collector.has_writers()
+
+
+def test_fault_points_stand_between_all_steps(harness: Harness) -> None:
+    harness.segment(1, A)
+    harness.put("2.seg", segment_bytes(2, [B]) + b"\0" * 64)
+    points: list[str] = []
+    harness.collect(harness.collector(points.append))
+    assert points == ["read", "committed", "read", "committed", "removed", "aside", "read", "committed"]
 
 
 # --- Two at once -------------------------------------------------------------------------------------------

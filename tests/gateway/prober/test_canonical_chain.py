@@ -68,6 +68,7 @@ def test_over_a_hole_it_begins_anew() -> None:
     made = trunk("abc")
     made.follow(chain("abcdefghij", 2), 2)
     assert known(made) == ["abcdefghij", "abcdefghi", "abcdefgh"]
+    assert made.hash_of(2) is None, "nothing below the hole is kept"
 
 
 def test_a_branch_that_reaches_nothing_known_begins_anew() -> None:
@@ -80,7 +81,9 @@ def test_cut_leaves_what_is_below() -> None:
     made = trunk("abcdef")
     assert made.cut(2)
     assert known(made) == ["abc", "ab", "a"]
-    assert not trunk("abcdef", 2).cut(1)
+    made = trunk("abcdef", 2)
+    assert [made.cut(number) for number in (6, 5, 4, 3)] == [False, True, True, False]
+    assert known(made) == ["abcde", "abcd"], "the parent of the oldest is known, but is none of them"
 
 
 def test_a_block_that_was_cut_off_can_come_again() -> None:

@@ -35,7 +35,7 @@ async def test_another_block_at_the_tip_of_the_only_upstream_is_a_reorganisation
     scene.nodes["a"].word = BASE + "axy"
     await scene.rounds()
     assert (scene.row.head, scene.reorgs, scene.states) == (102, (1, 100), "up")
-    assert scene.row.version > version
+    assert scene.row.version == version + 2, "for the reorganisation, and again for the new head"
     assert scene.counted(metrics.REORGS) == 1
 
 
@@ -55,14 +55,62 @@ async def test_a_reorganisation_that_is_deeper_than_anything_known_leaves_what_i
     assert (scene.row.head, scene.reorgs, scene.row.finalized) == (99, (1, 3), 3)
 
 
+async def test_a_reorganisation_that_is_deeper_than_anything_known_shows_that_nothing_there_was_final() -> None:
+    scene = Scene(BASE)
+    scene.nodes["a"].finalized = 95
+    await scene.start()
+    assert scene.watch._following._canonical.lowest == 91
+    scene.nodes["a"].word = "gg" + "x" * 98
+    await scene.rounds()
+    assert (scene.row.head, scene.reorgs, scene.row.finalized) == (99, (1, 90), NOTHING)
+
+
+async def test_what_is_final_stays_so_through_a_reorganisation_that_leaves_it_in_place() -> None:
+    scene = Scene(BASE + "abcdef")
+    scene.nodes["a"].finalized = 101
+    await scene.start()
+    published: list[int] = []
+    publish = scene.row.publish
+
+    def note(head: int, finalized: int, *, changed: bool) -> None:
+        published.append(finalized)
+        publish(head, finalized, changed=changed)
+
+    scene.row.publish = note  # type: ignore[method-assign]
+    scene.nodes["a"].word = BASE + "abxyz"
+    await scene.rounds()
+    assert (scene.reorgs, set(published)) == ((1, 101), {101})
+
+
+async def test_two_of_three_are_followed_while_the_third_cannot_be_compared_yet() -> None:
+    scene = await Scene(BASE + "a", BASE + "a", BASE + "a").start()
+    scene.nodes["a"].word, scene.nodes["a"].hides = BASE + "abcdef", range(100, 110)
+    scene.nodes["b"].word = scene.nodes["c"].word = BASE + "x"
+    await scene.rounds()
+    assert (scene.row.head, scene.reorgs) == (100, (1, 99))
+
+
+async def test_one_that_disagrees_is_counted_by_its_own_answers() -> None:
+    scene = await Scene(BASE + "a", BASE + "a", BASE + "a").start()
+    scene.nodes["c"].word = BASE + "x"
+    await scene.rounds()
+    for _ in range(5):
+        scene.watch._settle(scene["a"])
+    assert scene["c"].sight.disagreements == 1
+    scene.watch._settle(scene["c"])
+    assert scene["c"].sight.disagreements == 2
+
+
 async def test_a_shorter_chain_of_the_only_upstream_is_a_reorganisation_within_a_moment() -> None:
     scene = await Scene(BASE + "abcdef").start()
+    version = scene.row.version
     scene.nodes["a"].word = BASE + "ab"
     await scene.rounds()
     assert scene.row.reorgs == 0
     await scene.tick(0.05)
     await scene.tick(0.05)
     assert (scene.row.head, scene.reorgs, scene.states) == (101, (1, 101), "up")
+    assert scene.row.version == version + 2, "for what is gone, and again for the head that is left"
     assert scene.upstream_row("a").head == 101
     assert (scene.counted(metrics.REORGS), scene.counted(metrics.HEADS_LOST)) == (1, 0)
     scene.nodes["a"].word += "x"

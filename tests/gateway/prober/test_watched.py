@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
+from tests.gateway.fakes import turns
 from tests.gateway.prober.nodes import BASE, BROKEN, PROBE, REFUSED, Ear, Scene, block
 
 from tollgate.core.health import NOTHING, State, UpstreamVerdict
@@ -196,6 +199,18 @@ async def test_closing_ends_everything_that_it_has_under_way() -> None:
     assert scene.nodes["a"].swept == 1
     scene.watch.close()
     assert (scene.ears[0].stopped, scene.nodes["a"].closed) == (True, True)
+
+
+async def test_closing_cancels_a_probe_that_is_under_way() -> None:
+    scene = Scene(BASE)
+    scene.nodes["a"].gate = asyncio.Event()
+    await scene.start()
+    probing = scene["a"].probing
+    assert probing is not None
+    assert not probing.done()
+    scene.watch.close()
+    await turns()
+    assert probing.cancelled()
 
 
 # ---- how they are watched

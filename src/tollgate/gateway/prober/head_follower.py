@@ -77,7 +77,8 @@ class CanonicalChain:
     def know(self, chain: UpstreamChain) -> None:
         """Take over older blocks of an upstream, as far as they are the network's."""
         below = self.lowest - 1
-        if below >= 0 and chain.hashes.get(below) == self._hashes[below]:
+        known = self._hashes.get(below)
+        if known is not None and chain.hashes.get(below) == known:
             self._extend(chain, below)
 
     def _cut(self, number: int) -> None:
