@@ -159,8 +159,11 @@ async def test_connection_that_was_open_before_a_reload_is_held_to_the_lower_bou
 async def test_message_in_too_many_fragments_ends_the_connection(caller: Caller) -> None:
     await caller.connect()
     caller.client.send_text(b"[", fin=False)
-    for _ in range(MAX_FRAMES + 5):
+    for _ in range(MAX_FRAMES - 1):
         caller.client.send_continuation(b"", fin=False)
+    await caller.send()
+    assert caller.closed() is None
+    caller.client.send_continuation(b"", fin=False)
     await caller.send()
     assert caller.closed() == 1008
     assert caller.wire.closed
@@ -183,6 +186,7 @@ async def test_others_have_their_turn_while_many_frames_are_read(kind: Opcode) -
         end = Frame(Opcode.TEXT, json.dumps(call("end")).encode()).serialize(mask=True)
         before = caller.socket.handled
         caller.wire.deliver(b"".join([*pings, end]))
+        assert caller.wire.paused, "what is there comes first"
         read = [caller.socket.handled - before]
         for _ in range(600):
             before = caller.socket.handled
@@ -213,6 +217,26 @@ async def test_text_that_is_not_utf8_ends_the_connection_and_is_not_logged(
     await caller.send()
     assert caller.closed() == 1007
     assert caplog.records == []
+
+
+async def test_text_beyond_ascii_is_read_and_bytes_are_no_text(caller: Caller) -> None:
+    await caller.connect()
+    caller.client.send_text(json.dumps(call("é"), ensure_ascii=False).encode())
+    caller.client.send_binary(b"\xff")
+    await caller.send()
+    assert {each["id"]: each.get("error", {}).get("code") for each in caller.messages()} == {"é": None, None: -32700}
+    assert caller.closed() is None
+
+
+async def test_messages_that_wait_are_read_when_those_before_are_taken() -> None:
+    async with open_caller(node=lambda _: None) as caller:
+        await caller.connect()
+        for number in range(40):
+            caller.client.send_text(json.dumps(call(number)).encode())
+        caller.wire.deliver(b"".join(caller.client.data_to_send()))
+        assert caller.socket._unread
+        await turns(200)
+        assert not caller.socket._unread, "though nothing was answered yet"
 
 
 async def test_client_that_answers_our_goodbye_is_let_go_at_once(caller: Caller) -> None:

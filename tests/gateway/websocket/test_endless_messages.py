@@ -73,6 +73,51 @@ async def test_small_messages_do_not_count() -> None:
         assert caller.closed() is None
 
 
+async def test_bytes_count_from_the_first_beyond_a_small_message_and_to_the_last() -> None:
+    async with open_caller(budget=4 * SIZE) as caller:
+        await caller.connect()
+        socket, budget = caller.socket, caller.server.worker.budget
+        held, timers = [], []
+        for size in (SMALL, SMALL + 1, SMALL + 2, SMALL + 1, SMALL):
+            socket.frames = [b" " * size]
+            socket._weigh()
+            held.append(budget.held)
+            timers.append(socket._slow_timer)
+        assert held == [0, SMALL + 1, SMALL + 2, SMALL + 1, 0]
+        assert timers[0] is None
+        assert len(set(timers[1:])) == 1, "one is enough"
+
+
+async def test_who_is_cut_leaves_nothing_behind_though_it_does_not_read() -> None:
+    async with open_caller(budget=4 * SIZE) as caller:
+        await begin(caller, begun("fragments") + b"\x80")
+        socket = caller.socket
+        socket._unread += b"more"
+        timer = socket._slow_timer
+        assert timer is not None
+        caller.wire.stuck = True
+        socket._cut(1008, "enough")
+        kept = (socket._unread, socket.frames, socket.conn.reader.buffer, caller.server.worker.budget.held)
+        assert kept == (b"", [], b"", 0)
+        assert timer.cancelled()
+        socket._unread += b"still more"
+        socket._settle()
+        assert socket._unread == b"", "nobody reads that any more"
+
+
+async def test_client_that_has_finished_one_message_has_as_long_for_the_next() -> None:
+    async with open_caller(budget=4 * SIZE) as caller:
+        caller.server.worker.context.read_seconds = 4.0
+        loop = caller.server.worker.loop
+        await begin(caller, begun("fragments"))
+        await loop.later(2.0)
+        await caller.deliver(end("fragments") + begun("fragments"))
+        await loop.later(2.0)
+        assert caller.closed() is None
+        await loop.later(4.0)
+        assert caller.closed() == 1008
+
+
 @kinds
 async def test_message_that_does_not_end_in_time_is_the_last(kind: str) -> None:
     async with open_caller(budget=4 * SIZE) as caller:

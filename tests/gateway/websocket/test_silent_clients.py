@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from tests.gateway.fakes import turns
 from tests.gateway.raw_http import answer_upstream
@@ -46,6 +48,33 @@ async def test_nothing_more_is_read_when_a_message_is_taken_meanwhile(caller: Ca
     assert not caller.wire.paused
 
 
+async def test_no_message_is_taken_whose_answer_would_find_no_way_out() -> None:
+    async with open_caller(node=lambda _: None) as caller:
+        await caller.connect()
+        for number in range(3):
+            caller.client.send_text(json.dumps(call(number)).encode())
+        caller.wire.deliver(b"".join(caller.client.data_to_send()))
+        caller.socket.pause_writing()
+        await turns(40)
+        # The app waited for the first when the client stopped to read.
+        assert caller.socket.queue.qsize() == 2
+        assert caller.wire.paused
+        caller.socket.resume_writing()
+        await turns(40)
+        assert caller.socket.queue.empty()
+
+
+async def test_nothing_more_is_read_after_the_last_message_is_taken_for_a_client_that_does_not_read() -> None:
+    async with open_caller(node=lambda _: None) as caller:
+        await caller.connect()
+        caller.client.send_text(json.dumps(call(1)).encode())
+        caller.wire.deliver(b"".join(caller.client.data_to_send()))
+        caller.socket.pause_writing()
+        await turns(40)
+        assert caller.socket.queue.empty()
+        assert caller.wire.paused
+
+
 async def test_nothing_more_is_read_after_our_goodbye_to_a_client_that_does_not_read() -> None:
     async with open_caller(node=lambda _: None) as caller:
         await caller.connect()
@@ -54,6 +83,7 @@ async def test_nothing_more_is_read_after_our_goodbye_to_a_client_that_does_not_
         caller.socket.pause_writing()
         await caller.socket.send({"type": "websocket.close", "code": 1001, "reason": ""})
         assert caller.wire.paused
+        assert caller.socket._abort_timer is not None, "the app need not end for that"
         caller.socket.resume_writing()
         await turns()
         assert not caller.wire.paused
@@ -83,12 +113,41 @@ async def test_client_that_does_not_read_is_given_up_after_its_own_goodbye_and_a
         caller.client.send_close(1000, "done")
     else:
         caller.client.send_text(b"\xff")
-    await caller.send()
+    caller.wire.deliver(b"".join(caller.client.data_to_send()))
+    assert caller.socket._abort_timer is not None, "the app need not end for that"
+    await turns(60)
     assert caller.wire.closed
     assert not caller.wire.aborted
     await caller.server.worker.loop.later(CLOSE_SECONDS)
     assert caller.socket not in caller.server.worker.state.connections
     assert caller.wire.aborted
+
+
+async def test_client_that_does_not_take_its_refusal_is_given_up(caller: Caller) -> None:
+    caller.wire.stuck = True
+    await caller.deliver(caller.head(Authorization="Bearer tg_wrong"))
+    assert not caller.wire.aborted
+    await caller.server.worker.loop.later(CLOSE_SECONDS)
+    assert caller.wire.aborted
+
+
+async def test_time_of_a_client_to_answer_our_goodbye_begins_once_and_ends_with_it(caller: Caller) -> None:
+    await caller.connect()
+    socket = caller.socket
+    caller.wire.stuck = True
+    caller.server.endpoint.stop()
+    await turns(40)
+    timer = socket._abort_timer
+    assert timer is not None
+    socket._give_up_soon()
+    assert socket._abort_timer is timer
+    caller.wire.stuck = caller.wire.closed = False
+    caller.wire.drop()
+    await turns()
+    assert timer.cancelled()
+    socket._abort_timer = None
+    socket._give_up_soon()
+    assert socket._abort_timer is None, "there is nobody to be given up"
 
 
 async def test_pongs_that_fill_the_way_before_nonsense_leave_nobody_waiting(caller: Caller) -> None:
@@ -125,8 +184,12 @@ async def test_client_is_pinged_for_a_sign_of_life_and_cut_without_one(caller: C
     await caller.send()
     await loop.later(20.5)
     assert [each.opcode for each in caller.frames()] == [Opcode.PING]
+    caller.wire.stuck = True
     await loop.later(20.5)
     assert caller.wire.closed
+    assert not caller.wire.aborted
+    await loop.later(CLOSE_SECONDS)
+    assert caller.wire.aborted
 
 
 async def test_client_that_takes_a_long_message_has_its_time(caller: Caller) -> None:
