@@ -217,7 +217,7 @@ class Collector:
 
     def _add_sound(self, piece: segments.Piece, batch: Batch) -> int:
         """Add frame by frame; at least one, or what is wrong with it is raised."""
-        start, offset = 0, 0
+        start = offset = 0
         try:
             for end, place in piece.frames:
                 batch.add(self._records(piece.payloads[start:end], piece))

@@ -97,7 +97,9 @@ async def test_past_is_reported_only_after_the_answer_to_the_subscription() -> N
     subscriber, sink = await setup.listen("starknet_subscribeNewHeads", [{"block_number": 5}], opened=False)
     await setup.turn(3)
     assert sink.received == []
-    assert {"block_id": {"block_number": 5}} not in [call.params for call in setup.chain.calls], "not fetched either"
+    assert {"block_id": {"block_number": 5}} not in [call.params for call in setup.chain.calls], (
+        "not fetched either"
+    )
     subscriber.open()
     await setup.turn(4)
     assert hashes(sink.results(), "block_hash") == setup.chain.hashes(5)

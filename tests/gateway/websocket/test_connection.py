@@ -224,7 +224,10 @@ async def test_text_beyond_ascii_is_read_and_bytes_are_no_text(caller: Caller) -
     caller.client.send_text(json.dumps(call("é"), ensure_ascii=False).encode())
     caller.client.send_binary(b"\xff")
     await caller.send()
-    assert {each["id"]: each.get("error", {}).get("code") for each in caller.messages()} == {"é": None, None: -32700}
+    assert {each["id"]: each.get("error", {}).get("code") for each in caller.messages()} == {
+        "é": None,
+        None: -32700,
+    }
     assert caller.closed() is None
 
 

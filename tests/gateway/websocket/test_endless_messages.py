@@ -97,12 +97,12 @@ async def test_who_is_cut_leaves_nothing_behind_though_it_does_not_read() -> Non
         assert timer is not None
         caller.wire.stuck = True
         socket._cut(1008, "enough")
-        kept = (socket._unread, socket.frames, socket.conn.reader.buffer, caller.server.worker.budget.held)
-        assert kept == (b"", [], b"", 0)
+        assert not any((socket._unread, socket.frames, socket.conn.reader.buffer))
+        assert caller.server.worker.budget.held == 0
         assert timer.cancelled()
         socket._unread += b"still more"
         socket._settle()
-        assert socket._unread == b"", "nobody reads that any more"
+        assert not socket._unread, "nobody reads that any more"
 
 
 async def test_client_that_has_finished_one_message_has_as_long_for_the_next() -> None:

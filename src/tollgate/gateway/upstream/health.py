@@ -105,9 +105,7 @@ class Upstream:
         self._ewma_at = 0.0
         self._p95 = 0.0
         self._in_a_row = 0
-        self._window_began = 0.0
-        self._window_calls = 0
-        self._window_failures = 0
+        self._begin_window(0.0)
         self._open_until = 0.0
         self._openings = 0
         self._trial = False
@@ -226,7 +224,6 @@ class Upstream:
         if self._open_until:
             self._open_until = 0.0
             self._openings = 0
-            self._trial = False
             # What it is judged by from now on comes after this.
             self._begin_window(now)
 
