@@ -1,5 +1,6 @@
 """One connection to an upstream with both its ends, and ways to feed it."""
 
+from collections import deque
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -19,11 +20,14 @@ class Owner:
     """Writes down which connections came back and which are gone."""
 
     def __init__(self) -> None:
-        self.free: list[Connection] = []
+        self.idle: list[Connection] = []
         self.gone: list[Connection] = []
+        self.waiters: deque[object] = deque()
+        self.retired = False
+        self.clock = 0.0
 
     def freed(self, connection: Connection) -> None:
-        self.free.append(connection)
+        self.idle.append(connection)
 
     def lost(self, connection: Connection) -> None:
         self.gone.append(connection)

@@ -28,7 +28,7 @@ async def test_response_is_read_and_the_connection_kept(feed: Feed, response: by
     line = Line()
     for _ in range(2):
         assert await line.answered(feed(response)) == Response(200, BODY)
-    assert line.owner.free == [line.connection] * 2
+    assert line.owner.idle == [line.connection] * 2
     assert line.connection.usable
     assert not line.connection.busy
     assert not line.transport.closed
@@ -47,7 +47,7 @@ async def test_response_is_read_and_the_connection_kept(feed: Feed, response: by
 async def test_connection_that_the_upstream_closes_is_not_kept(feed: Feed, response: bytes) -> None:
     line = Line()
     assert await line.answered(feed(response)) == Response(200, BODY)
-    assert line.owner.free == []
+    assert line.owner.idle == []
     assert not line.connection.usable
     assert line.transport.closed
     await turns()

@@ -43,7 +43,7 @@ async def test_connection_that_speaks_no_http_is_given_up(response: bytes) -> No
     await failure(line, whole(response))
     assert line.transport.aborted
     assert not line.connection.usable
-    assert line.owner.free == []
+    assert line.owner.idle == []
 
 
 @feeds

@@ -28,7 +28,7 @@ from tollgate.gateway.call.method_plan import CACHE_RESULTS, COALESCED, HIT
 from tollgate.gateway.call.resolver import Judge, Resolved, SingleFlight
 from tollgate.gateway.http import response
 from tollgate.gateway.http.connection import CallerConnection
-from tollgate.gateway.http.response import END, FEW, LENGTHS, render_result
+from tollgate.gateway.http.response import FEW, LENGTHS, render_result
 from tollgate.gateway.messages import Answer, Request
 from tollgate.gateway.upstream.connection import AttemptFailed, Connection, Response, ResponseFuture
 from tollgate.gateway.upstream.exchange import FirstAttempt
@@ -45,6 +45,9 @@ NIL, UINT32 = 0xC0, 0xCE
 _MINUS = ord("-")
 # One detail, of two: no code, and the bytes of the answer, which follow.
 _ONE_DETAIL = 0x9192C0CE
+# What stands around an id and a result, and before it the end of the head.
+_BEFORE_ID, _BEFORE_RESULT = b'\r\n{"jsonrpc":"2.0","id":', b',"result":'
+_AROUND = len(_BEFORE_ID) - 2 + len(_BEFORE_RESULT) + 1
 # What stands before the bytes of an id of ours.
 _ID24 = b"\xc4\x18"
 encode_json = msgspec.json.Encoder().encode
@@ -335,13 +338,25 @@ class StraightCall(Straight):
             plan.counted = True
             context.counted.append(plan)
         plan.counts[self._cache] += 1
-        body = encode_json(Result("2.0", self._call.id, result))  # type: ignore[arg-type] # a notification is not here
-        self._size = size = len(body)
+        call_id = encode_json(self._call.id)
+        self._size = size = _AROUND + len(call_id) + len(result)
         if size < FEW and admission.plain and not context.draining and not connection.eof:
-            # As `_send`, without its calls: most answers leave here.
+            # As below and in `_send`, without their calls: most answers leave here.
             if not self.request_id:
                 self.request_id = next(context.ids)
-            self.data = b"".join((context.beginning, self.request_id, LENGTHS[size], self._rates, END, body))
+            self.data = b"".join(
+                (
+                    context.beginning,
+                    self.request_id,
+                    LENGTHS[size],
+                    self._rates,
+                    _BEFORE_ID,
+                    call_id,
+                    _BEFORE_RESULT,
+                    result,
+                    b"}",
+                )
+            )
             if not context.outbox:
                 context.flush_later()
             context.outbox.append(self)
@@ -349,7 +364,7 @@ class StraightCall(Straight):
         shown = b""
         if admission.caller.shows:
             shown = response.shown(self._upstream.name if self._upstream else "", CACHE_RESULTS[self._cache])
-        self._send(body, shown)
+        self._send(encode_json(Result("2.0", self._call.id, result)), shown)  # type: ignore[arg-type] # a notification is not here
 
     def record(self, at: bytes, now: float) -> bytes:
         """What is written down of it, put together from parts that are encoded already."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from typing import Protocol, cast
+from collections import deque
+from typing import Any, Protocol, cast
 
 import httptools
 from msgspec import Struct
@@ -84,6 +85,15 @@ class PoolFull(AttemptFailed):
 
 class Owner(Protocol):
     """Whoever keeps connections."""
+
+    idle: list[Connection]
+    """Connections that are kept, the newest last."""
+    waiters: deque[Any]
+    """Who waits for one that is free."""
+    retired: bool
+    """Whether none is kept any more."""
+    clock: float
+    """The time, exact enough for idle connections."""
 
     def freed(self, connection: Connection) -> None:
         """Take back a connection that may be used again."""
@@ -261,10 +271,15 @@ class Connection(asyncio.Protocol):
                 heads.misses = 0
                 body = data[end:]
                 if self.usable and heads.length and body[0] != _GZIP_START:
-                    # As `_deliver`, without its call: most responses come this way.
+                    # As `_deliver` and `freed`, without their calls: most responses come this way.
                     self.receiver = None
                     self._used = True
-                    self._owner.freed(self)
+                    owner = self._owner
+                    if owner.waiters or owner.retired:
+                        owner.freed(self)
+                    else:
+                        self.idle_since = owner.clock
+                        owner.idle.append(self)
                     try:
                         receiver.received(200, body)
                     except Exception as error:  # noqa: BLE001 - a defect of a caller's is not this connection's

@@ -57,7 +57,7 @@ class Pool:
     ) -> None:
         self._loop = loop or asyncio.get_running_loop()
         self._now = now
-        self._clock = now()
+        self.clock = now()
         """The time of the last sweep: exact enough for idle connections."""
         self._budget = budget
         self._max_bytes = max_bytes
@@ -72,9 +72,9 @@ class Pool:
         self._heads = KnownHeads()
         self._all: set[Connection] = set()
         self._opening = 0
-        self._waiters: deque[tuple[asyncio.Future[Connection | None], float, float]] = deque()
+        self.waiters: deque[tuple[asyncio.Future[Connection | None], float, float]] = deque()
         """With their deadlines, and since when they wait."""
-        self._retired = False
+        self.retired = False
 
     @property
     def size(self) -> int:
@@ -102,17 +102,17 @@ class Pool:
 
     def sweep(self) -> None:
         """Fail what has passed its deadline, close what has been idle for long."""
-        self._clock = now = self._now()
+        self.clock = now = self._now()
         for connection in list(self._all):
             if connection.busy and now >= connection.deadline:
                 connection.fail(TimedOut("no answer in time", sent=True))
         while self.idle and now - self.idle[0].idle_since > IDLE_SECONDS:
             self.idle.pop(0).close()
-        for waiter, deadline, _ in self._waiters:
+        for waiter, deadline, _ in self.waiters:
             if now >= deadline and not waiter.done():
                 waiter.set_exception(TimedOut("no free connection in time", sent=False))
-        if self._waiters:
-            self._waiters = deque(each for each in self._waiters if not each[0].done())
+        if self.waiters:
+            self.waiters = deque(each for each in self.waiters if not each[0].done())
 
     def close(self) -> None:
         """Close everything; requests under way fail."""
@@ -129,7 +129,7 @@ class Pool:
 
     def retire(self) -> None:
         """Keep no connection any more; what is under way is still answered."""
-        self._retired = True
+        self.retired = True
         while self.idle:
             self.idle.pop().close()
 
@@ -146,13 +146,13 @@ class Pool:
 
     def freed(self, connection: Connection) -> None:
         """Give a free connection to whoever waits longest, or keep it."""
-        connection.idle_since = self._clock
-        while self._waiters:
-            waiter, *_ = self._waiters.popleft()
+        connection.idle_since = self.clock
+        while self.waiters:
+            waiter, *_ = self.waiters.popleft()
             if not waiter.done():
                 waiter.set_result(connection)
                 return
-        if self._retired:
+        if self.retired:
             connection.close()
             return
         self.idle.append(connection)
@@ -172,7 +172,7 @@ class Pool:
             connection = self.idle.pop()
             if not connection.usable:
                 continue
-            if not repeatable and self._clock - connection.idle_since > FRESH_SECONDS:
+            if not repeatable and self.clock - connection.idle_since > FRESH_SECONDS:
                 self.idle.append(connection)
                 return None
             return connection
@@ -190,10 +190,10 @@ class Pool:
                 raise PoolFull("all connections are busy", sent=False)
             waiter: asyncio.Future[Connection | None] = self._loop.create_future()
             if place is None:
-                self._waiters.append((waiter, deadline, began))
+                self.waiters.append((waiter, deadline, began))
             else:
                 # Lost between our being chosen and our turn, and its place was given to another: still the first.
-                self._waiters.appendleft((waiter, deadline, began))
+                self.waiters.appendleft((waiter, deadline, began))
             place = waiter
             connection = await self._waited(waiter)
             if connection is None:
@@ -206,7 +206,7 @@ class Pool:
 
     def _is_full(self, now: float) -> bool:
         """Whether another one would wait in vain, or for too long."""
-        waiters = self._waiters
+        waiters = self.waiters
         while waiters and waiters[0][0].done():
             waiters.popleft()
         if not waiters:
@@ -232,8 +232,8 @@ class Pool:
 
     def _admit_waiter(self) -> None:
         """Give a free place to whoever waits longest: it may open a connection."""
-        while self._waiters and len(self._all) + self._opening < self._max_connections:
-            waiter, *_ = self._waiters.popleft()
+        while self.waiters and len(self._all) + self._opening < self._max_connections:
+            waiter, *_ = self.waiters.popleft()
             if not waiter.done():
                 self._opening += 1
                 waiter.set_result(None)
