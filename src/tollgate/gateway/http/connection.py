@@ -666,16 +666,17 @@ class CallerConnection(HttpToolsProtocol):
 
     def leave(self, answer: Outgoing) -> None:
         """Send an answer whose record is written."""
+        data = answer.data
         if answer is self.answering:
             # A straight call answers until its answer leaves: it is used again for the next one.
-            self.answering = None
+            self.answering, answer.data = None, b""
         else:
             self.leaving -= 1
         self._since = self.context.clock
         transport = self.transport
         if transport.is_closing():
             return
-        transport.write(answer.data)
+        transport.write(data)
         if answer.close:
             transport.close()
         elif self._line or self.flow.read_paused or self._continue_pending:

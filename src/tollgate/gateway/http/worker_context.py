@@ -82,14 +82,11 @@ class Leaving(Protocol):
 class Outgoing(Recordable, Protocol):
     """An answer on its way out: a straight call, or what `WorkerContext.send` makes."""
 
+    data: bytes
+
     @property
     def connection(self) -> Leaving:
         """Where it leaves."""
-        ...
-
-    @property
-    def data(self) -> bytes:
-        """All of it."""
         ...
 
     @property
