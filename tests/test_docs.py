@@ -1,4 +1,4 @@
-"""Pages of docs/: each names the tests that follow it or says why none does, and every command on it exists."""
+"""Pages of docs/: each names the tests that follow it or why none does, and every command on it exists."""
 
 from __future__ import annotations
 

@@ -151,7 +151,7 @@ def test_outliers_weigh_little() -> None:
 
 
 def test_margin_is_two_standard_errors_of_what_is_added() -> None:
-    """Many runs with noise of their own spread as each of them says."""
+    """Many runs with noise of their own spread as each of them predicts."""
     chance = random.Random(6)
     runs = [
         compared(lines([chance.gauss(50.0, 3.0) + (6.0 if i % 2 == 0 else 0.0) for i in range(200)]), ())

@@ -45,7 +45,7 @@ def test_methods_are_those_of_the_catalogue(family: str, words: Any) -> None:
     assert {name for name in catalogue.methods if catalogue.kind(name) is Kind.SUBSCRIBE} == words.METHODS
 
 
-# --- eth: what callers say ---------------------------------------------------------------------------------
+# --- eth: what callers send --------------------------------------------------------------------------------
 
 
 def logs(*keys: set[str], addresses: set[str] = frozenset(), **more: Any) -> Subscription:  # type: ignore[assignment]
@@ -114,7 +114,7 @@ def test_eth_end_of_a_subscription() -> None:
     assert eth.parse("eth_unsubscribe", raw(["0x1"])) == End("0x1")
 
 
-# --- eth: what nodes say -----------------------------------------------------------------------------------
+# --- eth: what nodes send ----------------------------------------------------------------------------------
 
 BLOCK = {
     "number": "0xa",
@@ -179,7 +179,7 @@ def test_eth_notification() -> None:
     }
 
 
-# --- starknet: what callers say ----------------------------------------------------------------------------
+# --- starknet: what callers send ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -252,7 +252,7 @@ def test_starknet_call_that_is_wrong(method: str, params: Any, code: int) -> Non
     assert caught.value.code == code
 
 
-# --- starknet: what nodes say ------------------------------------------------------------------------------
+# --- starknet: what nodes send -----------------------------------------------------------------------------
 
 STARKNET_BLOCK = {"block_number": 10, "block_hash": "0x0AA", "parent_hash": "0x99", "timestamp": 1}
 

@@ -235,7 +235,7 @@ class Terminal:
         try:
             part = os.read(self._master, 65536)
         except OSError as error:
-            if error.errno != errno.EIO:  # Linux says this when the other side is closed
+            if error.errno != errno.EIO:  # Linux returns this when the other side is closed
                 raise
             part = b""
         self._seen += part

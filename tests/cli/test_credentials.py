@@ -217,7 +217,7 @@ def test_a_login_in_the_file_is_read_without_a_look_at_the_keyring(tmp_path: Pat
     keep_in(tmp_path).put(URL, LOGIN)
 
     def never() -> Keyring | None:
-        raise AssertionError("the keyring was asked for")
+        raise AssertionError("the keyring was used")
 
     assert CredentialStore(tmp_path / "tollgate", keyring=never).credential(URL) == LOGIN
 

@@ -1,4 +1,4 @@
-"""What `tollgate demo` says when it cannot start."""
+"""What `tollgate demo` prints when it cannot start."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def test_a_folder_without_a_ledger_is_reported_in_words(tool: Tool, tmp_path: Pa
 
 
 def test_something_else_in_its_place_is_reported_in_words(tool: Tool, tmp_path: Path) -> None:
-    (tmp_path / "ledger.db").write_text("no database, but long enough to be asked what it is " * 20)
+    (tmp_path / "ledger.db").write_text("no database, but long enough to be examined " * 20)
     ran = run(tool, tmp_path)
     assert (ran.code, ran.out) == (1, "")
     assert "The ledger cannot be read" in ran.err

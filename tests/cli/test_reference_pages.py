@@ -1,4 +1,4 @@
-"""The reference pages are what the code says, and every page that is named exists."""
+"""The reference pages are what the code makes, and every page that is named exists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tollgate reload` beside a real parent process that serves nothing: what it says, prints and ends with."""
+"""`tollgate reload` beside a real parent process that serves nothing: what it prints and ends with."""
 
 from __future__ import annotations
 

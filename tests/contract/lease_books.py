@@ -1,4 +1,4 @@
-"""The lease books that pass the contract: a plain one in memory, which says what the rules are, and Valkey's."""
+"""The lease books that pass the contract: a plain one in memory, which shows what the rules are, and Valkey's."""
 
 import atexit
 import functools

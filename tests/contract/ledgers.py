@@ -111,7 +111,7 @@ def entry(team: str = TEAMS[0], at: float = NOON, *, outcome: str = "ok", **more
     return Entry(at=at, team_id=team, **{**usual, **more})
 
 
-class Desk:
+class LedgerHarness:
     """A collector and the control plane at one ledger."""
 
     def __init__(self, home: Home) -> None:
@@ -119,9 +119,9 @@ class Desk:
         self.store: LedgerStore = open_ledger(home.url)
         self.now = NOON
 
-    def another(self) -> Desk:
+    def another(self) -> LedgerHarness:
         """A second collector at the same ledger."""
-        return Desk(self.home)
+        return LedgerHarness(self.home)
 
     def close(self) -> None:
         self.store.close()
@@ -233,23 +233,23 @@ def _latencies(team: str, book: AccountBook) -> Any:
     return book.latencies(team, hour - 48, hour + 480)
 
 
-def history(desk: Desk, seed: int) -> None:
+def history(ledger: LedgerHarness, seed: int) -> None:
     """Live through some days: commits large and small, chores, days that are dropped."""
     chance = random.Random(seed)
     offset = 0
     for turn in range(40):
-        desk.now += chance.choice((0.5, 30.0, 3_000.0, DAY / 3))
+        ledger.now += chance.choice((0.5, 30.0, 3_000.0, DAY / 3))
         entries = [
             entry(
-                chance.choice(TEAMS), desk.now - chance.random(), outcome=chance.choice(("ok", "node_error")),
+                chance.choice(TEAMS), ledger.now - chance.random(), outcome=chance.choice(("ok", "node_error")),
                 method=chance.choice(METHODS), duration_micros=chance.randrange(1_000_000),
             )
             for _ in range(chance.choice((1, 3, 40, 700 if turn % 13 == 0 else 5)))
         ]  # fmt: skip
         known = {b"\1" * 16: Mark(offset)} if offset else {}
         offset += 100
-        desk.commit(*entries, marks={b"\1" * 16: Mark(offset)}, known=known)
+        ledger.commit(*entries, marks={b"\1" * 16: Mark(offset)}, known=known)
         if chance.random() < 0.3:
-            desk.chores()
-        while chance.random() < 0.5 and desk.store.join():
+            ledger.chores()
+        while chance.random() < 0.5 and ledger.store.join():
             pass

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy.exc import DBAPIError
 from tests.contract.backends import params
-from tests.contract.ledgers import DAY, HOMES, MONTH, NOON, PRICE, TEAMS, Desk, SqliteHome, entry, history
+from tests.contract.ledgers import DAY, HOMES, MONTH, NOON, PRICE, TEAMS, LedgerHarness, SqliteHome, entry, history
 
 from tollgate.core.invoices import Invoice, draw
 from tollgate.core.usage import By, TeamMonth
@@ -21,66 +21,68 @@ ID = b"\1" * 16
 
 
 @pytest.fixture(params=params(HOMES))
-def desk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Desk]:
+def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LedgerHarness]:
     home = HOMES[request.param](tmp_path)
-    made = Desk(home)
+    made = LedgerHarness(home)
     yield made
     made.close()
     home.close()
 
 
 @pytest.fixture
-def plain(tmp_path: Path) -> Iterator[Desk]:
+def plain(tmp_path: Path) -> Iterator[LedgerHarness]:
     """SQLite's, to compare with; its own tests are in tests/store."""
     folder = tmp_path / "plain"
     folder.mkdir()
-    made = Desk(SqliteHome(folder))
+    made = LedgerHarness(SqliteHome(folder))
     yield made
     made.close()
 
 
 @pytest.mark.e2e
 @pytest.mark.parametrize(
-    ("desk", "seed"), [("postgresql", 0), ("postgresql", 1), ("pgbouncer", 2)], indirect=["desk"]
+    ("ledger", "seed"), [("postgresql", 0), ("postgresql", 1), ("pgbouncer", 2)], indirect=["ledger"]
 )
-def test_readers_see_the_same_as_on_sqlite(desk: Desk, plain: Desk, seed: int) -> None:
-    for each in (desk, plain):
+def test_readers_see_the_same_as_on_sqlite(ledger: LedgerHarness, plain: LedgerHarness, seed: int) -> None:
+    for each in (ledger, plain):
         history(each, seed)
-    assert desk.seen() == plain.seen()
-    for each in (desk, plain):
+    assert ledger.seen() == plain.seen()
+    for each in (ledger, plain):
         each.chores()
-    assert desk.seen() == plain.seen()
-    assert desk.store.drop_days("20261117") == plain.store.drop_days("20261117") != []
-    for each in (desk, plain):
+    assert ledger.seen() == plain.seen()
+    assert ledger.store.drop_days("20261117") == plain.store.drop_days("20261117") != []
+    for each in (ledger, plain):
         each.chores()
-    assert desk.seen() == plain.seen()
+    assert ledger.seen() == plain.seen()
 
 
-def test_batch_that_cannot_be_posted_leaves_nothing(desk: Desk) -> None:
+def test_batch_that_cannot_be_posted_leaves_nothing(ledger: LedgerHarness) -> None:
     def fail() -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        desk.commit(entry(), marks={ID: Mark(99)}, meanwhile=fail)
-    assert desk.store.marks() == {}
-    assert desk.logs(TEAMS[0]) == []
+        ledger.commit(entry(), marks={ID: Mark(99)}, meanwhile=fail)
+    assert ledger.store.marks() == {}
+    assert ledger.logs(TEAMS[0]) == []
 
 
 @pytest.mark.parametrize("known", [{}, {ID: Mark(50)}, {ID: Mark(100, done=True)}])
-def test_segment_that_was_read_from_elsewhere_is_refused_whole(desk: Desk, known: dict[bytes, Mark]) -> None:
-    desk.commit(entry(), marks={ID: Mark(100)}, known={})
+def test_segment_that_was_read_from_elsewhere_is_refused_whole(
+    ledger: LedgerHarness, known: dict[bytes, Mark]
+) -> None:
+    ledger.commit(entry(), marks={ID: Mark(100)}, known={})
     with pytest.raises(LedgerBehind):
-        desk.commit(entry(), marks={ID: Mark(200)}, known=known)
-    assert desk.store.marks() == {ID: Mark(100)}
-    assert len(desk.logs(TEAMS[0])) == 1
+        ledger.commit(entry(), marks={ID: Mark(200)}, known=known)
+    assert ledger.store.marks() == {ID: Mark(100)}
+    assert len(ledger.logs(TEAMS[0])) == 1
 
 
-def test_of_two_collectors_that_read_the_same_segment_one_is_refused(desk: Desk) -> None:
+def test_of_two_collectors_that_read_the_same_segment_one_is_refused(ledger: LedgerHarness) -> None:
     """Both have looked before either has committed."""
-    other = desk.another()
+    other = ledger.another()
     outcomes: list[object] = []
 
-    def commit(by: Desk) -> None:
+    def commit(by: LedgerHarness) -> None:
         try:
             by.commit(entry(), marks={ID: Mark(100)}, known={})
             outcomes.append("committed")
@@ -88,17 +90,17 @@ def test_of_two_collectors_that_read_the_same_segment_one_is_refused(desk: Desk)
             outcomes.append("refused")
 
     with ThreadPoolExecutor(2) as pool:
-        list(pool.map(commit, (desk, other)))
+        list(pool.map(commit, (ledger, other)))
     other.close()
     assert sorted(map(str, outcomes)) == ["committed", "refused"]
-    assert len(desk.logs(TEAMS[0])) == 1
+    assert len(ledger.logs(TEAMS[0])) == 1
 
 
-def test_collectors_at_once_number_rows_without_gaps_and_count_each_once(desk: Desk) -> None:
+def test_collectors_at_once_number_rows_without_gaps_and_count_each_once(ledger: LedgerHarness) -> None:
     """With chores beside them: nothing of what is appended meanwhile may be lost."""
-    others = [desk.another() for _ in range(3)]
+    others = [ledger.another() for _ in range(3)]
 
-    def collect(number: int, by: Desk) -> None:
+    def collect(number: int, by: LedgerHarness) -> None:
         for turn in range(15):
             teams = TEAMS if (turn + number) % 2 else tuple(reversed(TEAMS))
             by.commit(*(entry(team, NOON + turn) for team in teams for _ in range(3)))
@@ -108,11 +110,11 @@ def test_collectors_at_once_number_rows_without_gaps_and_count_each_once(desk: D
     with ThreadPoolExecutor(3) as pool:
         for done in [pool.submit(collect, number, by) for number, by in enumerate(others)]:
             done.result()
-    desk.chores()
+    ledger.chores()
     for team in TEAMS:
-        assert [row.seq for row in desk.logs(team)] == list(range(135, 0, -1))
-        assert sum(sums.requests for key, sums in desk.facts().usage.items() if key[0] == team) == 135
-    facts = desk.facts()
+        assert [row.seq for row in ledger.logs(team)] == list(range(135, 0, -1))
+        assert sum(sums.requests for key, sums in ledger.facts().usage.items() if key[0] == team) == 135
+    facts = ledger.facts()
     assert facts.usage == facts.logs
     assert {key: sums.cost for key, sums in facts.usage.items()} == {
         key: cost for key, (_, cost) in facts.months.items()
@@ -121,11 +123,11 @@ def test_collectors_at_once_number_rows_without_gaps_and_count_each_once(desk: D
         each.close()
 
 
-def test_new_day_that_several_begin_at_once_is_made_once(desk: Desk) -> None:
-    others = [desk.another() for _ in range(3)]
+def test_new_day_that_several_begin_at_once_is_made_once(ledger: LedgerHarness) -> None:
+    others = [ledger.another() for _ in range(3)]
     start = threading.Barrier(3)
 
-    def collect(by: Desk, team: str) -> None:
+    def collect(by: LedgerHarness, team: str) -> None:
         by.now = NOON + DAY
         start.wait(10)
         by.commit(entry(team))
@@ -133,7 +135,7 @@ def test_new_day_that_several_begin_at_once_is_made_once(desk: Desk) -> None:
     with ThreadPoolExecutor(3) as pool:
         for done in [pool.submit(collect, by, team) for by, team in zip(others, TEAMS, strict=False)]:
             done.result()
-    assert [len(desk.logs(team)) for team in TEAMS] == [1, 1, 1, 0]
+    assert [len(ledger.logs(team)) for team in TEAMS] == [1, 1, 1, 0]
     for each in others:
         each.close()
 
@@ -141,29 +143,31 @@ def test_new_day_that_several_begin_at_once_is_made_once(desk: Desk) -> None:
 # --- Months ------------------------------------------------------------------------------------------------
 
 
-def closed(desk: Desk, month: str = MONTH) -> list[Invoice] | None:
+def closed(ledger: LedgerHarness, month: str = MONTH) -> list[Invoice] | None:
     def final(used: TeamMonth) -> Invoice:
-        return draw(used, used.team_id, PRICE, issued_at=desk.now)
+        return draw(used, used.team_id, PRICE, issued_at=ledger.now)
 
-    now = desk.now  # whether a month is over is for the service to know
-    found: list[Invoice] | None = desk.account(lambda book: book.close_month(month, now, final))
+    now = ledger.now  # whether a month is over is for the service to know
+    found: list[Invoice] | None = ledger.account(lambda book: book.close_month(month, now, final))
     return found
 
 
-def test_closed_month_has_all_that_was_committed_and_takes_nothing_more(desk: Desk) -> None:
-    desk.commit(*(entry(team) for team in TEAMS for _ in range(60)))
-    invoices = closed(desk)
+def test_closed_month_has_all_that_was_committed_and_takes_nothing_more(ledger: LedgerHarness) -> None:
+    ledger.commit(*(entry(team) for team in TEAMS for _ in range(60)))
+    invoices = closed(ledger)
     assert invoices is not None
     assert [(each.team_id, each.billable, each.cost) for each in invoices] == [(team, 60, 10) for team in TEAMS]
-    assert closed(desk) is None
-    before = desk.account(lambda book: book.bill(TEAMS[0], MONTH))
-    desk.commit(entry())
-    assert desk.account(lambda book: book.bill(TEAMS[0], MONTH)) == before
-    assert desk.account(lambda book: book.usage(TEAMS[0], "2026-12", By.METHOD))[0].requests == 1
+    assert closed(ledger) is None
+    before = ledger.account(lambda book: book.bill(TEAMS[0], MONTH))
+    ledger.commit(entry())
+    assert ledger.account(lambda book: book.bill(TEAMS[0], MONTH)) == before
+    assert ledger.account(lambda book: book.usage(TEAMS[0], "2026-12", By.METHOD))[0].requests == 1
 
 
-def test_commit_that_is_under_way_is_in_the_invoice_of_a_month_that_is_closed_meanwhile(desk: Desk) -> None:
-    other = desk.another()
+def test_commit_that_is_under_way_is_in_the_invoice_of_a_month_that_is_closed_meanwhile(
+    ledger: LedgerHarness,
+) -> None:
+    other = ledger.another()
     inside, released = threading.Event(), threading.Event()
 
     def slowly() -> None:
@@ -174,7 +178,7 @@ def test_commit_that_is_under_way_is_in_the_invoice_of_a_month_that_is_closed_me
         inside.wait(10)
         # By then the closing waits for the commit; where it did not, it would be over.
         threading.Timer(0.3, released.set).start()
-        return closed(desk)
+        return closed(ledger)
 
     with ThreadPoolExecutor(2) as pool:
         commit = pool.submit(other.commit, entry(), meanwhile=slowly)
@@ -186,12 +190,12 @@ def test_commit_that_is_under_way_is_in_the_invoice_of_a_month_that_is_closed_me
 
 
 def test_month_that_is_closed_by_several_at_once_while_collectors_go_on_is_closed_once_and_exactly(
-    desk: Desk,
+    ledger: LedgerHarness,
 ) -> None:
-    collectors, turns = [desk.another() for _ in range(2)], 20
+    collectors, turns = [ledger.another() for _ in range(2)], 20
     half = threading.Barrier(6)
 
-    def collect(by: Desk) -> None:
+    def collect(by: LedgerHarness) -> None:
         for turn in range(turns):
             if turn == turns // 2:
                 half.wait(30)
@@ -200,7 +204,7 @@ def test_month_that_is_closed_by_several_at_once_while_collectors_go_on_is_close
 
     def close(_: int) -> list[Invoice] | None:
         half.wait(30)
-        return closed(desk)
+        return closed(ledger)
 
     with ThreadPoolExecutor(6) as pool:
         collecting = [pool.submit(collect, by) for by in collectors]
@@ -210,13 +214,13 @@ def test_month_that_is_closed_by_several_at_once_while_collectors_go_on_is_close
     for by in collectors:
         by.close()
     assert [invoice.team_id for invoice in invoices] == list(TEAMS)
-    assert desk.account(lambda book: book.invoices(100)) == invoices
+    assert ledger.account(lambda book: book.invoices(100)) == invoices
     for invoice in invoices:
-        billed = desk.account(partial(_billed, invoice.team_id, MONTH))
+        billed = ledger.account(partial(_billed, invoice.team_id, MONTH))
         assert billed == (invoice.billable, invoice.cost) == (invoice.billable, invoice.billable - 50)
-        late = desk.account(partial(_billed, invoice.team_id, "2026-12"))
+        late = ledger.account(partial(_billed, invoice.team_id, "2026-12"))
         assert invoice.billable + late[0] == 2 * turns * 3
-    facts = desk.facts()
+    facts = ledger.facts()
     assert facts.usage == facts.logs
 
 
@@ -238,37 +242,39 @@ async def _billed(team: str, month: str, book: AccountBook) -> tuple[int, int]:
         f"INSERT INTO usage_new (month, hour, lines) VALUES ('{MONTH}', 1, '{{}}')",
     ],
 )
-def test_database_itself_refuses_to_change_what_is_final(desk: Desk, statement: str) -> None:
-    desk.commit(entry())
-    closed(desk)
+def test_database_itself_refuses_to_change_what_is_final(ledger: LedgerHarness, statement: str) -> None:
+    ledger.commit(entry())
+    closed(ledger)
     with pytest.raises(Exception, match=r"final|closed"):
-        desk.home.by_hand(statement)
+        ledger.home.by_hand(statement)
 
 
 # --- Retention ---------------------------------------------------------------------------------------------
 
 
-def test_dropped_days_are_gone_for_readers_at_once_and_from_the_database_after_a_chore(desk: Desk) -> None:
+def test_dropped_days_are_gone_for_readers_at_once_and_from_the_database_after_a_chore(
+    ledger: LedgerHarness,
+) -> None:
     for day in range(3):
-        desk.now = NOON + day * DAY
-        desk.commit(*(entry() for _ in range(300)))
-    desk.chores()
-    assert desk.store.drop_days("20261117") == ["20261115", "20261116"]
-    assert len(desk.logs(TEAMS[0])) == 300
-    desk.chores()
+        ledger.now = NOON + day * DAY
+        ledger.commit(*(entry() for _ in range(300)))
+    ledger.chores()
+    assert ledger.store.drop_days("20261117") == ["20261115", "20261116"]
+    assert len(ledger.logs(TEAMS[0])) == 300
+    ledger.chores()
     with pytest.raises((DBAPIError, Exception), match=r"blocks_20261115"):
-        desk.home.by_hand("SELECT * FROM blocks_20261115")
-    desk.commit(entry())
-    assert desk.logs(TEAMS[0])[0].seq == 901
+        ledger.home.by_hand("SELECT * FROM blocks_20261115")
+    ledger.commit(entry())
+    assert ledger.logs(TEAMS[0])[0].seq == 901
 
 
-def test_clock_of_one_collector_behind_the_other_does_not_disorder_pages(desk: Desk) -> None:
-    other = desk.another()
-    desk.now, other.now = NOON + DAY / 2 + 5, NOON + DAY / 2 - 5
+def test_clock_of_one_collector_behind_the_other_does_not_disorder_pages(ledger: LedgerHarness) -> None:
+    other = ledger.another()
+    ledger.now, other.now = NOON + DAY / 2 + 5, NOON + DAY / 2 - 5
     for _ in range(4):
-        desk.commit(entry())
+        ledger.commit(entry())
         other.commit(entry())
-    assert [row.seq for row in desk.logs(TEAMS[0])] == list(range(8, 0, -1))
-    rows: Any = desk.logs(TEAMS[0], since=NOON - 1)
+    assert [row.seq for row in ledger.logs(TEAMS[0])] == list(range(8, 0, -1))
+    rows: Any = ledger.logs(TEAMS[0], since=NOON - 1)
     assert len(rows) == 8
     other.close()

@@ -251,7 +251,7 @@ async def test_one_failure_does_not_keep_the_next_mail(lines: Lines) -> None:
     assert failures(lines) == [("a mail could not be sent", "First", "SMTPRecipientsRefused")]
 
 
-# --- A server that says nothing ------------------------------------------------------------------------
+# --- A server that is silent ---------------------------------------------------------------------------
 
 by_hand = pytest.mark.parametrize("new_loop", [Hands])
 """On a loop whose clock the test sets."""

@@ -1,4 +1,4 @@
-"""What an OpenID Connect provider says about itself, and how: late, without end, elsewhere, or not at all."""
+"""What an OpenID Connect provider publishes about itself, and how: late, without end, elsewhere, or not at all."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ async def test_provider_that_takes_no_secret_is_refused(provider: Provider) -> N
         await provider.run()
 
 
-# ---- the wire
+# ---- requests to the provider
 
 
 @pytest.mark.parametrize("path", [DISCOVERY, "/keys", "/token"])

@@ -240,7 +240,7 @@ Script = dict[tuple[str, str], list[str] | dns.rcode.Rcode | None]
 """What is answered to a name and a kind: records, an rcode, or nothing at all."""
 
 
-class Wire(asyncio.DatagramProtocol):
+class DnsServer(asyncio.DatagramProtocol):
     """A DNS server by script; what is not in it does not exist."""
 
     def __init__(self, script: Script) -> None:
@@ -267,12 +267,14 @@ class Wire(asyncio.DatagramProtocol):
 
 
 @asynccontextmanager
-async def server(script: Script) -> AsyncIterator[tuple[Wire, str]]:
+async def server(script: Script) -> AsyncIterator[tuple[DnsServer, str]]:
     loop = asyncio.get_running_loop()
-    transport, wire = await loop.create_datagram_endpoint(lambda: Wire(script), local_addr=("127.0.0.1", 0))
-    wire.transport = transport
+    transport, dns_server = await loop.create_datagram_endpoint(
+        lambda: DnsServer(script), local_addr=("127.0.0.1", 0)
+    )
+    dns_server.transport = transport
     try:
-        yield wire, "127.0.0.1:{}".format(transport.get_extra_info("sockname")[1])
+        yield dns_server, "127.0.0.1:{}".format(transport.get_extra_info("sockname")[1])
     finally:
         transport.close()
 
@@ -280,8 +282,8 @@ async def server(script: Script) -> AsyncIterator[tuple[Wire, str]]:
 async def resolve(
     script: Script, question: Callable[[DnsResolver], Awaitable[list[str]]], seconds: float = 5.0
 ) -> tuple[list[str], list[tuple[str, str]]]:
-    async with server(script) as (wire, address):
-        return await question(DnsResolver([address], seconds=seconds)), wire.queries
+    async with server(script) as (dns_server, address):
+        return await question(DnsResolver([address], seconds=seconds)), dns_server.queries
 
 
 async def addresses(script: Script, seconds: float = 5.0) -> list[str]:

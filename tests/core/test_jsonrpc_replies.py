@@ -21,7 +21,7 @@ ERROR = b'{"code":3,"message":"execution reverted","data": "0x08"}'
 
 
 def outcome(reply: Reply) -> tuple[bool, bytes]:
-    """Whether a reply is an error, and what the caller is told of it."""
+    """Whether a reply is an error, and what the caller is sent of it."""
     answer = encode_answer(1, reply)
     start = b'{"jsonrpc":"2.0","id":1,"error":' if reply.failed else b'{"jsonrpc":"2.0","id":1,"result":'
     assert answer.startswith(start)
@@ -109,7 +109,7 @@ def test_missing_foreign_or_shapeless_replies_spoil_the_batch(body: bytes, count
 
 
 def test_two_replies_to_one_call_spoil_the_batch() -> None:
-    # Nobody can say which of them is the answer.
+    # Nobody knows which of them is the answer.
     with pytest.raises(Unparsable):
         decode_batch(b'[{"id":0,"result":1},{"id":1,"result":1},{"id":1,"result":2}]', range(2))
 

@@ -1,4 +1,4 @@
-"""Sealed texts: they come back as they were, in their own scope alone, tell nothing, and bear no change."""
+"""Sealed texts: they come back as they were, in their own scope alone, reveal nothing, and cannot be changed."""
 
 import re
 import string

@@ -1,4 +1,4 @@
-"""The simulated Ethereum network, asked as a client would ask it."""
+"""The simulated Ethereum network, called as a client would call it."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The simulated Starknet network, asked as a client would ask it."""
+"""The simulated Starknet network, called as a client would call it."""
 
 import re
 from inspect import signature

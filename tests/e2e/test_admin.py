@@ -14,11 +14,11 @@ import pytest
 from parts import tool
 from parts.ports import free_port
 from parts.processes import eventually
+from parts.raw_http import call
 from parts.terminal import terminal
 from parts.tollgate import TOLLGATE, Books, Gateway, bearer, serving, write_settings
 from parts.upstream import upstream
 from parts.visitor import visitor
-from parts.wire import call
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from parts.raw_http import RawConnection, call
 from parts.stack import open_stack
 from parts.upstream import Received, Reply
-from parts.wire import Wire, call
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,11 +27,11 @@ EXAMPLES = settings(max_examples=200, deadline=None, suppress_health_check=[Heal
 class Line:
     """A kept connection: what one body breaks, the next would notice."""
 
-    wire: Wire
+    connection: RawConnection
     headers: dict[str, str]
 
     def check(self, body: bytes) -> None:
-        answer = self.wire.exchange("/x/eth/mainnet", body, self.headers)
+        answer = self.connection.exchange("/x/eth/mainnet", body, self.headers)
         assert answer.status in (200, 204, 400, 403, 413), answer
         if answer.status == 204:
             assert answer.body == b""
@@ -60,8 +60,8 @@ def line(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Line]:
     folder = tmp_path_factory.mktemp("bytes")
     with open_stack(folder, {"limits": LIMITS}) as stack:
         stack.node.on("*", node)
-        with stack.gateway.wire() as wire:
-            yield Line(wire, stack.headers)
+        with stack.gateway.connect() as connection:
+            yield Line(connection, stack.headers)
 
 
 @EXAMPLES

@@ -2,7 +2,7 @@
 
 Every operation is tried. The examples of the document, the edges of its schemas and random data go through the
 public port, with ids of real things among the random ones. Two passes: programs have a personal access token; what
-only a person may do, and what may end the login that asks, is tried with a login of the tool.
+only a person may do, and what may end the login itself, is tried with a login of the tool.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ CHECKS = (
     "response_schema_conformance",
     "response_headers_conformance",
 )
-# What a personal access token may not do, or what may end the login that asks.
+# What a personal access token may not do, or what may end the login itself.
 IN_PERSON = ["createPersonalToken", "changePassword", "changeEmail", "confirmEmail", "endLogin"]
 # What random data cannot bring about: an approved login, a proof, a password, another's invitation, a call that is
 # logged, a span of time that is none too long, the name or address of what is deleted, a second factor.
 NEVER_GRANTED = {"getOpenApi", "getAccessToken", "verifyDomain", "changePassword", "acceptInvitation"}
 NEVER_GRANTED |= {"getLog", "exportLogs", "deleteTeam", "deleteSelf", "changeEmail", "confirmEmail"}
 NEVER_GRANTED |= {"beginTotp", "confirmTotp", "endTotp", "beginPasskey", "addPasskey", "removePasskey"}
-# What operators alone may do; the person who asks is none.
+# What operators alone may do; the person who calls is none.
 NEVER_GRANTED |= {"getProcesses", "listAllTeams", "listNodes", "listUpstreamHistory", "listUpstreams", "runChecks"}
 NEVER_GRANTED |= {"setTerms", "getAnyTeam", "getUsageOfAnyTeam", "getServiceUsage"}
 # Things of each kind, so that some are left when others were deleted.
@@ -71,7 +71,7 @@ def filled(folder: Path) -> Iterator[Service]:
     """Run a service, and fill it through its API."""
     networks: dict[str, list[str]] = {"eth/mainnet": ["http://127.0.0.1:9"]}
     with ExitStack() as stack:
-        # It knows no name: that there is no proof is told at once.
+        # It knows no name: that there is no proof is known at once.
         dns = stack.enter_context(nameserver(folder / "dns"))
         # Random data comes fast, from one address.
         limits = {"api_per_minute": 1_000_000, "api_address_per_minute": 1_000_000}
@@ -127,7 +127,7 @@ def _fill(api: httpx.Client) -> dict[str, list[str]]:
 
 
 def walk(service: Service, token: str, only: Sequence[str] = (), but: Sequence[str] = ()) -> dict[str, set[int]]:
-    """Try operations; return what they answered. Every failure is told, with how to get it again."""
+    """Try operations; return what they answered. Every failure is printed, with how to repeat it."""
     schema = schemathesis.openapi.from_url(
         f"{service.base_url}/api/v1/openapi.json", config=_config(service, token), timeout=30
     )

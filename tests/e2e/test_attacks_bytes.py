@@ -14,10 +14,10 @@ import pytest
 from parts.certs import make_certificate
 from parts.memory import within_budget
 from parts.processes import eventually
+from parts.raw_http import JSON, RawConnection, call, request
 from parts.stack import PATH, Stack, open_stack
 from parts.tollgate import linux_only
 from parts.upstream import Reply
-from parts.wire import JSON, Wire, call, request
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,14 +57,14 @@ def log_of(stack: Stack) -> str:
     return stack.gateway.program.err.read_text()
 
 
-def drained(wire: Wire, seconds: float = 10.0) -> bytes:
+def drained(connection: RawConnection, seconds: float = 10.0) -> bytes:
     """All that comes until the other side closes, or nothing more comes."""
     received = bytearray()
-    wire.socket.settimeout(seconds)
+    connection.socket.settimeout(seconds)
     with suppress(OSError):
-        while data := wire.socket.recv(1 << 20):
+        while data := connection.socket.recv(1 << 20):
             received += data
-            wire.socket.settimeout(min(0.5, seconds))
+            connection.socket.settimeout(min(0.5, seconds))
     return bytes(received)
 
 
@@ -99,12 +99,12 @@ def answered_soon(stack: Stack) -> float:
     ],
 )
 def test_offers_of_another_protocol_again_and_again(stack: Stack, head: bytes) -> None:
-    with stack.gateway.wire() as wire:
+    with stack.gateway.connect() as connection:
         began = time.monotonic()
         with suppress(OSError):
-            wire.send(head * 4_000)
+            connection.send(head * 4_000)
         waited = answered_soon(stack)
-        received = drained(wire)
+        received = drained(connection)
     assert waited < MAX_STALL_SECONDS
     assert received.count(b"HTTP/1.1 ") <= 4_000
     assert time.monotonic() - began < 20
@@ -117,12 +117,12 @@ def test_offers_of_another_protocol_again_and_again(stack: Stack, head: bytes) -
 )
 def test_endless_trailers(stack: Stack, path: str, trailer: bytes) -> None:
     sent = 0
-    with stack.gateway.wire() as wire:
-        wire.send(request(path, headers={**JSON, "Transfer-Encoding": "chunked"}) + b"2\r\n{}\r\n0\r\n")
+    with stack.gateway.connect() as connection:
+        connection.send(request(path, headers={**JSON, "Transfer-Encoding": "chunked"}) + b"2\r\n{}\r\n0\r\n")
         piece = trailer * max(1, 65_536 // len(trailer))
         with suppress(OSError):
             while sent < 40 << 20:
-                wire.send(piece)
+                connection.send(piece)
                 sent += len(piece)
         assert answered_soon(stack) < MAX_STALL_SECONDS
     if path == PATH:
@@ -141,9 +141,9 @@ def test_endless_trailers(stack: Stack, path: str, trailer: bytes) -> None:
 )
 def test_heads_and_sizes_of_chunks_without_an_end(stack: Stack, endless: bytes) -> None:
     sent = 0
-    with stack.gateway.wire() as wire, suppress(OSError):
+    with stack.gateway.connect() as connection, suppress(OSError):
         while sent < 30 << 20:
-            wire.send(endless if sent == 0 else endless[-60_000:])
+            connection.send(endless if sent == 0 else endless[-60_000:])
             sent += len(endless)
     assert sent < 30 << 20
     assert answered_soon(stack) < MAX_STALL_SECONDS
@@ -158,10 +158,10 @@ def test_trailer_is_not_taken_for_a_header(tmp_path: Path) -> None:
             "Trailer": "X-Forwarded-For",
             "X-Forwarded-For": "192.0.2.77",
         }
-        with stack.gateway.wire() as wire:
-            wire.send(request("/api/v1/oauth/device_authorization", headers=head))
-            wire.send(body + b"X-Forwarded-For: 8.8.8.8\r\nX-Request-Id: forged\r\n\r\n")
-            answer = wire.read()
+        with stack.gateway.connect() as connection:
+            connection.send(request("/api/v1/oauth/device_authorization", headers=head))
+            connection.send(body + b"X-Forwarded-For: 8.8.8.8\r\nX-Request-Id: forged\r\n\r\n")
+            answer = connection.read()
         assert answer.status == 200, answer
         assert answer.headers["x-request-id"] != "forged"
         rows = stack.gateway.books.do(lambda records: records.device_logins.page(10))
@@ -182,11 +182,11 @@ def test_trailer_is_not_taken_for_a_header(tmp_path: Path) -> None:
 def test_thousands_of_requests_in_one_packet_behind_one_that_takes_its_time(stack: Stack, small: bytes) -> None:
     first = b"GET /console/sign-in HTTP/1.1\r\nHost: a\r\n\r\n"
     with ExitStack() as held:
-        wires = [held.enter_context(stack.gateway.wire()) for _ in range(20)]
-        for wire in wires:
-            wire.socket.setblocking(False)
+        connections = [held.enter_context(stack.gateway.connect()) for _ in range(20)]
+        for connection in connections:
+            connection.socket.setblocking(False)
             with suppress(OSError):
-                wire.socket.send(first + small * (250_000 // len(small)))
+                connection.socket.send(first + small * (250_000 // len(small)))
         assert answered_soon(stack) < MAX_STALL_SECONDS
 
 
@@ -194,11 +194,11 @@ def test_thousands_of_requests_in_one_packet_behind_one_that_takes_its_time(stac
 def test_bodies_in_tiny_chunks(stack: Stack, path: str) -> None:
     head = request(path, headers={**stack.headers, "Transfer-Encoding": "chunked"})
     with ExitStack() as held:
-        wires = [held.enter_context(stack.gateway.wire()) for _ in range(30)]
-        for wire in wires:
-            wire.socket.setblocking(False)
+        connections = [held.enter_context(stack.gateway.connect()) for _ in range(30)]
+        for connection in connections:
+            connection.socket.setblocking(False)
             with suppress(OSError):
-                wire.socket.send(head + b"2\r\nab\r\n" * 300_000)
+                connection.socket.send(head + b"2\r\nab\r\n" * 300_000)
         assert answered_soon(stack) < MAX_STALL_SECONDS
 
 
@@ -232,17 +232,17 @@ def test_request_that_two_readers_may_read_differently_is_the_last_of_its_connec
 ) -> None:
     smuggled = b"GET /healthz?smuggled HTTP/1.1\r\nHost: a\r\n\r\n"
     lines = "".join(f"{name}: {value}\r\n" for name, value in stack.headers.items())
-    with stack.gateway.wire() as wire:
-        wire.send(
+    with stack.gateway.connect() as connection:
+        connection.send(
             f"POST {path} HTTP/1.1\r\nHost: a\r\n{lines}{framing}\r\n\r\n".encode("latin-1") + body + smuggled
         )
-        received = drained(wire)
+        received = drained(connection)
         assert received.count(b"HTTP/1.1 ") == 1, received
         # The page that needs no body may have answered before the body is seen to be broken.
         assert received.startswith(
             (b"HTTP/1.1 400 ", b"HTTP/1.1 200 " if path == "/healthz" else b"HTTP/1.1 400 ")
         )
-        assert wire.ended()
+        assert connection.ended()
 
 
 @pytest.mark.parametrize("path", [PATH, "/api/v1/me", "/healthz"])
@@ -263,19 +263,19 @@ def test_head_that_two_readers_may_read_differently_is_refused(
     stack: Stack, path: str, version: str, lines: list[str], offer: dict[str, str]
 ) -> None:
     headers = [*lines, *(f"{name}: {value}" for name, value in {**stack.headers, **offer}.items())]
-    with stack.gateway.wire() as wire:
-        wire.send("\r\n".join([f"GET {path} {version}", *headers, "", ""]).encode())
-        wire.send(b"GET /healthz?smuggled HTTP/1.1\r\nHost: a\r\n\r\n")
-        received = drained(wire)
+    with stack.gateway.connect() as connection:
+        connection.send("\r\n".join([f"GET {path} {version}", *headers, "", ""]).encode())
+        connection.send(b"GET /healthz?smuggled HTTP/1.1\r\nHost: a\r\n\r\n")
+        received = drained(connection)
         assert received.startswith(b"HTTP/1.1 400 ")
         assert received.count(b"HTTP/1.1 ") == 1, received
-        assert wire.ended()
+        assert connection.ended()
 
 
 def test_handshake_of_an_older_version_becomes_no_websocket(stack: Stack) -> None:
-    with stack.gateway.wire() as wire:
-        wire.send(request(PATH, headers={**stack.headers, **HANDSHAKE}, method="GET", version="1.0"))
-        assert wire.read().status == 405
+    with stack.gateway.connect() as connection:
+        connection.send(request(PATH, headers={**stack.headers, **HANDSHAKE}, method="GET", version="1.0"))
+        assert connection.read().status == 405
 
 
 # ---- open connections
@@ -288,14 +288,14 @@ def test_websockets_count_as_connections_of_the_worker_and_of_their_address(tmp_
         forged = request(PATH, headers={**HANDSHAKE, "Origin": "https://example.com"}, method="GET")
 
         def opened(source: str, count: int) -> list[int]:
-            wires = [held.enter_context(stack.gateway.wire(source=source)) for _ in range(count)]
-            for wire in wires:
-                wire.send(forged)
-            return [wire.read(to="HEAD").status for wire in wires]
+            connections = [held.enter_context(stack.gateway.connect(source=source)) for _ in range(count)]
+            for connection in connections:
+                connection.send(forged)
+            return [connection.read(to="HEAD").status for connection in connections]
 
         assert opened("127.0.0.2", 30) == [101] * 20 + [503] * 10
-        with stack.gateway.wire(source="127.0.0.9") as wire:
-            assert wire.exchange(PATH, call("eth_chainId"), stack.headers).status == 200
+        with stack.gateway.connect(source="127.0.0.9") as connection:
+            assert connection.exchange(PATH, call("eth_chainId"), stack.headers).status == 200
         assert opened("127.0.0.3", 20) + opened("127.0.0.4", 20) == [101] * 40
         assert opened("127.0.0.5", 5) == [503] * 5, "what is open altogether is bounded"
         held.close()
@@ -309,21 +309,23 @@ def test_handshakes_that_are_never_finished_count_by_worker_and_address(tmp_path
     context = certificate.client_context()
     with ExitStack() as held, open_stack(tmp_path / "service", {"server": server}, tls=context) as stack:
 
-        def begun(source: str, count: int) -> list[Wire]:
-            wires = [held.enter_context(Wire.open(stack.gateway.port, source=source)) for _ in range(count)]
-            for number, wire in enumerate(wires):
+        def begun(source: str, count: int) -> list[RawConnection]:
+            connections = [
+                held.enter_context(RawConnection.open(stack.gateway.port, source=source)) for _ in range(count)
+            ]
+            for number, connection in enumerate(connections):
                 # The beginning of a handshake, or nothing at all.
                 with suppress(OSError):
-                    wire.send(b"\x16\x03\x01\x02\x00" if number % 2 else b"")
-            return wires
+                    connection.send(b"\x16\x03\x01\x02\x00" if number % 2 else b"")
+            return connections
 
-        def open_still(wires: list[Wire]) -> int:
-            return sum(not _has_ended(wire) for wire in wires)
+        def open_still(connections: list[RawConnection]) -> int:
+            return sum(not _has_ended(connection) for connection in connections)
 
         def is_answered(source: str) -> bool:
             try:
-                with stack.gateway.wire(source=source) as wire:
-                    return wire.exchange(PATH, call("eth_chainId"), stack.headers).status == 200
+                with stack.gateway.connect(source=source) as connection:
+                    return connection.exchange(PATH, call("eth_chainId"), stack.headers).status == 200
             except OSError:
                 return False
 
@@ -332,17 +334,17 @@ def test_handshakes_that_are_never_finished_count_by_worker_and_address(tmp_path
         assert is_answered("127.0.0.9")
         others = begun("127.0.0.3", 20) + begun("127.0.0.4", 30)
         eventually(lambda: open_still(first + others) <= 50, what="the end of those beyond the bound of a worker")
-        for wire in first + others:
-            wire.socket.close()
+        for connection in first + others:
+            connection.socket.close()
         eventually(lambda: is_answered("127.0.0.9"), what="room again")
         begun("127.0.0.5", 10)
     # The service has stopped meanwhile, though some never finished.
 
 
-def _has_ended(wire: Wire) -> bool:
-    wire.socket.setblocking(False)
+def _has_ended(connection: RawConnection) -> bool:
+    connection.socket.setblocking(False)
     try:
-        return not wire.socket.recv(1, socket.MSG_PEEK)
+        return not connection.socket.recv(1, socket.MSG_PEEK)
     except BlockingIOError:
         return False
     except OSError:
@@ -356,10 +358,10 @@ def test_answers_that_nobody_reads_count_against_the_budget(stack: Stack) -> Non
     body = b'{"jsonrpc":"2.0","id":1,"result":"%b"}' % (b"a" * (8 << 20))
     stack.node.on("eth_getLogs", Reply(body))
     with ExitStack() as held:
-        wires = [held.enter_context(stack.gateway.wire()) for _ in range(60)]
-        for wire in wires:
-            wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
-            wire.send(stack.request(1, "eth_getLogs") * 4)
+        connections = [held.enter_context(stack.gateway.connect()) for _ in range(60)]
+        for connection in connections:
+            connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+            connection.send(stack.request(1, "eth_getLogs") * 4)
         eventually(lambda: len(stack.node.bodies("eth_getLogs")) >= 5, what="the calls upstream")
         assert answered_soon(stack) < MAX_STALL_SECONDS
 
@@ -368,16 +370,16 @@ def test_answers_that_are_read_byte_by_byte_count_against_the_budget(stack: Stac
     body = b'{"jsonrpc":"2.0","id":1,"result":"%b"}' % (b"a" * (8 << 20))
     stack.node.on("eth_getLogs", Reply(body))
     with ExitStack() as held:
-        wires = [held.enter_context(stack.gateway.wire()) for _ in range(40)]
-        for wire in wires:
-            wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
-            wire.send(stack.request(1, "eth_getLogs"))
+        connections = [held.enter_context(stack.gateway.connect()) for _ in range(40)]
+        for connection in connections:
+            connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+            connection.send(stack.request(1, "eth_getLogs"))
         until = time.monotonic() + 3
         while time.monotonic() < until:
-            for wire in wires:
-                wire.socket.setblocking(False)
+            for connection in connections:
+                connection.socket.setblocking(False)
                 with suppress(OSError):
-                    wire.socket.recv(1)
+                    connection.socket.recv(1)
         assert answered_soon(stack) < MAX_STALL_SECONDS
 
 
@@ -385,18 +387,18 @@ def test_one_address_takes_a_part_of_the_budget_with_bodies_that_never_end(tmp_p
     with open_stack(tmp_path, {"limits": {"buffer_bytes": 16 << 20}}) as stack, ExitStack() as held:
         # Without a credential: that is looked at when a body is whole.
         for _ in range(40):
-            wire = held.enter_context(stack.gateway.wire(source="127.0.0.2"))
-            wire.send(request(PATH, headers={**JSON, "Content-Length": "1000000"}))
+            connection = held.enter_context(stack.gateway.connect(source="127.0.0.2"))
+            connection.send(request(PATH, headers={**JSON, "Content-Length": "1000000"}))
             with suppress(OSError):
-                wire.send(b" " * 900_000)
+                connection.send(b" " * 900_000)
         eventually(lambda: stack.gateway.metrics()["tollgate_buffered_bytes"] > 2 << 20, what="the bodies")
         large = request(PATH, call("eth_chainId", "a" * 900_000), stack.headers)
-        with stack.gateway.wire(source="127.0.0.2") as wire:
-            wire.send(large)
-            assert wire.read().status == 503
-        with stack.gateway.wire(source="127.0.0.3") as wire:
-            wire.send(large)
-            assert wire.read().status == 200
+        with stack.gateway.connect(source="127.0.0.2") as connection:
+            connection.send(large)
+            assert connection.read().status == 503
+        with stack.gateway.connect(source="127.0.0.3") as connection:
+            connection.send(large)
+            assert connection.read().status == 200
 
 
 def test_one_address_takes_a_part_of_the_control_plane_with_bodies_that_never_end(stack: Stack) -> None:
@@ -406,13 +408,15 @@ def test_one_address_takes_a_part_of_the_control_plane_with_bodies_that_never_en
         # Ever smaller ones, until not even a short form fits.
         for size in (200_000, 20_000, 2_000, 200):
             for _ in range(100):
-                wire = held.enter_context(stack.gateway.wire(source="127.0.0.2"))
-                wire.send(request(path, b"a" * size, {**head, "Content-Length": str(size + 1)}))
+                connection = held.enter_context(stack.gateway.connect(source="127.0.0.2"))
+                connection.send(request(path, b"a" * size, {**head, "Content-Length": str(size + 1)}))
         form = b"client_id=tollgate-cli&machine=" + b"m" * 100
-        with stack.gateway.wire(source="127.0.0.2") as wire:
-            assert eventually(lambda: wire.exchange(path, form, head).status == 503, what="the part to be taken")
-        with stack.gateway.wire(source="127.0.0.3") as wire:
-            assert wire.exchange(path, form, head).status == 200
+        with stack.gateway.connect(source="127.0.0.2") as connection:
+            assert eventually(
+                lambda: connection.exchange(path, form, head).status == 503, what="the part to be taken"
+            )
+        with stack.gateway.connect(source="127.0.0.3") as connection:
+            assert connection.exchange(path, form, head).status == 200
 
 
 def test_handshake_behind_an_answer_that_waits_for_its_caller_frees_its_memory(stack: Stack) -> None:
@@ -423,11 +427,11 @@ def test_handshake_behind_an_answer_that_waits_for_its_caller_frees_its_memory(s
         return stack.gateway.metrics()["tollgate_buffered_bytes"]
 
     for _ in range(3):
-        with stack.gateway.wire() as wire:
-            wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
-            wire.send(stack.request(1, "eth_getLogs"))
+        with stack.gateway.connect() as connection:
+            connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+            connection.send(stack.request(1, "eth_getLogs"))
             eventually(lambda: held() > 1 << 20, what="an answer that waits")
-            wire.send(request(PATH, headers={**HANDSHAKE, **stack.headers}, method="GET"))
+            connection.send(request(PATH, headers={**HANDSHAKE, **stack.headers}, method="GET"))
             assert answered_soon(stack) < MAX_STALL_SECONDS
         eventually(lambda: held() == 0, what="its memory")
 
@@ -447,23 +451,25 @@ def test_handshake_behind_an_answer_that_waits_for_its_caller_frees_its_memory(s
 )
 def test_messages_of_websockets_that_never_end_count_against_the_budget(stack: Stack, begun: bytes) -> None:
     with ExitStack() as held:
-        wires = [held.enter_context(stack.gateway.wire()) for _ in range(400)]
-        for wire in wires:
-            wire.send(request(PATH, headers={**HANDSHAKE, **stack.headers}, method="GET"))
-            assert wire.read(to="HEAD").status == 101
-        for wire in wires:
+        connections = [held.enter_context(stack.gateway.connect()) for _ in range(400)]
+        for connection in connections:
+            connection.send(request(PATH, headers={**HANDSHAKE, **stack.headers}, method="GET"))
+            assert connection.read(to="HEAD").status == 101
+        for connection in connections:
             with suppress(OSError):
-                wire.send(begun)
-        # All that was sent is read, and whoever found no room was told.
-        cut = eventually(lambda: [wire for wire in wires if _has_come(wire)], what="the end of some")
+                connection.send(begun)
+        # All that was sent is read, and who found no room got an error.
+        cut = eventually(
+            lambda: [connection for connection in connections if _has_come(connection)], what="the end of some"
+        )
         assert b"Too many large messages" in drained(cut[0], 1.0)
         assert answered_soon(stack) < MAX_STALL_SECONDS
 
 
-def _has_come(wire: Wire) -> bool:
-    wire.socket.setblocking(False)
+def _has_come(connection: RawConnection) -> bool:
+    connection.socket.setblocking(False)
     try:
-        return bool(wire.socket.recv(1, socket.MSG_PEEK))
+        return bool(connection.socket.recv(1, socket.MSG_PEEK))
     except OSError:
         return False
 
@@ -496,12 +502,12 @@ def frame(opcode: int, payload: bytes) -> bytes:
 )
 def test_frames_of_any_kind_put_no_traceback_into_the_log(stack: Stack, frames: bytes) -> None:
     for _ in range(3):
-        with stack.gateway.wire() as wire:
-            wire.send(request(PATH, headers={**HANDSHAKE, **stack.headers}, method="GET"))
-            assert wire.read(to="HEAD").status == 101
+        with stack.gateway.connect() as connection:
+            connection.send(request(PATH, headers={**HANDSHAKE, **stack.headers}, method="GET"))
+            assert connection.read(to="HEAD").status == 101
             with suppress(OSError):
-                wire.send(frames * 2)
-            drained(wire, 1.0)
+                connection.send(frames * 2)
+            drained(connection, 1.0)
 
 
 def test_ten_thousand_bad_requests_leave_few_lines_in_the_log(stack: Stack) -> None:
@@ -521,11 +527,11 @@ def test_ten_thousand_bad_requests_leave_few_lines_in_the_log(stack: Stack) -> N
     sent = 0
     for kind in kinds:
         for _ in range(50):
-            with stack.gateway.wire() as wire, suppress(OSError):
-                wire.send(kind * 20)
+            with stack.gateway.connect() as connection, suppress(OSError):
+                connection.send(kind * 20)
                 sent += 20
-                wire.socket.shutdown(socket.SHUT_WR)
-                drained(wire, 0.05)
+                connection.socket.shutdown(socket.SHUT_WR)
+                drained(connection, 0.05)
     assert sent == 10_000
     assert log_of(stack).count("\n") - before < 500
 
@@ -536,11 +542,11 @@ def test_garbage_at_a_tls_listener_leaves_few_lines_and_no_traceback(tmp_path: P
     with open_stack(tmp_path / "service", {"server": files}, tls=certificate.client_context()) as stack:
         for number in range(500):
             kinds = (b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\xff\xff" + b"\x00" * 300, b"\x16", b"")
-            with Wire.open(stack.gateway.port) as wire, suppress(OSError):
-                wire.send(kinds[number % 4])
+            with RawConnection.open(stack.gateway.port) as connection, suppress(OSError):
+                connection.send(kinds[number % 4])
                 if number % 3 == 0:
                     # A reset instead of an end.
-                    wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                    connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         assert stack.exchange(call("eth_chainId")).status == 200
         received = log_of(stack)
         assert "Traceback" not in received

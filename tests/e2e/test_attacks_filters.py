@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from parts.memory import within_budget
+from parts.raw_http import call
 from parts.stack import Stack, open_stack
 from parts.upstream import Received, Reply
-from parts.wire import call
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,10 +12,10 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 from parts.memory import within_budget
+from parts.raw_http import call
 from parts.stack import Stack, open_stack, reason
 from parts.tollgate import linux_only, serving
 from parts.upstream import Reply, upstream
-from parts.wire import call
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

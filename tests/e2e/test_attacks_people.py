@@ -15,8 +15,8 @@ from msgspec.structs import replace
 
 from parts.memory import within_budget
 from parts.processes import eventually
+from parts.raw_http import request
 from parts.tollgate import Gateway, serving
-from parts.wire import request
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -182,11 +182,11 @@ def test_live_tails_and_exports_that_are_dropped_free_their_places_and_leave_not
         for number in range(200):
             for path, credential in streams.items():
                 headers = {**credential, "X-Forwarded-For": f"198.18.{number}.1"}
-                with gateway.wire() as wire:
-                    wire.send(request(path, headers=headers, method="GET"))
+                with gateway.connect() as connection:
+                    connection.send(request(path, headers=headers, method="GET"))
                     if number % 2:
                         # Within the answer, not before it.
-                        wire.socket.recv(1)
+                        connection.socket.recv(1)
         kept: list[int] = []
         eventually(lambda: len(_keep_one_more(ada, held, kept)) == 20, what="room for as many tails as ever")
     output = gateway.program.err.read_text()

@@ -16,11 +16,11 @@ from argon2 import PasswordHasher
 from msgspec.structs import replace
 
 from parts.processes import eventually
+from parts.raw_http import JSON, call
 from parts.stack import PATH, Stack, open_stack
 from parts.tollgate import bearer
 from parts.tool import admin
 from parts.visitor import GRANT, Visitor, visitor
-from parts.wire import JSON, call
 from tollgate.core import totp
 
 if TYPE_CHECKING:
@@ -185,9 +185,9 @@ def test_token_that_is_deleted_within_its_overlap_is_refused_and_its_successor_i
 
     def use() -> list[int]:
         codes = []
-        with stack.gateway.wire() as wire:
+        with stack.gateway.connect() as connection:
             while not over.is_set():
-                codes.append(wire.exchange(PATH, call("eth_chainId"), {**JSON, **bearer(successor)}).status)
+                codes.append(connection.exchange(PATH, call("eth_chainId"), {**JSON, **bearer(successor)}).status)
         return codes
 
     with ThreadPoolExecutor(4) as pool:
@@ -214,12 +214,14 @@ def test_every_call_is_billed_while_the_spending_cap_is_set_and_removed(stack: S
         body = {"spending_cap_micros": cap}
         return httpx.patch(url + "/billing", json=body, headers=headers, trust_env=False).status_code
 
-    with gateway.wire() as wire:
+    with gateway.connect() as connection:
         for turn in range(40):
             if turn % 2 == 0:
                 change(0 if turn % 4 == 0 else None)
             for _ in range(25):
-                answered += wire.exchange(PATH, call("eth_chainId"), {**JSON, **bearer(secret)}).status == 200
+                answered += (
+                    connection.exchange(PATH, call("eth_chainId"), {**JSON, **bearer(secret)}).status == 200
+                )
     assert answered
 
     def billed() -> tuple[int, int]:

@@ -10,9 +10,9 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 from parts.memory import within_budget
+from parts.raw_http import JSON, call
 from parts.stack import PATH, Stack, open_stack, reason
 from parts.tollgate import bearer, linux_only
-from parts.wire import JSON, call
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,8 +33,8 @@ def test_token_works_from_its_addresses_alone(stack: Stack) -> None:
     token, row = stack.gateway.books.token(stack.team, addresses=("127.0.0.2/31",))
     headers = {**JSON, **bearer(token)}
     for _ in range(2):
-        with stack.gateway.wire(source="127.0.0.2") as wire:
-            assert wire.exchange(PATH, call("eth_chainId"), headers).status == 200
+        with stack.gateway.connect(source="127.0.0.2") as connection:
+            assert connection.exchange(PATH, call("eth_chainId"), headers).status == 200
         answer = stack.gateway.exchange(call("eth_chainId"), token=token, headers={"X-Forwarded-For": "127.0.0.2"})
         assert (answer.status, reason(answer)) == (403, "address_not_allowed")
         assert "127.0.0.1" in answer.json()["error"]["message"]

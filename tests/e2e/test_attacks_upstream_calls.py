@@ -11,10 +11,10 @@ import pytest
 
 from parts.memory import within_budget
 from parts.processes import eventually
+from parts.raw_http import JSON, call, request
 from parts.stack import PATH
 from parts.tollgate import Gateway, bearer, serving
 from parts.upstream import Received, Reply, Upstream, upstream
-from parts.wire import JSON, call, request
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,8 +68,8 @@ def test_parts_are_on_the_bill_by_setting(both: tuple[Gateway, Upstream]) -> Non
     headers = {"Authorization": f"Bearer {gateway.books.personal_token('ada@example.com')}"}
 
     def used() -> int:
-        with gateway.wire() as wire:
-            answer = wire.exchange("/api/v1/teams/billed/logs", b"", headers, method="GET")
+        with gateway.connect() as connection:
+            answer = connection.exchange("/api/v1/teams/billed/logs", b"", headers, method="GET")
         return len(answer.json()["items"])
 
     eventually(lambda: used() == 10, within=10, what="ten calls")
@@ -85,13 +85,15 @@ def test_calls_beyond_what_a_node_can_do_are_refused_at_once_and_shown_when_to_c
         with serving(tmp_path, {"eth/mainnet": [narrow]}) as gateway:
             token, _ = gateway.books.token(gateway.books.team())
             node.on("eth_call", Reply(gate=gate))
-            wires = [held.enter_context(gateway.wire()) for _ in range(1 + 16)]
-            for number, wire in enumerate(wires):
-                wire.send(request(PATH, call("eth_call", {"to": hex(number)}), {**JSON, **bearer(token)}))
-            eventually(lambda: gateway.metrics()["tollgate_in_flight"] == len(wires), what="all of them under way")
+            connections = [held.enter_context(gateway.connect()) for _ in range(1 + 16)]
+            for number, connection in enumerate(connections):
+                connection.send(request(PATH, call("eth_call", {"to": hex(number)}), {**JSON, **bearer(token)}))
+            eventually(
+                lambda: gateway.metrics()["tollgate_in_flight"] == len(connections), what="all of them under way"
+            )
             for number in range(20):
                 answer = gateway.exchange(call("eth_call", {"to": hex(1_000 + number)}), token=token)
                 assert (answer.status, answer.json()["error"]["data"]["reason"]) == (503, "overloaded")
                 assert int(answer.headers["retry-after"]) >= 1
             gate.set()
-            assert {wire.read().status for wire in wires} == {200}
+            assert {connection.read().status for connection in connections} == {200}

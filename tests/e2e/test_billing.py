@@ -23,10 +23,10 @@ from parts.certs import make_certificate
 from parts.dns import nameserver
 from parts.ports import LOOPBACK
 from parts.processes import eventually
+from parts.raw_http import call
 from parts.stack import Stack, open_stack, reason
 from parts.tollgate import TOLLGATE, serving
 from parts.tool import Tool
-from parts.wire import call
 from tollgate.core.entries import CallEntry, Entry, encode
 from tollgate.core.months import month_of, previous_month, start_of
 from tollgate.ledger.spool import Spool
@@ -139,7 +139,7 @@ def test_a_cap_stops_calls_within_five_seconds_and_no_cent_more_is_charged(tmp_p
 
 @dataclass
 class Receiver:
-    """A webhook's receiver: keeps every call, and fails as often as it is told."""
+    """A webhook's receiver: keeps every call, and fails as often as it is set to."""
 
     port: int = 0
     calls: list[tuple[dict[str, str], bytes]] = field(default_factory=list)

@@ -9,8 +9,8 @@ import pytest
 
 from parts.browser import chromium, served_page
 from parts.certs import make_certificate
+from parts.raw_http import call
 from parts.stack import PATH, Stack, open_stack
-from parts.wire import call
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,7 +44,7 @@ window.send = async ({url, body, headers}) => {
 
 
 @dataclass(frozen=True)
-class Desk:
+class Pages:
     browser: Browser
     stack: Stack
 
@@ -61,7 +61,7 @@ class Desk:
 
 
 @pytest.fixture(scope="module")
-def context(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
+def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pages]:
     folder = tmp_path_factory.mktemp("browser")
     certificate = make_certificate(folder, GATEWAY, *HOSTS)
     settings = {
@@ -73,12 +73,12 @@ def context(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
         with served_page(PAGE, certificate) as port:
             hosts = {**dict.fromkeys(HOSTS, port), GATEWAY: stack.gateway.port}
             with chromium(hosts) as browser:
-                yield Desk(browser, stack)
+                yield Pages(browser, stack)
 
 
 @pytest.mark.parametrize("host", ["example.com", "app.example.com"])
-def test_page_on_a_whitelisted_root_or_its_subdomain_passes(context: Desk, host: str) -> None:
-    answer = context.exchange(host)
+def test_page_on_a_whitelisted_root_or_its_subdomain_passes(pages: Pages, host: str) -> None:
+    answer = pages.exchange(host)
     assert answer["status"] == 200
     assert answer["body"]["result"]["method"] == "eth_chainId"
     assert answer["headers"]["x-request-id"]
@@ -86,8 +86,8 @@ def test_page_on_a_whitelisted_root_or_its_subdomain_passes(context: Desk, host:
 
 
 @pytest.mark.parametrize("host", ["notexample.com", "example.com.evil.com"])
-def test_page_on_a_look_alike_is_refused_and_can_read_why(context: Desk, host: str) -> None:
-    answer = context.exchange(host)
+def test_page_on_a_look_alike_is_refused_and_can_read_why(pages: Pages, host: str) -> None:
+    answer = pages.exchange(host)
     assert answer["status"] == 403
     error = answer["body"]["error"]
     assert error["data"]["reason"] == "origin_not_allowed"
@@ -96,33 +96,33 @@ def test_page_on_a_look_alike_is_refused_and_can_read_why(context: Desk, host: s
     assert answer["headers"]["x-request-id"] == error["data"]["request_id"]
 
 
-def test_page_anywhere_passes_with_a_token(context: Desk) -> None:
-    answer = context.exchange("notexample.com", token=context.stack.token)
+def test_page_anywhere_passes_with_a_token(pages: Pages) -> None:
+    answer = pages.exchange("notexample.com", token=pages.stack.token)
     assert answer["status"] == 200
 
 
-def test_page_can_read_what_is_wrong_with_its_token(context: Desk) -> None:
-    answer = context.exchange("example.com", token="tg_mistyped")
+def test_page_can_read_what_is_wrong_with_its_token(pages: Pages) -> None:
+    answer = pages.exchange("example.com", token="tg_mistyped")
     assert (answer["status"], answer["body"]["error"]["data"]["reason"]) == (401, "token_invalid")
 
 
-def test_page_can_read_when_to_come_back(context: Desk) -> None:
-    assert context.exchange("limited.com")["status"] == 200
-    answer = context.exchange("limited.com")
+def test_page_can_read_when_to_come_back(pages: Pages) -> None:
+    assert pages.exchange("limited.com")["status"] == 200
+    answer = pages.exchange("limited.com")
     assert (answer["status"], answer["body"]["error"]["data"]["limit"]) == (429, "address")
     assert 1 <= int(answer["headers"]["retry-after"]) <= 60
     assert "address" in answer["headers"]["ratelimit-policy"]
 
 
-def test_page_can_read_that_its_body_is_too_large(context: Desk) -> None:
-    answer = context.exchange("example.com", b" " * (3 << 20))
+def test_page_can_read_that_its_body_is_too_large(pages: Pages) -> None:
+    answer = pages.exchange("example.com", b" " * (3 << 20))
     assert (answer["status"], answer["body"]["error"]["data"]["reason"]) == (413, "body_too_large")
 
 
-def test_page_can_read_that_a_network_is_unknown(context: Desk) -> None:
-    answer = context.exchange("example.com", path="/x/eth/goerli")
+def test_page_can_read_that_a_network_is_unknown(pages: Pages) -> None:
+    answer = pages.exchange("example.com", path="/x/eth/goerli")
     assert (answer["status"], answer["body"]["error"]["data"]["reason"]) == (404, "unknown_network")
 
 
-def test_page_may_send_a_notification(context: Desk) -> None:
-    assert context.exchange("example.com", b'{"jsonrpc":"2.0","method":"eth_chainId"}')["status"] == 204
+def test_page_may_send_a_notification(pages: Pages) -> None:
+    assert pages.exchange("example.com", b'{"jsonrpc":"2.0","method":"eth_chainId"}')["status"] == 204

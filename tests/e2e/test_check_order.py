@@ -8,7 +8,7 @@ import pytest
 
 from parts.filled import BATCH_CALLS, BODY_BYTES, FilledGateway, batch, open_filled
 from parts.processes import eventually
-from parts.wire import Answer, call
+from parts.raw_http import Answer, call
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

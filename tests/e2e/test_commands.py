@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from parts.processes import eventually
+from parts.raw_http import JSON, Answer, RawConnection, call
 from parts.tollgate import TOLLGATE, Books, Demo, bearer, demo
 from parts.tool import Tool
-from parts.wire import JSON, Answer, Wire, call
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,8 +43,8 @@ class Service:
 
     def call(self, headers: dict[str, str]) -> Answer:
         """Call the chain."""
-        with Wire.open(self.running.port) as wire:
-            return wire.exchange("/x/eth/mainnet", call("eth_chainId"), {**JSON, **headers})
+        with RawConnection.open(self.running.port) as connection:
+            return connection.exchange("/x/eth/mainnet", call("eth_chainId"), {**JSON, **headers})
 
 
 @pytest.fixture(scope="module")
@@ -172,9 +172,9 @@ def test_every_setting_of_a_token_is_obeyed(service: Service) -> None:
     header = bearer(made["secret"])
     assert made["networks"] == ["eth/mainnet"]
     assert service.call(header).status == 200
-    with Wire.open(service.running.port) as wire:
-        elsewhere = wire.exchange("/x/eth/sepolia", call("eth_chainId"), {**JSON, **header})
-        other = wire.exchange("/x/eth/mainnet", call("eth_gasPrice"), {**JSON, **header})
+    with RawConnection.open(service.running.port) as connection:
+        elsewhere = connection.exchange("/x/eth/sepolia", call("eth_chainId"), {**JSON, **header})
+        other = connection.exchange("/x/eth/mainnet", call("eth_gasPrice"), {**JSON, **header})
     assert elsewhere.json()["error"]["data"]["reason"] == "network_not_allowed"
     assert other.json()["error"]["data"]["reason"] == "method_not_allowed"
 
@@ -185,12 +185,12 @@ def test_every_setting_of_a_token_is_obeyed(service: Service) -> None:
         body = service.call(header).json()
         return body["error"]["data"]["reason"] if "error" in body else "ok"
 
-    with Wire.open(service.running.port) as wire:
+    with RawConnection.open(service.running.port) as connection:
         in_path = f"/x/eth/mainnet/{made['secret']}"
-        assert wire.exchange(in_path, call("eth_chainId"), JSON).status == 401
+        assert connection.exchange(in_path, call("eth_chainId"), JSON).status == 401
         change("--allow-in-url")
         eventually(
-            lambda: wire.exchange(in_path, call("eth_chainId"), JSON).status == 200, within=1, what="the URL"
+            lambda: connection.exchange(in_path, call("eth_chainId"), JSON).status == 200, within=1, what="the URL"
         )
     change("--method", "net_version")
     eventually(lambda: reason() == "method_not_allowed", within=1, what="the new list")

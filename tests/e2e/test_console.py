@@ -92,7 +92,7 @@ class Person:
 
     @property
     def who(self) -> str:
-        """Who is signed in, as the frame of the page tells."""
+        """Who is signed in, as the frame of the page shows."""
         return (self.page.locator(".who .unseen").text_content() or "").removeprefix("Account of ")
 
     @property
@@ -217,7 +217,7 @@ def test_operators_reset_link_sets_another_password(console: Console) -> None:
 
 
 def test_forms_work_over_plain_http_by_name(tmp_path: Path, browser: Browser) -> None:
-    # There the browser sends no Sec-Fetch-Site: only the Origin tells where a form comes from.
+    # There the browser sends no Sec-Fetch-Site: only the Origin shows where a form comes from.
     port = free_port()
     with open_console(tmp_path, browser, base_url=f"http://{NAME}:{port}", port=port) as console:
         console.account()

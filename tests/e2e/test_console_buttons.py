@@ -35,7 +35,7 @@ PAGES = (
     "/console/account", f"{TEAM}/settings",
 )  # fmt: skip
 SIGN_OUT = "Sign out"
-# What can be clicked, with what tells it apart; whether a click asks the service for something.
+# What can be clicked, with what identifies it; whether a click sends a request.
 CONTROLS = """[...document.querySelectorAll("button, summary")].map((control, place) => {
   const form = control.form;
   if (form) form.noValidate = true;

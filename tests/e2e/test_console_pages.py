@@ -24,8 +24,8 @@ import pytest
 
 from parts.browser import chromium
 from parts.need import DEPS, ROOT, need
+from parts.raw_http import JSON
 from parts.tollgate import TOLLGATE, demo
-from parts.wire import JSON
 from tollgate.core import totp
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ PAGES = {
     "api-docs": "/api/v1/docs",
 }
 WIDTHS = (1280, 390)
-# What came over the wire for a page and all that it loads.
+# What was transferred for a page and all that it loads.
 WEIGHT = """["navigation", "resource"].flatMap((kind) => performance.getEntriesByType(kind))
     .reduce((sum, entry) => sum + entry.transferSize, 0)"""
 IMAGES = ROOT / "docs" / "img"

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from parts.raw_http import JSON, Answer, RawConnection, call
 from parts.stack import PATH, Stack, open_stack, reason
 from parts.upstream import failure
-from parts.wire import JSON, Answer, Wire, call
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,8 +30,8 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 
 @pytest.fixture
-def wire(stack: Stack) -> Iterator[Wire]:
-    with stack.gateway.wire() as opened:
+def connection(stack: Stack) -> Iterator[RawConnection]:
+    with stack.gateway.connect() as opened:
         yield opened
 
 
@@ -46,13 +46,13 @@ def readable(answer: Answer, origin: str) -> None:
 
 @pytest.mark.parametrize("origin", [HOME, "https://evil.com", "null", "http://localhost:3000"])
 @pytest.mark.parametrize("path", [PATH, PATH + "/", "/x/no/where"])
-def test_preflight_is_answered_before_credentials(wire: Wire, origin: str, path: str) -> None:
+def test_preflight_is_answered_before_credentials(connection: RawConnection, origin: str, path: str) -> None:
     fields = {
         "Origin": origin,
         "Access-Control-Request-Method": "POST",
         "Access-Control-Request-Headers": "authorization,content-type,x-my-header",
     }
-    answer = wire.exchange(path, b"", fields, method="OPTIONS")
+    answer = connection.exchange(path, b"", fields, method="OPTIONS")
     assert (answer.status, answer.body) == (204, b"")
     readable(answer, origin)
     assert answer.headers["access-control-allow-methods"] == "POST"
@@ -62,9 +62,9 @@ def test_preflight_is_answered_before_credentials(wire: Wire, origin: str, path:
 
 
 @pytest.mark.parametrize("names", ["a" * 1025, "a b", "x:y", "a,,b", 'a,"b"', "é"])
-def test_preflight_echoes_only_what_can_be_header_names(wire: Wire, names: str) -> None:
+def test_preflight_echoes_only_what_can_be_header_names(connection: RawConnection, names: str) -> None:
     fields = {"Origin": HOME, "Access-Control-Request-Headers": names}
-    answer = wire.exchange(PATH, b"", fields, method="OPTIONS")
+    answer = connection.exchange(PATH, b"", fields, method="OPTIONS")
     assert answer.status == 204
     assert answer.headers.get("access-control-allow-headers", "") != names
 
@@ -89,18 +89,18 @@ def test_answer_without_an_origin_has_no_headers_for_one(stack: Stack) -> None:
     ],
 )
 def test_every_answer_can_be_read(
-    stack: Stack, wire: Wire, body: bytes, headers: dict[str, str], path: str, status: int
+    stack: Stack, connection: RawConnection, body: bytes, headers: dict[str, str], path: str, status: int
 ) -> None:
     stack.node.on("eth_call", failure({"code": 3, "message": "execution reverted"}))
-    answer = wire.exchange(path, body, {**headers, "Origin": HOME})
+    answer = connection.exchange(path, body, {**headers, "Origin": HOME})
     assert answer.status == status
     readable(answer, HOME)
     assert answer.headers["x-request-id"]
 
 
 @pytest.mark.parametrize("origin", ["https://evil.com", "null", "https://127.0.0.1", "x y", "http://example.com"])
-def test_refused_origin_can_read_why(wire: Wire, origin: str) -> None:
-    answer = wire.exchange(PATH, call("m"), {**JSON, "Origin": origin})
+def test_refused_origin_can_read_why(connection: RawConnection, origin: str) -> None:
+    answer = connection.exchange(PATH, call("m"), {**JSON, "Origin": origin})
     assert (answer.status, reason(answer)) == (403, "origin_not_allowed")
     assert origin in answer.json()["error"]["message"]
     readable(answer, origin)
@@ -138,21 +138,21 @@ def test_refused_origin_can_read_why(wire: Wire, origin: str) -> None:
         ("https://localhost", False),
     ],
 )
-def test_who_passes_by_origin(wire: Wire, origin: str, passes: bool) -> None:
-    answer = wire.exchange(PATH, call("eth_chainId"), {**JSON, "Origin": origin})
+def test_who_passes_by_origin(connection: RawConnection, origin: str, passes: bool) -> None:
+    answer = connection.exchange(PATH, call("eth_chainId"), {**JSON, "Origin": origin})
     assert answer.status == (200 if passes else 403), answer
 
 
-def test_referer_is_never_read(wire: Wire) -> None:
-    answer = wire.exchange(PATH, call("m"), {**JSON, "Referer": "https://example.com/page"})
+def test_referer_is_never_read(connection: RawConnection) -> None:
+    answer = connection.exchange(PATH, call("m"), {**JSON, "Referer": "https://example.com/page"})
     assert (answer.status, reason(answer)) == (401, "token_missing")
 
 
-def test_two_origins_match_nothing(wire: Wire) -> None:
+def test_two_origins_match_nothing(connection: RawConnection) -> None:
     twice = {**JSON, "Origin": HOME, "origin": HOME}
-    assert wire.exchange(PATH, call("m"), twice).status == 403
+    assert connection.exchange(PATH, call("m"), twice).status == 403
 
 
-def test_cookie_is_no_credential(stack: Stack, wire: Wire) -> None:
+def test_cookie_is_no_credential(stack: Stack, connection: RawConnection) -> None:
     cookie = {**JSON, "Cookie": f"token={stack.token}; Authorization=Bearer {stack.token}"}
-    assert wire.exchange(PATH, call("m"), cookie).status == 401
+    assert connection.exchange(PATH, call("m"), cookie).status == 401

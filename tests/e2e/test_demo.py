@@ -16,10 +16,10 @@ import pytest
 from websockets.sync.client import connect
 
 from parts.processes import alive, descendants, eventually, running
+from parts.raw_http import JSON, RawConnection, call
 from parts.tollgate import TOLLGATE, Demo, bearer, demo
 from parts.upstream import result, upstream
 from parts.visitor import visitor
-from parts.wire import JSON, Wire, call
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,8 +36,8 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
 
 
 def exchange(it: Demo, network: str, body: bytes, headers: dict[str, str] | None = None) -> Any:
-    with Wire.open(it.port) as wire:
-        answer = wire.exchange(f"/x/{network}", body, {**JSON, **(headers or bearer(it.printed["token"]))})
+    with RawConnection.open(it.port) as connection:
+        answer = connection.exchange(f"/x/{network}", body, {**JSON, **(headers or bearer(it.printed["token"]))})
     return answer.json()
 
 
@@ -64,8 +64,10 @@ def test_the_line_lets_its_reader_into_the_console_and_the_api(shown: Demo) -> N
         assert browser.sign_in(printed["email"], "not the password").status_code == 401
         assert browser.sign_in(printed["email"], printed["password"]).status_code == 303
         assert printed["email"] in browser.get("/console/account").text
-    with Wire.open(shown.port) as wire:
-        teams = wire.exchange("/api/v1/teams", headers=bearer(printed["management_token"]), method="GET").json()
+    with RawConnection.open(shown.port) as connection:
+        teams = connection.exchange(
+            "/api/v1/teams", headers=bearer(printed["management_token"]), method="GET"
+        ).json()
     assert [(team["name"], team["role"]) for team in teams["items"]] == [("demo", "owner")]
 
 

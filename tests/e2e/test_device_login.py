@@ -51,7 +51,7 @@ class Waiting:
         return _found(r"Approve it on\n  (\S+)", self.errors)
 
     def end(self) -> int:
-        """Wait until it has heard; give its exit code."""
+        """Wait for its end; return its exit code."""
         return self.program.popen.wait(30)
 
 

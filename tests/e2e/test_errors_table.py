@@ -9,9 +9,9 @@ import pytest
 
 from parts.filled import BATCH_CALLS, BLOCK, BODY_BYTES, FilledGateway, batch, open_filled, refused
 from parts.processes import eventually
+from parts.raw_http import JSON, Answer, call, request
 from parts.tollgate import bearer, serving
 from parts.upstream import Reply, upstream
-from parts.wire import JSON, Answer, call, request
 from tollgate.errors import ALL_REFUSALS
 
 if TYPE_CHECKING:
@@ -69,8 +69,8 @@ def test_other_media_type(filled: FilledGateway, headers: dict[str, str]) -> Non
 
 
 def test_request_without_a_media_type(filled: FilledGateway) -> None:
-    with filled.gateway.wire() as wire:
-        answer = wire.exchange("/x/eth/mainnet", BLOCK, bearer(filled.tokens["good"]))
+    with filled.gateway.connect() as connection:
+        answer = connection.exchange("/x/eth/mainnet", BLOCK, bearer(filled.tokens["good"]))
     refused(answer, "unsupported_media_type", 415, -32600)
 
 
@@ -83,8 +83,8 @@ def test_body_declared_too_large(filled: FilledGateway) -> None:
 def test_body_that_turns_out_too_large(filled: FilledGateway) -> None:
     headers = {**JSON, **bearer(filled.tokens["good"]), "Transfer-Encoding": "chunked"}
     chunks = b"7d0\r\n%b\r\n" % (b" " * 2000) * 3 + b"0\r\n\r\n"
-    with filled.gateway.wire() as wire:
-        refused(wire.exchange("/x/eth/mainnet", chunks, headers), "body_too_large", 413, -32600)
+    with filled.gateway.connect() as connection:
+        refused(connection.exchange("/x/eth/mainnet", chunks, headers), "body_too_large", 413, -32600)
 
 
 def test_batch_of_too_many_calls(filled: FilledGateway) -> None:
@@ -265,7 +265,7 @@ def test_overload(tmp_path_factory: pytest.TempPathFactory) -> None:
         node.on("eth_call", Reply(hang=True))
         token, _ = it.books.token(it.books.team())
         assert it.exchange(BLOCK, token=token).status == 200
-        with it.wire() as waiting:
+        with it.connect() as waiting:
             waiting.send(request("/x/eth/mainnet", call("eth_call"), {**JSON, **bearer(token)}))
             eventually(lambda: node.bodies("eth_call"), what="the call upstream")
             answer = it.exchange(BLOCK, token=token)

@@ -19,9 +19,9 @@ from msgspec.structs import replace
 from tests.store.stored_blocks import stored_rows
 
 from parts.processes import eventually
+from parts.raw_http import JSON, RawConnection, call, request
 from parts.stack import PATH, Stack, open_stack, reason
 from parts.tollgate import TOLLGATE, bearer, linux_only
-from parts.wire import JSON, Wire, call, request
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -84,10 +84,10 @@ class Client:
 
     def run(self) -> None:
         chance = random.Random(self.number)
-        wire: Wire | None = None
+        connection: RawConnection | None = None
         while not self.stopped.is_set():
-            if wire is None:
-                wire = self._connect()
+            if connection is None:
+                connection = self._connect()
                 continue
             name = f"client{self.number}-{len(self.sent)}"
             calls = chance.choice([1, 1, 1, 2, 5])
@@ -96,21 +96,21 @@ class Client:
             self.sent[name] = calls
             headers = {**JSON, **bearer(self.stack.token), "X-Request-Id": name}
             try:
-                wire.send(request(PATH, body, headers))
-                answer = wire.read()
+                connection.send(request(PATH, body, headers))
+                answer = connection.read()
             except (OSError, EOFError):
-                wire.socket.close()
-                wire = None
+                connection.socket.close()
+                connection = None
                 continue
             assert answer.headers["x-request-id"] == name
             self.received[name] = answer.status
             self.stopped.wait(chance.uniform(0.0, 0.004))  # the machine has other work
-        if wire is not None:
-            wire.socket.close()
+        if connection is not None:
+            connection.socket.close()
 
-    def _connect(self) -> Wire | None:
+    def _connect(self) -> RawConnection | None:
         try:
-            return self.stack.gateway.wire()
+            return self.stack.gateway.connect()
         except OSError:
             self.stopped.wait(0.02)
             return None
@@ -185,7 +185,7 @@ def litter(spool: Path, chance: random.Random, number: int) -> None:
 
 
 def collect(folder: Path) -> str:
-    """Bring what is left into the ledger, as an operator would; what the command said."""
+    """Bring what is left into the ledger, as an operator would; what the command printed."""
     done = subprocess.run(
         [TOLLGATE, "collect", "--once", "--config", str(folder / "tollgate.toml")],
         capture_output=True,
@@ -258,7 +258,7 @@ def set_cap(stack: Stack, micros: int | None) -> None:
 
 
 def status_becomes(stack: Stack, status: int, token: str | None = None) -> float:
-    """Ask until the answer has this status; how long that took."""
+    """Call until the answer has this status; how long that took."""
     began = time.monotonic()
     eventually(
         lambda: stack.gateway.exchange(call("eth_chainId"), token=token or stack.token).status == status,

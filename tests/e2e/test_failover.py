@@ -12,9 +12,9 @@ import pytest
 
 from parts.ports import free_port
 from parts.processes import eventually
+from parts.raw_http import Answer, call
 from parts.tollgate import Gateway, serving
 from parts.upstream import Received, Reply, Upstream, result, upstream
-from parts.wire import Answer, call
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

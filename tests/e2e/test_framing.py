@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from parts.processes import eventually
+from parts.raw_http import JSON, RawConnection, call, request
 from parts.stack import PATH, Stack, open_stack, reason
 from parts.tollgate import bearer
 from parts.upstream import Reply
-from parts.wire import JSON, Wire, call, request
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,62 +27,64 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 
 @pytest.fixture
-def wire(stack: Stack) -> Iterator[Wire]:
-    with stack.gateway.wire() as opened:
+def connection(stack: Stack) -> Iterator[RawConnection]:
+    with stack.gateway.connect() as opened:
         yield opened
 
 
-def test_request_that_comes_byte_by_byte(stack: Stack, wire: Wire) -> None:
+def test_request_that_comes_byte_by_byte(stack: Stack, connection: RawConnection) -> None:
     for byte in stack.request(id="slow"):
-        wire.send(bytes([byte]))
-    assert wire.read().json()["id"] == "slow"
+        connection.send(bytes([byte]))
+    assert connection.read().json()["id"] == "slow"
 
 
-def test_chunked_request(stack: Stack, wire: Wire) -> None:
+def test_chunked_request(stack: Stack, connection: RawConnection) -> None:
     body = call("eth_chainId", id="c")
     chunks = b"5\r\n%b\r\n%x;ext=1\r\n%b\r\n0\r\nTrailer: x\r\n\r\n" % (body[:5], len(body) - 5, body[5:])
-    assert wire.exchange(PATH, chunks, {**stack.headers, "Transfer-Encoding": "chunked"}).json()["id"] == "c"
+    assert connection.exchange(PATH, chunks, {**stack.headers, "Transfer-Encoding": "chunked"}).json()["id"] == "c"
 
 
-def test_pipelined_requests_are_answered_in_order(stack: Stack, wire: Wire) -> None:
+def test_pipelined_requests_are_answered_in_order(stack: Stack, connection: RawConnection) -> None:
     gate = threading.Event()
     stack.node.on("eth_call", Reply(gate=gate))
     health = request("/healthz", headers={}, method="GET")
     refusal = request(PATH, b"{bad", stack.headers)
     preflight = request(PATH, method="OPTIONS", headers={"Origin": "https://a.com"})
-    wire.send(
+    connection.send(
         stack.request(1, "eth_call") + health + stack.request(2) + refusal + health + preflight
         + stack.request(3, "eth_call") + stack.request(4)
     )  # fmt: skip
     eventually(lambda: stack.node.bodies("eth_call"), what="the first call upstream")
     gate.set()
-    assert wire.read().json()["id"] == 1
-    assert wire.read().json() == {"status": "ok"}
-    assert wire.read().json()["id"] == 2
-    assert wire.read().status == 400
-    assert wire.read().json() == {"status": "ok"}
-    assert wire.read().status == 204
-    assert wire.read().json()["id"] == 3
-    assert wire.read().json()["id"] == 4
+    assert connection.read().json()["id"] == 1
+    assert connection.read().json() == {"status": "ok"}
+    assert connection.read().json()["id"] == 2
+    assert connection.read().status == 400
+    assert connection.read().json() == {"status": "ok"}
+    assert connection.read().status == 204
+    assert connection.read().json()["id"] == 3
+    assert connection.read().json()["id"] == 4
 
 
-def test_many_pipelined_requests(stack: Stack, wire: Wire) -> None:
-    wire.send(b"".join(stack.request(number) for number in range(200)))
-    assert [wire.read().json()["id"] for _ in range(200)] == list(range(200))
+def test_many_pipelined_requests(stack: Stack, connection: RawConnection) -> None:
+    connection.send(b"".join(stack.request(number) for number in range(200)))
+    assert [connection.read().json()["id"] for _ in range(200)] == list(range(200))
 
 
-def test_broken_request_behind_a_good_one_does_not_cost_its_answer(stack: Stack, wire: Wire) -> None:
+def test_broken_request_behind_a_good_one_does_not_cost_its_answer(
+    stack: Stack, connection: RawConnection
+) -> None:
     gate = threading.Event()
     stack.node.on("eth_getCode", Reply(gate=gate))
-    wire.send(stack.request(1, "eth_getCode"))
+    connection.send(stack.request(1, "eth_getCode"))
     eventually(lambda: stack.node.bodies("eth_getCode"), what="the call upstream")
-    wire.send(b"\x16\x03\x01 this is not HTTP\r\n\r\n")
+    connection.send(b"\x16\x03\x01 this is not HTTP\r\n\r\n")
     gate.set()
-    assert wire.read().json()["id"] == 1
+    assert connection.read().json()["id"] == 1
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 405, 413, 415])
-def test_connection_goes_on_after_an_error(stack: Stack, wire: Wire, status: int) -> None:
+def test_connection_goes_on_after_an_error(stack: Stack, connection: RawConnection, status: int) -> None:
     bad = {
         400: (PATH, b"{bad", stack.headers, "POST"),
         401: (PATH, b"{}", JSON, "POST"),
@@ -93,40 +95,40 @@ def test_connection_goes_on_after_an_error(stack: Stack, wire: Wire, status: int
         415: (PATH, b"{}", bearer(stack.token), "POST"),
     }
     path, body, headers, method = bad[status]
-    assert wire.exchange(path, body, headers, method=method).status == status
-    assert wire.exchange(PATH, call("m"), stack.headers).status == 200
+    assert connection.exchange(path, body, headers, method=method).status == status
+    assert connection.exchange(PATH, call("m"), stack.headers).status == 200
 
 
 @pytest.mark.parametrize("size", [2 << 20, 8 << 20])
-def test_caller_that_keeps_sending_can_read_why(stack: Stack, wire: Wire, size: int) -> None:
+def test_caller_that_keeps_sending_can_read_why(stack: Stack, connection: RawConnection, size: int) -> None:
     """A browser that sends on while the answer is already there must see 413, not a broken connection."""
-    answer = wire.exchange(PATH, b" " * size, stack.headers)
+    answer = connection.exchange(PATH, b" " * size, stack.headers)
     assert (answer.status, reason(answer)) == (413, "body_too_large")
 
 
-def test_endless_body_is_cut_off(stack: Stack, wire: Wire) -> None:
+def test_endless_body_is_cut_off(stack: Stack, connection: RawConnection) -> None:
     """The drain is bounded: 413 and the end, long before 64 MiB are taken."""
-    wire.send(request(PATH, b"", {**stack.headers, "Content-Length": str(64 << 20)}))
+    connection.send(request(PATH, b"", {**stack.headers, "Content-Length": str(64 << 20)}))
     sent = 0
     with pytest.raises(OSError):  # noqa: PT012
         while sent < 64 << 20:
-            sent += wire.socket.send(b" " * 65_536)
+            sent += connection.socket.send(b" " * 65_536)
         raise AssertionError("it took everything")
     assert sent < 64 << 20
 
 
-def test_huge_head_is_refused(stack: Stack, wire: Wire) -> None:
-    wire.send(f"POST {PATH} HTTP/1.1\r\nHost: a\r\nX-Big: ".encode() + b"a" * 70_000)
-    answer = wire.read()
+def test_huge_head_is_refused(stack: Stack, connection: RawConnection) -> None:
+    connection.send(f"POST {PATH} HTTP/1.1\r\nHost: a\r\nX-Big: ".encode() + b"a" * 70_000)
+    answer = connection.read()
     assert answer.status in (400, 431)
-    assert wire.ended()
+    assert connection.ended()
 
 
 @pytest.mark.parametrize("data", [b"\x16\x03\x01\x02\x00\x01\n\n", b"GET\r\n\r\n", b"POST /x/ HTTP/9.9\r\n\r\n"])
-def test_what_is_not_http_is_reported_and_closed(wire: Wire, data: bytes) -> None:
-    wire.send(data)
-    assert wire.read().status == 400
-    assert wire.ended()
+def test_what_is_not_http_is_reported_and_closed(connection: RawConnection, data: bytes) -> None:
+    connection.send(data)
+    assert connection.read().status == 400
+    assert connection.ended()
 
 
 @pytest.mark.parametrize(
@@ -138,23 +140,23 @@ def test_what_is_not_http_is_reported_and_closed(wire: Wire, data: bytes) -> Non
         {"Content-Length": "99999999999999999999999"},
     ],
 )
-def test_ambiguous_length_is_refused(stack: Stack, wire: Wire, framing: dict[str, str]) -> None:
-    wire.send(request(PATH, b"0\r\n\r\n", {**stack.headers, **framing}))
-    assert wire.read().status == 400
-    assert wire.ended()
+def test_ambiguous_length_is_refused(stack: Stack, connection: RawConnection, framing: dict[str, str]) -> None:
+    connection.send(request(PATH, b"0\r\n\r\n", {**stack.headers, **framing}))
+    assert connection.read().status == 400
+    assert connection.ended()
 
 
 # ---- Expect: 100-continue
 
 
-def test_caller_that_requests_leave_gets_it(stack: Stack, wire: Wire) -> None:
+def test_caller_that_requests_leave_gets_it(stack: Stack, connection: RawConnection) -> None:
     body = call("eth_chainId", id=5)
     waiting = {**stack.headers, "Expect": "100-continue", "Content-Length": str(len(body))}
     for _ in range(2):
-        wire.send(request(PATH, b"", waiting))
-        assert wire.read().status == 100
-        wire.send(body)
-        assert wire.read().json()["id"] == 5
+        connection.send(request(PATH, b"", waiting))
+        assert connection.read().status == 100
+        connection.send(body)
+        assert connection.read().json()["id"] == 5
 
 
 @pytest.mark.parametrize(
@@ -166,24 +168,24 @@ def test_caller_that_requests_leave_gets_it(stack: Stack, wire: Wire) -> None:
     ],
 )
 def test_caller_that_gets_no_leave_gets_the_reason(
-    stack: Stack, wire: Wire, path: str, change: dict[str, str], status: int
+    stack: Stack, connection: RawConnection, path: str, change: dict[str, str], status: int
 ) -> None:
     waiting = {**stack.headers, "Expect": "100-continue", "Content-Length": "50", **change}
-    wire.send(request(path, b"", waiting))
-    assert wire.read().status == status
-    wire.socket.shutdown(socket.SHUT_WR)
-    assert wire.ended()
+    connection.send(request(path, b"", waiting))
+    assert connection.read().status == status
+    connection.socket.shutdown(socket.SHUT_WR)
+    assert connection.ended()
 
 
-def test_leave_is_given_behind_a_request_that_is_still_answered(stack: Stack, wire: Wire) -> None:
+def test_leave_is_given_behind_a_request_that_is_still_answered(stack: Stack, connection: RawConnection) -> None:
     gate = threading.Event()
     stack.node.on("eth_getLogs", Reply(gate=gate))
     body = call("eth_chainId", id="second")
     waiting = {**stack.headers, "Expect": "100-continue", "Content-Length": str(len(body))}
-    wire.send(stack.request("first", "eth_getLogs") + request(PATH, b"", waiting))
+    connection.send(stack.request("first", "eth_getLogs") + request(PATH, b"", waiting))
     eventually(lambda: stack.node.bodies("eth_getLogs"), what="the first call upstream")
     gate.set()
-    answers = [wire.read(), wire.read()]
+    answers = [connection.read(), connection.read()]
     assert sorted(answer.status for answer in answers) == [100, 200]
-    wire.send(body)
-    assert wire.read().json()["id"] == "second"
+    connection.send(body)
+    assert connection.read().json()["id"] == "second"

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from parts.raw_http import call
 from parts.stack import Stack, open_stack
 from parts.upstream import Reply, failure, result
-from parts.wire import call
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

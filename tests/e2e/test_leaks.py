@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from parts.processes import eventually
+from parts.raw_http import call, request
 from parts.stack import PATH, Stack, open_stack
 from parts.upstream import Reply
-from parts.wire import call, request
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,18 +42,18 @@ def nothing_left(stack: Stack) -> Iterator[None]:
 
 
 def test_large_bodies_that_pass_and_that_do_not(stack: Stack) -> None:
-    with stack.gateway.wire() as wire:
+    with stack.gateway.connect() as connection:
         for _ in range(5):
-            assert wire.exchange(PATH, LARGE, stack.headers).status == 200
-            assert wire.exchange(PATH, LARGE[:-1], stack.headers).status == 400
-            assert wire.exchange(PATH, b" " * 1_000_001, stack.headers).status == 413
-            assert wire.exchange(PATH, LARGE).status == 415
+            assert connection.exchange(PATH, LARGE, stack.headers).status == 200
+            assert connection.exchange(PATH, LARGE[:-1], stack.headers).status == 400
+            assert connection.exchange(PATH, b" " * 1_000_001, stack.headers).status == 413
+            assert connection.exchange(PATH, LARGE).status == 415
 
 
 def test_callers_that_leave_in_the_middle_of_a_body(stack: Stack) -> None:
     for _ in range(40):
-        with stack.gateway.wire() as wire:
-            wire.send(request(PATH, LARGE, stack.headers)[:200_000])
+        with stack.gateway.connect() as connection:
+            connection.send(request(PATH, LARGE, stack.headers)[:200_000])
     assert stack.exchange(LARGE).status == 200
 
 
@@ -61,8 +61,8 @@ def test_callers_that_leave_before_their_answer(stack: Stack) -> None:
     gate = threading.Event()
     stack.node.on("eth_call", Reply(gate=gate))
     for _ in range(20):
-        with stack.gateway.wire() as wire:
-            wire.send(stack.request(1, "eth_call") + stack.request(2) + stack.request(3, "eth_call"))
+        with stack.gateway.connect() as connection:
+            connection.send(stack.request(1, "eth_call") + stack.request(2) + stack.request(3, "eth_call"))
     eventually(lambda: len(stack.node.bodies("eth_call")) >= 20, what="the calls upstream")
     gate.set()
 
@@ -71,9 +71,9 @@ def test_callers_that_leave_in_the_middle_of_an_answer(stack: Stack) -> None:
     body = b'{"jsonrpc":"2.0","id":1,"result":"%b"}' % (b"a" * 2_500_000)
     stack.node.on("eth_getLogs", Reply(body))
     for _ in range(10):
-        with stack.gateway.wire() as wire:
-            wire.send(stack.request(1, "eth_getLogs"))
-            assert wire.socket.recv(1)
+        with stack.gateway.connect() as connection:
+            connection.send(stack.request(1, "eth_getLogs"))
+            assert connection.socket.recv(1)
 
 
 def test_nodes_that_answer_too_much_or_break_off(stack: Stack) -> None:
@@ -87,16 +87,16 @@ def test_nodes_that_answer_too_much_or_break_off(stack: Stack) -> None:
 
 def test_more_large_bodies_than_there_is_room_for(stack: Stack) -> None:
     """Load is shed, in words; nobody is cut off, and the room comes back."""
-    wires = [stack.gateway.wire() for _ in range(12)]
+    connections = [stack.gateway.connect() for _ in range(12)]
     try:
         whole = request(PATH, call("eth_chainId", "a" * 900_000), stack.headers)
-        for wire in wires:
-            wire.send(whole[:-10])
-        for wire in wires:
-            wire.send(whole[-10:])
-        statuses = [wire.read().status for wire in wires]
+        for connection in connections:
+            connection.send(whole[:-10])
+        for connection in connections:
+            connection.send(whole[-10:])
+        statuses = [connection.read().status for connection in connections]
     finally:
-        for wire in wires:
-            wire.socket.close()
+        for connection in connections:
+            connection.socket.close()
     assert set(statuses) <= {200, 503}
     assert 200 in statuses

@@ -12,9 +12,9 @@ import pytest
 from parts.filled import batch
 from parts.load import load
 from parts.processes import eventually
+from parts.raw_http import JSON, Answer, RawConnection, call, request
 from parts.stack import PATH, Stack, open_stack, reason
 from parts.tollgate import bearer, linux_only
-from parts.wire import JSON, Answer, Wire, call, request
 from tollgate.core import secrets
 
 if TYPE_CHECKING:
@@ -40,11 +40,11 @@ def page(stack: Stack, name: str, **fields: Any) -> dict[str, str]:
     return {**JSON, "Origin": f"https://{name}"}
 
 
-def hammer(stack: Stack, wires: list[Wire]) -> tuple[int, float]:
+def hammer(stack: Stack, connections: list[RawConnection]) -> tuple[int, float]:
     """Send as fast as can be for a while; give how many passed, and in how many seconds."""
     secret, _ = stack.gateway.books.token(stack.team, requests_per_second=RATE)
     began = time.monotonic()
-    with load(wires, request(PATH, BODY, {**JSON, **bearer(secret)})) as callers:
+    with load(connections, request(PATH, BODY, {**JSON, **bearer(secret)})) as callers:
         eventually(lambda: time.monotonic() - began >= SECONDS, within=SECONDS + 5, what="the time")
     outcomes = callers.since(0.0)
     assert {outcome.status for outcome in outcomes} == {200, 429}
@@ -55,29 +55,29 @@ def hammer(stack: Stack, wires: list[Wire]) -> tuple[int, float]:
 def test_all_workers_together_stay_within_110_percent(stack: Stack) -> None:
     with stack.gateway.spread(2) as held:
         assert len(held) == 2
-        passed, seconds = hammer(stack, [wire for each in held.values() for wire in each])
+        passed, seconds = hammer(stack, [connection for each in held.values() for connection in each])
     assert passed <= 1.1 * (RATE * seconds + RATE)
     assert passed >= 0.9 * RATE * seconds
 
 
 def test_one_connection_may_use_90_percent(stack: Stack) -> None:
-    passed, seconds = hammer(stack, [stack.gateway.wire()])
+    passed, seconds = hammer(stack, [stack.gateway.connect()])
     assert 0.9 * RATE * seconds <= passed <= 1.1 * (RATE * seconds + RATE)
 
 
 def test_slow_limit_is_shared_by_the_request(stack: Stack) -> None:
     headers = page(stack, "shared.com", address_per_minute=20)
     with stack.gateway.spread(1) as held:
-        wires = [each[0] for each in held.values()]
-        passed = sum(wires[number % 2].exchange(PATH, BODY, headers).status == 200 for number in range(40))
+        connections = [each[0] for each in held.values()]
+        passed = sum(connections[number % 2].exchange(PATH, BODY, headers).status == 200 for number in range(40))
     assert 20 <= passed <= 22
 
 
 def test_replaced_worker_gives_no_fresh_allowance(stack: Stack) -> None:
     headers = page(stack, "killed.com", address_per_minute=6)
     with stack.gateway.spread(1) as held:
-        for wire in [each[0] for each in held.values()] * 6:
-            wire.exchange(PATH, BODY, headers)
+        for connection in [each[0] for each in held.values()] * 6:
+            connection.exchange(PATH, BODY, headers)
     for pid in held:
         os.kill(pid, signal.SIGKILL)
     eventually(
@@ -90,20 +90,20 @@ def test_replaced_worker_gives_no_fresh_allowance(stack: Stack) -> None:
 
 
 def exchange_anew(stack: Stack, headers: dict[str, str]) -> Answer:
-    with stack.gateway.wire() as wire:
-        return wire.exchange(PATH, BODY, headers)
+    with stack.gateway.connect() as connection:
+        return connection.exchange(PATH, BODY, headers)
 
 
 def test_batch_costs_as_many_as_it_has_calls(stack: Stack) -> None:
     headers = page(stack, "batch.com", address_per_minute=10)
-    with stack.gateway.wire() as wire:
-        first = wire.exchange(PATH, batch(6), headers)
+    with stack.gateway.connect() as connection:
+        first = connection.exchange(PATH, batch(6), headers)
         assert first.status == 200
         assert '"address";r=4;' in first.headers["ratelimit"]
-        second = wire.exchange(PATH, batch(6), headers)
+        second = connection.exchange(PATH, batch(6), headers)
         assert (second.status, reason(second)) == (429, "rate_limited")
         assert 1 <= int(second.headers["retry-after"]) <= 60
-        never = wire.exchange(PATH, batch(11), headers)
+        never = connection.exchange(PATH, batch(11), headers)
         assert "retry-after" not in never.headers
         assert "11" in never.json()["error"]["message"]
 
@@ -119,21 +119,21 @@ def test_answer_shows_what_is_left(stack: Stack) -> None:
 def test_limits_are_per_address(stack: Stack) -> None:
     headers = page(stack, "addresses.com", address_per_minute=2)
     for source in ("127.0.0.11", "127.0.0.12"):
-        with stack.gateway.wire(source=source) as wire:
-            assert [wire.exchange(PATH, BODY, headers).status for _ in range(3)] == [200, 200, 429]
+        with stack.gateway.connect(source=source) as connection:
+            assert [connection.exchange(PATH, BODY, headers).status for _ in range(3)] == [200, 200, 429]
 
 
 def test_flood_of_unknown_tokens_is_limited_and_harms_nobody_else(stack: Stack) -> None:
-    with stack.gateway.wire(source="127.0.0.21") as wire:
-        assert wire.exchange(PATH, BODY, stack.headers).status == 200
-        statuses = [wire.exchange(PATH, BODY, {**JSON, **bearer(secrets.new_token())}) for _ in range(40)]
+    with stack.gateway.connect(source="127.0.0.21") as connection:
+        assert connection.exchange(PATH, BODY, stack.headers).status == 200
+        statuses = [connection.exchange(PATH, BODY, {**JSON, **bearer(secrets.new_token())}) for _ in range(40)]
         assert {answer.status for answer in statuses} == {401, 429}
         limited = next(answer for answer in statuses if answer.status == 429)
         assert limited.json()["error"]["data"]["limit"] == "address"
         assert int(limited.headers["retry-after"]) >= 1
-        assert wire.exchange(PATH, BODY, stack.headers).status == 200, "a token that is known already"
-    with stack.gateway.wire(source="127.0.0.22") as wire:
-        assert wire.exchange(PATH, BODY, {**JSON, **bearer(secrets.new_token())}).status == 401
+        assert connection.exchange(PATH, BODY, stack.headers).status == 200, "a token that is known already"
+    with stack.gateway.connect(source="127.0.0.22") as connection:
+        assert connection.exchange(PATH, BODY, {**JSON, **bearer(secrets.new_token())}).status == 401
 
 
 def test_flood_of_mistyped_tokens_never_queries_the_store(stack: Stack) -> None:
@@ -145,7 +145,7 @@ def test_flood_of_mistyped_tokens_never_queries_the_store(stack: Stack) -> None:
         )
 
     before = lookups()
-    with stack.gateway.wire() as wire:
+    with stack.gateway.connect() as connection:
         for number in range(30):
-            assert wire.exchange(PATH, BODY, {**JSON, **bearer(f"tg_{number:038}")}).status == 401
+            assert connection.exchange(PATH, BODY, {**JSON, **bearer(f"tg_{number:038}")}).status == 401
     assert lookups() == before

@@ -19,11 +19,11 @@ import pytest
 
 from parts.ports import free_port
 from parts.processes import eventually
+from parts.raw_http import call
 from parts.stack import Stack, open_stack
 from parts.tollgate import TOLLGATE, Gateway, serving
 from parts.tool import Tool
 from parts.upstream import failure, upstream
-from parts.wire import call
 from tollgate.cli.rpc_logs import AWAY, BACK
 from tollgate.core.entries import CallEntry, Entry, encode
 from tollgate.ledger.segments import HIDDEN_SUFFIX, ID_BYTES, MAGIC, SUFFIX, frame
@@ -31,7 +31,7 @@ from tollgate.ledger.segments import HIDDEN_SUFFIX, ID_BYTES, MAGIC, SUFFIX, fra
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from parts.wire import Answer
+    from parts.raw_http import Answer
     from tollgate.core.models import Domain, Token
 
 pytestmark = pytest.mark.e2e
@@ -77,8 +77,10 @@ class Service:
 
         def there() -> bool:
             # Not by the tool, whose own start takes a good part of that time.
-            with self.stack.gateway.wire() as wire:
-                page = wire.exchange("/api/v1/teams/acme/logs?limit=50", headers=headers, method="GET").json()
+            with self.stack.gateway.connect() as connection:
+                page = connection.exchange(
+                    "/api/v1/teams/acme/logs?limit=50", headers=headers, method="GET"
+                ).json()
             return any(item["request_id"] == request_id for item in page["items"])
 
         eventually(there, within=WITHIN, what=f"the entries of {request_id}")

@@ -92,7 +92,7 @@ def post(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Post]:
             tool = Tool(folder / "home", gateway.base_url)
             ada = tool.with_token(gateway.books.personal_token("ada@example.com"))
             yield Post(gateway, ada, dns_port, folder, server.port, server, held)
-            # Of all that was asked for and mailed, nothing that opens a door was written down.
+            # Of all that was requested and mailed, no secret was logged.
             assert SECRET.search(logs := gateway.program.err.read_text()) is None
             assert "Traceback" not in logs
 
@@ -146,7 +146,7 @@ def test_open_sign_up_makes_no_account_before_the_mailed_link_is_used(tmp_path: 
                 assert len(statuses) == 1
                 assert not mallory.signed_in()
                 assert mallory.sign_in("new@example.com", PASSWORD).status_code == 401
-                # However often one asks: five mails, and no more.
+                # However many requests: five mails, and no more.
                 for _ in range(8):
                     assert mallory.sign_up("new@example.com", PASSWORD).status_code == 200
             link = server.first_to("new@example.com").link
@@ -231,7 +231,7 @@ def test_nobody_waits_for_a_mail_server_that_is_silent(post: Post) -> None:
     try:
         made = post.invite("patient@example.com")
         page = post.forgot("slow@example.com")
-        # Both were answered while the server had not said a word.
+        # Both were answered before the server had sent anything.
         assert post.server.to("patient@example.com") == []
     finally:
         post.server.greets.set()
@@ -322,7 +322,7 @@ def test_without_a_protected_connection_neither_mail_nor_login_leaves_the_machin
         )
     assert server.mails == []
     assert server.logins == []
-    # The operator has the link all the same, and is told.
+    # The operator has the link all the same, and sees the failure.
     assert made["link"].startswith("http")
     assert LOST in ended.stderr
     assert "mail-secret-1" not in ended.stderr

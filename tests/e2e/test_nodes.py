@@ -24,13 +24,13 @@ from parts.load import load
 from parts.need import need
 from parts.postgres import cluster, pooler
 from parts.processes import eventually
+from parts.raw_http import JSON, RawConnection, call, request
 from parts.tollgate import TOLLGATE, Gateway, bearer, linux_only, serving, write_settings
 from parts.tool import admin
 from parts.toxiproxy import Proxy, toxiproxy
 from parts.upstream import upstream
 from parts.valkey import Valkey, valkey
 from parts.visitor import GRANT, Visitor, visitor
-from parts.wire import JSON, Wire, call, request
 from tollgate.core.logs import LogFilter
 from tollgate.store import engines
 
@@ -149,19 +149,19 @@ class Client:
     def run(self) -> None:
         while not self.stopped.is_set():
             # A gateway that was killed cuts its connections.
-            with suppress(OSError, ValueError, AssertionError, EOFError), self._gateway.wire() as wire:
+            with suppress(OSError, ValueError, AssertionError, EOFError), self._gateway.connect() as connection:
                 while not self.stopped.is_set():
-                    self._ask(wire)
+                    self._ask(connection)
 
     @property
     def _gateway(self) -> Gateway:
         return self.town.gateways[self.number % 3]
 
-    def _ask(self, wire: Wire) -> None:
+    def _ask(self, connection: RawConnection) -> None:
         self.sent += 1
         name = f"{self.label}-{self.number}-{self.sent}"
         headers = {**JSON, **bearer(self.town.token), "X-Request-Id": name}
-        answer = wire.exchange(PATH, call("eth_chainId"), headers)
+        answer = connection.exchange(PATH, call("eth_chainId"), headers)
         if answer.status == 200:
             self.answered.append(name)
         else:
@@ -351,8 +351,8 @@ def test_three_nodes_keep_a_limit_together(town: Town) -> None:
     )
     for each in town.gateways:
         assert each.exchange(call("eth_chainId"), token=secret).status == 200
-    wires = [each.wire() for each in town.gateways]
-    with load(wires, request(PATH, call("eth_chainId"), {**JSON, **bearer(secret)})) as callers:
+    connections = [each.connect() for each in town.gateways]
+    with load(connections, request(PATH, call("eth_chainId"), {**JSON, **bearer(secret)})) as callers:
         eventually(lambda: sum(each.status == 200 for each in callers.since(0.0)) > 5 * rate, within=30)
     outcomes = callers.since(0.0)
     assert {each.status for each in outcomes} == {200, 429}

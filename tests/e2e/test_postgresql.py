@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from sqlalchemy.exc import OperationalError
-from tests.contract.ledgers import NOON, TEAMS, Desk, entry
+from tests.contract.ledgers import NOON, TEAMS, LedgerHarness, entry
 
 from parts.postgres import cluster
 from parts.processes import eventually
+from parts.raw_http import call
 from parts.stack import Stack, open_stack
 from parts.tollgate import TOLLGATE
 from parts.toxiproxy import toxiproxy
-from parts.wire import call
 from tollgate.store import postgresql, upgrade
 from tollgate.store.base import Mark
 from tollgate.store.ledger import LedgerBehind
@@ -91,7 +91,7 @@ def test_revoked_token_stops_within_a_second(stack: Stack) -> None:
 
 
 def test_commits_whose_connections_are_cut_anywhere_are_in_the_ledger_once(tmp_path: Path) -> None:
-    """As when the server fails over: nobody knows whether the last commit was done. The marks tell."""
+    """As when the server fails over: nobody knows whether the last commit was done. The marks show it."""
     chance = random.Random(11)
     segment = b"\7" * 16
     name = cluster().make()
@@ -99,7 +99,7 @@ def test_commits_whose_connections_are_cut_anywhere_are_in_the_ledger_once(tmp_p
     upgrade.migrate(url, upgrade.LEDGER)
     with toxiproxy(tmp_path / "toxiproxy") as proxies:
         proxy = proxies.before("postgresql", cluster().port)
-        desk = Desk(_Home(url.set(port=proxy.port)))
+        ledger = LedgerHarness(_Home(url.set(port=proxy.port)))
         over = threading.Event()
 
         def cut() -> None:
@@ -114,23 +114,23 @@ def test_commits_whose_connections_are_cut_anywhere_are_in_the_ledger_once(tmp_p
                 following = Mark(known.offset + 1)
                 entries = [entry(team, NOON + known.offset) for team in TEAMS for _ in range(100)]
                 try:
-                    desk.commit(
+                    ledger.commit(
                         *entries, marks={segment: following}, known={segment: known} if known.offset else {}
                     )
                     known = following
                 except OperationalError:
-                    # What a collector does that starts again: it asks how far the ledger is.
+                    # What a collector does that starts again: it reads how far the ledger is.
                     cuts += 1
                     with suppress(OperationalError):
-                        known = desk.store.marks().get(segment, known)
+                        known = ledger.store.marks().get(segment, known)
                 except LedgerBehind:
                     with suppress(OperationalError):
-                        known = desk.store.marks()[segment]
+                        known = ledger.store.marks()[segment]
         finally:
             over.set()
             cutter.join(10)
-            desk.close()
-    direct = Desk(_Home(url))
+            ledger.close()
+    direct = LedgerHarness(_Home(url))
     assert cuts
     for team in TEAMS:
         assert [row.seq for row in direct.logs(team)] == list(range(4_000, 0, -1))

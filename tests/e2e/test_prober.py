@@ -46,7 +46,7 @@ class Scene:
         return subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False)
 
     def shown(self, name: str) -> dict[str, Any]:
-        """What it says of one upstream."""
+        """What it shows of one upstream."""
         (network,) = json.loads(self.upstreams("--json").stdout)["networks"]
         found: dict[str, Any] = next(each for each in network["upstreams"] if each["name"] == name)
         return found
@@ -133,7 +133,7 @@ def test_a_node_that_hangs_is_down_until_it_answers_and_delays_nobody(pair: Scen
 
 def test_a_node_on_another_chain_is_never_in_rotation(pair: Scene) -> None:
     node = pair.chain.nodes[1]
-    # It is asked for its chain id when it comes back: by then it is on another one.
+    # Its chain id is read when it comes back: by then it is on another one.
     node.call("anvil_setChainId", 5)
     with node.paused():
         pair.becomes("b", "down")

@@ -16,10 +16,10 @@ import pytest
 from parts.load import BROKEN, load
 from parts.ports import accepts
 from parts.processes import alive, descendants, eventually, running
+from parts.raw_http import call
 from parts.stack import PATH, Stack, open_stack
 from parts.tollgate import TOLLGATE, Books, linux_only, refusal_to_start, serving, write_settings
 from parts.upstream import upstream
-from parts.wire import call
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,7 +44,9 @@ def test_killed_worker_is_replaced_and_others_are_untouched(stack: Stack) -> Non
     counted = gateway.metrics()
     with (
         gateway.spread(3) as held,
-        load([wire for each in held.values() for wire in each], stack.request(), reopen=gateway.wire) as callers,
+        load(
+            [connection for each in held.values() for connection in each], stack.request(), reopen=gateway.connect
+        ) as callers,
     ):
         (victim, doomed), (_, safe) = held.items()
         eventually(lambda: len(callers) > 100, what="load")
@@ -88,8 +90,8 @@ def test_connections_go_to_workers_that_live_however_often_one_dies(stack: Stack
         for _ in range(8):
             began = time.monotonic()
             try:
-                with stack.gateway.wire() as wire:
-                    assert wire.exchange(PATH, call("eth_chainId"), stack.headers).status == 200
+                with stack.gateway.connect() as connection:
+                    assert connection.exchange(PATH, call("eth_chainId"), stack.headers).status == 200
             except (ConnectionError, EOFError):
                 continue  # it was the victim's
             waits.append(time.monotonic() - began)
@@ -148,9 +150,9 @@ def test_counters_never_fall(stack: Stack) -> None:
     expected = 0
     for _ in range(3):
         with stack.gateway.spread(1) as held:
-            for wire in (wire for each in held.values() for wire in each):
-                wire.send(stack.request())
-                assert wire.read().status == 200
+            for connection in (connection for each in held.values() for connection in each):
+                connection.send(stack.request())
+                assert connection.read().status == 200
                 expected += 1
         assert calls() == expected
         victim = next(iter(stack.gateway.workers().values()))
@@ -176,12 +178,12 @@ def test_workers_end_with_a_parent_that_is_killed(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="killed on purpose"), open_stack(tmp_path, TWO) as stack:  # noqa: PT012
         children = descendants(stack.gateway.program.pid)
         assert len(children) >= 3
-        with stack.gateway.wire() as wire:
-            wire.send(stack.request())
-            assert wire.read().status == 200
+        with stack.gateway.connect() as connection:
+            connection.send(stack.request())
+            assert connection.read().status == 200
             stack.gateway.program.send(signal.SIGKILL)
             eventually(lambda: not any(map(alive, children)), within=5, what="the children's end")
-            assert wire.ended()
+            assert connection.ended()
         assert not accepts(stack.gateway.port)
         raise AssertionError("killed on purpose")
 

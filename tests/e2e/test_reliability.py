@@ -21,6 +21,7 @@ from parts.anvil import SEPOLIA
 from parts.anvils import LARGE_BYTES, chain
 from parts.need import ROOT
 from parts.processes import eventually
+from parts.raw_http import JSON, RawConnection
 from parts.reads import ReadAnswer, Readers, readers, went_back
 from parts.tollgate import bearer
 from parts.trouble import (
@@ -36,7 +37,6 @@ from parts.trouble import (
     spoiled,
     strange,
 )
-from parts.wire import JSON, Wire
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -80,7 +80,7 @@ def reading(scene: Scene) -> Iterator[Readers]:
     with (
         scene.chain.growing(BLOCK_EVERY, ticks=1),
         readers(
-            lambda: Wire.open(scene.gateway.port, timeout=PATIENCE),
+            lambda: RawConnection.open(scene.gateway.port, timeout=PATIENCE),
             "/x/eth/sepolia",
             {**JSON, **bearer(token)},
             count=READERS,
@@ -94,7 +94,7 @@ def reading(scene: Scene) -> Iterator[Readers]:
 
 
 def is_answered(answered: ReadAnswer) -> bool:
-    """Say whether there was a result: somebody always had it."""
+    """Whether there was a result: somebody always had it."""
     return answered.status == 200 and answered.result is not None
 
 
@@ -115,7 +115,7 @@ def is_true(answered: ReadAnswer, hashes: list[str]) -> bool:
 
 
 def described(answered: list[ReadAnswer]) -> str:
-    """Count them by what was asked, what came, and from whom, for the words of a failure."""
+    """Count them by call, answer and upstream, for the message of a failure."""
     count = Counter(
         (
             each.method,
@@ -237,7 +237,7 @@ def test_reads_are_answered_and_true(name: str, page: Page, tmp_path: Path) -> N
 
 
 def test_upstream_with_other_blocks_than_the_rest_is_not_called(tmp_path: Path) -> None:
-    """It says nothing wrong by itself: only the others show that it is alone with its chain."""
+    """It sends nothing wrong by itself: only the others show that it is alone with its chain."""
     with scene_of(Situation("a is alone with its blocks", healthy, (0, 0, 0)), tmp_path) as scene:
         alone = scene.node("a")
         scene.chain.leave(alone)

@@ -19,11 +19,11 @@ from websockets.sync.client import connect
 
 from parts.load import load
 from parts.processes import eventually
+from parts.raw_http import JSON, call, request
 from parts.stack import reason
 from parts.tollgate import TOLLGATE, Gateway, bearer, demo, linux_only, serving, write_settings
 from parts.tool import Ran, Tool
 from parts.upstream import Received, Reply, Upstream, upstream
-from parts.wire import JSON, call, request
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -41,7 +41,7 @@ PLAIN: dict[str, dict[str, object]] = {
 
 
 def node(name: str) -> Any:
-    """A node that stands still at one block, and otherwise says its name."""
+    """A node that stands still at one block, and otherwise answers with its name."""
     block = {"number": "0x10", "hash": "0x" + "10" * 32, "parentHash": "0x" + "0f" * 32}
     known = {"eth_getBlockByNumber": block, "eth_chainId": "0x1", "eth_syncing": False, "eth_blockNumber": "0x10"}
 
@@ -78,21 +78,21 @@ class ReloadSetup:
         return request(f"/x/{NETWORK}", body, {**JSON, **bearer(self.token)})
 
     def statuses(self, body: bytes) -> set[int]:
-        """Ask every worker."""
+        """Call every worker."""
         found: set[int] = set()
         with self.gateway.spread(1) as held:
-            for wire in (wires[0] for wires in held.values()):
-                wire.send(self.request(body))
-                found.add(wire.read().status)
+            for connection in (connections[0] for connections in held.values()):
+                connection.send(self.request(body))
+                found.add(connection.read().status)
         return found
 
     def answers(self, method: str = READ) -> set[str]:
         """Who answers, at every worker."""
         found: set[str] = set()
         with self.gateway.spread(1) as held:
-            for wire in (wires[0] for wires in held.values()):
-                wire.send(self.request(call(method, "0x" + "00" * 20, "latest")))
-                found.add(wire.read().json()["result"])
+            for connection in (connections[0] for connections in held.values()):
+                connection.send(self.request(call(method, "0x" + "00" * 20, "latest")))
+                found.add(connection.read().json()["result"])
         return found
 
 
@@ -141,8 +141,8 @@ def reads(node: Upstream) -> int:
 def test_upstream_is_replaced_under_load_and_no_call_fails(setup: ReloadSetup) -> None:
     body = call(READ, "0x" + "00" * 20, "latest")
     with setup.gateway.spread(4) as held:
-        wires = [wire for each in held.values() for wire in each]
-        with load(wires, setup.request(body)) as callers:
+        connections = [connection for each in held.values() for connection in each]
+        with load(connections, setup.request(body)) as callers:
             eventually(lambda: len(callers) > 200, what="load")
             setup.write("second", "first")
             assert setup.reload().code == 0
@@ -153,7 +153,7 @@ def test_upstream_is_replaced_under_load_and_no_call_fails(setup: ReloadSetup) -
             pending = reads(setup.first)
             eventually(lambda: len(callers.since(done)) > 200, what="load afterwards")
             # What was under way when the answer came may still have arrived.
-            assert reads(setup.first) <= pending + len(wires)
+            assert reads(setup.first) <= pending + len(connections)
     assert (ran.code, ran.err.splitlines()[1:]) == (0, ["  families.eth.mainnet.upstreams: - first"])
     assert {(outcome.status, outcome.closing) for outcome in callers.since(0.0)} == {(200, False)}
     assert setup.answers() == {"second"}
@@ -162,8 +162,8 @@ def test_upstream_is_replaced_under_load_and_no_call_fails(setup: ReloadSetup) -
 def test_both_at_once_added_and_removed_under_load(setup: ReloadSetup) -> None:
     body = call(READ, "0x" + "00" * 20, "latest")
     with setup.gateway.spread(4) as held:
-        wires = [wire for each in held.values() for wire in each]
-        with load(wires, setup.request(body)) as callers:
+        connections = [connection for each in held.values() for connection in each]
+        with load(connections, setup.request(body)) as callers:
             eventually(lambda: len(callers) > 200, what="load")
             for names in (["second"], ["first"], ["second"]):
                 setup.write(*names)
@@ -196,15 +196,15 @@ def test_many_callers_at_once_are_still_known(setup: ReloadSetup) -> None:
     team = setup.gateway.books.team("many")
     tokens = [setup.gateway.books.token(team)[0] for _ in range(200)]
     with ExitStack() as opened:
-        wires = [opened.enter_context(setup.gateway.wire()) for _ in tokens]
+        connections = [opened.enter_context(setup.gateway.connect()) for _ in tokens]
 
         def exchange(at_once: int) -> set[int]:
             found: set[int] = set()
-            pairs = list(zip(wires, tokens, strict=True))
+            pairs = list(zip(connections, tokens, strict=True))
             for start in range(0, len(pairs), at_once):
-                for wire, token in pairs[start : start + at_once]:
-                    wire.send(request(f"/x/{NETWORK}", call("eth_chainId"), {**JSON, **bearer(token)}))
-                found |= {wire.read().status for wire, _ in pairs[start : start + at_once]}
+                for connection, token in pairs[start : start + at_once]:
+                    connection.send(request(f"/x/{NETWORK}", call("eth_chainId"), {**JSON, **bearer(token)}))
+                found |= {connection.read().status for connection, _ in pairs[start : start + at_once]}
             return found
 
         assert exchange(at_once=20) == {200}
@@ -294,7 +294,7 @@ def test_new_network_is_known_to_tokens_and_to_usage(setup: ReloadSetup, tmp_pat
     assert setup.reload().code == 0
 
     def token() -> str | None:
-        """Made as soon as the control plane has heard of it, too."""
+        """Made as soon as the control plane knows of it, too."""
         ran = tool("rpc", "tokens", "create", "new", "--team", "acme", "--network", "starknet/sepolia", "--json")
         return str(ran.json["secret"]) if ran.code == 0 else None
 

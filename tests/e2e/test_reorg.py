@@ -1,4 +1,4 @@
-"""What was kept in memory is not told any more once the chain has another block in its place."""
+"""What was cached is not sent any more once the chain has another block in its place."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 
 from parts.anvils import EMITTER, TICK, Chain, chain
 from parts.processes import eventually
+from parts.raw_http import JSON, Answer, RawConnection, call
 from parts.tollgate import Gateway, bearer, linux_only, serving
-from parts.wire import JSON, Answer, Wire, call
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,11 +27,11 @@ DEPTH = 3
 class Caller:
     """Somebody with a connection to one worker."""
 
-    wire: Wire
+    connection: RawConnection
     token: str
 
     def exchange(self, method: str, *params: object) -> Answer:
-        answer = self.wire.exchange("/x/eth/sepolia", call(method, *params), {**JSON, **bearer(self.token)})
+        answer = self.connection.exchange("/x/eth/sepolia", call(method, *params), {**JSON, **bearer(self.token)})
         assert answer.status == 200, answer
         return answer
 
@@ -40,7 +40,7 @@ class Caller:
         return self.exchange(method, *params).json().get("result")
 
     def how(self, method: str, *params: object) -> str:
-        """Say how the cache answered."""
+        """Return how the cache answered."""
         return self.exchange(method, *params).headers["x-tollgate-cache"]
 
 
@@ -52,14 +52,14 @@ class Setting:
     """One for each worker: each has a memory of its own."""
 
     def truth(self, method: str, *params: object) -> Any:
-        """Ask a node itself; None for an error."""
+        """Call a node itself; None for an error."""
         try:
             return self.chain.nodes[0].call(method, *params)
         except KeyError:
             return None
 
     def probes(self) -> list[float]:
-        """How often each node has told the prober where it is."""
+        """How often each node has reported its head to the prober."""
         metrics = self.gateway.metrics()
         sample = 'tollgate_upstream_probes_total{{family="eth",network="sepolia",outcome="ok",upstream="{}"}}'
         return [metrics[sample.format(f"n{number}")] for number in range(len(self.chain.nodes))]
@@ -74,7 +74,7 @@ def whole_setting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setting]
         with serving(folder, upstreams, {"server": {"workers": 2}}) as gateway:
             token, _ = gateway.books.token(gateway.books.team(), show_upstream=True)
             with gateway.spread(1) as held:
-                yield Setting(nodes, gateway, [Caller(wires[0], token) for wires in held.values()])
+                yield Setting(nodes, gateway, [Caller(connections[0], token) for connections in held.values()])
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ def setting(whole_setting: Setting) -> Setting:
 
 
 def questions(setting: Setting) -> list[tuple[Any, ...]]:
-    """Ask about the newest blocks in all the ways that name one: by number, by range, by transaction."""
+    """Read the newest blocks in all the ways that name one: by number, by range, by transaction."""
     head = setting.chain.height
     numbers = [hex(number) for number in range(head - DEPTH, head + 1)]
     sent = [setting.chain.block(int(number, 16))["transactions"][0] for number in numbers]
@@ -149,7 +149,7 @@ def test_blocks_below_the_fork_stay_in_memory(setting: Setting) -> None:
 
 
 def test_whoever_is_reported_of_the_next_block_gets_its_parent(setting: Setting) -> None:
-    """There is no moment in which the new head and an old block are told to the same caller."""
+    """There is no moment in which the same caller is sent the new head and an old block."""
     for _ in range(6):
         for caller in setting.callers:
             for number in range(setting.chain.height - DEPTH, setting.chain.height + 1):
@@ -165,7 +165,7 @@ def test_whoever_is_reported_of_the_next_block_gets_its_parent(setting: Setting)
 
 
 def newest(caller: Caller, height: int) -> Any:
-    """Ask for the newest block in a way that nobody did before; None where it is not the highest."""
+    """Read the newest block in a way that nobody did before; None where it is not the highest."""
     block = caller.result("eth_getBlockByNumber", "latest", True)
     return block if block["number"] == hex(height) else None
 
@@ -197,7 +197,7 @@ def test_blocks_replaced_while_there_was_no_prober_are_forgotten_with_its_succes
         question for question, known in zip(queries, before, strict=True) if setting.truth(*question) != known
     ]
     assert len(changed) > DEPTH, "or nothing is shown"
-    # Whoever is asked for the second time has had the first answer judged.
+    # Of a node that is called for the second time the first answer was judged.
     eventually(
         lambda: all(now >= then + 2 for now, then in zip(setting.probes(), probes, strict=True)),
         what="the successor's first word",

@@ -11,9 +11,9 @@ import pytest
 
 from parts.load import load
 from parts.processes import eventually
+from parts.raw_http import JSON, call, request
 from parts.stack import PATH, Stack, open_stack
 from parts.tollgate import bearer, linux_only
-from parts.wire import JSON, call, request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -42,26 +42,26 @@ def busy(stack: Stack, headers: dict[str, str]) -> Iterator[tuple[Load, int]]:
     """Keep both workers busy; give the callers and how many they are."""
     with stack.gateway.spread(3) as held:
         assert len(held) == 2
-        wires = [wire for each in held.values() for wire in each]
-        with load(wires, request(PATH, BODY, {**JSON, **headers})) as callers:
-            yield callers, len(wires)
+        connections = [connection for each in held.values() for connection in each]
+        with load(connections, request(PATH, BODY, {**JSON, **headers})) as callers:
+            yield callers, len(connections)
 
 
 def before_and_after(
     stack: Stack, headers: dict[str, str], change: Callable[[], object], before: int, after: int
 ) -> None:
     """Check that all workers answer `before` until the change, and `after` one second later at most."""
-    with busy(stack, headers) as (callers, wires):
-        eventually(lambda: answered(callers, 0.0, wires), what="load on all connections")
+    with busy(stack, headers) as (callers, connections):
+        eventually(lambda: answered(callers, 0.0, connections), what="load on all connections")
         assert {outcome.status for outcome in callers.since(0.0)} == {before}
         change()
         late = time.monotonic() + BOUND
-        eventually(lambda: answered(callers, late, wires), within=15, what="load after the bound")
+        eventually(lambda: answered(callers, late, connections), within=15, what="load after the bound")
         assert {outcome.status for outcome in callers.since(late)} == {after}
 
 
 def answered(callers: Load, since: float, count: int) -> bool:
-    """Say whether every connection has had answers, and there were enough of them."""
+    """Whether every connection has had answers, and there were enough of them."""
     outcomes = callers.since(since)
     return len(outcomes) >= ENOUGH and len({outcome.caller for outcome in outcomes}) == count
 
@@ -98,9 +98,9 @@ def test_token_that_is_made_to_expire(stack: Stack) -> None:
 def test_token_expires_by_itself(stack: Stack) -> None:
     at = time.time() + 2.5
     secret, _ = stack.gateway.books.token(stack.team, expires_at=at)
-    with busy(stack, bearer(secret)) as (callers, wires):
+    with busy(stack, bearer(secret)) as (callers, connections):
         end = time.monotonic() + at - time.time()
-        eventually(lambda: answered(callers, end + 0.05, wires), within=15, what="load after the end")
+        eventually(lambda: answered(callers, end + 0.05, connections), within=15, what="load after the end")
         early = {outcome.status for outcome in callers.since(0.0) if outcome.ended < end - 0.05}
         assert early == {200}
         assert {outcome.status for outcome in callers.since(end + 0.05)} == {401}
@@ -108,9 +108,9 @@ def test_token_expires_by_itself(stack: Stack) -> None:
 
 def test_new_token_works_at_once_on_all_workers(stack: Stack) -> None:
     with stack.gateway.spread(2) as held:
-        for wire in (wire for each in held.values() for wire in each):
+        for connection in (connection for each in held.values() for connection in each):
             secret, _ = stack.gateway.books.token(stack.team)
-            assert wire.exchange(PATH, BODY, {**JSON, **bearer(secret)}).status == 200
+            assert connection.exchange(PATH, BODY, {**JSON, **bearer(secret)}).status == 200
 
 
 def test_capped_team(stack: Stack) -> None:

@@ -12,10 +12,10 @@ import httpx
 import pytest
 
 from parts.anvil import anvil
+from parts.raw_http import JSON, call
 from parts.tollgate import TOLLGATE, Books, Gateway, bearer, serving, write_settings
 from parts.tool import Ran, admin
 from parts.upstream import upstream
-from parts.wire import JSON, call
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -101,7 +101,7 @@ def walked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Walk, Pat
             {
                 "eth/mainnet": [
                     {"url": f"{node.url}/v2/{KEY}"},
-                    # Nobody listens there, so each has something to say of it.
+                    # Nobody listens there, so each logs something of it.
                     {"url": f"http://127.0.0.1:1/{KEY}?key={KEY}", "ws_url": f"ws://127.0.0.1:1/{KEY}"},
                 ]
             },

@@ -183,7 +183,7 @@ def _backed_up_under_load(tollgate: Path, cwd: Path, target: Path, url: str, tok
             while not stop.is_set():
                 call(url, token)
                 calls[0] += 1
-        except BaseException as failure:  # noqa: BLE001 - told below
+        except BaseException as failure:  # noqa: BLE001 - reported below
             failures.append(failure)
 
     thread = threading.Thread(target=load)
@@ -201,7 +201,7 @@ def _backed_up_under_load(tollgate: Path, cwd: Path, target: Path, url: str, tok
 
 
 def test_the_command_of_the_image_serves_and_its_health_check_is_content(installed: Path, tmp_path: Path) -> None:
-    """As the Dockerfile says: its variables, entry point and health check; on other ports, and as ourselves."""
+    """As in the Dockerfile: its variables, entry point and health check; on other ports, and as ourselves."""
     dockerfile = re.sub(r"\\\n\s*", " ", (ROOT / "Dockerfile").read_text())
     (line,) = re.findall(r"^ENV (PATH=.*)$", dockerfile, re.MULTILINE)
     variables = dict(pair.split("=", 1) for pair in line.split())

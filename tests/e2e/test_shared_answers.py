@@ -1,4 +1,4 @@
-"""Answers about final blocks on two nodes: what one was asked, the other knows."""
+"""Answers about final blocks on two nodes: what one was called for, the other knows."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 
 from parts.anvil import SEPOLIA, anvil
 from parts.processes import eventually
+from parts.raw_http import JSON, RawConnection, call
 from parts.tollgate import Gateway, bearer, linux_only, serving
 from parts.valkey import valkey
-from parts.wire import JSON, Wire, call
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,15 +27,15 @@ TAKEN = 'tollgate_shared_answers_total{family="eth",how="taken",network="sepolia
 class Node:
     """A gateway, and a caller on one connection."""
 
-    def __init__(self, gateway: Gateway, wire: Wire) -> None:
+    def __init__(self, gateway: Gateway, connection: RawConnection) -> None:
         self.gateway = gateway
-        self._wire = wire
+        self._connection = connection
         self._token, _ = gateway.books.token(gateway.books.team(), show_upstream=True)
 
     def how(self, number: int) -> str:
-        """Ask for a block, and say how the cache answered."""
+        """Read a block, and return how the cache answered."""
         body = call("eth_getBlockByNumber", hex(number), False)
-        answer = self._wire.exchange("/x/eth/sepolia", body, {**JSON, **bearer(self._token)})
+        answer = self._connection.exchange("/x/eth/sepolia", body, {**JSON, **bearer(self._token)})
         assert answer.json()["result"]["number"] == hex(number)
         return answer.headers["x-tollgate-cache"]
 
@@ -55,7 +55,7 @@ def test_final_answer_travels_and_a_lost_valkey_delays_nobody(tmp_path: Path) ->
             "families.eth.sepolia": {"chain_id": hex(SEPOLIA)},
         }
         one, other = (
-            Node(gateway, held.enter_context(gateway.wire()))
+            Node(gateway, held.enter_context(gateway.connect()))
             for gateway in [
                 held.enter_context(serving(tmp_path / name, {"eth/sepolia": [chain.url]}, settings))
                 for name in ("one", "other")

@@ -12,11 +12,11 @@ import pytest
 
 from parts.load import Load, load
 from parts.processes import eventually
+from parts.raw_http import JSON, call, request
 from parts.stack import PATH
 from parts.tollgate import Gateway, bearer, linux_only, refusal_to_start, serving, write_settings
 from parts.upstream import upstream
 from parts.valkey import Valkey, valkey
-from parts.wire import JSON, call, request
 from tollgate.core import secrets
 from tollgate.core.models import Team, Token
 
@@ -67,10 +67,12 @@ class Nodes:
         eventually(lambda: self.metric("tollgate_shared_nodes") == [3, 3, 3], within=20, what="three nodes")
 
     @contextmanager
-    def under_load(self, token: str, wires: tuple[int, ...] = (1, 1, 1)) -> Iterator[Load]:
+    def under_load(self, token: str, connections: tuple[int, ...] = (1, 1, 1)) -> Iterator[Load]:
         """Callers on each node, that send as fast as they can."""
         opened = [
-            gateway.wire() for gateway, count in zip(self.gateways, wires, strict=True) for _ in range(count)
+            gateway.connect()
+            for gateway, count in zip(self.gateways, connections, strict=True)
+            for _ in range(count)
         ]
         with load(opened, request(PATH, BODY, {**JSON, **bearer(token)})) as callers:
             yield callers
@@ -92,16 +94,16 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
         yield made
 
 
-def passed(nodes: Nodes, wires: tuple[int, ...]) -> tuple[int, float]:
+def passed(nodes: Nodes, connections: tuple[int, ...]) -> tuple[int, float]:
     """Flood nodes for a while; give how many calls passed, and in how many seconds."""
     token = nodes.token(RATE)
-    for gateway, count in zip(nodes.gateways, wires, strict=True):
+    for gateway, count in zip(nodes.gateways, connections, strict=True):
         if count:
             assert gateway.exchange(BODY, token=token).status == 200, "and its grant is known"
     time_to_refill = time.monotonic() + 1.0
     eventually(lambda: time.monotonic() >= time_to_refill, within=5, what="a whole window")
     began = time.monotonic()
-    with nodes.under_load(token, wires) as callers:
+    with nodes.under_load(token, connections) as callers:
         eventually(lambda: time.monotonic() - began >= SECONDS, within=SECONDS + 10, what="the time")
     outcomes = callers.since(0.0)
     assert {outcome.status for outcome in outcomes} == {200, 429}

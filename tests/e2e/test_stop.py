@@ -1,4 +1,4 @@
-"""SIGTERM: what was read whole is answered whole, and says that the connection ends; the rest is refused."""
+"""SIGTERM: what was read whole is answered whole, with the end of the connection; the rest is refused."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import pytest
 from parts.load import load
 from parts.ports import accepts
 from parts.processes import alive, descendants, eventually
+from parts.raw_http import request
 from parts.stack import Stack, open_stack, reason
 from parts.tollgate import linux_only
 from parts.upstream import Reply
-from parts.wire import request
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,32 +35,32 @@ def test_calls_under_way_are_answered_and_new_ones_refused(stack: Stack) -> None
     program = stack.gateway.program
     children = descendants(program.pid)
     with stack.gateway.spread(5) as held:
-        wires = [wire for each in held.values() for wire in each]
-        for number, wire in enumerate(wires):
-            wire.send(stack.request(number, "eth_call"))
-        eventually(lambda: len(stack.node.bodies("eth_call")) == len(wires), what="all calls upstream")
+        connections = [connection for each in held.values() for connection in each]
+        for number, connection in enumerate(connections):
+            connection.send(stack.request(number, "eth_call"))
+        eventually(lambda: len(stack.node.bodies("eth_call")) == len(connections), what="all calls upstream")
         program.send(signal.SIGTERM)
         eventually(lambda: not accepts(stack.gateway.port), what="the door shut")
         assert program.running, "it waits for the calls"
         gate.set()
-        for number, wire in enumerate(wires):
-            answer = wire.read()
+        for number, connection in enumerate(connections):
+            answer = connection.read()
             assert (answer.status, answer.json()["id"]) == (200, number)
             assert answer.headers["connection"] == "close"
-            assert wire.ended()
+            assert connection.ended()
     assert program.popen.wait(10) == 0
     assert not any(map(alive, children))
 
 
 def test_no_call_is_cut_under_load(stack: Stack) -> None:
     with stack.gateway.spread(4) as held:
-        wires = [wire for each in held.values() for wire in each]
-        with load(wires, stack.request()) as callers:
+        connections = [connection for each in held.values() for connection in each]
+        with load(connections, stack.request()) as callers:
             eventually(lambda: len(callers) > 200, what="load")
             stack.gateway.program.send(signal.SIGTERM)
             callers.join()
     assert {outcome.status for outcome in callers.outcomes} == {200}
-    for caller in range(len(wires)):
+    for caller in range(len(connections)):
         mine = [outcome for outcome in callers.outcomes if outcome.caller == caller]
         assert mine[-1].closing
         assert not any(outcome.closing for outcome in mine[:-1])
@@ -72,39 +72,39 @@ def test_calls_that_wait_in_line_are_answered_too(stack: Stack, between: bytes) 
     """Pipelined requests were read whole, so they are answered; the last answer ends the connection."""
     gate = threading.Event()
     stack.node.on("eth_call", Reply(gate=gate))
-    with stack.gateway.wire() as wire:
-        wire.send(stack.request(1, "eth_call") + stack.request(2) + between + stack.request(3))
+    with stack.gateway.connect() as connection:
+        connection.send(stack.request(1, "eth_call") + stack.request(2) + between + stack.request(3))
         eventually(lambda: stack.node.bodies("eth_call"), what="the call upstream")
         stack.gateway.program.send(signal.SIGTERM)
         eventually(lambda: not accepts(stack.gateway.port), what="the door shut")
         gate.set()
-        assert wire.read().json()["id"] == 1
-        assert wire.read().json()["id"] == 2
+        assert connection.read().json()["id"] == 1
+        assert connection.read().json()["id"] == 2
         if between:
-            assert wire.read().json() == {"status": "ok"}
-        last = wire.read()
+            assert connection.read().json() == {"status": "ok"}
+        last = connection.read()
         assert (last.json()["id"], last.headers["connection"]) == (3, "close")
-        assert wire.ended()
+        assert connection.ended()
 
 
 def test_idle_connections_do_not_hold_it_up(stack: Stack) -> None:
     with stack.gateway.spread(2) as held:
-        wires = [wire for each in held.values() for wire in each]
-        assert wires[0].exchange("/healthz", method="GET").status == 200
+        connections = [connection for each in held.values() for connection in each]
+        assert connections[0].exchange("/healthz", method="GET").status == 200
         stack.gateway.program.send(signal.SIGTERM)
         assert stack.gateway.program.popen.wait(5) == 0
-        for wire in wires:
-            assert wire.ended()
+        for connection in connections:
+            assert connection.ended()
 
 
 def test_call_that_outlasts_the_grace_is_reported(tmp_path: Path) -> None:
     with open_stack(tmp_path, {"server": {"grace_seconds": 1.0}}) as stack:
         stack.node.on("eth_call", Reply(hang=True))
-        with stack.gateway.wire() as wire:
-            wire.send(stack.request(1, "eth_call"))
+        with stack.gateway.connect() as connection:
+            connection.send(stack.request(1, "eth_call"))
             eventually(lambda: stack.node.bodies("eth_call"), what="the call upstream")
             stack.gateway.program.send(signal.SIGTERM)
-            answer = wire.read()
+            answer = connection.read()
             assert (answer.status, reason(answer)) == (503, "overloaded")
             assert answer.headers["connection"] == "close"
         assert stack.gateway.program.popen.wait(10) == 0
@@ -113,12 +113,12 @@ def test_call_that_outlasts_the_grace_is_reported(tmp_path: Path) -> None:
 def test_second_signal_does_not_cut_calls(stack: Stack) -> None:
     gate = threading.Event()
     stack.node.on("eth_call", Reply(gate=gate))
-    with stack.gateway.wire() as wire:
-        wire.send(stack.request(1, "eth_call"))
+    with stack.gateway.connect() as connection:
+        connection.send(stack.request(1, "eth_call"))
         eventually(lambda: stack.node.bodies("eth_call"), what="the call upstream")
         for _ in range(3):
             stack.gateway.program.send(signal.SIGTERM)
         eventually(lambda: not accepts(stack.gateway.port), what="the door shut")
         gate.set()
-        assert wire.read().json()["id"] == 1
+        assert connection.read().json()["id"] == 1
     assert stack.gateway.program.popen.wait(10) == 0

@@ -35,7 +35,7 @@ def addresses(gateway: Gateway, network: str) -> tuple[str, str, str]:
 
 
 def has_answered(gateway: Gateway, upstream: str) -> bool:
-    """Say whether an upstream has had a part in it: one that was never asked can die unnoticed."""
+    """Whether an upstream was called: one that was not can die unnoticed."""
     labels = (f'upstream="{upstream}"', 'outcome="ok"')
     return any(
         value
@@ -63,7 +63,7 @@ class Story:
 
 
 def everybody_is_there(nodes: Chain, clients: dict[str, Callable[[], list[dict[str, Any]]]]) -> None:
-    """Wait until all libraries have been told of the newest block and the newest log."""
+    """Wait until all libraries have got the newest block and the newest log."""
 
     def there() -> bool:
         every = [lines() for lines in clients.values()]
@@ -73,7 +73,7 @@ def everybody_is_there(nodes: Chain, clients: dict[str, Callable[[], list[dict[s
             for lines in every
         )
 
-    eventually(there, within=20, what="being told of the newest block and its logs")
+    eventually(there, within=20, what="the newest block and its logs")
 
 
 def happen(nodes: Chain, clients: dict[str, Callable[[], list[dict[str, Any]]]]) -> None:
@@ -156,12 +156,12 @@ STARKNET = "starknet/sepolia"
 
 
 def event_of(event: dict[str, Any]) -> tuple[Any, ...]:
-    """Give what tells an event from all others and says where it is."""
+    """What identifies an event, and its place."""
     return (event["block_number"], event["transaction_hash"], event["from_address"], event["keys"], event["data"])
 
 
 def events_of(node: StarknetNode, first: int, last: int) -> list[tuple[Any, ...]]:
-    """Ask a node for all events of some blocks."""
+    """Fetch from a node all events of some blocks."""
     found: list[tuple[Any, ...]] = []
     params: dict[str, Any] = {
         "from_block": {"block_number": first},

@@ -11,9 +11,9 @@ from websockets.sync.client import connect
 
 from parts.otlp import otlp_receiver
 from parts.processes import eventually
+from parts.raw_http import call
 from parts.tollgate import bearer, linux_only, serving
 from parts.upstream import Reply, upstream
-from parts.wire import call
 from tollgate import __version__
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ import pytest
 
 from parts.certs import Certificate, make_certificate
 from parts.nginx import Nginx, tls_proxy
+from parts.raw_http import JSON, RawConnection, call, request
 from parts.stack import PATH, Stack, open_stack
 from parts.tollgate import linux_only, refusal_to_start, write_settings
-from parts.wire import JSON, Wire, call, request
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,15 +61,15 @@ def test_tls_with_a_generated_certificate(tmp_path: Path, certificate: Certifica
     files = {"tls_certificate": str(certificate.certificate), "tls_key": str(certificate.key)}
     with open_stack(tmp_path, {"server": files}, tls=certificate.client_context()) as stack:
         assert stack.gateway.base_url.startswith("https://")
-        with stack.gateway.wire() as wire:
+        with stack.gateway.connect() as connection:
             for number in range(3):
-                answer = wire.exchange(PATH, call("eth_chainId", id=number), stack.headers)
+                answer = connection.exchange(PATH, call("eth_chainId", id=number), stack.headers)
                 assert answer.json()["id"] == number
-            wire.send(b"".join(stack.request(number) for number in range(5)))
-            assert [wire.read().json()["id"] for _ in range(5)] == list(range(5))
-            assert wire.exchange(PATH, b" " * (3 << 20), stack.headers).status == 413
+            connection.send(b"".join(stack.request(number) for number in range(5)))
+            assert [connection.read().json()["id"] for _ in range(5)] == list(range(5))
+            assert connection.exchange(PATH, b" " * (3 << 20), stack.headers).status == 413
         with pytest.raises(ssl.SSLCertVerificationError):
-            Wire.open(stack.gateway.port, tls=ssl.create_default_context())
+            RawConnection.open(stack.gateway.port, tls=ssl.create_default_context())
 
 
 def test_every_answer_binds_browsers_to_https_where_the_certificate_is_ours(
@@ -94,9 +94,9 @@ def test_every_answer_binds_browsers_to_https_where_the_certificate_is_ours(
             "a WebSocket": request(PATH, headers={**HANDSHAKE, **stack.headers}, method="GET"),
         }
         for what, sent in requests.items():
-            with stack.gateway.wire() as wire:
-                wire.send(sent)
-                assert wire.read(to="HEAD").headers["strict-transport-security"] == "max-age=31536000", what
+            with stack.gateway.connect() as connection:
+                connection.send(sent)
+                assert connection.read(to="HEAD").headers["strict-transport-security"] == "max-age=31536000", what
 
 
 def test_certificate_that_cannot_be_used_is_reported(tmp_path: Path, certificate: Certificate) -> None:
@@ -135,9 +135,9 @@ def test_forged_address_in_front_of_the_proxy_is_ignored(front: Front) -> None:
 
 
 def test_forged_address_past_the_proxy_is_ignored(front: Front) -> None:
-    with front.stack.gateway.wire(source="127.0.0.4") as wire:
+    with front.stack.gateway.connect(source="127.0.0.4") as connection:
         statuses = [
-            wire.exchange(PATH, call("m"), {**PAGE, "X-Forwarded-For": f"10.0.0.{number}"}).status
+            connection.exchange(PATH, call("m"), {**PAGE, "X-Forwarded-For": f"10.0.0.{number}"}).status
             for number in range(3)
         ]
     assert statuses == [200, 200, 429]
@@ -146,9 +146,9 @@ def test_forged_address_past_the_proxy_is_ignored(front: Front) -> None:
 def test_nobody_is_believed_unless_configured(tmp_path: Path) -> None:
     with open_stack(tmp_path) as stack:
         stack.gateway.books.domain(stack.team, "example.com", address_per_minute=2)
-        with stack.gateway.wire() as wire:
+        with stack.gateway.connect() as connection:
             statuses = [
-                wire.exchange(PATH, call("m"), {**PAGE, "X-Forwarded-For": f"10.0.0.{number}"}).status
+                connection.exchange(PATH, call("m"), {**PAGE, "X-Forwarded-For": f"10.0.0.{number}"}).status
                 for number in range(3)
             ]
     assert statuses == [200, 200, 429]

@@ -297,8 +297,10 @@ def logged(place: Place, team: str, count: int) -> list[dict[str, Any]]:
     headers = bearer(place.gateway.books.personal_token(person.email))
 
     def rows() -> list[dict[str, Any]]:
-        with place.gateway.wire() as wire:
-            found = wire.exchange(f"/api/v1/teams/{team}/logs", headers=headers, method="GET").json()["items"]
+        with place.gateway.connect() as connection:
+            found = connection.exchange(f"/api/v1/teams/{team}/logs", headers=headers, method="GET").json()[
+                "items"
+            ]
         return list(reversed(found)) if len(found) == count else []
 
     return eventually(rows, within=10, what=f"{count} rows in the log")

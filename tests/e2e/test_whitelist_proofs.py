@@ -18,11 +18,11 @@ from parts.certs import make_certificate
 from parts.dns import nameserver
 from parts.ports import LOOPBACK
 from parts.processes import eventually
+from parts.raw_http import call
 from parts.site import Site, site
 from parts.tollgate import Gateway, bearer, serving
 from parts.tool import Ran, Tool
 from parts.upstream import upstream
-from parts.wire import call
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -76,7 +76,7 @@ class Person:
         assert verified.json["verified_at"] is not None
 
     def allows(self, origin: str) -> bool:
-        """Say whether the team's list lets an origin pass."""
+        """Whether the team's list lets an origin pass."""
         allowed: bool = self.whitelist("check", origin, "--json").json["allowed"]
         return allowed
 
@@ -254,7 +254,7 @@ def test_verified_claim_is_taken_over_once_its_proof_has_vanished(town: Town) ->
 
 
 def meet(town: Town, domains: list[str], **more: object) -> dict[str, list[int]]:
-    """Let both teams ask for each domain at once, without the tool's start-up in between; give the answers."""
+    """Let both teams add each domain at once, without the tool's start-up in between; return the answers."""
     secrets = [person.tool.variables["TOLLGATE_TOKEN"] for person in (town.ada, town.grace)]
     start = threading.Barrier(len(domains) * len(secrets), timeout=20)
 

@@ -21,7 +21,7 @@ with atheris.instrument_imports(include=["tollgate"]) if atheris else nullcontex
 
 
 def main() -> int:
-    """Fuzz, and say what was found."""
+    """Fuzz, and report what was found."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("targets", nargs="*", metavar="TARGET", help=", ".join(TARGETS))
     parser.add_argument("--seconds", type=float, default=600.0, help="for each target (600)")

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Raw
 from tests.gateway.fakes import ScriptedLoop, turns
 from tests.gateway.websocket.asgi_clients import open_server
-from tests.gateway.websocket.wire_clients import Caller
+from tests.gateway.websocket.raw_clients import Caller
 from tests.gateway.worker import open_worker
 
 from tollgate.chains import subscriptions_eth, subscriptions_starknet
@@ -45,7 +45,7 @@ def _run(inside: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 
 def request(data: bytes) -> None:
-    """The request reader: framing, pipelining, trailers, upgrades; split where the first byte says."""
+    """The request reader: framing, pipelining, trailers, upgrades; split by the first byte."""
 
     async def inside() -> None:
         worker = await open_worker()
@@ -68,9 +68,9 @@ def frames(data: bytes) -> None:
     async def inside() -> None:
         caller = Caller(await open_server())
         await caller.connect()
-        if not caller.wire.closed:
+        if not caller.transport.closed:
             await caller.deliver(data)
-        caller.wire.drop()
+        caller.transport.drop()
         await turns()
 
     _run(inside)

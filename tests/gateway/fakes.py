@@ -231,12 +231,12 @@ class ScriptedStore:
         if self.gate is not None:
             await self.gate.wait()
         if self.down:
-            raise StoreUnavailable("the script says so")
+            raise StoreUnavailable("the script has it so")
         return grant
 
     async def changes(self, since: int | None) -> Changes | None:
         if self.down:
-            raise StoreUnavailable("the script says so")
+            raise StoreUnavailable("the script has it so")
         if since is None and not self.news:
             return Changes(1)
         return self.news.popleft() if self.news else None

@@ -329,7 +329,7 @@ class Play:
             assert upstream.row.head == NOTHING or upstream.row.head >= self.floor
 
     def end(self, played: PlayedCall, given: Any) -> None:
-        """Check what a caller is told."""
+        """Check what a caller is sent."""
         assert played.given is None, "answered twice"
         played.given, played.attempts = given, played.trace.attempts
         played.good &= self.serving(played, self.ready())
@@ -357,7 +357,7 @@ class Play:
             self.shown = max(self.shown, number)
 
     def check_kept(self, played: PlayedCall, answer: Any) -> None:
-        """What comes from memory is no older than what it tells of."""
+        """What comes from memory is no older than what it is about."""
         kept = played.trace.cache == "hit"
         assert not (kept and answer is None)
         if not isinstance(answer, dict):

@@ -64,7 +64,7 @@ class Node:
         """Each call that it got, those of batches one by one."""
         self.requests: list[Any] = []
         """Each body that it was sent."""
-        self.wire: Callable[[bytes], bytes] = lambda data: data
+        self.transform: Callable[[bytes], bytes] = lambda data: data
         """What becomes of an answer on its way."""
         self.holds = False
         self.held: list[tuple[FakeTransport, Any]] = []
@@ -100,10 +100,10 @@ class Node:
                 asyncio.get_running_loop().call_soon(transport.drop)
                 return None
             if isinstance(given, Http):
-                return self.wire(http(b"", status=b"%d Status" % given.status))
+                return self.transform(http(b"", status=b"%d Status" % given.status))
             words = {"error": {"code": given.code, "message": given.message}} if isinstance(given, Error) else None
             replies.append({"jsonrpc": "2.0", "id": each["id"], **(words or {"result": given})})
-        return self.wire(http(json.dumps(replies if many else replies[0]).encode()))
+        return self.transform(http(json.dumps(replies if many else replies[0]).encode()))
 
     def plays(self, part: Callable[..., Any], *first: Any) -> None:
         """Answer what a function returns, given these arguments before the method and its params."""

@@ -22,7 +22,7 @@ def looking(tmp_path: Path) -> MachineInspector:
     return MachineInspector(prepare(Settings(data_dir=str(tmp_path))), lambda: STARTS)
 
 
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="the system tells nothing of processes")
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="the system reports nothing of processes")
 def test_processes_are_the_parent_and_its_children(looking: MachineInspector) -> None:
     found = {each.pid: each for each in looking.processes()}
     assert found[os.getppid()].name == "parent"
@@ -31,7 +31,7 @@ def test_processes_are_the_parent_and_its_children(looking: MachineInspector) ->
     assert mine.started_at > 1_700_000_000
 
 
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="the system tells nothing of processes")
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="the system reports nothing of processes")
 def test_starts_after_the_first_are_restarts(looking: MachineInspector, monkeypatch: pytest.MonkeyPatch) -> None:
     mine = next(each for each in looking.processes() if each.pid == os.getpid())
     assert mine.restarts == 0

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.gateway.fakes import Clock, turns
-from tests.gateway.prober.nodes import REFUSED, Ear, Node
+from tests.gateway.prober.nodes import REFUSED, FakeListener, Node
 
 from tollgate.chains.heads import Block
 from tollgate.core.health import NOTHING, State
@@ -34,7 +34,7 @@ class Scene:
         self.slots = StatusSlots()
         self.regions = metrics.Regions(1)
         self.nodes: dict[str, Node] = {}
-        self.ears: list[Ear] = []
+        self.listeners: list[FakeListener] = []
         self.file = folder / FILE
         self.prober = Prober(
             self.shared_status,
@@ -50,9 +50,11 @@ class Scene:
         self.nodes[upstream.name] = Node(upstream.url.removeprefix("http://"), self.clock)
         return self.nodes[upstream.name]
 
-    def _listener(self, family: str, upstream: model.UpstreamSettings, on_head: Callable[[Block], None]) -> Ear:
-        self.ears.append(Ear(family, upstream, on_head))
-        return self.ears[-1]
+    def _listener(
+        self, family: str, upstream: model.UpstreamSettings, on_head: Callable[[Block], None]
+    ) -> FakeListener:
+        self.listeners.append(FakeListener(family, upstream, on_head))
+        return self.listeners[-1]
 
     def apply(self, **networks: dict[str, str]) -> None:
         """Networks of `eth`: upstreams and their chains."""

@@ -13,7 +13,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import OperationalError
-from tests.contract.ledgers import TEAMS, Desk, SqliteHome, entry, history
+from tests.contract.ledgers import TEAMS, LedgerHarness, SqliteHome, entry, history
 from tests.contract.samples import DIGEST, FULL, OTHER, PLAIN, TEAM, put
 
 from parts.postgres import cluster
@@ -332,10 +332,10 @@ async def test_job_is_done_by_one_node_and_by_another_when_that_one_is_dead(migr
 
 
 @pytest.fixture
-def installation(tmp_path: Path) -> Iterator[Desk]:
+def installation(tmp_path: Path) -> Iterator[LedgerHarness]:
     """An installation on SQLite, with a history."""
-    desk = Desk(SqliteHome(tmp_path))
-    history(desk, 5)
+    ledger = LedgerHarness(SqliteHome(tmp_path))
+    history(ledger, 5)
     upgrade.migrate(sqlite.store_url("", tmp_path))
 
     async def fill() -> None:
@@ -346,8 +346,8 @@ def installation(tmp_path: Path) -> Iterator[Desk]:
 
     asyncio.run(fill())
     engines.keep_fact(sqlite.store_url("", tmp_path), "pepper", "print")
-    yield desk
-    desk.close()
+    yield ledger
+    ledger.close()
 
 
 def moving(tmp_path: Path, url: URL, report: Callable[[str], None] = lambda _: None) -> None:
@@ -359,7 +359,7 @@ def moving(tmp_path: Path, url: URL, report: Callable[[str], None] = lambda _: N
 
 
 def test_whole_installation_is_moved_and_goes_on_there(
-    installation: Desk, tmp_path: Path, migrated: URL, monkeypatch: pytest.MonkeyPatch
+    installation: LedgerHarness, tmp_path: Path, migrated: URL, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Interrupted after each table and page, and started again, it comes to its end with every row once."""
     monkeypatch.setattr(move, "PAGE_ROWS", 7)
@@ -394,7 +394,7 @@ def test_whole_installation_is_moved_and_goes_on_there(
         def close(self) -> None:
             pass
 
-    there = Desk(There())
+    there = LedgerHarness(There())
     there.now = installation.now
     assert there.seen() == installation.seen()
     for each in (there, installation):
@@ -414,14 +414,16 @@ def test_whole_installation_is_moved_and_goes_on_there(
     assert engines.keep_fact(migrated, "pepper", "other") == "print"
 
 
-def test_move_into_a_store_that_is_in_use_is_refused(installation: Desk, tmp_path: Path, migrated: URL) -> None:
+def test_move_into_a_store_that_is_in_use_is_refused(
+    installation: LedgerHarness, tmp_path: Path, migrated: URL
+) -> None:
     engines.keep_fact(migrated, "pepper", "another")
     with pytest.raises(StartError, match="in use"):
         moving(tmp_path, migrated)
 
 
 def test_copy_that_differs_is_refused(
-    installation: Desk, tmp_path: Path, migrated: URL, monkeypatch: pytest.MonkeyPatch
+    installation: LedgerHarness, tmp_path: Path, migrated: URL, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spoil = threading.Event()
 

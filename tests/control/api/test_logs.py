@@ -11,7 +11,7 @@ import httpx
 import jsonschema_rs
 import pytest
 from tests.control.api.caller import api_app
-from tests.control.log_office import BASE_URL, LogOffice
+from tests.control.log_harness import BASE_URL, LogHarness
 from tests.store.log_rows import CI, NOON, THEIRS, WEB, entry
 
 from tollgate.control.service_context import ClientInfo
@@ -23,7 +23,7 @@ LOGS = "/api/v1/teams/acme/logs"
 class Api:
     """A client of the API, in-process; every part of a list is held against the document."""
 
-    def __init__(self, store: LogOffice) -> None:
+    def __init__(self, store: LogHarness) -> None:
         self.store = store
         app, self.document, _ = api_app()
         app.state.plane = store.plane
@@ -67,7 +67,7 @@ class Api:
 
 @pytest.fixture
 def api(tmp_path: Path, loop: asyncio.Runner) -> Iterator[Api]:
-    store = LogOffice(tmp_path, loop)
+    store = LogHarness(tmp_path, loop)
     opened = Api(store)
     yield opened
     store.do(opened.client.aclose())

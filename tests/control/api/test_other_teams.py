@@ -20,7 +20,7 @@ from tests.store.account_rows import BEFORE, MONTH, Books, calls
 
 from tollgate.core.months import start_of
 
-# Operations that name no team, with the paths and bodies that a walker would try, and the only statuses allowed.
+# Operations that name no team, with the paths and bodies that an intruder would try, and the statuses allowed.
 TEAMLESS: dict[str, tuple[Json | None, set[int]]] = {
     "getService": (None, {200}),
     "getOpenApi": (None, {200}),
@@ -33,14 +33,14 @@ TEAMLESS: dict[str, tuple[Json | None, set[int]]] = {
     "revokeLogin": ({"token": "{login}"}, {200}),
     "getOAuthMetadata": (None, {200}),
     "getSelf": (None, {200}),
-    "updateSelf": ({"name": "Walker"}, {200}),
+    "updateSelf": ({"name": "Intruder"}, {200}),
     "deleteSelf": (None, {204, 403}),
-    "changeEmail": ({"email": "walker@nowhere.example", "password": ""}, {200, 403}),
+    "changeEmail": ({"email": "intruder@nowhere.example", "password": ""}, {200, 403}),
     "confirmEmail": ({"link": "nothing"}, {403, 404}),
-    "changePassword": ({"current": "", "new": "a walker's word"}, {204, 403}),
+    "changePassword": ({"current": "", "new": "an intruder's word"}, {204, 403}),
     "listLogins": (None, {200}),
     "endLogin": (None, {404}),
-    "createPersonalToken": ({"name": "walker"}, {201, 403}),
+    "createPersonalToken": ({"name": "intruder"}, {201, 403}),
     "listOwnAudit": (None, {200}),
     "getFactors": (None, {200}),
     "beginTotp": ({}, {200, 403}),
@@ -67,7 +67,7 @@ TEAMLESS: dict[str, tuple[Json | None, set[int]]] = {
     "listTeams": (None, {200}),
     "acceptInvitation": ({"link": "{invitation}"}, {404}),
 }
-# Through the walker's own team, with bodies that name the first team's things.
+# Through the intruder's own team, with bodies that name the first team's things.
 THROUGH_OWN: dict[str, Json] = {
     "updateTeam": {"name": "{team}"},
     "createInvitation": {"email": "owner@acme.example", "role": "viewer"},
@@ -167,7 +167,7 @@ def asked_for(operation: Json) -> dict[str, str]:
 
 
 def operations(api: Api) -> Iterator[tuple[str, str, Json]]:
-    """All of them. Those that read come first, before the walker has written anything of the first team's down."""
+    """All of them. Those that read come first, before the intruder has changed anything of the first team's."""
     for reading in (True, False):
         for path, methods in api.document["paths"].items():
             for method, operation in methods.items():
@@ -176,7 +176,7 @@ def operations(api: Api) -> Iterator[tuple[str, str, Json]]:
 
 
 def snapshot(harness: Harness) -> dict[str, set[tuple[object, ...]]]:
-    """Every row of the store and the ledger that is not the walker's own."""
+    """Every row of the store and the ledger that is not the intruder's own."""
     rows: dict[str, list[tuple[object, ...]]] = {}
     for file in ("control.db", "ledger.db"):
         with closing(sqlite3.connect(harness.folder / file)) as connection:
@@ -190,12 +190,12 @@ def snapshot(harness: Harness) -> dict[str, set[tuple[object, ...]]]:
                 rows[f"{file} {name}"] = connection.execute(f"SELECT * FROM {name}").fetchall()
     walkers = ("acc_stranger", "acc_loner", "acc_viewer")
     return {
-        name: {row for row in each if not any(follower in row for follower in walkers)}
+        name: {row for row in each if not any(intruder in row for intruder in walkers)}
         for name, each in rows.items()
     }
 
 
-class Walker:
+class Intruder:
     """Somebody who belongs to another team, or to none, and tries everything."""
 
     def __init__(self, api: Api, things: Things, who: str, token: str) -> None:
@@ -240,13 +240,13 @@ class Walker:
 
 
 @pytest.fixture(params=["another team", "another team, a personal token", "no team", "removed"])
-def follower(request: pytest.FixtureRequest, api: Api, harness: Harness, things: Things) -> Walker:
+def intruder(request: pytest.FixtureRequest, api: Api, harness: Harness, things: Things) -> Intruder:
     who = {"no team": "loner", "removed": "viewer"}.get(request.param, "stranger")
     if request.param == "removed":
         assert api.request("DELETE", f"/teams/acme/members/{member_id('viewer')}", who="viewer").status_code == 204
         things.ids["member"] = member_id("billing")
     personal = harness.program(who)[1] if "personal" in request.param else None
-    return Walker(api, things, who, personal or api.secrets(who).access)
+    return Intruder(api, things, who, personal or api.secrets(who).access)
 
 
 def test_every_route_that_names_no_team_has_its_place_above(api: Api) -> None:
@@ -263,49 +263,49 @@ def test_owner_is_shown_the_guarded_things_wherever_something_is_read(api: Api, 
         answer = api.request("GET", filled, params=params)
         assert answer.status_code == 200, (filled, answer.text)
         here = {word for word in guarded if word in answer.text and word not in f"{filled} {params}"}
-        assert here, f"{operation['operationId']} would show a walker nothing, were it open"
+        assert here, f"{operation['operationId']} would show an intruder nothing, were it open"
         leaked |= here
     assert set(things.names.values()) - leaked == {things.names["webhook_secret"]}
 
 
-def test_first_team_s_own_path_is_closed(api: Api, follower: Walker) -> None:
+def test_first_team_s_own_path_is_closed(api: Api, intruder: Intruder) -> None:
     for path, method, operation in operations(api):
         if "{team}" not in path:
             continue
         for team in (ACME.name, ACME.id):
-            filled = path.format(**{**follower.things.ids, "team": team})
-            answer = follower.request(filled, method, operation)
+            filled = path.format(**{**intruder.things.ids, "team": team})
+            answer = intruder.request(filled, method, operation)
             assert reason(answer) == (403, "no_such_team"), (method, filled)
             assert answer.json()["team"] == team
-    follower.nothing_changed()
+    intruder.nothing_changed()
 
 
 def test_nothing_is_reached_through_one_s_own_team(api: Api, things: Things) -> None:
-    follower = Walker(api, things, "stranger", api.secrets("stranger").access)
+    intruder = Intruder(api, things, "stranger", api.secrets("stranger").access)
     for path, method, operation in operations(api):
         # Its own team is needed for the rest of the walk.
         if "{team}" not in path or operation["operationId"] == "deleteTeam":
             continue
         filled = path.format(**{**things.ids, "team": RIVAL.name})
         body = things.filled(THROUGH_OWN.get(operation["operationId"]))
-        answer = follower.request(filled, method, operation, body)
+        answer = intruder.request(filled, method, operation, body)
         if path.count("{") > 1 and "{format}" not in path:
             assert reason(answer) == (404, "not_found"), (method, filled)
-    follower.nothing_changed()
+    intruder.nothing_changed()
 
 
-def test_nothing_is_shown_where_no_team_is_named(api: Api, follower: Walker) -> None:
+def test_nothing_is_shown_where_no_team_is_named(api: Api, intruder: Intruder) -> None:
     for path, method, operation in operations(api):
-        # Whoever deletes the account walks no further.
+        # After the account is deleted nothing more can be tried.
         if "{team}" in path or operation["operationId"] == "deleteSelf":
             continue
         body, allowed = TEAMLESS[operation["operationId"]]
-        answer = follower.request(
-            path.format(**follower.things.ids), method, operation, follower.things.filled(body)
+        answer = intruder.request(
+            path.format(**intruder.things.ids), method, operation, intruder.things.filled(body)
         )
         assert answer.status_code in allowed, (method, path, answer.text)
-    follower.nothing_changed()
-    assert follower.walked == set(TEAMLESS) - {"deleteSelf"}
+    intruder.nothing_changed()
+    assert intruder.walked == set(TEAMLESS) - {"deleteSelf"}
 
 
 def test_cursors_of_the_first_team_are_of_no_use(api: Api, things: Things) -> None:

@@ -168,7 +168,7 @@ TABLE: dict[str, tuple[int, set[str], Scene]] = {
     "rate_limited": (429, {"retry_after", "limit"}, rate_limited),
     "internal_error": (500, set(), internal_error),
 }
-# Signing up is a matter of the console; the store and the passwords are told of in other tests.
+# Signing up is a matter of the console; the store and the passwords have tests of their own.
 ELSEWHERE = {"sign_up_closed", "store_unavailable", "busy"}
 
 

@@ -164,10 +164,10 @@ class _Nowhere:
         return f"https://{host}:8443{path}"
 
     async def texts(self, name: str) -> list[str]:
-        raise AssertionError("no test asks the network")
+        raise AssertionError("no test uses the network")
 
     async def get(self, host: str, path: str) -> bytes:
-        raise AssertionError("no test asks the network")
+        raise AssertionError("no test uses the network")
 
 
 def settings(**accounts: Any) -> Settings:

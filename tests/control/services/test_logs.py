@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.control.log_office import BASE_URL, PEPPER, LogOffice, seqs
+from tests.control.log_harness import BASE_URL, PEPPER, LogHarness, seqs
 from tests.store.log_rows import ACME, CI, DAY, NOON, RIVAL, THEIRS, WEB, entry
 
 from tollgate.control.plane import ControlPlane
@@ -25,23 +25,23 @@ from tollgate.store.base import StoreUnavailable
 
 
 @pytest.fixture
-def store(tmp_path: Path, loop: asyncio.Runner) -> Iterator[LogOffice]:
-    opened = LogOffice(tmp_path, loop)
+def store(tmp_path: Path, loop: asyncio.Runner) -> Iterator[LogHarness]:
+    opened = LogHarness(tmp_path, loop)
     yield opened
     opened.close()
 
 
 @pytest.fixture
-def short_sighted(tmp_path: Path, loop: asyncio.Runner, monkeypatch: pytest.MonkeyPatch) -> Iterator[LogOffice]:
+def short_sighted(tmp_path: Path, loop: asyncio.Runner, monkeypatch: pytest.MonkeyPatch) -> Iterator[LogHarness]:
     """Opens one block for a look, and looks twice for a page."""
     ticks = itertools.count()
-    opened = LogOffice(tmp_path, loop, look_seconds=1, clock=lambda: float(next(ticks)))
+    opened = LogHarness(tmp_path, loop, look_seconds=1, clock=lambda: float(next(ticks)))
     monkeypatch.setattr(logs, "MAX_LOOKS", 2)
     yield opened
     opened.close()
 
 
-def pages(store: LogOffice, **query: Any) -> list[list[int]]:
+def pages(store: LogHarness, **query: Any) -> list[list[int]]:
     """All pages; between them a second passes, a row arrives, and so does one that a dead worker left."""
     found = []
     page = store.page(**query)
@@ -58,7 +58,7 @@ def pages(store: LogOffice, **query: Any) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 7, 30, 31, 1_000])
-def test_every_row_of_before_the_first_page_appears_once_for_any_page_size(store: LogOffice, limit: int) -> None:
+def test_every_row_of_before_the_first_page_appears_once_for_any_page_size(store: LogHarness, limit: int) -> None:
     for _ in range(10):
         store.ledger.commit(entry(NOON), entry(NOON, THEIRS), entry(NOON, WEB), entry(NOON - 60))
         store.ledger.now += DAY / 4
@@ -68,21 +68,21 @@ def test_every_row_of_before_the_first_page_appears_once_for_any_page_size(store
     assert [len(page) for page in found[:-1]] == [limit] * (len(found) - 1)
 
 
-def test_first_page_fixes_the_start_of_since(store: LogOffice) -> None:
+def test_first_page_fixes_the_start_of_since(store: LogHarness) -> None:
     store.ledger.commit(*(entry(NOON - age) for age in (61, 60, 59, 2, 1, 0)))
     found = pages(store, limit=1, since=60)
-    # Meanwhile the rows grow older than the minute that was asked for.
+    # Meanwhile the rows grow older than the minute that was requested.
     assert found == [[6], [5], [4], [3], [2]]
 
 
-def test_since_need_not_be_given_again(store: LogOffice) -> None:
+def test_since_need_not_be_given_again(store: LogHarness) -> None:
     store.ledger.commit(*(entry(NOON - age) for age in (100, 50, 0)))
     first = store.page(limit=1, since=60)
     store.ledger.now += 30
     assert seqs(store.page(after=first.next)) == [2]
 
 
-def test_since_may_be_added_to_a_list_or_changed_on_the_way(store: LogOffice) -> None:
+def test_since_may_be_added_to_a_list_or_changed_on_the_way(store: LogHarness) -> None:
     store.ledger.commit(*(entry(NOON - age) for age in (200, 100, 50, 0)))
     cursor = store.page(limit=1).next
     assert seqs(store.page(after=cursor)) == [3, 2, 1]
@@ -91,13 +91,13 @@ def test_since_may_be_added_to_a_list_or_changed_on_the_way(store: LogOffice) ->
     assert seqs(store.page(after=narrow, since=150)) == [3, 2]
 
 
-def test_filter_that_finds_little_ends_its_page_early_and_goes_on(short_sighted: LogOffice) -> None:
+def test_filter_that_finds_little_ends_its_page_early_and_goes_on(short_sighted: LogHarness) -> None:
     for number in range(5):
         short_sighted.ledger.commit(entry(NOON, request_id=b"r%d" % number), entry(NOON, request_id=b"other"))
     assert pages(short_sighted, request_id="r0") == [[], [], [1]]
 
 
-def test_request_id_is_a_filter_like_the_others(store: LogOffice) -> None:
+def test_request_id_is_a_filter_like_the_others(store: LogHarness) -> None:
     store.ledger.commit(*(entry(NOON, request_id=b"r%d" % (number % 3)) for number in range(9)))
     page = store.page(limit=2, request_id="r1")
     assert seqs(page) == [8, 5]
@@ -105,7 +105,7 @@ def test_request_id_is_a_filter_like_the_others(store: LogOffice) -> None:
     store.refused(InvalidInput, limit=2, request_id="r2", after=page.next)
 
 
-def test_empty_logs(store: LogOffice) -> None:
+def test_empty_logs(store: LogHarness) -> None:
     page = store.page()
     assert (page.rows, page.next, page.team.name) == ([], None, "acme")
     store.ledger.commit(entry(NOON))
@@ -115,7 +115,7 @@ def test_empty_logs(store: LogOffice) -> None:
 # --- What is newer ------------------------------------------------------------------------------------------
 
 
-def test_whoever_follows_begins_at_the_newest_of_the_first_page(store: LogOffice) -> None:
+def test_whoever_follows_begins_at_the_newest_of_the_first_page(store: LogHarness) -> None:
     store.ledger.commit(entry(NOON), entry(NOON))
     first = store.page(limit=1)
     store.ledger.commit(entry(NOON), entry(NOON, THEIRS), entry(NOON - DAY))
@@ -131,7 +131,7 @@ def test_whoever_follows_begins_at_the_newest_of_the_first_page(store: LogOffice
     assert (seqs(one), seqs(two), seqs(store.page(newer=two.newer))) == ([5], [6], [])
 
 
-def test_newer_keeps_filters_and_start(store: LogOffice) -> None:
+def test_newer_keeps_filters_and_start(store: LogHarness) -> None:
     first = store.page(since=60, errors=True)
     store.ledger.commit(
         entry(NOON),
@@ -147,7 +147,7 @@ def test_newer_keeps_filters_and_start(store: LogOffice) -> None:
 # --- Cursors and ids ----------------------------------------------------------------------------------------
 
 
-def test_cursor_is_good_for_its_team_alone(store: LogOffice) -> None:
+def test_cursor_is_good_for_its_team_alone(store: LogHarness) -> None:
     store.ledger.commit(*(entry(NOON, source) for source in (CI, THEIRS, CI, THEIRS)))
     theirs = store.page("stranger", "rival", limit=1)
     for query in ({"after": theirs.next}, {"newer": theirs.newer}):
@@ -157,7 +157,7 @@ def test_cursor_is_good_for_its_team_alone(store: LogOffice) -> None:
         assert "earlier page of the same list, or none to begin" in problem.detail
 
 
-def test_cursor_goes_with_its_filters(store: LogOffice) -> None:
+def test_cursor_goes_with_its_filters(store: LogHarness) -> None:
     store.ledger.commit(*(entry(NOON, status=429) for _ in range(3)))
     page = store.page(limit=1, status=429, token=CI)
     assert page.next is not None
@@ -168,7 +168,7 @@ def test_cursor_goes_with_its_filters(store: LogOffice) -> None:
         assert problem.extras["field"] == "after"
 
 
-def test_cursors_of_both_kinds_are_not_mixed_up(store: LogOffice) -> None:
+def test_cursors_of_both_kinds_are_not_mixed_up(store: LogHarness) -> None:
     store.ledger.commit(entry(NOON), entry(NOON))
     page = store.page(limit=1)
     assert page.next is not None
@@ -177,14 +177,14 @@ def test_cursors_of_both_kinds_are_not_mixed_up(store: LogOffice) -> None:
 
 
 @pytest.mark.parametrize("cursor", ["", "x", "old_", "old_" + "A" * 80, "new_" + "A" * 80, "e30", "ü" * 84])
-def test_made_up_cursor_is_refused(store: LogOffice, cursor: str) -> None:
+def test_made_up_cursor_is_refused(store: LogHarness, cursor: str) -> None:
     for query in ({"after": cursor}, {"newer": cursor}):
         assert "not one of this team's logs" in store.refused(InvalidInput, **query).detail
 
 
 @pytest.mark.parametrize(("kind", "prefix"), [("after", "old_"), ("newer", "new_")])
 def test_cursor_from_before_rows_were_numbered_anew_is_refused_in_words(
-    store: LogOffice, kind: str, prefix: str
+    store: LogHarness, kind: str, prefix: str
 ) -> None:
     store.ledger.commit(entry(NOON), entry(NOON))
     filters = filters_of(LogFilter(ACME))
@@ -201,7 +201,7 @@ def test_cursor_from_before_rows_were_numbered_anew_is_refused_in_words(
     assert "not one of this team's logs" in store.refused(InvalidInput, **{kind: theirs}).detail
 
 
-def test_neither_ids_nor_cursors_show_the_ledgers_numbers(store: LogOffice) -> None:
+def test_neither_ids_nor_cursors_show_the_ledgers_numbers(store: LogHarness) -> None:
     """Two rows of ours with a thousand of others between them look like any two."""
     store.ledger.commit(entry(NOON), *(entry(NOON, THEIRS) for _ in range(1_000)), entry(NOON))
     first, second = (store.page(limit=1), store.page(limit=2))
@@ -231,7 +231,7 @@ def test_a_place_comes_back_as_it_was() -> None:
         assert LogPosition.unpacked(place.packed()) == place
 
 
-def test_longest_duration_is_since_ever(store: LogOffice) -> None:
+def test_longest_duration_is_since_ever(store: LogHarness) -> None:
     store.ledger.commit(entry(NOON), entry(NOON))
     page = store.page(since=20 * 999_999_999 * 604_800, limit=1)
     assert seqs(store.page(after=page.next)) == [1]
@@ -240,18 +240,18 @@ def test_longest_duration_is_since_ever(store: LogOffice) -> None:
 # --- Whose rows ---------------------------------------------------------------------------------------------
 
 
-def test_tokens_and_domains_are_named_by_id_or_by_name(store: LogOffice) -> None:
+def test_tokens_and_domains_are_named_by_id_or_by_name(store: LogHarness) -> None:
     store.ledger.commit(entry(NOON), entry(NOON, WEB), entry(NOON, THEIRS))
     assert seqs(store.page(token=CI)) == seqs(store.page(token="ci")) == [1]
     for name in (WEB, "web.example", "WEB.example."):
         assert seqs(store.page(domain=name)) == [2]
 
 
-def rotated(store: LogOffice, token: str) -> str:
+def rotated(store: LogHarness, token: str) -> str:
     return store.do(store.plane.tokens.rotate(store.actor(), "acme", token, 0))[0].id
 
 
-def test_a_rotated_token_keeps_its_logs_by_its_name_and_every_id(store: LogOffice) -> None:
+def test_a_rotated_token_keeps_its_logs_by_its_name_and_every_id(store: LogHarness) -> None:
     second = rotated(store, CI)
     third = rotated(store, second)
     stranger = "tok_other00000000000"
@@ -266,7 +266,7 @@ def test_a_rotated_token_keeps_its_logs_by_its_name_and_every_id(store: LogOffic
     assert seqs(store.page(token=stranger)) == [3]
 
 
-def test_a_cursor_of_a_tokens_logs_outlives_its_rotation(store: LogOffice) -> None:
+def test_a_cursor_of_a_tokens_logs_outlives_its_rotation(store: LogHarness) -> None:
     store.ledger.commit(entry(NOON), entry(NOON))
     page = store.page(token="ci", limit=1)
     new = rotated(store, CI)
@@ -276,7 +276,7 @@ def test_a_cursor_of_a_tokens_logs_outlives_its_rotation(store: LogOffice) -> No
     assert seqs(store.page(token=new, newer=page.newer)) == [3]
 
 
-def test_logs_of_a_deleted_token_are_read_by_its_id(store: LogOffice) -> None:
+def test_logs_of_a_deleted_token_are_read_by_its_id(store: LogHarness) -> None:
     gone = "tok_gone000000000000"
     store.ledger.commit(entry(NOON, gone))
     assert seqs(store.page(token=gone)) == [1]
@@ -295,17 +295,17 @@ def test_logs_of_a_deleted_token_are_read_by_its_id(store: LogOffice) -> None:
         ({"domain": CI}, "no whitelisted domain"),
     ],
 )
-def test_unknown_token_or_domain_is_not_found(store: LogOffice, query: dict[str, str], words: str) -> None:
+def test_unknown_token_or_domain_is_not_found(store: LogHarness, query: dict[str, str], words: str) -> None:
     assert words in store.refused(NotFound, **query).detail
 
 
-def test_token_of_another_team_shows_nothing(store: LogOffice) -> None:
+def test_token_of_another_team_shows_nothing(store: LogHarness) -> None:
     store.ledger.commit(entry(NOON, THEIRS), entry(NOON, THEIRS))
     page = store.page(token=THEIRS, limit=1)
     assert (page.rows, page.next) == ([], None)
 
 
-def test_token_and_domain_together_are_refused(store: LogOffice) -> None:
+def test_token_and_domain_together_are_refused(store: LogHarness) -> None:
     assert "one of the two" in store.refused(InvalidInput, token="ci", domain="web.example").detail
 
 
@@ -313,22 +313,22 @@ def test_token_and_domain_together_are_refused(store: LogOffice) -> None:
 
 
 @pytest.mark.parametrize("role", [Role.OWNER, Role.ADMIN, Role.DEVELOPER, Role.VIEWER])
-def test_members_read_the_logs(store: LogOffice, role: Role) -> None:
+def test_members_read_the_logs(store: LogHarness, role: Role) -> None:
     store.ledger.commit(entry(NOON))
     assert seqs(store.page(role.value)) == [1]
     assert seqs(store.page(role.value, ACME)) == [1], "by the team's id as well"
 
 
-def test_whoever_is_there_for_the_bills_does_not(store: LogOffice) -> None:
+def test_whoever_is_there_for_the_bills_does_not(store: LogHarness) -> None:
     assert "read request logs" in store.refused(RoleNeeded, "billing").detail
 
 
-def test_strangers_learn_nothing_before_anything_else_is_looked_at(store: LogOffice) -> None:
+def test_strangers_learn_nothing_before_anything_else_is_looked_at(store: LogHarness) -> None:
     for query in ({}, {"after": "x"}, {"token": "nobody"}, {"token": "ci", "domain": "web.example"}):
         assert "no team" in store.refused(NoSuchTeam, "stranger", **query).detail
 
 
-def test_without_a_ledger_it_is_an_outage(store: LogOffice) -> None:
+def test_without_a_ledger_it_is_an_outage(store: LogHarness) -> None:
     bare = ControlPlane(store.store, Settings(), PEPPER, BASE_URL, lambda: NOON)
     with pytest.raises(StoreUnavailable):
         store.do(bare.logs.page(store.actor(), "acme", LogQuery()))

@@ -56,7 +56,7 @@ class Membership(RuleBasedStateMachine):
             self.harness.do(work)
         except Problem as problem:
             expected = MEMBERS_HEAR if who in self.roles else (NoSuchTeam,)
-            assert isinstance(problem, expected), (who, problem)  # noqa: PT017 - which one depends on who asks
+            assert isinstance(problem, expected), (who, problem)  # noqa: PT017 - which one depends on the actor
             return False
         assert who in self.roles
         return True

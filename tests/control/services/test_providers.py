@@ -33,7 +33,7 @@ def test_proven_address_links_the_account_and_from_then_on_the_subject_is_enough
     entry = harness.notes()[0]
     assert (entry.action, entry.actor, entry.address) == ("account.link", PEOPLE["owner"], VISIT.address)
     assert details_of(entry) == {"issuer": ISSUER}
-    # Whatever the provider says of the address later: it may have changed there, even into nonsense.
+    # Whatever the provider reports of the address later: it may have changed there, even into nonsense.
     for email in ("moved@elsewhere.example", PEOPLE["viewer"], "ä@x.example"):
         again = harness.do(plane.accounts.by_provider(VISIT, claim(email, verified=False)))
         assert again.id == "acc_owner"

@@ -13,7 +13,7 @@ From the ground up:
     pyclients  runs a Python client of tests/e2e/clients in its own environment, to its end or beside the test
     nginx      nginx with a given configuration, and with TLS and HTTP/2 in front of an upstream
     browser    Chromium, and pages on any host name that it can open
-    wire       an HTTP/1.1 client that hides nothing
+    raw_http   an HTTP/1.1 client that hides nothing
     upstream   a scripted node: what it answers to each method, and how badly
     load       callers that go on and on, and what became of every request
     reads      callers that follow a chain of `anvils`, and what they were answered

@@ -35,7 +35,7 @@ class Anvil:
         return int(self.url.rpartition(":")[2])
 
     def call(self, method: str, *params: object) -> Any:
-        """Ask the chain itself, past whatever stands in front of it, and give the result."""
+        """Call the node itself, not what stands in front of it, and return the result."""
         body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode()
         request = urllib.request.Request(self.url, body, {"Content-Type": "application/json"})
         with urllib.request.urlopen(request, timeout=10) as response:
@@ -47,7 +47,7 @@ class Anvil:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Let it hold its connections and say nothing for a while."""
+        """Let it hold its connections and send nothing for a while."""
         os.kill(self.pid, signal.SIGSTOP)
         try:
             yield

@@ -90,7 +90,7 @@ class Chain:
             self.height = height
 
     def block(self, number: int) -> dict[str, Any]:
-        """Ask a node that follows for a block."""
+        """Read a block of a node that follows."""
         found: dict[str, Any] = self._following[0].call("eth_getBlockByNumber", hex(number), False)
         return found
 

@@ -89,7 +89,7 @@ def served_page(page: str, certificate: Certificate | None = None) -> Iterator[i
     with _PageServer(page) as server:
         if certificate is not None:
             # The handshake waits for the connection's own thread: a browser opens spare connections
-            # and says nothing on them.
+            # and sends nothing on them.
             server.socket = certificate.server_context().wrap_socket(
                 server.socket, server_side=True, do_handshake_on_connect=False
             )

@@ -1,6 +1,6 @@
 """A DNS server of the test's own: dnsmasq with nothing but the records that it is given.
 
-It asks nobody else, keeps nothing, and writes down every question.
+It queries no other server, keeps nothing, and records every query.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Nameserver:
-    """A running DNS server: where it listens, its process, and what it was asked."""
+    """A running DNS server: where it listens, its process, and its queries."""
 
     port: int
     pid: int

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from tollgate.core import secrets
 
 from .ports import free_port
+from .raw_http import Answer, call
 from .tollgate import Gateway, serving
 from .upstream import Reply, Upstream, upstream
-from .wire import Answer, call
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

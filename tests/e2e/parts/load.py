@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .wire import Wire
+from .raw_http import RawConnection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,20 +26,22 @@ class Outcome:
     ended: float
     status: int
     closing: bool = False
-    """Whether the answer said that the connection ends with it."""
+    """Whether the answer announced the end of the connection."""
 
 
 class Load:
-    """Several callers, until told to stop."""
+    """Several callers, until they are stopped."""
 
-    def __init__(self, wires: list[Wire], request: bytes, reopen: Callable[[], Wire] | None) -> None:
+    def __init__(
+        self, connections: list[RawConnection], request: bytes, reopen: Callable[[], RawConnection] | None
+    ) -> None:
         self.outcomes: list[Outcome] = []
         self._request = request
         self._reopen = reopen
         self._stopped = threading.Event()
         self._threads = [
-            threading.Thread(target=self._go_on, args=(number, wire), daemon=True)
-            for number, wire in enumerate(wires)
+            threading.Thread(target=self._go_on, args=(number, connection), daemon=True)
+            for number, connection in enumerate(connections)
         ]
 
     def __len__(self) -> int:
@@ -66,25 +68,25 @@ class Load:
         """Give the requests that began after a moment."""
         return [outcome for outcome in list(self.outcomes) if outcome.began >= moment]
 
-    def _go_on(self, number: int, wire: Wire | None) -> None:
-        while wire is not None and not self._stopped.is_set():
+    def _go_on(self, number: int, connection: RawConnection | None) -> None:
+        while connection is not None and not self._stopped.is_set():
             began = time.monotonic()
             try:
-                wire.send(self._request)
-                answer = wire.read()
+                connection.send(self._request)
+                answer = connection.read()
             except (OSError, EOFError):
                 self.outcomes.append(Outcome(number, began, time.monotonic(), BROKEN))
-                wire = self._another(wire)
+                connection = self._another(connection)
                 continue
             closing = answer.headers.get("connection") == "close"
             self.outcomes.append(Outcome(number, began, time.monotonic(), answer.status, closing))
             if closing:
-                wire = self._another(wire)
-        if wire is not None:
-            wire.socket.close()
+                connection = self._another(connection)
+        if connection is not None:
+            connection.socket.close()
 
-    def _another(self, wire: Wire) -> Wire | None:
-        wire.socket.close()
+    def _another(self, connection: RawConnection) -> RawConnection | None:
+        connection.socket.close()
         while self._reopen is not None and not self._stopped.is_set():
             try:
                 return self._reopen()
@@ -94,9 +96,11 @@ class Load:
 
 
 @contextmanager
-def load(wires: list[Wire], request: bytes, *, reopen: Callable[[], Wire] | None = None) -> Iterator[Load]:
-    """Send one request over and over on each connection; a broken one is opened anew if `reopen` says how."""
-    callers = Load(wires, request, reopen)
+def load(
+    connections: list[RawConnection], request: bytes, *, reopen: Callable[[], RawConnection] | None = None
+) -> Iterator[Load]:
+    """Send one request over and over on each connection; a broken one is replaced by `reopen`."""
+    callers = Load(connections, request, reopen)
     callers.start()
     try:
         yield callers

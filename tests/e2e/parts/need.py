@@ -56,7 +56,7 @@ def _faketime() -> Path | None:
     return next(Path("/usr/lib").glob("**/faketime/libfaketimeMT.so.1"), None)
 
 
-# What a test may ask for: how it is found, and what it is.
+# What a test may need: how it is found, and what it is.
 PARTS: dict[str, tuple[Callable[[], Path | None], str]] = {
     "nginx": (lambda: _on_path("nginx"), "nginx, on the path"),
     "dnsmasq": (lambda: _on_path("dnsmasq"), "dnsmasq, on the path; Debian's package is dnsmasq-base"),

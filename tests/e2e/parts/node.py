@@ -45,7 +45,7 @@ def run_node(
 
 @contextmanager
 def watching(script: str, *args: str, folder: Path) -> Iterator[Callable[[], list[dict[str, Any]]]]:
-    """Run `clients/script` beside the test, once it says that it is ready; gives what it has printed so far."""
+    """Run `clients/script` beside the test, once it reports that it is ready; gives what it has printed so far."""
     with (
         _beside_packages(CLIENTS) as beside,
         running(

@@ -2,7 +2,7 @@
 
 Its pages are plain forms. Sign-in: the fields `login` (one of the accounts; another ends on an error page) and
 `password` (anything), the button "Sign-in". Consent: the button "Continue". Both have the link "[ Cancel ]", which
-denies. It remembers a browser by cookies of the host 127.0.0.1: another sign-in in it asks for neither again.
+denies. It remembers a browser by cookies of the host 127.0.0.1: another sign-in in it needs neither again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A receiver of OTLP over HTTP, as JSON: keeps the spans that it is sent, and answers as it is told to.
+"""A receiver of OTLP over HTTP, as JSON: keeps the spans that it is sent, and answers as it is set to.
 
 It takes only what the specification allows, so that what a real collector would refuse fails here too.
 """

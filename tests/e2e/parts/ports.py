@@ -25,7 +25,7 @@ def free_port() -> int:
 
 
 def accepts(port: int) -> bool:
-    """Say whether something accepts connections on a loopback port."""
+    """Whether something accepts connections on a loopback port."""
     try:
         socket.create_connection((LOOPBACK, port), timeout=1).close()
     except OSError:

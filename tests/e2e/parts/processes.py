@@ -25,7 +25,7 @@ TAIL = 4000
 
 
 def eventually(predicate: Callable[[], T], *, within: float = 20.0, what: str = "the condition") -> T:
-    """Ask again until the answer is true, and give it; fail when the time has passed."""
+    """Try again until the result is true, and return it; fail when the time has passed."""
     deadline = time.monotonic() + within
     while True:
         if answer := predicate():
@@ -36,7 +36,7 @@ def eventually(predicate: Callable[[], T], *, within: float = 20.0, what: str = 
 
 
 def alive(pid: int) -> bool:
-    """Say whether a process exists, and is more than a zombie that nobody has reaped yet."""
+    """Whether a process exists, and is more than a zombie that nobody has reaped yet."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -91,7 +91,7 @@ class Program:
 
     @property
     def running(self) -> bool:
-        """Say whether it has not ended by itself."""
+        """Whether it has not ended by itself."""
         return self.popen.poll() is None
 
     def lines(self) -> list[str]:
@@ -112,7 +112,7 @@ class Program:
         )
 
     def stop(self, grace: float) -> None:
-        """Ask it to end, and kill it and its group when it has not within the grace."""
+        """Request its end, and kill it and its group when it has not within the grace."""
         if self.running:
             self.popen.terminate()
         try:
@@ -126,7 +126,7 @@ class Program:
 
 def kill_group(group: int) -> None:
     """Kill every process of a group that is still there."""
-    # macOS says PermissionError where a group holds nothing but zombies.
+    # macOS raises PermissionError where a group holds nothing but zombies.
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(group, signal.SIGKILL)
 

@@ -41,7 +41,7 @@ def run_python(
 def watching_python(
     environment: Literal["web3", "starknet"], script: str, *args: str, folder: Path
 ) -> Iterator[Callable[[], list[dict[str, Any]]]]:
-    """Run `clients/script` beside the test, once it says that it is ready; gives what it has printed so far."""
+    """Run `clients/script` beside the test, once it reports that it is ready; gives what it has printed so far."""
     with running(
         [str(need(environment)), "-E", str(CLIENTS / script), *args],
         folder=folder,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .anvils import EMITTER, LARGE, TICK
-from .wire import Wire, call, request
+from .raw_http import RawConnection, call, request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -61,9 +61,11 @@ class ReadAnswer:
 
 
 class Readers:
-    """Several readers, until told to stop."""
+    """Several readers, until they are stopped."""
 
-    def __init__(self, connect: Callable[[], Wire], path: str, headers: Mapping[str, str], pause: float) -> None:
+    def __init__(
+        self, connect: Callable[[], RawConnection], path: str, headers: Mapping[str, str], pause: float
+    ) -> None:
         self.answers: list[ReadAnswer] = []
         self._connect = connect
         self._path = path
@@ -91,7 +93,7 @@ class Readers:
                 raise AssertionError("a reader hangs")
 
     def _go_on(self, number: int) -> None:
-        wire: Wire | None = None
+        connection: RawConnection | None = None
         newest: dict[str, Any] = {"number": "0x0", "hash": "", "transactions": []}
         turn = number
         while not self._over.wait(self._pause):
@@ -99,27 +101,27 @@ class Readers:
             turn += 1
             began = time.monotonic()
             try:
-                wire = wire or self._connect()
-                wire.send(request(self._path, _written(calls), self._headers))
-                answer = wire.read()
+                connection = connection or self._connect()
+                connection.send(request(self._path, _written(calls), self._headers))
+                answer = connection.read()
                 status, bodies, headers = answer.status, _apart(answer.json(), len(calls)), answer.headers
             except (OSError, EOFError) as error:
                 status, bodies, headers = BROKEN, [repr(error)] * len(calls), {}
-                if wire is not None:
-                    wire.socket.close()
-                wire = None
+                if connection is not None:
+                    connection.socket.close()
+                connection = None
             ended = time.monotonic()
             for (method, params), body in zip(calls, bodies, strict=True):
                 answered = ReadAnswer(method, params, began, ended, status, body, headers)
                 self.answers.append(answered)
                 if params == ("latest", False) and answered.result is not None:
                     newest = answered.result
-        if wire is not None:
-            wire.socket.close()
+        if connection is not None:
+            connection.socket.close()
 
 
 def _question(turn: int, newest: dict[str, Any]) -> list[Call]:
-    """Choose what to ask after having been told of a block: one call, or several in a batch."""
+    """Choose what to read after a block was returned: one call, or several in a batch."""
     number = newest["number"]
     first = hex(max(1, int(number, 16) - LOGS_BLOCKS + 1))
     logs = {"address": EMITTER, "topics": [TICK], "fromBlock": first, "toBlock": number}
@@ -167,7 +169,7 @@ def went_back(answered: list[ReadAnswer]) -> list[tuple[ReadAnswer, ReadAnswer]]
 
 @contextmanager
 def readers(
-    connect: Callable[[], Wire],
+    connect: Callable[[], RawConnection],
     path: str,
     headers: Mapping[str, str],
     *,

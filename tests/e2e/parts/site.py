@@ -18,7 +18,7 @@ PROOF_PATH = "/.well-known/tollgate.txt"
 
 
 class Site(ThreadingHTTPServer):
-    """A running site. `proofs` is what each name says at the path of proofs; others answer 404."""
+    """A running site. `proofs` is what each name answers at the path of proofs; others answer 404."""
 
     daemon_threads = False  # so that closing waits for them
 

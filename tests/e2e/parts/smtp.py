@@ -38,7 +38,7 @@ class Mail:
 
     @property
     def text(self) -> str:
-        """What it says."""
+        """Its text."""
         content: str = self.message.get_content()
         return content.replace("\r\n", "\n")
 
@@ -62,7 +62,7 @@ class MailServer(socketserver.ThreadingTCPServer):
         self.logins: list[str] = []
         """User name and password of each login, parted by a colon."""
         self.greets = threading.Event()
-        """While it is not set, the server takes connections and says nothing."""
+        """While it is not set, the server accepts connections and sends nothing."""
         self.greets.set()
         self.over = threading.Event()
         super().__init__((LOOPBACK, port), _Conversation)

@@ -6,9 +6,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from .raw_http import JSON, Answer, call, request
 from .tollgate import Gateway, bearer, serving
 from .upstream import Upstream, upstream
-from .wire import JSON, Answer, call, request
 
 if TYPE_CHECKING:
     import ssl

@@ -57,7 +57,7 @@ class StarknetNode(ThreadingHTTPServer):
         return f"http://{LOOPBACK}:{self.server_address[1]}"
 
     def call(self, method: str, *params: object) -> Any:
-        """Ask the node itself, and give the result."""
+        """Call the node itself, and return the result."""
         return self.network.answer(method, list(params), 0.0)
 
     def kill(self) -> None:

@@ -26,8 +26,8 @@ from tollgate.settings.model import SecretSettings, Settings, StoreSettings
 from tollgate.store import engines
 
 from .processes import alive, descendants, eventually, running
+from .raw_http import JSON, Answer, RawConnection
 from .upstream import is_scripted
-from .wire import JSON, Answer, Wire
 
 if TYPE_CHECKING:
     import ssl
@@ -135,9 +135,9 @@ class Gateway:
         """The public port."""
         return int(self.base_url.rpartition(":")[2])
 
-    def wire(self, *, source: str | None = None) -> Wire:
+    def connect(self, *, source: str | None = None) -> RawConnection:
         """Open a connection."""
-        return Wire.open(self.port, source=source, tls=self.tls)
+        return RawConnection.open(self.port, source=source, tls=self.tls)
 
     def exchange(
         self,
@@ -149,13 +149,13 @@ class Gateway:
         method: str = "POST",
     ) -> Answer:
         """Send one request on a connection of its own."""
-        with self.wire() as wire:
-            return wire.exchange(path, body, {**JSON, **bearer(token), **(headers or {})}, method=method)
+        with self.connect() as connection:
+            return connection.exchange(path, body, {**JSON, **bearer(token), **(headers or {})}, method=method)
 
     def metrics(self) -> dict[str, float]:
         """Read the metrics page: sample to value."""
-        with Wire.open(int(self.metrics_url.split(":")[2].partition("/")[0])) as wire:
-            page = wire.exchange("/metrics", method="GET").body.decode()
+        with RawConnection.open(int(self.metrics_url.split(":")[2].partition("/")[0])) as connection:
+            page = connection.exchange("/metrics", method="GET").body.decode()
         pairs = (line.rpartition(" ") for line in page.splitlines() if not line.startswith("#"))
         return {sample: float(value) for sample, _, value in pairs}
 
@@ -169,9 +169,9 @@ class Gateway:
         """Give the worker processes by name."""
         return self.children("tg-worker-")
 
-    def worker_of(self, wire: Wire) -> int:
-        """Say which worker holds the other end of a connection; 0 before one has accepted it."""
-        inode = _inode(self.port, wire.local_port)
+    def worker_of(self, connection: RawConnection) -> int:
+        """Which worker holds the other end of a connection; 0 before one has accepted it."""
+        inode = _inode(self.port, connection.local_port)
         for pid in self.workers().values():
             for link in Path(f"/proc/{pid}/fd").iterdir():
                 try:
@@ -182,16 +182,16 @@ class Gateway:
         return 0
 
     @contextmanager
-    def spread(self, each: int = 2) -> Iterator[dict[int, list[Wire]]]:
+    def spread(self, each: int = 2) -> Iterator[dict[int, list[RawConnection]]]:
         """Open connections until every worker holds this many, or more; give them by worker."""
-        held: dict[int, list[Wire]] = {pid: [] for pid in self.workers().values()}
+        held: dict[int, list[RawConnection]] = {pid: [] for pid in self.workers().values()}
         with ExitStack() as opened:
             for _ in range(200):
-                if all(len(wires) >= each for wires in held.values()):
+                if all(len(connections) >= each for connections in held.values()):
                     yield held
                     return
-                wire = opened.enter_context(self.wire())
-                held[eventually(partial(self.worker_of, wire), what="the accept")].append(wire)
+                connection = opened.enter_context(self.connect())
+                held[eventually(partial(self.worker_of, connection), what="the accept")].append(connection)
         raise AssertionError(f"the kernel does not spread connections: {held}")
 
 

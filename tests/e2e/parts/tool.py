@@ -19,7 +19,7 @@ NO_KEYRING = "keyring.backends.fail.Keyring"
 
 @dataclass(frozen=True)
 class Ran:
-    """How a command ended and what it said."""
+    """How a command ended and what it printed."""
 
     code: int
     out: str

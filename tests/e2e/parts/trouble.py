@@ -49,7 +49,7 @@ class Scene:
         return self.sum("tollgate_upstream_hedges_total")
 
     def becomes(self, name: str, state: str) -> None:
-        """Wait until the prober says so of an upstream."""
+        """Wait until the prober shows an upstream so."""
         labels = (f'upstream="{name}"', f'state="{state}"')
         eventually(lambda: self.sum("tollgate_upstream_state", *labels), within=20, what=f"{name} being {state}")
 
@@ -73,7 +73,7 @@ def killed(scene: Scene, names: str = "a") -> Iterator[None]:
 
 @contextmanager
 def paused(scene: Scene) -> Iterator[None]:
-    """Let a node hold its connections and say nothing, until it goes on where it was."""
+    """Let a node hold its connections and send nothing, until it goes on where it was."""
     scene.chain.leave(scene.node("a"))
     with scene.node("a").paused():
         yield

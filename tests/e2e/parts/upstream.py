@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 _RESET = struct.pack("ii", 1, 0)
-# What the prober is told: a chain that stands still. It is no part of any script.
+# What the prober is sent: a chain that stands still. It is no part of any script.
 _BLOCK = {"number": "0x10", "hash": "0x" + "10" * 32, "parentHash": "0x" + "0f" * 32}
 _STARKNET_BLOCK = {"block_number": 16, "block_hash": "0x10", "parent_hash": "0xf", "status": "ACCEPTED_ON_L1"}
 _PROBED = {
@@ -82,7 +82,7 @@ class Reply:
     gate: threading.Event | None = None
     """Wait for it first."""
     hang: bool = False
-    """Say nothing until the other side gives up."""
+    """Send nothing until the other side gives up."""
     reset: bool = False
     """Tear the connection down."""
 
@@ -212,7 +212,7 @@ class _Conversation(socketserver.BaseRequestHandler):
         return True
 
     def _reply(self, received: Received, reply: Reply) -> bool:
-        """Answer; say whether the connection goes on."""
+        """Answer; return whether the connection goes on."""
         while reply.gate is not None and not (reply.gate.wait(0.02) or self.server.over.is_set()):
             pass
         if reply.hang:

@@ -45,7 +45,7 @@ class Visitor:
         return self.post(link, password=password, again=password)
 
     def signed_in(self) -> bool:
-        """Say whether the console lets this browser in."""
+        """Whether the console lets this browser in."""
         return self.get("/console/account").status_code == 200
 
     def log_tool_in(self) -> dict[str, Any]:

@@ -27,7 +27,7 @@ class Harness:
         self.directory = CallerDirectory(self.store, settings, self.regions.writer(0), self.clock)
 
     async def change(self, **what: Any) -> None:
-        """The store says that this changed."""
+        """The store reports that this changed."""
         self.store.news.append(Changes(2, **what))
         await self.directory.refresh()
 

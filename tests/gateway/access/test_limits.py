@@ -1,4 +1,4 @@
-"""Caps and limits: who is stopped, by what, and what the headers say to the letter."""
+"""Caps and limits: who is stopped, by what, and what the headers are to the letter."""
 
 from typing import Any
 

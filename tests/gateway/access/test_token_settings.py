@@ -23,7 +23,7 @@ def in_path() -> Request:
 
 
 async def change(worker: Worker, grant: Grant | None) -> None:
-    """Somebody changes the token in the store, and the worker hears of it."""
+    """Somebody changes the token in the store, and the worker is notified."""
     worker.store.tokens.pop(digest(TOKEN), None)
     if grant is not None:
         worker.store.tokens[digest(TOKEN)] = grant

@@ -161,7 +161,7 @@ def test_nothing_above_an_ancestor_is_ever_reported(steps: list[tuple[str, int]]
             shelf.reorganise(number)
             kept = {each: since for each, since in kept.items() if each <= number}
         else:
-            # It may forget, but what it tells is of this chain.
+            # It may evict, but what it returns is of this chain.
             assert shelf.get(at(number)) in (None, kept.get(number))
     known = [number for number in kept if shelf.get(at(number)) is not None]
     assert fork >= 16 or known == list(kept), "and it does not forget without a reason"

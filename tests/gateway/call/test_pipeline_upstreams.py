@@ -1,4 +1,4 @@
-"""What callers and records are told of the way of an answer: headers, strict networks, cache, attempts."""
+"""What callers and records show of how an answer was found: headers, strict networks, cache, attempts."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ async def test_refusal_and_silence_show_nothing(worker: Worker) -> None:
     assert await answer(worker, with_token(body(note))) == Answer(204, b"")
 
 
-async def test_headers_reach_the_wire_and_a_page_may_read_them() -> None:
+async def test_headers_are_sent_and_a_page_may_read_them() -> None:
     worker = await open_worker(**KEPT)
     shows(worker)
     probed(worker)

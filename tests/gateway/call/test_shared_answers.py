@@ -47,7 +47,7 @@ class Log:
         """Nothing to release."""
 
 
-class Desk:
+class WorkerCache:
     """A worker's cache of one network, and its exchange with others."""
 
     def __init__(self, chain_id: str = "0x1", max_bytes: int = 1_000_000) -> None:
@@ -70,47 +70,47 @@ class Desk:
 
 
 @pytest.fixture
-def desk() -> Desk:
-    return Desk()
+def worker() -> WorkerCache:
+    return WorkerCache()
 
 
 def answer(number: int, result: bytes = b'"0x7"') -> SharedAnswer:
     return SharedAnswer(key_of(at(number)), number, result)
 
 
-async def test_final_answer_that_was_requested_again_is_sent_once(desk: Desk) -> None:
-    desk.called_twice(at(FINAL))
-    await desk.answers.turn()
-    await desk.answers.turn()
-    assert desk.log.sent == [SharedAnswer(key_of(at(FINAL)), FINAL, b'"0x1"')]
-    assert desk.count("sent") == 1
+async def test_final_answer_that_was_requested_again_is_sent_once(worker: WorkerCache) -> None:
+    worker.called_twice(at(FINAL))
+    await worker.answers.turn()
+    await worker.answers.turn()
+    assert worker.log.sent == [SharedAnswer(key_of(at(FINAL)), FINAL, b'"0x1"')]
+    assert worker.count("sent") == 1
 
 
-async def test_what_is_not_final_or_was_requested_once_stays(desk: Desk) -> None:
-    desk.shelf.put(at(FINAL))
-    desk.called_twice(at(FINAL + 1), at(HEAD), LATEST, CHAIN)
-    desk.called_twice(call("eth_getBalance", "0xb", hex(FINAL)), result="x" * MAX_ENTRY)
-    await desk.answers.turn()
-    assert desk.log.sent == []
+async def test_what_is_not_final_or_was_requested_once_stays(worker: WorkerCache) -> None:
+    worker.shelf.put(at(FINAL))
+    worker.called_twice(at(FINAL + 1), at(HEAD), LATEST, CHAIN)
+    worker.called_twice(call("eth_getBalance", "0xb", hex(FINAL)), result="x" * MAX_ENTRY)
+    await worker.answers.turn()
+    assert worker.log.sent == []
 
 
-async def test_answer_of_another_worker_is_a_hit_here(desk: Desk) -> None:
-    desk.log.waiting = [answer(FINAL)]
-    await desk.answers.turn()
-    assert desk.shelf.get(at(FINAL)) == "0x7"
-    assert desk.count("taken") == 1
-    await desk.answers.turn()
-    assert desk.log.sent == [], "and is not sent back"
+async def test_answer_of_another_worker_is_a_hit_here(worker: WorkerCache) -> None:
+    worker.log.waiting = [answer(FINAL)]
+    await worker.answers.turn()
+    assert worker.shelf.get(at(FINAL)) == "0x7"
+    assert worker.count("taken") == 1
+    await worker.answers.turn()
+    assert worker.log.sent == [], "and is not sent back"
 
 
-async def test_log_that_never_answers_keeps_no_call_waiting(desk: Desk) -> None:
-    desk.log.silent = True
-    turn = asyncio.create_task(desk.answers.turn())
+async def test_log_that_never_answers_keeps_no_call_waiting(worker: WorkerCache) -> None:
+    worker.log.silent = True
+    turn = asyncio.create_task(worker.answers.turn())
     await asyncio.sleep(0)
-    assert desk.log.turns == 1
+    assert worker.log.turns == 1
     # Plain functions: a call's look-up has nothing to wait for.
-    desk.called_twice(at(FINAL))
-    assert desk.shelf.get(at(FINAL)) == "0x1"
+    worker.called_twice(at(FINAL))
+    assert worker.shelf.get(at(FINAL)) == "0x1"
     assert not turn.done()
     turn.cancel()
 
@@ -125,59 +125,59 @@ async def test_log_that_never_answers_keeps_no_call_waiting(desk: Desk) -> None:
     ],
     ids=["not final here", "no block", "not a method to cache", "too large"],
 )
-async def test_what_does_not_belong_here_is_not_taken(desk: Desk, other: SharedAnswer) -> None:
-    desk.log.waiting = [other]
-    await desk.answers.turn()
-    assert len(desk.shelf.cache) == 0
+async def test_what_does_not_belong_here_is_not_taken(worker: WorkerCache, other: SharedAnswer) -> None:
+    worker.log.waiting = [other]
+    await worker.answers.turn()
+    assert len(worker.shelf.cache) == 0
 
 
 async def test_own_answers_are_neither_replaced_nor_pushed_out() -> None:
-    desk = Desk(max_bytes=1_000)
-    desk.called_twice(at(FINAL))
-    desk.log.waiting = [answer(FINAL), *(answer(number) for number in range(10))]
-    await desk.answers.turn()
-    assert desk.shelf.get(at(FINAL)) == "0x1"
-    assert desk.shelf.cache.used <= 1_000
+    worker = WorkerCache(max_bytes=1_000)
+    worker.called_twice(at(FINAL))
+    worker.log.waiting = [answer(FINAL), *(answer(number) for number in range(10))]
+    await worker.answers.turn()
+    assert worker.shelf.get(at(FINAL)) == "0x1"
+    assert worker.shelf.cache.used <= 1_000
 
 
-async def test_reorganisation_below_ends_what_others_sent(desk: Desk) -> None:
-    desk.log.waiting = [answer(FINAL), answer(FINAL - 10)]
-    await desk.answers.turn()
-    desk.shelf.row.publish_reorg(FINAL - 5)
-    assert desk.shelf.get(at(FINAL)) is None
-    assert desk.shelf.get(at(FINAL - 10)) == "0x7"
+async def test_reorganisation_below_ends_what_others_sent(worker: WorkerCache) -> None:
+    worker.log.waiting = [answer(FINAL), answer(FINAL - 10)]
+    await worker.answers.turn()
+    worker.shelf.row.publish_reorg(FINAL - 5)
+    assert worker.shelf.get(at(FINAL)) is None
+    assert worker.shelf.get(at(FINAL - 10)) == "0x7"
 
 
-async def test_replaced_final_blocks_are_forgotten_by_all(desk: Desk) -> None:
-    await desk.answers.turn()
-    desk.shelf.row.publish_reorg(FINAL + 5)
-    await desk.answers.turn()
-    assert desk.log.forgotten == [], "an ordinary one"
-    desk.shelf.row.publish_reorg(FINAL - 5)
-    await desk.answers.turn()
-    assert desk.log.forgotten == ["eth/mainnet@0x1"]
+async def test_replaced_final_blocks_are_forgotten_by_all(worker: WorkerCache) -> None:
+    await worker.answers.turn()
+    worker.shelf.row.publish_reorg(FINAL + 5)
+    await worker.answers.turn()
+    assert worker.log.forgotten == [], "an ordinary one"
+    worker.shelf.row.publish_reorg(FINAL - 5)
+    await worker.answers.turn()
+    assert worker.log.forgotten == ["eth/mainnet@0x1"]
 
 
 async def test_network_without_a_chain_id_takes_no_part() -> None:
-    desk = Desk(chain_id="")
-    desk.called_twice(at(FINAL))
-    await desk.answers.turn()
-    assert desk.log.turns == 0
+    worker = WorkerCache(chain_id="")
+    worker.called_twice(at(FINAL))
+    await worker.answers.turn()
+    assert worker.log.turns == 0
 
 
-async def test_lost_log_is_left_alone_for_a_while_and_comes_back(desk: Desk) -> None:
-    desk.log.down = True
-    desk.called_twice(at(FINAL - 1))
+async def test_lost_log_is_left_alone_for_a_while_and_comes_back(worker: WorkerCache) -> None:
+    worker.log.down = True
+    worker.called_twice(at(FINAL - 1))
     for _ in range(3):
-        await desk.answers.turn()
-    assert desk.log.turns == 1
-    assert desk.count("failed", "", "") == 1
-    desk.log.down = False
-    desk.shelf.clock.now += RETRY_SECONDS
-    desk.log.waiting = [answer(FINAL)]
-    await desk.answers.turn()
-    assert desk.shelf.get(at(FINAL)) == "0x7"
-    assert [each.number for each in desk.log.sent] == [FINAL - 1], "what could not be sent before"
+        await worker.answers.turn()
+    assert worker.log.turns == 1
+    assert worker.count("failed", "", "") == 1
+    worker.log.down = False
+    worker.shelf.clock.now += RETRY_SECONDS
+    worker.log.waiting = [answer(FINAL)]
+    await worker.answers.turn()
+    assert worker.shelf.get(at(FINAL)) == "0x7"
+    assert [each.number for each in worker.log.sent] == [FINAL - 1], "what could not be sent before"
 
 
 def test_method_of_a_key_is_its_beginning() -> None:

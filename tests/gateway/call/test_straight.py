@@ -1,7 +1,7 @@
 """The straight way and the general way are equal: in answers, records, metrics and upstream calls.
 
 Each situation is played twice, by a worker that sends calls straight and by one that does not, on the same clock
-and with the same nodes; where a situation says so, it is asserted that the straight way was really taken.
+and with the same nodes; where a situation demands it, it is asserted that the straight way was really taken.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Situation:
     heads: list[int] = field(default_factory=list)
     grant: dict[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
-    wire: Callable[[bytes], bytes] = lambda data: data
+    transform: Callable[[bytes], bytes] = lambda data: data
     """What becomes of a response on its way."""
     together: bool = False
     """Whether requests come from several connections at once."""
@@ -196,7 +196,7 @@ SITUATIONS: dict[str, Situation] = {
     "params as object": Situation(
         [sent({"jsonrpc": "2.0", "id": 1, "method": "eth_chainId", "params": {"a": 1}})]
     ),
-    "text beyond ASCII": Situation(one(LATEST), answering("\u00e9"), wire=lambda data: data),
+    "text beyond ASCII": Situation(one(LATEST), answering("\u00e9"), transform=lambda data: data),
     "unknown method": Situation(one({"method": "foo_bar", "params": []}), straight=False),
     "transaction": Situation(one(SEND), straight=False),
     "logs": Situation(one(LOGS), answering([]), straight=False),
@@ -220,16 +220,20 @@ SITUATIONS: dict[str, Situation] = {
     "silent upstream alone": Situation(one(LATEST), silent, straight=None, seconds=40.0),
     "silent first of three": Situation(one(LATEST), silent, upstreams=EQUAL, straight=None, seconds=40.0),
     "answers no JSON": Situation(
-        one(LATEST), upstreams=TWO, wire=lambda data: http(b"<html>"), straight=None, seconds=5.0
+        one(LATEST), upstreams=TWO, transform=lambda data: http(b"<html>"), straight=None, seconds=5.0
     ),
-    "answers neither": Situation(one(LATEST), wire=lambda data: http(b'{"id":7}'), straight=None, seconds=5.0),
+    "answers neither": Situation(
+        one(LATEST), transform=lambda data: http(b'{"id":7}'), straight=None, seconds=5.0
+    ),
     "error null beside a result": Situation(
-        one(LATEST), wire=lambda data: http(b'{"jsonrpc":"2.0","id":7,"result":1,"error":null}'), straight=None
+        one(LATEST),
+        transform=lambda data: http(b'{"jsonrpc":"2.0","id":7,"result":1,"error":null}'),
+        straight=None,
     ),
-    "torn answer": Situation(one(LATEST), upstreams=TWO, wire=cut, straight=None, seconds=40.0),
-    "gzip": Situation([*one(LATEST, 1), *one(LATEST, 2)], wire=gzipped),
-    "chunked": Situation([*one(LATEST, 1), *one(LATEST, 2)], wire=chunked),
-    "unique headers": Situation([*one(LATEST, 1), *one(LATEST, 2)], wire=unique),
+    "torn answer": Situation(one(LATEST), upstreams=TWO, transform=cut, straight=None, seconds=40.0),
+    "gzip": Situation([*one(LATEST, 1), *one(LATEST, 2)], transform=gzipped),
+    "chunked": Situation([*one(LATEST, 1), *one(LATEST, 2)], transform=chunked),
+    "unique headers": Situation([*one(LATEST, 1), *one(LATEST, 2)], transform=unique),
     "tip": Situation([*one(NUMBER, 1), *one(BLOCK, 2)], at(HEAD)),
     "tip that moves on": Situation([*one(NUMBER, 1), *one(BLOCK, 2)], at(HEAD + 1)),
     "tip out of step": Situation(one(NUMBER), at(HEAD - 1, HEAD), upstreams=TWO, straight=None),
@@ -286,9 +290,11 @@ SITUATIONS: dict[str, Situation] = {
     "price in the record": Situation(one(LATEST), grant={"team": Team("team_1", "acme", free_requests=5)}),
     "nothing is believed": Situation(one(LATEST), heads=[-1], straight=False),
     "batch": Situation(batch(LATEST, LATEST, LATEST)),
-    "batch with answers as short as can be": Situation(batch(LATEST, LATEST, LATEST), wire=compact),
-    "batch with ids of several lengths": Situation(batch(LATEST, LATEST, LATEST, ids=[9, 10, 11]), wire=compact),
-    "batch with ids that skip one": Situation(batch(LATEST, LATEST, ids=[1, 3]), wire=compact),
+    "batch with answers as short as can be": Situation(batch(LATEST, LATEST, LATEST), transform=compact),
+    "batch with ids of several lengths": Situation(
+        batch(LATEST, LATEST, LATEST, ids=[9, 10, 11]), transform=compact
+    ),
+    "batch with ids that skip one": Situation(batch(LATEST, LATEST, ids=[1, 3]), transform=compact),
     "batch with spaces": Situation([sent(json.dumps([call(1, LATEST), call(2, LATEST)]).encode())]),
     "batch with a method twice": Situation([in_batch(b'"method":"debug_setHead",' + PLAIN, PLAIN)]),
     "batch with parameters twice": Situation([in_batch(b'"params":["0xb","0x1"],' + PLAIN, PLAIN)]),
@@ -301,18 +307,18 @@ SITUATIONS: dict[str, Situation] = {
     "batch without the block": Situation([in_batch(b'"method":"eth_getBalance","params":["0xa"]', PLAIN)]),
     "batch whose answers have more": Situation(
         batch(LATEST, LATEST),
-        wire=lambda data: http(_body(data).replace(b"{", b'{"took":1,')),
+        transform=lambda data: http(_body(data).replace(b"{", b'{"took":1,')),
         straight=None,
     ),
     "batch whose answers have an error beside a result": Situation(
         batch(LATEST, LATEST),
-        wire=lambda data: http(_body(data).replace(b"}", b', "error": {"code": 1, "message": "m"}}')),
+        transform=lambda data: http(_body(data).replace(b"}", b', "error": {"code": 1, "message": "m"}}')),
         straight=None,
     ),
     "batch with an answer too few": Situation(
         batch(LATEST, LATEST, LATEST),
         upstreams=TWO,
-        wire=lambda data: http(json.dumps(json.loads(_body(data))[:2]).encode()),
+        transform=lambda data: http(json.dumps(json.loads(_body(data))[:2]).encode()),
         straight=None,
         seconds=40.0,
     ),
@@ -331,7 +337,7 @@ SITUATIONS: dict[str, Situation] = {
     "empty batch": Situation([sent([])], straight=False),
     "batch that is too large": Situation(batch(*[LATEST] * 101), straight=False),
     "batch with node errors": Situation(batch(LATEST, OLD), answering("0x1", REVERTED), straight=None),
-    "batch that is answered in another order": Situation(batch(LATEST, CHAIN, OLD), wire=shuffled),
+    "batch that is answered in another order": Situation(batch(LATEST, CHAIN, OLD), transform=shuffled),
     "batch that is cut off": Situation(
         batch(LATEST, CHAIN), first_answering(DROP, "x"), upstreams=TWO, straight=None
     ),
@@ -346,7 +352,7 @@ SITUATIONS: dict[str, Situation] = {
     "batch with the tip out of step": Situation(
         batch(NUMBER, BLOCK), at(HEAD - 1, HEAD), upstreams=TWO, straight=None
     ),
-    "batch with gzip": Situation(batch(LATEST, CHAIN), wire=gzipped),
+    "batch with gzip": Situation(batch(LATEST, CHAIN), transform=gzipped),
     "batch in the cache": Situation([*batch(OLD, CHAIN), *batch(OLD, CHAIN)], answering("0x1"), options=CACHED),
     "batch partly in the cache": Situation(
         [*batch(OLD, CHAIN), *batch(OLD, NONCE, CHAIN, LATEST)], answering("0x1"), options=CACHED
@@ -409,28 +415,28 @@ SITUATIONS: dict[str, Situation] = {
     "batch beyond ASCII in its bytes": Situation(
         batch(LATEST, CHAIN),
         answering("\u00e9"),
-        wire=lambda data: http(_body(data).replace(b"\\u00e9", b"\xc3\xa9")),
+        transform=lambda data: http(_body(data).replace(b"\\u00e9", b"\xc3\xa9")),
     ),
     "batch that is no text": Situation(
         batch(LATEST, CHAIN),
         answering("\u00e9"),
-        wire=lambda data: http(_body(data).replace(b"\\u00e9", b"\xff")),
+        transform=lambda data: http(_body(data).replace(b"\\u00e9", b"\xff")),
         straight=None,
         seconds=5.0,
     ),
     "beyond ASCII in its bytes": Situation(
-        one(LATEST), answering("\u00e9"), wire=lambda data: http(_body(data).replace(b"\\u00e9", b"\xc3\xa9"))
+        one(LATEST), answering("\u00e9"), transform=lambda data: http(_body(data).replace(b"\\u00e9", b"\xc3\xa9"))
     ),
     "no text": Situation(
         one(LATEST),
         answering("\u00e9"),
-        wire=lambda data: http(_body(data).replace(b"\\u00e9", b"\xff")),
+        transform=lambda data: http(_body(data).replace(b"\\u00e9", b"\xff")),
         straight=None,
         seconds=5.0,
     ),
     "batch with answers to other ids": Situation(
         batch(LATEST, CHAIN),
-        wire=lambda data: http(json.dumps([{**each, "id": 5} for each in json.loads(_body(data))]).encode()),
+        transform=lambda data: http(json.dumps([{**each, "id": 5} for each in json.loads(_body(data))]).encode()),
         straight=None,
         seconds=5.0,
     ),
@@ -504,7 +510,7 @@ async def play(situation: Situation, *, straight: bool) -> Played:
     situation.nodes(scene.nodes)
     situation.first(scene)
     for node in scene.nodes:
-        node.wire = situation.wire
+        node.transform = situation.transform
         node.requests.clear()
     start = worker.context.start
 
@@ -665,7 +671,7 @@ async def test_batch_of_equal_calls_and_its_answers_travel_as_they_are(
         return msgspec.json.encode(value)
 
     monkeypatch.setattr(straight_batch, "encode_json", encode)
-    played = await play(Situation(batch(LATEST, LATEST, LATEST, ids=ids), wire=compact), straight=True)
+    played = await play(Situation(batch(LATEST, LATEST, LATEST, ids=ids), transform=compact), straight=True)
     assert [each["result"] for each in played.answers[0][0][2]] == ["up0"] * 3
     # With ids of several lengths the answers are put together anew.
     assert len(encoded) == (1 if ids[0] == 9 else 0)

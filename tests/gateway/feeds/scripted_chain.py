@@ -182,7 +182,7 @@ class _Error:
 
 
 class RecordingSink:
-    """A connection that keeps what it hears."""
+    """A connection that keeps what it receives."""
 
     def __init__(self) -> None:
         self.received: list[dict[str, Any]] = []
@@ -232,13 +232,13 @@ def _nothing_set() -> list[UpstreamSettings]:
 
 
 async def silence(upstream: UpstreamSettings, full: bool) -> Any:
-    """An upstream that has nothing to say."""
+    """An upstream that sends nothing."""
     await asyncio.get_running_loop().create_future()
     yield PendingTransaction(b"", False)
 
 
 class FeedSetup:
-    """A feed on a scripted chain, with a board that says where it is."""
+    """A feed on a scripted chain, with a shared status that shows its head."""
 
     def __init__(self, family: str = "eth", height: int = 10, *, probed: bool = True) -> None:
         self.chain = Chain(family, height)
@@ -254,7 +254,7 @@ class FeedSetup:
         self.publish()
 
     def publish(self) -> None:
-        """Let the prober say where the chain is."""
+        """Publish the chain's head, as the prober does."""
         if self.probed:
             self.row.publish(self.chain.height, 0, changed=True)
 

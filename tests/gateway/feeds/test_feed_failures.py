@@ -1,4 +1,4 @@
-"""Nodes that fail, lag or leave something out: the feed waits and goes on where it was, or says why not."""
+"""Nodes that fail, lag or leave something out: the feed waits and goes on where it was, or reports why not."""
 
 import pytest
 from tests.gateway.feeds.scripted_chain import ADDRESSES, FeedSetup, hashes, numbers

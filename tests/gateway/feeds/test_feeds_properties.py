@@ -78,7 +78,7 @@ async def play(
             setup.feed.leave(subscriber)
     setup.chain.fail = lambda _: False
     setup.chain.older = lambda _: None
-    # A chain that is shorter than what was reported of it says nothing of that until it has grown again.
+    # A chain that is shorter than what was reported of it reports nothing new until it has grown again.
     setup.mine(highest + 1 - setup.chain.height)
     await setup.turn(20, 60)
     setup.feed.close()

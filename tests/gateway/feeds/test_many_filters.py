@@ -17,7 +17,7 @@ TOKEN, TRANSFER = "0xtoken", "0xtransfer"
 HEAD = Head(10, "0xa", "0x9")
 
 
-class Ear:
+class Sink:
     has_room = True
 
     def __init__(self) -> None:
@@ -30,8 +30,8 @@ class Ear:
         raise AssertionError(why)
 
 
-def subscriber(subscription: Subscription, ear: Ear) -> Subscriber:
-    made = Subscriber(subscription, "1", "eth", ear)
+def subscriber(subscription: Subscription, sink: Sink) -> Subscriber:
+    made = Subscriber(subscription, "1", "eth", sink)
     made.open()
     made.since = 9
     return made
@@ -70,13 +70,13 @@ def test_many_filters_that_all_look_at_every_log_hold_up_nobody(
     comparisons = Comparisons(monkeypatch)
 
     async def test() -> None:
-        everybody, ear = Subscribers("eth"), Ear()
+        everybody, sink = Subscribers("eth"), Sink()
         for number in range(1_000):
             # All under the same address, and the key that they are looked up by is one that every log has.
             subscription = Subscription(
                 Topic.LOGS, frozenset({TOKEN}), (frozenset({f"0x{number}"}), frozenset({TRANSFER})), least_keys=2
             )
-            everybody.add(subscriber(subscription, ear))
+            everybody.add(subscriber(subscription, sink))
         logs = [Item(TOKEN, ("0xother", TRANSFER), b"{}") for _ in range(20)]
         if taken_back:
             work: asyncio.Future[object] = asyncio.ensure_future(everybody.take_back([Kept(HEAD, logs)]))
@@ -85,7 +85,7 @@ def test_many_filters_that_all_look_at_every_log_hold_up_nobody(
         stall = await comparisons.longest_stall(work)
         assert comparisons.now == pytest.approx(0.2)
         assert stall < 2 * subscribers.TURN_SECONDS
-        assert ear.received == []
+        assert sink.received == []
 
     asyncio.run(test())
 
@@ -103,23 +103,23 @@ def test_log_is_compared_with_those_whom_it_may_concern_and_once_for_equal_filte
     monkeypatch.setattr(subscribers, "passes", counted)
 
     async def test() -> None:
-        everybody, ear, others = Subscribers("eth"), Ear(), Ear()
+        everybody, sink, others = Subscribers("eth"), Sink(), Sink()
         for _ in range(500):
-            everybody.add(subscriber(wanting(TRANSFER, "", "0xme"), ear))
+            everybody.add(subscriber(wanting(TRANSFER, "", "0xme"), sink))
         for number in range(500):
             everybody.add(subscriber(wanting(TRANSFER, "", f"0x{number}"), others))
         item = Item(TOKEN, (TRANSFER, "0xyou", "0xme"), b"{}")
         assert await everybody.publish(EventPage(HEAD, {Topic.LOGS: [item]})) == [item]
-        assert (len(ear.received), len(others.received), compared) == (500, 0, 1)
+        assert (len(sink.received), len(others.received), compared) == (500, 0, 1)
 
     asyncio.run(test())
 
 
 def test_who_comes_while_a_block_is_handed_on_is_not_notified_of_it() -> None:
     async def test() -> None:
-        everybody, ear, late = Subscribers("eth"), Ear(), Ear()
+        everybody, sink, late = Subscribers("eth"), Sink(), Sink()
         for _ in range(300):
-            everybody.add(subscriber(wanting(TRANSFER), ear))
+            everybody.add(subscriber(wanting(TRANSFER), sink))
         logs = [Item(TOKEN, (TRANSFER,), b"{}") for _ in range(500)]
         work = asyncio.ensure_future(everybody.publish(EventPage(HEAD, {Topic.LOGS: logs})))
         await asyncio.sleep(0)
@@ -130,14 +130,14 @@ def test_who_comes_while_a_block_is_handed_on_is_not_notified_of_it() -> None:
         everybody.add(subscriber(wanting(TRANSFER), late))
         await work
         assert late.received == []
-        assert 299 * 500 <= len(ear.received) < 300 * 500
+        assert 299 * 500 <= len(sink.received) < 300 * 500
 
     asyncio.run(test())
 
 
 def test_nothing_is_left_when_everybody_has_gone() -> None:
     everybody = Subscribers("eth")
-    made = [subscriber(wanting(TRANSFER, f"0x{number % 7}"), Ear()) for number in range(50)]
+    made = [subscriber(wanting(TRANSFER, f"0x{number % 7}"), Sink()) for number in range(50)]
     for each in made:
         everybody.add(each)
     for each in made:

@@ -22,7 +22,7 @@ def upstream(name: str, ws_url: str = "ws://node") -> UpstreamSettings:
 
 
 class PendingNodes:
-    """Upstreams that say what the script says, and die when it says so."""
+    """Upstreams that send what the script has, and fail where it has a failure."""
 
     def __init__(self) -> None:
         self.upstreams = [upstream("silent", ""), upstream("one"), upstream("two")]

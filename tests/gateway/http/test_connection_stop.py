@@ -9,7 +9,7 @@ from tests.gateway.worker import Worker, open_worker
 
 
 def fire_linger(worker: Worker) -> None:
-    """Let the time pass that idle connections are given: run what the loop was told to call later."""
+    """Let the time pass that idle connections are given: run what the loop was to call later."""
     for handle in list(worker.loop._scheduled):  # type: ignore[attr-defined]
         if not handle.cancelled():
             callback, arguments = handle._callback, handle._args

@@ -88,7 +88,7 @@ class Node:
         self.closed = True
 
 
-class Ear(UpstreamListener):
+class FakeListener(UpstreamListener):
     """A listener that receives what the test sends."""
 
     def __init__(self, family: str, upstream: model.UpstreamSettings, on_head: Callable[[Block], None]) -> None:
@@ -115,7 +115,7 @@ class Scene:
         self.nodes = {name: Node(word, self.clock) for name, word in zip("abcdef", words, strict=False)}
         self.network = network
         self.made: list[str] = []
-        self.ears: list[Ear] = []
+        self.listeners: list[FakeListener] = []
         self.regions = metrics.Regions(1)
         self.slots = assign_slots(StatusSlots(), {f"{family}/main": list("abcdef")})
         self.row: NetworkStatus = self.shared_status.network(self.slots.networks[f"{family}/main"], 0)
@@ -128,9 +128,11 @@ class Scene:
         self.made.append(upstream.name)
         return self.nodes[upstream.name]
 
-    def _listener(self, family: str, upstream: model.UpstreamSettings, on_head: Callable[[Block], None]) -> Ear:
-        self.ears.append(Ear(family, upstream, on_head))
-        return self.ears[-1]
+    def _listener(
+        self, family: str, upstream: model.UpstreamSettings, on_head: Callable[[Block], None]
+    ) -> FakeListener:
+        self.listeners.append(FakeListener(family, upstream, on_head))
+        return self.listeners[-1]
 
     def upstream(self, name: str, **more: Any) -> model.UpstreamSettings:
         fields = {"url": f"http://{name}", "priority": ord(name) - ord("a"), **more}
@@ -145,7 +147,7 @@ class Scene:
         )
 
     async def start(self) -> Scene:
-        """All nodes are upstreams, and have been asked once."""
+        """All nodes are upstreams, and were probed once."""
         self.apply(*(self.upstream(name) for name in self.nodes), at_start=True)
         await self.tick()
         return self
@@ -162,7 +164,7 @@ class Scene:
         self.watch.tick()
 
     async def rounds(self, count: int = 1) -> None:
-        """Ask everybody again, so often."""
+        """Probe all of them again, so often."""
         for _ in range(count):
             await self.tick(PROBE)
 

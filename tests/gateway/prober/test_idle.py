@@ -1,4 +1,4 @@
-"""What probing costs: seldom where nobody calls or a feed tells of heads, at once where somebody does."""
+"""What probing costs: seldom where nobody calls or a feed reports heads, at once where somebody does."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def test_an_upstream_with_a_feed_gets_at_most_twelve_calls_a_minute_while_
     for number in range(1_200):
         if number % 24 == 0:
             scene.nodes["a"].word += "x"
-            scene.ears[0].receive(block(scene.nodes["a"].word))
+            scene.listeners[0].receive(block(scene.nodes["a"].word))
             assert scene.row.head == len(scene.nodes["a"].word) - 1
         scene.row.nudge()
         await scene.tick(0.5)
@@ -66,7 +66,7 @@ async def test_a_feed_that_misses_a_block_is_not_relied_on_until_it_shows_one_ag
     for _ in range(10):
         await scene.tick(PROBE)
     assert len(scene.nodes["a"].probes) - before >= 8
-    scene.ears[0].receive(block(scene.nodes["a"].word))
+    scene.listeners[0].receive(block(scene.nodes["a"].word))
     await scene.tick(1.5)
     before = len(scene.nodes["a"].probes)
     for _ in range(10):

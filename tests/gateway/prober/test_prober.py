@@ -28,7 +28,7 @@ STARKNET = {
 
 
 def answer(method: str, params: list[Any]) -> Any:
-    """What a healthy node says."""
+    """What a healthy node answers."""
     if method == "eth_getBlockByNumber":
         return ETH.get(params[0])
     if method == "starknet_getBlockWithTxHashes":

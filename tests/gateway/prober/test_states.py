@@ -98,13 +98,13 @@ async def test_lagging_and_back() -> None:
 async def test_on_a_fast_chain_nobody_lags_who_was_called_earlier() -> None:
     scene = await Scene(BASE, BASE, lag_blocks=0).start()
     scene.apply(scene.upstream("a", ws_url="ws://a"), scene.upstream("b"))
-    (ear,) = scene.ears
+    (listener,) = scene.listeners
     for _ in range(8):
         for _ in range(4):
             scene.clock.advance(PROBE / 4)
             scene.nodes["a"].word += "a"
             scene.nodes["b"].word += "a"
-            ear.receive(block(scene.nodes["a"].word))
+            listener.receive(block(scene.nodes["a"].word))
             assert scene.states == "up up"
         await scene.tick()
     assert scene.states == "up up"

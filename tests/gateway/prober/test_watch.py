@@ -94,12 +94,12 @@ async def test_what_a_worker_saw_of_an_upstream_is_not_taken_back_by_an_older_an
 async def test_a_head_that_is_reported_is_published_at_once() -> None:
     scene = await Scene(BASE, BASE).start()
     scene.apply(scene.upstream("a", ws_url="ws://a"), scene.upstream("b"))
-    (ear,) = scene.ears
-    ear.receive(block(BASE + "a"))
+    (listener,) = scene.listeners
+    listener.receive(block(BASE + "a"))
     assert (scene.row.head, scene.upstream_row("a").head) == (100, 100)
-    ear.receive(block(BASE))
+    listener.receive(block(BASE))
     assert scene.row.head == 100
-    ear.receive(block(BASE + "x"))
+    listener.receive(block(BASE + "x"))
     assert (scene.row.head, scene.reorgs) == (100, (1, 99)), "another block of the same number"
 
 
@@ -108,7 +108,7 @@ async def test_a_head_that_is_reported_before_the_first_answer_is_not_believed()
     scene.nodes["a"].gate = asyncio.Event()
     scene.apply(scene.upstream("a", ws_url="ws://a"))
     await scene.rounds(4)
-    scene.ears[0].receive(block(BASE + "a"))
+    scene.listeners[0].receive(block(BASE + "a"))
     assert (scene.row.head, scene.states) == (NOTHING, "unknown"), "its chain id is not known yet"
 
 
@@ -118,7 +118,7 @@ async def test_a_head_that_is_reported_by_somebody_who_is_down_is_not_believed()
     await scene.tick()
     scene.nodes["a"].fault = REFUSED
     await scene.tick(30.0)
-    scene.ears[0].receive(block(BASE + "a"))
+    scene.listeners[0].receive(block(BASE + "a"))
     assert (scene.row.head, scene.states) == (99, "down up")
 
 
@@ -158,11 +158,11 @@ async def test_listening_follows_the_settings() -> None:
     scene = await Scene(BASE).start()
     scene.apply(scene.upstream("a", ws_url="ws://one"))
     scene.apply(scene.upstream("a", ws_url="ws://one", weight=3))
-    assert [ear.stopped for ear in scene.ears] == [False]
+    assert [listener.stopped for listener in scene.listeners] == [False]
     scene.apply(scene.upstream("a", ws_url="ws://two"))
-    assert [ear.stopped for ear in scene.ears] == [True, False]
+    assert [listener.stopped for listener in scene.listeners] == [True, False]
     scene.apply(scene.upstream("a"))
-    assert [ear.stopped for ear in scene.ears] == [True, True]
+    assert [listener.stopped for listener in scene.listeners] == [True, True]
     assert scene.made == ["a"]
 
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 from tests.gateway.fakes import turns
-from tests.gateway.prober.nodes import BASE, BROKEN, PROBE, REFUSED, Ear, Scene, block
+from tests.gateway.prober.nodes import BASE, BROKEN, PROBE, REFUSED, FakeListener, Scene, block
 
 from tollgate.core.health import NOTHING, State, UpstreamVerdict
 from tollgate.gateway.prober.prober import ProbeReport, Wanted
@@ -131,7 +131,7 @@ def test_an_announced_head_ends_the_doubts_about_its_feed() -> None:
     each = watched()
     answer(each)
     answer(each, BASE + "a")
-    each.listener = Ear("eth", each.upstream, lambda _: None)
+    each.listener = FakeListener("eth", each.upstream, lambda _: None)
     feeds = [each.has_feed]
     assert not each.announced(block(BASE + "a"), NOW)
     feeds.append(each.has_feed)
@@ -198,7 +198,7 @@ async def test_closing_ends_everything_that_it_has_under_way() -> None:
     scene.watch.sweep()
     assert scene.nodes["a"].swept == 1
     scene.watch.close()
-    assert (scene.ears[0].stopped, scene.nodes["a"].closed) == (True, True)
+    assert (scene.listeners[0].stopped, scene.nodes["a"].closed) == (True, True)
 
 
 async def test_closing_cancels_a_probe_that_is_under_way() -> None:

@@ -156,7 +156,7 @@ async def test_without_a_usable_upstream_a_call_is_unavailable_at_once() -> None
         assert scene.counts() == [0]
 
 
-# --- What nodes say of themselves ----------------------------------------------------------------------------
+# --- What nodes report of themselves -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("fault", [LAGGING, PRUNED, BROKEN, UNSUPPORTED, QUOTA])

@@ -75,7 +75,7 @@ ends = st.sampled_from([*FAILURES, *FAULTS])
 
 
 class Step(Struct, frozen=True):
-    """One step of the course, and how what it asks for ends."""
+    """One decision of the failover policy, and how the attempt ends."""
 
     before: Meanwhile | None
     during: Meanwhile | None

@@ -182,10 +182,10 @@ async def test_a_real_connection_carries_headers_and_heads() -> None:
         upstream = model.UpstreamSettings(
             name="a", url="http://a", ws_url=f"ws://127.0.0.1:{port}", headers={"Authorization": "Bearer x"}
         )
-        ear = UpstreamListener("eth", upstream, heads.put_nowait)
+        listener = UpstreamListener("eth", upstream, heads.put_nowait)
         async with asyncio.timeout(10):
             assert await heads.get() == Block(7, "0x7b", "0x6b")
-        ear.stop()
+        listener.stop()
     assert seen == ["Bearer x"]
 
 

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from tests.gateway.websocket.asgi_clients import SocketServer, open_server
-from tests.gateway.websocket.wire_clients import Caller, open_caller
+from tests.gateway.websocket.raw_clients import Caller, open_caller
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from tests.gateway.fakes import turns
 from tests.gateway.raw_http import Feed, answer_upstream, feeds, post
 from tests.gateway.websocket.asgi_clients import SocketServer, call
-from tests.gateway.websocket.wire_clients import Caller, open_caller
+from tests.gateway.websocket.raw_clients import Caller, open_caller
 from websockets.frames import Frame, Opcode
 
 from tollgate.gateway.http.handshake import MAX_LINE_BYTES, MAX_LINES
@@ -34,7 +34,7 @@ async def test_websocket_counts_as_one_connection_of_its_worker_until_it_is_clos
     context = caller.server.worker.context
     assert (await caller.connect()).status_code == 101
     assert context.upgraded == 1
-    caller.wire.close()
+    caller.transport.close()
     await turns(40)
     assert context.upgraded == 0
 
@@ -93,7 +93,7 @@ async def test_too_many_headers_of_one_kind_are_answered_as_http(caller: Caller)
 
 async def test_long_headers_that_nobody_needs_do_no_harm(caller: Caller) -> None:
     await caller.deliver(caller.head(Cookie="x" * 20_000))
-    assert caller.wire.take().startswith(b"HTTP/1.1 101 ")
+    assert caller.transport.take().startswith(b"HTTP/1.1 101 ")
 
 
 async def test_other_paths_are_answered_as_http(caller: Caller) -> None:
@@ -111,7 +111,7 @@ async def test_refusal_is_a_whole_http_answer_and_is_not_logged(
     assert headers[b"www-authenticate"] == b"Bearer"
     assert headers[b"content-type"] == b"application/json"
     assert json.loads(body)["error"]["data"]["reason"] == "token_invalid"
-    assert caller.wire.closed
+    assert caller.transport.closed
     assert caplog.records == []
 
 
@@ -119,7 +119,7 @@ async def test_without_a_protocol_of_websockets_nothing_is_upgraded(server: Sock
     caller = Caller(server, ws="none")
     await caller.deliver(caller.head())
     assert [status for status, _, _ in caller.answers()] == [405]
-    caller.wire.drop()
+    caller.transport.drop()
 
 
 # --- Messages and goodbyes ---------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ async def test_message_that_is_too_large_ends_the_connection() -> None:
         await caller.connect()
         await caller.text("x" * 10_001)
         assert caller.closed() == 1009
-        assert caller.wire.closed
+        assert caller.transport.closed
 
 
 @pytest.mark.parametrize("most", [5_000, 20_000])
@@ -166,7 +166,7 @@ async def test_message_in_too_many_fragments_ends_the_connection(caller: Caller)
     caller.client.send_continuation(b"", fin=False)
     await caller.send()
     assert caller.closed() == 1008
-    assert caller.wire.closed
+    assert caller.transport.closed
 
 
 async def test_message_in_fragments_is_read(caller: Caller) -> None:
@@ -185,8 +185,8 @@ async def test_others_have_their_turn_while_many_frames_are_read(kind: Opcode) -
         pings = [Frame(kind, b"1").serialize(mask=True) for _ in range(2_000)]
         end = Frame(Opcode.TEXT, json.dumps(call("end")).encode()).serialize(mask=True)
         before = caller.socket.handled
-        caller.wire.deliver(b"".join([*pings, end]))
-        assert caller.wire.paused, "what is there comes first"
+        caller.transport.deliver(b"".join([*pings, end]))
+        assert caller.transport.paused, "what is there comes first"
         read = [caller.socket.handled - before]
         for _ in range(600):
             before = caller.socket.handled
@@ -196,14 +196,14 @@ async def test_others_have_their_turn_while_many_frames_are_read(kind: Opcode) -
         assert max(read) <= 250
         await turns(2_000)
         assert caller.messages()[-1]["id"] == "end"
-        assert not caller.wire.paused
+        assert not caller.transport.paused
 
 
 async def test_large_message_is_read_at_once(caller: Caller) -> None:
     await caller.connect()
     caller.client.send_text(json.dumps(call(1, "eth_call", "x" * 200_000)).encode())
     before = caller.socket.handled
-    caller.wire.deliver(b"".join(caller.client.data_to_send()))
+    caller.transport.deliver(b"".join(caller.client.data_to_send()))
     assert caller.socket.handled == before + 1
     await turns(60)
     assert [each["id"] for each in caller.messages()] == [1]
@@ -236,7 +236,7 @@ async def test_messages_that_wait_are_read_when_those_before_are_taken() -> None
         await caller.connect()
         for number in range(40):
             caller.client.send_text(json.dumps(call(number)).encode())
-        caller.wire.deliver(b"".join(caller.client.data_to_send()))
+        caller.transport.deliver(b"".join(caller.client.data_to_send()))
         assert caller.socket._unread
         await turns(200)
         assert not caller.socket._unread, "though nothing was answered yet"
@@ -248,8 +248,8 @@ async def test_client_that_answers_our_goodbye_is_let_go_at_once(caller: Caller)
     await turns(40)
     assert caller.closed() == 1001
     await caller.send()
-    assert caller.wire.closed
-    assert not caller.wire.aborted
+    assert caller.transport.closed
+    assert not caller.transport.aborted
     assert caller.socket not in caller.server.worker.state.connections
 
 
@@ -258,7 +258,7 @@ async def test_client_that_closes_is_answered(caller: Caller) -> None:
     caller.client.send_close(1000, "done")
     await caller.send()
     assert caller.closed() == 1000
-    assert caller.wire.closed
+    assert caller.transport.closed
 
 
 async def test_stop_lets_the_app_close() -> None:
@@ -267,7 +267,7 @@ async def test_stop_lets_the_app_close() -> None:
         await caller.text(call(1))
         caller.socket.shutdown()
         await turns(40)
-        assert not caller.wire.closed
+        assert not caller.transport.closed
         answer_upstream(caller.server.worker)
         await turns(40)
         assert [each["id"] for each in caller.messages()] == [1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.gateway.fakes import turns
 from tests.gateway.websocket.asgi_clients import call
-from tests.gateway.websocket.wire_clients import Caller, open_caller
+from tests.gateway.websocket.raw_clients import Caller, open_caller
 from websockets.frames import Opcode
 
 from tollgate.gateway.memory_budget import SMALL
@@ -54,14 +54,14 @@ async def test_unfinished_message_without_room_ends_the_connection(kind: str) ->
         await begin(caller, begun(kind))
         assert caller.closed() == 1013
         assert caller.server.worker.budget.held == 0
-        assert caller.wire.closed
+        assert caller.transport.closed
 
 
 @kinds
 async def test_client_that_leaves_within_a_message_gives_its_room_back(kind: str) -> None:
     async with open_caller(budget=4 * SIZE) as caller:
         await begin(caller, begun(kind))
-        caller.wire.drop()
+        caller.transport.drop()
         await turns()
         assert caller.server.worker.budget.held == 0
         await caller.server.worker.loop.later(1_000.0)
@@ -95,7 +95,7 @@ async def test_who_is_cut_leaves_nothing_behind_though_it_does_not_read() -> Non
         socket._unread += b"more"
         timer = socket._slow_timer
         assert timer is not None
-        caller.wire.stuck = True
+        caller.transport.stuck = True
         socket._cut(1008, "enough")
         assert not any((socket._unread, socket.frames, socket.conn.reader.buffer))
         assert caller.server.worker.budget.held == 0

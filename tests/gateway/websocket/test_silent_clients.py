@@ -8,7 +8,7 @@ import pytest
 from tests.gateway.fakes import turns
 from tests.gateway.raw_http import answer_upstream
 from tests.gateway.websocket.asgi_clients import call
-from tests.gateway.websocket.wire_clients import Caller, open_caller
+from tests.gateway.websocket.raw_clients import Caller, open_caller
 from uvicorn.protocols.utils import ClientDisconnected
 from websockets.frames import Opcode
 
@@ -21,9 +21,9 @@ from tollgate.shm import metrics
 async def test_nothing_is_read_from_a_client_that_does_not_read(caller: Caller) -> None:
     await caller.connect()
     caller.socket.pause_writing()
-    assert caller.wire.paused
+    assert caller.transport.paused
     caller.socket.resume_writing()
-    assert not caller.wire.paused
+    assert not caller.transport.paused
 
 
 async def test_goodbye_reaches_a_client_that_does_not_read_and_is_the_end(caller: Caller) -> None:
@@ -32,9 +32,9 @@ async def test_goodbye_reaches_a_client_that_does_not_read_and_is_the_end(caller
     caller.server.endpoint.stop()
     await turns(40)
     assert caller.closed() == 1001
-    assert not caller.wire.aborted
+    assert not caller.transport.aborted
     await caller.server.worker.loop.later(CLOSE_SECONDS)
-    assert caller.wire.aborted
+    assert caller.transport.aborted
 
 
 async def test_nothing_more_is_read_when_a_message_is_taken_meanwhile(caller: Caller) -> None:
@@ -42,10 +42,10 @@ async def test_nothing_more_is_read_when_a_message_is_taken_meanwhile(caller: Ca
     caller.socket.pause_writing()
     # It was on its way already.
     await caller.text(call(1))
-    assert caller.wire.paused
+    assert caller.transport.paused
     caller.socket.resume_writing()
     await turns(40)
-    assert not caller.wire.paused
+    assert not caller.transport.paused
 
 
 async def test_no_message_is_taken_whose_answer_would_find_no_way_out() -> None:
@@ -53,12 +53,12 @@ async def test_no_message_is_taken_whose_answer_would_find_no_way_out() -> None:
         await caller.connect()
         for number in range(3):
             caller.client.send_text(json.dumps(call(number)).encode())
-        caller.wire.deliver(b"".join(caller.client.data_to_send()))
+        caller.transport.deliver(b"".join(caller.client.data_to_send()))
         caller.socket.pause_writing()
         await turns(40)
         # The app waited for the first when the client stopped to read.
         assert caller.socket.queue.qsize() == 2
-        assert caller.wire.paused
+        assert caller.transport.paused
         caller.socket.resume_writing()
         await turns(40)
         assert caller.socket.queue.empty()
@@ -68,11 +68,11 @@ async def test_nothing_more_is_read_after_the_last_message_is_taken_for_a_client
     async with open_caller(node=lambda _: None) as caller:
         await caller.connect()
         caller.client.send_text(json.dumps(call(1)).encode())
-        caller.wire.deliver(b"".join(caller.client.data_to_send()))
+        caller.transport.deliver(b"".join(caller.client.data_to_send()))
         caller.socket.pause_writing()
         await turns(40)
         assert caller.socket.queue.empty()
-        assert caller.wire.paused
+        assert caller.transport.paused
 
 
 async def test_nothing_more_is_read_after_our_goodbye_to_a_client_that_does_not_read() -> None:
@@ -82,25 +82,25 @@ async def test_nothing_more_is_read_after_our_goodbye_to_a_client_that_does_not_
             await caller.text(call(number))
         caller.socket.pause_writing()
         await caller.socket.send({"type": "websocket.close", "code": 1001, "reason": ""})
-        assert caller.wire.paused
+        assert caller.transport.paused
         assert caller.socket._abort_timer is not None, "the app need not end for that"
         caller.socket.resume_writing()
         await turns()
-        assert not caller.wire.paused
+        assert not caller.transport.paused
 
 
 async def test_pings_that_came_together_are_not_answered_beyond_what_the_client_takes(caller: Caller) -> None:
     await caller.connect()
     for _ in range(5_000):
         caller.client.send_ping(b"")
-    caller.wire.full = True
+    caller.transport.full = True
     await caller.send()
     await turns(400)
     assert 0 < len(caller.frames()) <= 500
     caller.socket.resume_writing()
     await turns(400)
     assert len(caller.frames()) > 4_000
-    assert not caller.wire.paused
+    assert not caller.transport.paused
 
 
 @pytest.mark.parametrize("opcode", [Opcode.CLOSE, Opcode.TEXT])
@@ -108,41 +108,41 @@ async def test_client_that_does_not_read_is_given_up_after_its_own_goodbye_and_a
     opcode: Opcode, caller: Caller
 ) -> None:
     await caller.connect()
-    caller.wire.stuck = True
+    caller.transport.stuck = True
     if opcode is Opcode.CLOSE:
         caller.client.send_close(1000, "done")
     else:
         caller.client.send_text(b"\xff")
-    caller.wire.deliver(b"".join(caller.client.data_to_send()))
+    caller.transport.deliver(b"".join(caller.client.data_to_send()))
     assert caller.socket._abort_timer is not None, "the app need not end for that"
     await turns(60)
-    assert caller.wire.closed
-    assert not caller.wire.aborted
+    assert caller.transport.closed
+    assert not caller.transport.aborted
     await caller.server.worker.loop.later(CLOSE_SECONDS)
     assert caller.socket not in caller.server.worker.state.connections
-    assert caller.wire.aborted
+    assert caller.transport.aborted
 
 
 async def test_client_that_does_not_take_its_refusal_is_given_up(caller: Caller) -> None:
-    caller.wire.stuck = True
+    caller.transport.stuck = True
     await caller.deliver(caller.head(Authorization="Bearer tg_wrong"))
-    assert not caller.wire.aborted
+    assert not caller.transport.aborted
     await caller.server.worker.loop.later(CLOSE_SECONDS)
-    assert caller.wire.aborted
+    assert caller.transport.aborted
 
 
 async def test_time_of_a_client_to_answer_our_goodbye_begins_once_and_ends_with_it(caller: Caller) -> None:
     await caller.connect()
     socket = caller.socket
-    caller.wire.stuck = True
+    caller.transport.stuck = True
     caller.server.endpoint.stop()
     await turns(40)
     timer = socket._abort_timer
     assert timer is not None
     socket._give_up_soon()
     assert socket._abort_timer is timer
-    caller.wire.stuck = caller.wire.closed = False
-    caller.wire.drop()
+    caller.transport.stuck = caller.transport.closed = False
+    caller.transport.drop()
     await turns()
     assert timer.cancelled()
     socket._abort_timer = None
@@ -152,19 +152,19 @@ async def test_time_of_a_client_to_answer_our_goodbye_begins_once_and_ends_with_
 
 async def test_pongs_that_fill_the_way_before_nonsense_leave_nobody_waiting(caller: Caller) -> None:
     await caller.connect()
-    caller.wire.stuck = caller.wire.full = True
+    caller.transport.stuck = caller.transport.full = True
     caller.client.send_ping(b"")
     caller.client.send_text(b"\xff")
     await caller.send()
     await caller.server.worker.loop.later(CLOSE_SECONDS)
     await turns(40)
-    assert caller.wire.aborted
+    assert caller.transport.aborted
     assert caller.server.worker.counted(metrics.WS_CONNECTIONS) == 0
 
 
 async def test_what_is_sent_after_the_end_finds_the_client_gone(caller: Caller) -> None:
     await caller.connect()
-    caller.wire.stuck = True
+    caller.transport.stuck = True
     caller.client.send_text(b"\xff")
     await caller.send()
     with pytest.raises(ClientDisconnected):
@@ -184,40 +184,40 @@ async def test_client_is_pinged_for_a_sign_of_life_and_cut_without_one(caller: C
     await caller.send()
     await loop.later(20.5)
     assert [each.opcode for each in caller.frames()] == [Opcode.PING]
-    caller.wire.stuck = True
+    caller.transport.stuck = True
     await loop.later(20.5)
-    assert caller.wire.closed
-    assert not caller.wire.aborted
+    assert caller.transport.closed
+    assert not caller.transport.aborted
     await loop.later(CLOSE_SECONDS)
-    assert caller.wire.aborted
+    assert caller.transport.aborted
 
 
 async def test_client_that_takes_a_long_message_has_its_time(caller: Caller) -> None:
     await caller.connect()
     loop = caller.server.worker.loop
-    caller.wire.unsent = 1_000
+    caller.transport.unsent = 1_000
     await loop.later(20.5)
-    caller.wire.unsent = 600
+    caller.transport.unsent = 600
     await loop.later(20.5)
-    assert not caller.wire.closed
-    caller.wire.unsent = 100
+    assert not caller.transport.closed
+    caller.transport.unsent = 100
     await loop.later(20.5)
-    assert not caller.wire.closed
+    assert not caller.transport.closed
     await loop.later(20.5)
-    assert caller.wire.closed
+    assert caller.transport.closed
 
 
 async def test_client_that_has_just_taken_all_of_a_long_message_has_time_to_answer(caller: Caller) -> None:
     await caller.connect()
     loop = caller.server.worker.loop
-    caller.wire.unsent = 1_000
+    caller.transport.unsent = 1_000
     await loop.later(20.5)
     # It is out of our hands, but may still be on its way; our question stands behind it.
-    caller.wire.unsent = 0
+    caller.transport.unsent = 0
     await loop.later(20.5)
-    assert not caller.wire.closed
+    assert not caller.transport.closed
     await loop.later(20.5)
-    assert caller.wire.closed
+    assert caller.transport.closed
 
 
 async def test_client_is_not_cut_while_it_is_us_who_do_not_read() -> None:
@@ -229,7 +229,7 @@ async def test_client_is_not_cut_while_it_is_us_who_do_not_read() -> None:
         assert caller.socket.read_paused
         await loop.later(20.5)
         await loop.later(20.5)
-        assert not caller.wire.closed
+        assert not caller.transport.closed
 
 
 async def test_nothing_is_sent_after_the_goodbye_to_a_client_that_does_not_read() -> None:

@@ -231,7 +231,6 @@ class Timeline(Struct, frozen=True):
     ),
 )
 async def show_timeline(request: HttpRequest, plane: Plane, actor: CurrentActor, team: Part) -> Answer:
-    """Show requests over time."""
     span = reading.query(request, "range") or Span.MONTH.value
     split = reading.query(request, "split") or Split.NETWORK.value
     found = await plane.timelines.of_team(actor, team, span, split)

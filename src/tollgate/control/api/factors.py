@@ -13,6 +13,7 @@ from tollgate.control.api.access import CurrentActor, HttpRequest, Part, Plane
 from tollgate.control.api.operations import SELF, Operation, endpoint
 from tollgate.control.api.render import Answer, done, shown
 from tollgate.control.problems import InvalidInput, LimitReached, NotFound, PersonalTokenRefused, WrongPassword
+from tollgate.control.services.factors import Enrolment
 from tollgate.core.people import Factor
 
 _EXAMPLE = {"id": "eA", "rawId": "eA", "type": "public-key", "response": {}}
@@ -34,16 +35,6 @@ class Factors(Struct, frozen=True):
     totp: Annotated[bool, Meta(description="Whether a code is required after the password.")]
     recovery_codes_left: int
     passkeys: list[Passkey]
-
-
-class Enrolment(Struct, frozen=True):
-    """A secret for an authenticator app."""
-
-    secret: str
-    uri: str
-
-    def __repr__(self) -> str:
-        return "Enrolment(…)"
 
 
 class RecoveryCodes(Struct, frozen=True):
@@ -91,7 +82,6 @@ class NewPasskey(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     "GET", "/me/factors", Operation(id="getFactors", tag=SELF, summary="Show one's second factors", gives=Factors)
 )
 async def show(plane: Plane, actor: CurrentActor) -> Answer:
-    """Show one's second factors."""
     found = await plane.factors.list(actor)
     return shown(Factors(found.totp is not None, found.recovery_left, [_shape(each) for each in found.passkeys]))
 
@@ -109,9 +99,7 @@ async def show(plane: Plane, actor: CurrentActor) -> Answer:
     ),
 )
 async def begin(plane: Plane, actor: CurrentActor) -> Answer:
-    """Get a secret for an app."""
-    made = await plane.factors.begin_totp(actor)
-    return shown(Enrolment(made.secret, made.uri))
+    return shown(await plane.factors.begin_totp(actor))
 
 
 @endpoint(
@@ -127,7 +115,6 @@ async def begin(plane: Plane, actor: CurrentActor) -> Answer:
     ),
 )
 async def confirm(request: HttpRequest, plane: Plane, actor: CurrentActor) -> Answer:
-    """Switch codes on."""
     sent = await reading.body(request, Code)
     return shown(RecoveryCodes([*await plane.factors.confirm_totp(actor, sent.code)]))
 
@@ -145,7 +132,6 @@ async def confirm(request: HttpRequest, plane: Plane, actor: CurrentActor) -> An
     ),
 )
 async def end(request: HttpRequest, plane: Plane, actor: CurrentActor) -> Answer:
-    """Switch codes off."""
     await plane.factors.end_totp(actor, (await reading.body(request, Code)).code)
     return done()
 
@@ -162,7 +148,6 @@ async def end(request: HttpRequest, plane: Plane, actor: CurrentActor) -> Answer
     ),
 )
 async def passkey_options(plane: Plane, actor: CurrentActor) -> Answer:
-    """Get what a browser needs."""
     made = await plane.factors.begin_passkey(actor)
     return shown(PasskeyOptions(made.ticket, msgspec.json.decode(made.options)))
 
@@ -191,7 +176,6 @@ async def add_passkey(request: HttpRequest, plane: Plane, actor: CurrentActor) -
     Operation(id="removePasskey", tag=SELF, summary="Remove a passkey", status=204, raises=(*_REFUSED, NotFound)),
 )
 async def remove(plane: Plane, actor: CurrentActor, factor: Part) -> Answer:
-    """Remove a passkey."""
     await plane.factors.remove(actor, factor)
     return done()
 

@@ -76,7 +76,6 @@ async def list_logs(request: HttpRequest, plane: Plane, actor: CurrentActor, tea
     Operation(id="getLog", tag=LOGS, summary="Show one call of a team", gives=shapes.Log, raises=(RoleNeeded,)),
 )
 async def show(plane: Plane, actor: CurrentActor, team: Part, entry: Part) -> Answer:
-    """Show one call."""
     found, row = await plane.logs.entry(actor, team, entry)
     return shown(log_shape(row, plane.logs.cursors.id_of(row), found.name))
 
@@ -100,7 +99,6 @@ async def show(plane: Plane, actor: CurrentActor, team: Part, entry: Part) -> An
     ),
 )
 async def export(request: HttpRequest, plane: Plane, actor: CurrentActor, team: Part, format: Part) -> Answer:  # noqa: A002
-    """Export the calls of a team."""
     form = exports.form_of(format)
     query = _query(request)
     # Before the answer begins: whoever may not read them gets a refusal, not an empty file.

@@ -192,7 +192,6 @@ class TermsChange(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     ),
 )
 async def upstreams(plane: Plane, actor: CurrentActor) -> Answer:
-    """List all upstreams."""
     return listed_items(await plane.operator.upstreams(actor), None)
 
 
@@ -208,7 +207,6 @@ async def upstreams(plane: Plane, actor: CurrentActor) -> Answer:
     ),
 )
 async def nodes(plane: Plane, actor: CurrentActor) -> Answer:
-    """List all nodes."""
     now = plane.context.now()
     found = [
         shapes.of(
@@ -233,7 +231,6 @@ async def nodes(plane: Plane, actor: CurrentActor) -> Answer:
     ),
 )
 async def teams(request: HttpRequest, plane: Plane, actor: CurrentActor) -> Answer:
-    """List all teams."""
     found = await plane.operator.teams(actor, reading.page(request), reading.query(request, "state"))
     return listed(found, partial(team_view, plane.settings, plane.context.now()))
 
@@ -319,7 +316,6 @@ async def usage(request: HttpRequest, plane: Plane, actor: CurrentActor) -> Answ
     ),
 )
 async def set_terms(request: HttpRequest, plane: Plane, actor: CurrentActor, name: Part) -> Answer:
-    """Suspend or limit a team."""
     change = await reading.body(request, TermsChange)
     found = await plane.operator.set_terms(actor, name, TeamTerms(*astuple(change)))
     return shown(team_view(plane.settings, plane.context.now(), found))

@@ -54,7 +54,7 @@ class Factors(Struct, frozen=True):
 
 
 class Enrolment(Struct, frozen=True):
-    """A secret for an authenticator app, until a first code confirms it."""
+    """A secret for an authenticator app."""
 
     secret: str
     uri: str

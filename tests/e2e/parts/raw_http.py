@@ -48,7 +48,7 @@ def request(
     method: str = "POST",
     version: str = "1.1",
 ) -> bytes:
-    """Write an HTTP request; a length is added unless the headers say how the body is framed."""
+    """Write an HTTP request; a length is added unless a header frames the body."""
     given = {"Host": "gateway", **(headers or {})}
     names = {name.lower() for name in given}
     if not names & {"content-length", "transfer-encoding"} and (body or method == "POST"):
@@ -58,7 +58,7 @@ def request(
 
 
 @dataclass
-class Wire:
+class RawConnection:
     """One connection."""
 
     socket: socket.socket
@@ -89,7 +89,7 @@ class Wire:
 
     @property
     def local_port(self) -> int:
-        """Our end, which tells connections apart."""
+        """The port of our end, which identifies the connection."""
         port: int = self.socket.getsockname()[1]
         return port
 
@@ -98,7 +98,7 @@ class Wire:
         self.socket.sendall(data)
 
     def read(self, *, to: str = "POST") -> Answer:
-        """Read one answer, interim ones (100) included; `to` says what was asked: HEAD gets no body."""
+        """Read one answer, interim ones (100) included; `to` is the method of the request: HEAD gets no body."""
         head = self._until(b"\r\n\r\n")
         first, *lines = head.decode("latin-1").split("\r\n")
         version, status = first.removeprefix("HTTP/").split(" ", 2)[:2]
@@ -125,7 +125,7 @@ class Wire:
         return self.read(to=method)
 
     def ended(self) -> bool:
-        """Say whether the other side has closed, and sent nothing more; waits for either."""
+        """Whether the other side has closed, and sent nothing more; waits for either."""
         if self._buffer:
             return False
         try:

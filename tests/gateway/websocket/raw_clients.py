@@ -23,7 +23,7 @@ from tollgate.gateway.websocket.connection import Socket
 from tollgate.processes.status import public_app
 
 
-class Wire(FakeTransport):
+class SocketTransport(FakeTransport):
     """A transport that can change its protocol, and be full."""
 
     unsent = 0
@@ -74,8 +74,8 @@ class Caller:
         app = public_app(lambda: None, None, server.endpoint)
         config = Config(app, **{**usual, **options})
         edge = CallerConnection(server.worker.context, config, server.worker.state, {}, server.worker.loop)
-        self.wire = Wire(edge)
-        edge.connection_made(self.wire)
+        self.transport = SocketTransport(edge)
+        edge.connection_made(self.transport)
         self.client = ClientProtocol(parse_uri(f"ws://gate{PATH}"), max_size=None)
 
     def head(self, path: str = PATH, /, **headers: str | None) -> bytes:
@@ -92,7 +92,7 @@ class Caller:
 
     async def deliver(self, data: bytes, feed: Feed = whole) -> None:
         for piece in feed(data):
-            self.wire.deliver(piece)
+            self.transport.deliver(piece)
         await turns(60)
 
     async def connect(self, feed: Feed = whole) -> Response:
@@ -105,7 +105,7 @@ class Caller:
         return response
 
     def events(self) -> list[Request | Response | Frame]:
-        self.client.receive_data(self.wire.take())
+        self.client.receive_data(self.transport.take())
         return list(self.client.events_received())
 
     async def send(self, feed: Feed = whole) -> None:
@@ -127,12 +127,12 @@ class Caller:
 
     @property
     def socket(self) -> Socket:
-        assert isinstance(self.wire.protocol, Socket)
-        return self.wire.protocol
+        assert isinstance(self.transport.protocol, Socket)
+        return self.transport.protocol
 
     def answers(self) -> list[tuple[int, dict[bytes, bytes], bytes]]:
         """What was answered as HTTP."""
-        return Answers(self.wire.take()).read
+        return Answers(self.transport.take()).read
 
 
 @asynccontextmanager
@@ -141,5 +141,5 @@ async def open_caller(**options: Any) -> AsyncIterator[Caller]:
     server.worker.loop.clock = server.worker.clock
     caller = Caller(server)
     yield caller
-    caller.wire.drop()
+    caller.transport.drop()
     await turns()

@@ -43,7 +43,7 @@ async def people(records: Repositories) -> None:
     await records.domains.add(Domain(WEB, ACME, "web.example", NOON - DAY))
 
 
-class LogOffice:
+class LogHarness:
     """A control plane and its ledger, for tests that are transcripts."""
 
     def __init__(self, folder: Path, loop: asyncio.Runner, **looks: Any) -> None:
