@@ -58,7 +58,7 @@ def test_anything_else_is_refused_with_the_accepted_form(text: str) -> None:
 def test_a_refusal_quotes_only_the_start_of_a_long_text() -> None:
     with pytest.raises(ValueError) as caught:
         parse("1h" * 5_000)
-    assert len(str(caught.value)) < 200
+    assert str(caught.value).startswith(f"'{'1h' * 20}' is not a duration: ")
 
 
 @given(st.lists(st.tuples(st.integers(0, 999_999_999), st.sampled_from("smhdw")), min_size=1, max_size=20))

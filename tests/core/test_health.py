@@ -29,7 +29,8 @@ SYNCING, FORKED, WRONG_CHAIN, UNKNOWN = State.SYNCING, State.FORKED, State.WRONG
 def sight(head: int = 100, name: str = "a", at: float = 10.0, **fields: Any) -> Sight:
     """An upstream that was probed at some time and answered at once."""
     heads = fields.pop("heads", (SeenHead(at, head),) if head != NOTHING else ())
-    return Sight(name, tried=fields.pop("tried", True), queried_at=at, heads=heads, **fields)
+    priority, tried = fields.pop("priority", 0), fields.pop("tried", True)
+    return Sight(name, priority, tried=tried, queried_at=at, heads=heads, **fields)
 
 
 def states(*sights: Sight, **rules: Any) -> list[State]:

@@ -66,7 +66,7 @@ class Sight(Struct, frozen=True):
     """What is known of one upstream."""
 
     name: str
-    priority: int = 0
+    priority: int
     tried: bool = False
     """Whether a probe has come to its end, good or bad."""
     failures: int = 0

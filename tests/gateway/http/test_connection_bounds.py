@@ -14,7 +14,6 @@ from tollgate.gateway.http.connection import MAX_HEAD_BYTES, MAX_WAITING
 from tollgate.gateway.http.known_heads import MAX_HEADS
 from tollgate.gateway.http.worker_context import Addresses
 from tollgate.gateway.memory_budget import SMALL
-from tollgate.settings.model import LimitSettings
 
 CHUNKED = (
     post().partition(b"content-length")[0] + b"transfer-encoding: chunked\r\n\r\n",
@@ -272,15 +271,21 @@ async def test_heads_that_are_remembered_are_bounded(worker: Worker) -> None:
 
 @pytest.mark.parametrize(("calls", "refused"), [(2, 0), (3, 1)])
 async def test_as_many_requests_are_under_way_as_the_bound_specifies(calls: int, refused: int) -> None:
-    worker = await open_worker(node=lambda _: None, limits=LimitSettings(in_flight=2))
+    worker = await open_worker(node=lambda _: None)
     transports = [worker.connect(hello) for _ in range(calls)]
-    for transport in transports:
-        await exchange(transport, whole(post()))
+    for _ in range(2):
+        for transport in transports:
+            assert await exchange(transport, whole(post())) == []
+        answer_upstream(worker)
+        await turns(30)
+        assert [responses(transport) for transport in transports] == [["200 1"]] * calls
+    # Their heads are known now, and there are connections for all of them.
+    worker.context.max_in_flight = 2
+    answers = [await exchange(transport, whole(post())) for transport in transports]
     assert worker.context.in_flight == 2
-    answer_upstream(worker)
-    await turns(30)
-    again = [await exchange(transport, whole(post())) for transport in transports]
-    assert sum(each == ["503 overloaded"] for each in again) == refused, "with heads that are known, too"
+    assert sum(each == ["503 overloaded"] for each in answers) == refused
+    new = await exchange(worker.connect(hello), whole(post()))
+    assert new == ["503 overloaded"], "with a head that is new, too"
 
 
 @pytest.mark.parametrize(("requests", "waits"), [(MAX_WAITING, False), (MAX_WAITING + 1, True)])

@@ -40,6 +40,7 @@ from tests.gateway.transactions import (
 from tollgate.core.shapes import PlainCall
 from tollgate.errors import Refusal, UpstreamError, UpstreamTimeout, UpstreamUnavailable
 from tollgate.gateway.upstream.broadcast import SIGNED, transaction_hash
+from tollgate.gateway.upstream.failover import AGAIN_SECONDS
 
 # --- Hashes ------------------------------------------------------------------------------------------------
 
@@ -103,6 +104,20 @@ async def test_where_nobody_can_be_reached_nothing_is_in_doubt(scene: Scene) -> 
     refusal = await sent(scene, 1.0)
     assert isinstance(refusal, UpstreamUnavailable)
     assert DOUBT not in refusal.message
+
+
+async def test_those_that_cannot_be_reached_are_tried_again_after_a_pause(scene: Scene) -> None:
+    scene.loop.refusing = True
+    pending = scene.send(SEND, RAW)
+    await turns(40)
+    tried = [len(scene.loop.connects)]
+    for seconds in (AGAIN_SECONDS - 0.001, 0.001):
+        await scene.later(seconds)
+        tried.append(len(scene.loop.connects))
+    assert tried == [2, 2, 4]
+    await scene.later(10.0)
+    with pytest.raises(UpstreamUnavailable):
+        await pending
 
 
 async def test_timeout_leaves_us_in_doubt_and_the_next_is_sent_it() -> None:

@@ -37,7 +37,7 @@ slots = st.integers(0, 255)
 @given(st.integers(0, 2**128), slots)
 def test_filter_comes_back_to_where_it_was_made(number: int, slot: int) -> None:
     given_out = encode_slot(NEW, written(hex(number)), slot)
-    assert decode_slot(CHANGES, [given_out]) == ([written(hex(number))], slot)
+    assert decode_slot(CHANGES, [given_out, written(1)]) == ([written(hex(number)), written(1)], slot)
 
 
 @given(st.text(), slots, st.booleans())
@@ -47,10 +47,10 @@ def test_continuation_token_comes_back_to_where_it_was_given(token: str, slot: i
     assert given_out["events"] == result["events"]
     assert given_out["continuation_token"] != token
     filter_ = {"chunk_size": 5, "continuation_token": given_out["continuation_token"]}
-    params = {"filter": written(filter_)} if by_name else [written(filter_)]
+    params = {"filter": written(filter_), "more": written(1)} if by_name else [written(filter_), written(1)]
     back, found = decode_slot(EVENTS, params)
     before = {"chunk_size": 5, "continuation_token": token}
-    assert read(back) == ({"filter": before} if by_name else [before])
+    assert read(back) == ({"filter": before, "more": 1} if by_name else [before, 1])
     assert found == slot
 
 

@@ -80,7 +80,8 @@ def known_head(data: bytes, url: bytes, headers: dict[bytes, bytes], size: int) 
     # Otherwise the first empty line is not what the parser took for the end of the head.
     if len(data) - end != size:
         return None
-    found = _LENGTH.search(data, 0, end)
+    head = data[:end]
+    found = _LENGTH.search(head)
     if found is None:
         return None
-    return KnownHead(data[:end], end, size, data[: found.start(1)], data[found.end(1) : end], url, headers)
+    return KnownHead(head, end, size, data[: found.start(1)], data[found.end(1) : end], url, headers)
