@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from parts.ports import free_port
 from tollgate.control.outbound import DnsResolver, Fetcher, FetchRefused, Missing, Unreachable
-from tollgate.control.safe_connect import forbidden_kind
+from tollgate.control.safe_connect import TooMuch, _Stream, forbidden_kind
 from tollgate.errors import StartError
 
 if TYPE_CHECKING:
@@ -226,6 +226,13 @@ async def test_host_is_requested_in_its_normal_form() -> None:
     with pytest.raises(Missing):
         await fetch(names, "Bücher.Example.")
     assert names.lookups == ["xn--bcher-kva.example"]
+
+
+async def test_answer_is_read_to_the_last_byte_of_its_bound_and_no_further() -> None:
+    stream = _Stream(httpcore.AsyncMockStream([b"abc", b"de", b"f"]), 4)
+    assert [await stream.read(2), await stream.read(2)] == [b"abc", b"de"]
+    with pytest.raises(TooMuch):
+        await stream.read(2)
 
 
 def test_url_shows_the_port_only_where_it_is_unusual() -> None:

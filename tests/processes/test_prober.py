@@ -114,6 +114,8 @@ async def test_what_is_known_is_written_down_once_a_second(tmp_path: Path) -> No
     assert scene.file.stat().st_mode & 0o777 == 0o600
     assert sorted(scene.left) == sorted([FILE, "upstream-history.json"])
     assert "http" not in scene.file.read_text()
+    history = json.loads((scene.file.parent / "upstream-history.json").read_bytes())
+    assert [each["upstream"] for each in history] == ["a", "b", "c"]
     scene.prober.close()
     assert not scene.file.exists()
 

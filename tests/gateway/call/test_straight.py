@@ -721,6 +721,28 @@ async def test_batch_with_a_call_that_is_under_way_waits_for_that_answer() -> No
     await turns()
 
 
+async def test_as_many_calls_go_straight_as_may_be_under_way() -> None:
+    scene = Scene({})
+    await scene.worker.directory.refresh()
+    scene.up(HEAD, finalized=10)
+    transports = [scene.worker.connect(hello) for _ in range(3)]
+    await warm_up(scene, transports)
+    scene.nodes[0].holds = True
+    scene.worker.context.max_in_flight = 2
+    for transport in transports:
+        transport.deliver(one(LATEST)[0])
+        await turns(30)
+    assert len(scene.worker.context.calls) == 2
+    assert [status for status, _, _ in plain_answers(transports[2])] == [503]
+    while scene.nodes[0].held:
+        scene.nodes[0].let()
+    await turns(30)
+    assert [plain_answers(each)[0][0] for each in transports[:2]] == [200, 200]
+    for pool in scene.worker.pools.values():
+        pool.close()
+    await turns()
+
+
 @pytest.mark.parametrize("body", [one(LATEST)[0], batch(LATEST, CHAIN)[0]], ids=["call", "batch"])
 @pytest.mark.parametrize("cache_bytes", [0, 1_000_000])
 async def test_end_of_the_grace_refuses_what_went_straight_and_leaves_nothing_behind(

@@ -74,6 +74,17 @@ async def test_subscriptions_and_other_calls_of_a_batch_are_answered_in_its_orde
     ]
 
 
+@pytest.mark.parametrize(("seconds", "outcomes"), [(0.0, ["upstream_timeout"]), (0.001, ["ok"])])
+async def test_subscription_of_a_batch_whose_time_is_over_is_not_made(seconds: float, outcomes: list[str]) -> None:
+    server = await open_server()
+    server.pipeline.request_seconds = seconds
+    client = await server.open()
+    await client.deliver([HEADS])
+    (entry,) = server.worker.sink.written
+    assert [each.outcome for each in entry.calls] == outcomes
+    assert len(server.stream.subscribers) == outcomes.count("ok")
+
+
 async def test_subscriptions_are_bounded_also_while_they_are_being_made() -> None:
     server = await open_server({"subscriptions": 2})
     client = await server.open()
