@@ -104,6 +104,29 @@ async def test_heads_of_large_responses_are_not_kept(size: int, known: bool) -> 
     assert bool(line.connection._heads.lengths) is known
 
 
+@pytest.mark.parametrize("body", [b"", BODY, gzip.compress(BODY)])
+async def test_response_with_a_known_head_is_the_same_the_second_time(body: bytes) -> None:
+    line = Line()
+    answers = [await line.answered(whole(http(body))) for _ in range(3)]
+    assert line.connection._heads.misses == 0, "the head is known"
+    assert answers == [Response(200, BODY if body else b"")] * 3
+    assert line.owner.idle == [line.connection] * 3
+
+
+@pytest.mark.parametrize(("waiters", "retired"), [([1], False), ([], True)])
+async def test_connection_that_somebody_waits_for_or_that_is_not_kept_goes_back_to_its_owner(
+    waiters: list[int], retired: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line, freed = Line(), []
+    await line.answered(whole(http(BODY)))
+    monkeypatch.setattr(line.owner, "freed", freed.append)
+    line.owner.waiters.extend(waiters)
+    line.owner.retired = retired
+    await line.answered(whole(http(BODY)))
+    assert freed == [line.connection]
+    assert len(line.owner.idle) == 1
+
+
 # --- Receivers -----------------------------------------------------------------------------------------------
 
 
