@@ -14,6 +14,7 @@ from tollgate.gateway.memory_budget import SMALL
 from tollgate.gateway.upstream import connection as module
 from tollgate.gateway.upstream.connection import (
     AttemptFailed,
+    Connection,
     KnownHeads,
     NoRoom,
     Response,
@@ -117,7 +118,8 @@ async def test_response_with_a_known_head_is_the_same_the_second_time(body: byte
 async def test_connection_that_somebody_waits_for_or_that_is_not_kept_goes_back_to_its_owner(
     waiters: list[int], retired: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    line, freed = Line(), []
+    line = Line()
+    freed: list[Connection] = []
     await line.answered(whole(http(BODY)))
     monkeypatch.setattr(line.owner, "freed", freed.append)
     line.owner.waiters.extend(waiters)
