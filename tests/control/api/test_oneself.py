@@ -204,8 +204,8 @@ def test_personal_token_for_one_team_is_a_stranger_to_others(api: Api) -> None:
     assert api.request("POST", "/teams/acme/tokens", token=token, json={"name": "x"}).status_code == 201
     api.request("POST", "/teams", json={"name": "another"})
     assert reason(api.request("GET", "/teams/another/tokens", token=token)) == (403, "no_such_team")
-    for method, path in (("GET", "/teams"), ("POST", "/teams"), ("GET", "/me/audit")):
-        more: dict[str, Any] = {"json": {"name": "third"}} if method == "POST" else {}
+    for method, path in (("GET", "/teams"), ("POST", "/teams"), ("GET", "/me/audit"), ("PATCH", "/me")):
+        more: dict[str, Any] = {} if method == "GET" else {"json": {"name": "third"}}
         answer = api.request(method, path, token=token, **more)
         assert reason(answer) == (403, "personal_token_refused"), path
     assert reason(api.request("POST", "/me/tokens", json={"name": "ci", "team": "rival"}))[1] == "no_such_team"

@@ -47,10 +47,10 @@ async def actor(request: HttpRequest, plane: Plane, visit: From) -> Actor:
     if scheme.lower() != "bearer":
         raise NotLoggedIn
     found = await plane.logins.actor(visit, secret.strip(), TOOL, PERSONAL)
-    login = found.login
-    if login is not None and login.read_only and request.method not in {"GET", "HEAD"}:
+    login, reads = found.login, request.method in {"GET", "HEAD"}
+    if login is not None and login.read_only and not reads:
         raise PersonalTokenRefused("change anything: it is for reading")
-    is_elsewhere = "team" not in request.path_params and request.scope["path"].rstrip("/") != ME
-    if login is not None and login.team_id is not None and is_elsewhere:
+    is_within = "team" in request.path_params or (reads and request.scope["path"].rstrip("/") == ME)
+    if login is not None and login.team_id is not None and not is_within:
         raise PersonalTokenRefused("do this: it is for one team")
     return found
