@@ -255,6 +255,8 @@ def test_request_that_two_readers_may_read_differently_is_the_last_of_its_connec
         ("HTTP/1.1", ["Host: a@b"]),
         ("HTTP/0.9", ["Host: a"]),
         ("HTTP/2.0", ["Host: a"]),
+        ("RTSP/1.0", ["Host: a"]),
+        ("RTSP/1.1", ["Host: a"]),
         ("HTTP/1.0", ["Host: a", "Transfer-Encoding: chunked"]),
     ],
 )

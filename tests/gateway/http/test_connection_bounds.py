@@ -1,12 +1,13 @@
 """What a stranger can make a connection hold or do: bounded, and answered without a trace in the log."""
 
 import json
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from tests.gateway.fakes import FakeTransport, turns
-from tests.gateway.raw_http import Answers, answer_upstream, edge, exchange, hello, post, responses, whole
+from tests.gateway.raw_http import Answers, answer_upstream, edge, exchange, feeds, hello, post, responses, whole
 from tests.gateway.worker import Worker, open_worker
 
 from tollgate.core.addresses import parse_networks
@@ -36,6 +37,27 @@ async def test_offers_of_other_protocols_are_declined_once_for_a_connection(offe
     answers = await exchange(transport, whole(offered * 4_000))
     assert answers == ["200 1", "400 invalid_request close"]
     assert transport.closed
+
+
+@feeds
+@pytest.mark.parametrize("line", [b"POST /x/eth/mainnet RTSP/1.1", b"GET /  RTSP/1.0", b"SOURCE /a ICE/1.0"])
+async def test_requests_of_streaming_protocols_are_none_of_http(
+    feed: Callable[[bytes], Iterator[bytes]], line: bytes, worker: Worker
+) -> None:
+    transport = worker.connect(hello)
+    foreign = post(2).replace(b"POST /x/eth/mainnet HTTP/1.1", line)
+    assert await exchange(transport, feed(post(1) + foreign + post(3))) == ["200 1", "400 invalid_request close"]
+    assert transport.closed
+
+
+@feeds
+async def test_name_of_another_protocol_in_a_body_or_header_does_not_matter(
+    feed: Callable[[bytes], Iterator[bytes]], worker: Worker
+) -> None:
+    transport = worker.connect(hello)
+    assert await exchange(transport, feed(post("a RTSP/1.0\r\nb", "accept: RTSP/1.0, ICE/1.0 "))) == [
+        "200 a RTSP/1.0\r\nb"
+    ]
 
 
 async def test_connection_goes_on_after_an_offer_that_was_declined(worker: Worker) -> None:

@@ -45,6 +45,10 @@ _PIECE, _MAX_LINES = 1_024, 512
 LINGER_SECONDS = 0.5
 # A name, an address or nothing, with a port or without (RFC 3986, 3.2.2); no comma, which joins two headers.
 _HOST = re.compile(rb"[A-Za-z0-9._~%!$&'()*+;=:\[\]-]*")
+# Ends of request lines that the parser takes for HTTP's: of streaming protocols that look like it.
+_FOREIGN = re.compile(rb" (?:RTSP|ICE)/[0-9]\.[0-9]\r\n")
+_FOREIGN_BYTES = 11
+_NO_HTTP = "This is no request of HTTP/1.1: use that version."
 # Heads that were kept in vain, one after the other, before no more are.
 MAX_IN_VAIN = 8
 
@@ -82,6 +86,7 @@ class CallerConnection(HttpToolsProtocol):
         "_blocked",
         "_chunks",
         "_continue_pending",
+        "_cut",
         "_declined",
         "_finished",
         "_head_bytes",
@@ -164,6 +169,8 @@ class CallerConnection(HttpToolsProtocol):
         self.eof = False
         """Set when the caller has sent its last byte but still listens."""
         self._head_bytes = 0
+        self._cut = b""
+        """The last bytes that came, where they are of a head that is not whole."""
         self._in_head = True
         self._since = 0.0
         """When the present wait began: for a request, for its rest, or for the caller to take an answer."""
@@ -266,6 +273,13 @@ class CallerConnection(HttpToolsProtocol):
 
     def _parse(self, data: bytes) -> None:
         """Feed the parser, within the bounds of a head and of what frames a body."""
+        if (self._cut or b"RTSP/" in data or b"ICE/" in data) and (found := _FOREIGN.search(self._cut + data)):
+            before = data[: max(found.start() - len(self._cut), 0)]
+            self._cut = b""
+            self._parse(before)
+            if not self._finished:
+                self._hang_up(InvalidRequest(_NO_HTTP))
+            return
         between, begun = self._between, self._begun
         size, heading = 0 if between else self._size, between or self._in_head
         try:
@@ -281,6 +295,7 @@ class CallerConnection(HttpToolsProtocol):
                 return
             self._decline_upgrade(rest)
             return
+        self._cut = (self._cut + data)[-_FOREIGN_BYTES:] if self._in_head else b""
         if self._between or self._finished or self._begun - begun > between:
             # Nothing is open, or what is open began somewhere in these bytes, which are bounded themselves.
             return
@@ -515,7 +530,7 @@ class CallerConnection(HttpToolsProtocol):
         """Why another reader may read this head differently, if one may (RFC 9112, sections 2.3, 3.2 and 6.1)."""
         version = self.parser.get_http_version()
         if version not in ("1.1", "1.0"):
-            return "This is no request of HTTP/1.1: use that version."
+            return _NO_HTTP
         if b"host" not in headers and version == "1.1":
             return "No Host: send one."
         if not _HOST.fullmatch(headers.get(b"host", b"")):
