@@ -368,6 +368,45 @@ def test_answers_that_nobody_reads_count_against_the_budget(stack: Stack) -> Non
         assert answered_soon(stack) < MAX_STALL_SECONDS
 
 
+@pytest.fixture(scope="module")
+def encrypted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    folder = tmp_path_factory.mktemp("tls")
+    certificate = make_certificate(folder)
+    files = {"tls_certificate": str(certificate.certificate), "tls_key": str(certificate.key)}
+    with open_stack(folder / "service", {"server": files}, tls=certificate.client_context()) as it:
+        yield it
+        assert "Traceback" not in log_of(it)
+
+
+@pytest.fixture(params=["stack", "encrypted"])
+def road(request: pytest.FixtureRequest) -> Stack:
+    found: Stack = request.getfixturevalue(request.param)
+    return found
+
+
+@pytest.mark.parametrize("how", ["kept", "close", "1.0", "half-closed"])
+def test_answer_that_nobody_reads_counts_whatever_becomes_of_its_connection(road: Stack, how: str) -> None:
+    body = b'{"jsonrpc":"2.0","id":1,"result":"%b"}' % (b"a" * (16 << 20))
+    road.node.on("eth_getLogs", Reply(body))
+
+    def held() -> float:
+        return road.gateway.metrics()["tollgate_buffered_bytes"]
+
+    headers = {**road.headers, **({"Connection": "close"} if how == "close" else {})}
+    version = "1.0" if how == "1.0" else "1.1"
+    eventually(lambda: held() == 0, what="the end of what came before")
+    with road.gateway.wire() as wire:
+        wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        wire.send(request(PATH, call("eth_getLogs"), headers, version=version))
+        if how == "half-closed" and road.gateway.tls is None:
+            wire.socket.shutdown(socket.SHUT_WR)
+        # What the kernel has not taken. As a whole it counts for moments, while it is read and handed on.
+        eventually(lambda: 1 << 20 < held() < len(body), what="an answer that waits")
+        assert answered_soon(road) < MAX_STALL_SECONDS
+        wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    eventually(lambda: held() == 0, what="its memory")
+
+
 def test_answers_that_are_read_byte_by_byte_count_against_the_budget(stack: Stack) -> None:
     body = b'{"jsonrpc":"2.0","id":1,"result":"%b"}' % (b"a" * (8 << 20))
     stack.node.on("eth_getLogs", Reply(body))

@@ -201,6 +201,7 @@ class CallerConnection(HttpToolsProtocol):
         self._chunks = []
         self.context.budget.free(self._held + self._unsent, self._address)
         self._held = self._unsent = 0
+        self._blocked = False
         if self._asgi is not None:
             # uvicorn notifies only the newest request, which may be one that waits behind this.
             self._asgi.disconnected = True
@@ -428,7 +429,7 @@ class CallerConnection(HttpToolsProtocol):
         self.loop.call_soon(self._count_unsent)
 
     def _count_unsent(self) -> None:
-        if not self._blocked or self._unsent or self.transport.is_closing():
+        if not self._blocked or self._unsent:
             return
         unsent = self.transport.get_write_buffer_size()
         if self.context.budget.hold(unsent, self._address):

@@ -3,6 +3,9 @@
 An event loop that is given a certificate makes a connection known when its handshake is done. Who never finishes
 one would then be counted nowhere, and takes a descriptor and 50 KiB. It leans on uvloop's own class for TLS;
 tests/e2e/test_tls.py fails where that changes.
+
+That class hands on whatever size at once, and reports none of what waits below it: `_Encryption` and `_Transport`
+report that.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from uvloop.loop import SSLProtocol  # type: ignore[attr-defined]
 
@@ -18,6 +21,60 @@ from tollgate.gateway.http.connection import CallerConnection
 
 # Handshakes of an address count beside its connections: who has too many of those still gets an answer.
 _KIND = "tls "
+_NO_LIMIT = 1 << 30
+
+
+class _Transport:
+    """An encrypted transport which counts what waits in the one that carries it."""
+
+    def __init__(self, encrypted: Any, carrier: asyncio.Transport) -> None:
+        self._encrypted = encrypted
+        self._carrier = carrier
+        self.write = encrypted.write
+        self.is_closing = encrypted.is_closing
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._encrypted, name)
+
+    def get_write_buffer_size(self) -> int:
+        size: int = self._encrypted.get_write_buffer_size() + self._carrier.get_write_buffer_size()
+        return size
+
+
+class _Encryption(SSLProtocol):  # type: ignore[misc]
+    """Pauses the protocol within while the transport below takes no more."""
+
+    encrypted: Any = None
+    """The transport within, once there is one."""
+    _paused = False
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._paused = True
+        if self.encrypted is not None:
+            self.encrypted.get_protocol().pause_writing()
+
+    def resume_writing(self) -> None:
+        self._paused = False
+        # What waits here goes on, and may be too much again.
+        super().resume_writing()
+        if self.encrypted is not None and not self._paused:
+            self.encrypted.get_protocol().resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        # Each has 256 KiB of buffers: they are not left to the collector of garbage.
+        self.encrypted = None
+
+    def report(self, connection: CallerConnection, carrier: asyncio.Transport) -> None:
+        """Report what waits below to a connection, if it was made."""
+        encrypted: Any = connection.transport
+        if encrypted is None:
+            return
+        self.encrypted = encrypted
+        connection.transport = cast("asyncio.Transport", _Transport(encrypted, carrier))
+        # Here nothing waits but while it does below: one report is enough.
+        encrypted.set_write_buffer_limits(_NO_LIMIT)
 
 
 class TlsConnection(asyncio.Protocol):
@@ -43,7 +100,7 @@ class TlsConnection(asyncio.Protocol):
             transport.abort()
             return
         # `loop.start_tls` begins a turn of the loop later: what comes meanwhile would be lost.
-        encrypting = SSLProtocol(
+        encrypting = _Encryption(
             loop,
             self._connection,
             self._tls,
@@ -52,6 +109,7 @@ class TlsConnection(asyncio.Protocol):
             call_connection_made=True,
             ssl_handshake_timeout=context.read_seconds,
         )
+        ended.add_done_callback(lambda _: encrypting.report(self._connection, transport))
         transport.set_protocol(encrypting)
         encrypting.connection_made(transport)
 
