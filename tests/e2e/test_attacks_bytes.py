@@ -395,15 +395,34 @@ def test_answer_that_nobody_reads_counts_whatever_becomes_of_its_connection(road
     headers = {**road.headers, **({"Connection": "close"} if how == "close" else {})}
     version = "1.0" if how == "1.0" else "1.1"
     eventually(lambda: held() == 0, what="the end of what came before")
-    with road.gateway.wire() as wire:
-        wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
-        wire.send(request(PATH, call("eth_getLogs"), headers, version=version))
+    with road.gateway.connect() as connection:
+        connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        connection.send(request(PATH, call("eth_getLogs"), headers, version=version))
         if how == "half-closed" and road.gateway.tls is None:
-            wire.socket.shutdown(socket.SHUT_WR)
+            connection.socket.shutdown(socket.SHUT_WR)
         # What the kernel has not taken. As a whole it counts for moments, while it is read and handed on.
         eventually(lambda: 1 << 20 < held() < len(body), what="an answer that waits")
         assert answered_soon(road) < MAX_STALL_SECONDS
-        wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    eventually(lambda: held() == 0, what="its memory")
+
+
+def test_answer_that_nobody_reads_from_a_websocket_counts(road: Stack) -> None:
+    body = b'{"jsonrpc":"2.0","id":1,"result":"%b"}' % (b"a" * (16 << 20))
+    road.node.on("eth_getLogs", Reply(body))
+
+    def held() -> float:
+        return road.gateway.metrics()["tollgate_buffered_bytes"]
+
+    eventually(lambda: held() == 0, what="the end of what came before")
+    with road.gateway.connect() as connection:
+        connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        connection.send(request(PATH, headers={**HANDSHAKE, **road.headers}, method="GET"))
+        assert connection.read(to="HEAD").status == 101
+        message = call("eth_getLogs")
+        connection.send(b"\x81" + bytes([0x80 | len(message)]) + b"\x00" * 4 + message)
+        eventually(lambda: 1 << 20 < held() < len(body), what="an answer that waits")
+        connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     eventually(lambda: held() == 0, what="its memory")
 
 

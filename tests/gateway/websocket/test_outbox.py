@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.gateway.fakes import turns
 
-from tollgate.gateway.memory_budget import Budget
+from tollgate.gateway.memory_budget import SMALL, Budget
 from tollgate.gateway.websocket.outbox import Outbox
 
 
@@ -99,6 +99,33 @@ async def test_only_what_waits_beyond_the_bound_counts_in_the_budget_until_it_is
     await turns()
     assert (post.budget.held, len(post.client.took)) == (0, 2)
     writing.cancel()
+
+
+async def test_large_answer_behind_one_that_waits_counts_until_it_is_sent() -> None:
+    post = Post(10 * SMALL)
+    post.client.may_take.clear()
+    writing = post.write()
+    await turns()
+    assert post.outbox.put_beyond(b"x")
+    await turns()
+    assert post.outbox.put_beyond(b"y" * (SMALL + 1))
+    await turns()
+    assert post.budget.held == SMALL + 1
+    post.client.may_take.set()
+    await turns()
+    post.client.may_take.clear()
+    assert post.budget.held == 0
+    for _ in range(2):
+        assert post.outbox.put_beyond(b"z" * 11)
+        await turns()
+    assert post.outbox.put_beyond(b"z" * 11)
+    await turns()
+    assert post.budget.held == 11
+    # The end, while one is being sent and two wait.
+    writing.cancel()
+    post.outbox.drop()
+    await turns()
+    assert post.budget.held == 0
 
 
 async def test_what_is_dropped_is_not_sent_and_gives_its_room_back() -> None:

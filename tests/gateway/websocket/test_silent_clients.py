@@ -26,6 +26,31 @@ async def test_nothing_is_read_from_a_client_that_does_not_read(caller: Caller) 
     assert not caller.transport.paused
 
 
+async def test_what_a_client_does_not_take_counts_until_it_does_or_is_gone(caller: Caller) -> None:
+    await caller.connect()
+    budget = caller.server.worker.context.budget
+    for _ in range(2):
+        caller.transport.unsent = 500_000
+        caller.socket.pause_writing()
+        await turns()
+        assert budget.held == 500_000
+        caller.socket.resume_writing()
+        assert budget.held == 0
+    caller.socket.pause_writing()
+    await turns()
+    caller.transport.drop(None)
+    assert budget.held == 0
+
+
+async def test_client_that_does_not_take_more_than_there_is_room_for_is_cut(caller: Caller) -> None:
+    await caller.connect()
+    budget = caller.server.worker.context.budget
+    caller.transport.unsent = budget.max_bytes + 1
+    caller.socket.pause_writing()
+    await turns()
+    assert (caller.transport.aborted, budget.held) == (True, 0)
+
+
 async def test_goodbye_reaches_a_client_that_does_not_read_and_is_the_end(caller: Caller) -> None:
     await caller.connect()
     caller.socket.pause_writing()

@@ -59,6 +59,8 @@ class Socket(WebSocketsSansIOProtocol):
         self._unsent = 0
         self._blocked = False
         """Set while the client does not read."""
+        self._counted = 0
+        """Bytes that it does not read, as the budget counts them."""
         self._unread = bytearray()
         """What has come and is still to be read."""
         self._reading: asyncio.Handle | None = None
@@ -75,6 +77,7 @@ class Socket(WebSocketsSansIOProtocol):
         if self._abort_timer is not None:
             self._abort_timer.cancel()
         self._forget_unread()
+        self._free_unsent()
         self.depart()
         super().connection_lost(exc)
 
@@ -175,11 +178,27 @@ class Socket(WebSocketsSansIOProtocol):
         super().pause_writing()
         self._blocked = True
         self._settle()
+        self.loop.call_soon(self._count_unsent)
+
+    def _count_unsent(self) -> None:
+        """Count what the client does not take; it is cut where there is no room."""
+        if not self._blocked or self._counted:
+            return
+        unsent = self.transport.get_write_buffer_size()
+        if self._context.budget.hold(unsent, self.address):
+            self._counted = unsent
+        else:
+            self.transport.abort()
+
+    def _free_unsent(self) -> None:
+        self._blocked = False
+        self._context.budget.free(self._counted, self.address)
+        self._counted = 0
 
     def resume_writing(self) -> None:
         """Go on, unless messages wait to be taken."""
         super().resume_writing()
-        self._blocked = False
+        self._free_unsent()
         self._settle()
 
     async def receive(self) -> ASGIReceiveEvent:

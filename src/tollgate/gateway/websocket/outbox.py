@@ -1,4 +1,4 @@
-"""What waits to be sent to one client: in order, within a bound, and counted where it waits beyond it.
+"""What waits to be sent to one client: in order, within a bound, and counted where it is large or waits beyond it.
 
 Knows no JSON-RPC and closes nothing. It reports where there is no room; what follows from that the caller decides.
 """
@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
-from tollgate.gateway.memory_budget import Budget
+from tollgate.gateway.memory_budget import SMALL, Budget
 
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
@@ -27,6 +27,8 @@ class Outbox:
         self._waiting: deque[tuple[bytes, int]] = deque()
         """What is to be sent, and how much of it the budget counts."""
         self._bytes = 0
+        self._sending = False
+        """Set while something waits for the client to take what was sent before."""
         self._wake = asyncio.Event()
         self._finishing = False
 
@@ -46,7 +48,9 @@ class Outbox:
 
     def put_beyond(self, data: bytes) -> bool:
         """Let something wait beyond the bound too, while the worker has room; False where it has none."""
-        if not self.is_full:
+        # What goes out at once is counted by the connection, where its client does not take it.
+        at_once = not (self._waiting or self._sending)
+        if at_once or (len(data) <= SMALL and not self.is_full):
             self._put(data, 0)
         elif self._budget.hold(len(data), self._address):
             self._put(data, len(data))
@@ -66,8 +70,12 @@ class Outbox:
                 while self._waiting:
                     data, held = self._waiting.popleft()
                     self._bytes -= len(data)
-                    self._budget.free(held, self._address)
-                    await send({"type": "websocket.send", "text": data.decode()})
+                    self._sending = True
+                    try:
+                        await send({"type": "websocket.send", "text": data.decode()})
+                    finally:
+                        self._sending = False
+                        self._budget.free(held, self._address)
                     self._on_sent()
                 if self._finishing:
                     return
