@@ -141,6 +141,7 @@ def test_every_secret_is_one_that_is_never_quoted() -> None:
 
 def test_every_setting_either_changes_or_needs_a_restart() -> None:
     """A new table is not forgotten in silence: whatever differs is in one of the two lists."""
+    running = msgspec.to_builtins(settings())
     for row in describe():
         if row.key.startswith("families") or row.required:
             continue
@@ -149,7 +150,6 @@ def test_every_setting_either_changes_or_needs_a_restart() -> None:
         tree: dict[str, Any] = {name: value}
         for parent in reversed(parents):
             tree = {parent: tree}
-        running = msgspec.to_builtins(settings())
         wanted = msgspec.convert(_merged(running, tree), Settings, strict=False)
         found = changes(wanted)
         shown = [line.partition(":")[0] for line in found.changed] + list(found.restart_needed)

@@ -197,17 +197,17 @@ async def test_past_is_reported_as_fast_as_the_client_reads() -> None:
 
 
 async def test_client_that_does_not_read_the_past_is_given_up_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(catch_up, "MAX_BEHIND", 100)
-    setup = FeedSetup("starknet", height=30)
+    monkeypatch.setattr(catch_up, "MAX_BEHIND", 40)
+    setup = FeedSetup("starknet", height=10)
     _, sink = await setup.listen("starknet_subscribeNewHeads", [{"block_number": 1}])
     sink.room = 0
     await setup.turn()
     # Others keep up.
     await setup.listen("starknet_subscribeNewTransactions", [])
-    setup.mine(60)
+    setup.mine(20)
     await setup.turn(3)
     assert sink.lost == []
-    setup.mine(60)
+    setup.mine(20)
     await setup.turn(3)
     why = sink.lost[0]
     assert "subscribe again" in why
