@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -58,11 +59,16 @@ def _without_families(settings: Settings) -> Settings:
 
 def _differing(path: KeyPath, old: Section, new: Section) -> Iterator[tuple[KeyPath, Node, Any, Any]]:
     """Settings whose values differ. Neither side may have a table that the other lacks."""
-    place = node(mi.type_info(type(old)))
+    place = _tree(type(old))
     values = {key: value for key, _, value in leaves(place, msgspec.to_builtins(old), path)}
     for key, setting, value in leaves(place, msgspec.to_builtins(new), path):
         if values[key] != value:
             yield key, setting, values[key], value
+
+
+@cache
+def _tree(section: type[Section]) -> Node:
+    return node(mi.type_info(section))
 
 
 def _lines(path: KeyPath, old: Section, new: Section) -> Iterator[str]:
