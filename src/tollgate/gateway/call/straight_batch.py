@@ -223,13 +223,11 @@ class StraightBatch(Straight):
         ids = self._ids
         if len(answers) != len(ids):
             return None
+        if [answer.id for answer in answers] != ids:
+            self._in_turn = False
+            return _in_order(answers, ids)
         around = self._alike.around if self._alike is not None else 0
-        self._sizes = sizes = []
-        for answer, sent in zip(answers, ids):  # noqa: B905 - they are as many
-            if answer.id != sent:
-                self._in_turn = False
-                return _in_order(answers, ids)
-            sizes.append(around + len(answer.result))
+        self._sizes = [around + len(answer.result) for answer in answers]
         return answers
 
     def _fit(self, judges: list[Judge | None], answers: list[_Answered], upstream: Upstream) -> bool:
@@ -445,15 +443,16 @@ def _alike(calls: list[PlainCall], plan: MethodPlan) -> _Alike | None:
     greatest = least + count - 1
     if place is None or least < 0 or greatest >= _EXACT:
         return None
-    ids, size = list(range(least, greatest + 1)), 0
+    ids, written = list(range(least, greatest + 1)), cast("list[Raw]", [])
+    if [call.id for call in calls] != ids:
+        return None
     try:
         block = calls[0].params[place]  # type: ignore[index]
-        for number, call in zip(ids, calls):  # noqa: B905 - they are as many
+        for call in calls:
             params = call.params
-            if call.id != number or call.method != method or params[place] != block:  # type: ignore[index]
+            if call.method != method or params[place] != block:  # type: ignore[index]
                 return None
-            for each in params:  # type: ignore[union-attr]
-                size += len(each) + 1
+            written += params  # type: ignore[arg-type] # a list, or there is no place in it
     except (LookupError, TypeError):
         # Without the block, by name, or without parameters.
         return None
@@ -461,7 +460,7 @@ def _alike(calls: list[PlainCall], plan: MethodPlan) -> _Alike | None:
     around = _AROUND + digits if digits == most else 0
     digits = count * digits if digits == most else sum([len(str(number)) for number in ids])
     # A comma between calls and none behind the last, as in a list of parameters; and two brackets.
-    size += count * (_AROUND_CALL + len(method)) + digits + 1
+    size = len(b"".join(written)) + len(written) + count * (_AROUND_CALL + len(method)) + digits + 1
     return _Alike(ids, size, around)
 
 
