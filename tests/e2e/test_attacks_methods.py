@@ -48,6 +48,26 @@ def stack(whole_road: Stack) -> Stack:
     return whole_road
 
 
+HEAD, CHUNKED = b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+ANSWER = b'{"jsonrpc":"2.0","id":1,"result":"0x1"}'
+LENGTH = b"Content-Length: %d\r\n\r\n%b" % (len(ANSWER), ANSWER)
+CHUNK = b"%x\r\n%b\r\n" % (len(ANSWER), ANSWER)
+SURROUNDED = {
+    "nothing": HEAD + LENGTH,
+    "interim": b"HTTP/1.1 103 Early Hints\r\nLink: <a>\r\n\r\n" * 20_000 + HEAD + LENGTH,
+    "headers": HEAD + b"a: b\r\n" * 100_000 + LENGTH,
+    "chunks": CHUNKED + b"1\r\n \r\n" * 100_000 + CHUNK + b"0\r\n\r\n",
+    "extension": CHUNKED + CHUNK.replace(b"\r", b";" + b"a" * 600_000 + b"\r", 1) + b"0\r\n\r\n",
+    "trailers": CHUNKED + CHUNK + b"0\r\n" + b"a: b\r\n" * 100_000 + b"\r\n",
+}
+
+
+@pytest.mark.parametrize("way", SURROUNDED)
+def test_answer_of_a_node_that_has_too_much_around_it_is_none(stack: Stack, way: str) -> None:
+    stack.node.on("eth_surrounded", Reply(raw=SURROUNDED[way]))
+    assert stack.exchange(call("eth_surrounded")).status == (200 if way == "nothing" else 502)
+
+
 @pytest.mark.parametrize("method", STEERING)
 def test_method_that_steers_a_node_reaches_none(stack: Stack, method: str) -> None:
     alone = [stack.exchange(call(method)), stack.gateway.exchange(call(method), headers=FORGED)]

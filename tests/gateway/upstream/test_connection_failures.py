@@ -37,6 +37,40 @@ async def test_broken_response_is_a_failure_after_sending(feed: Feed, response: 
     assert failed.outcome == "broken"
 
 
+START = b"HTTP/1.1 200 OK\r\n"
+ENDLESS = {
+    "interim responses": (b"", b"HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n"),
+    "headers": (START, b"a: b\r\n"),
+    "one header": (START + b"a: ", b"b" * 100),
+    "chunks": (CHUNKED, b"1\r\n \r\n"),
+    "an extension": (CHUNKED + b"1;", b"a" * 100),
+    "trailers": (CHUNKED + b"1\r\n1\r\n0\r\n", b"a: b\r\n"),
+}
+
+
+@pytest.mark.parametrize(("start", "piece"), ENDLESS.values(), ids=ENDLESS.keys())
+async def test_what_surrounds_a_body_is_bounded(start: bytes, piece: bytes) -> None:
+    line = Line()
+    pending = line.begin()
+    sent = 0
+    while not line.transport.aborted and sent < 200_000:
+        line.transport.deliver((b"" if sent else start) + piece * 100)
+        sent += 100 * len(piece)
+    assert 65_536 < sent < 100_000
+    with pytest.raises(AttemptFailed, match="too large, or the chunks are too small") as caught:
+        await pending
+    assert caught.value.sent
+
+
+async def test_large_body_in_chunks_may_have_as_many_heads_as_it_needs() -> None:
+    body = b"1" * 400_000
+    line = Line(most=1_000_000)
+    data = chunked(body, 40)
+    for size in (10_000, 300_000, 300_000):
+        pieces = (data[start : start + size] for start in range(0, len(data), size))
+        assert await line.answered(pieces) == Response(200, body)
+
+
 @pytest.mark.parametrize("response", [BROKEN["garbage"], BROKEN["a torn chunk"], BROKEN["two lengths"]])
 async def test_connection_that_speaks_no_http_is_given_up(response: bytes) -> None:
     line = Line()

@@ -27,6 +27,9 @@ _GZIP = b"\x1f\x8b"
 _GZIP_START = _GZIP[0]
 # zlib's format cannot expand further than this.
 _MAX_EXPANSION = 1_032
+# Bytes of a response that are not its body (heads, interim responses, chunk heads, trailers): as many, and one for
+# so many bytes of it.
+_MAX_FRAMING_BYTES, _FRAMED = 65_536, 4
 # Response heads known by their bytes, for each pool; a longer one is not kept.
 _MAX_HEADS, _MAX_HEAD_BYTES = 512, 2_048
 # Unknown heads in a row before the pool stops looking, and responses until it tries again: some upstreams send
@@ -186,6 +189,7 @@ class Connection(asyncio.Protocol):
         "_owner",
         "_parser",
         "_partial",
+        "_received",
         "_size",
         "_transport",
         "_used",
@@ -216,6 +220,8 @@ class Connection(asyncio.Protocol):
         self.idle_since = 0.0
         self._body: list[bytes] = []
         self._size = 0
+        self._received = 0
+        """Bytes of a response that is not whole yet."""
         self._held = 0
         """Bytes of the body that the budget counts."""
 
@@ -296,6 +302,10 @@ class Connection(asyncio.Protocol):
                 self.fail(AttemptFailed(f"not HTTP: {error}", sent=True))
         if self._complete:
             self._hand_over(data if whole else b"")
+            return
+        self._received += len(data)
+        if self._received - self._size > _MAX_FRAMING_BYTES + self._size // _FRAMED:
+            self.fail(AttemptFailed("the head is too large, or the chunks are too small", sent=True))
 
     def eof_received(self) -> None:
         """Let the transport close: an answer without a length ends here."""
@@ -358,7 +368,7 @@ class Connection(asyncio.Protocol):
         chunks = self._body
         body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
         self._body = []
-        self._size = 0
+        self._size = self._received = 0
         if self._held:
             # Counts for as long as it is on its way to its caller, however long that takes. Its pieces go now.
             chunks.clear()
