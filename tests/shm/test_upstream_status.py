@@ -80,6 +80,7 @@ def test_bytes_of_a_networks_place_change_with_it_alone() -> None:
     changes: list[Callable[[], None]] = [
         lambda: row.publish(7, 5, changed=True),
         row.nudge,
+        row.forget_tip,
         lambda: shared_status.network(1, 1).saw(9),
         lambda: shared_status.network(1, 1).want(),
     ]
@@ -144,6 +145,8 @@ def test_memory_is_shared_with_processes_that_are_forked_later() -> None:
 def test_floor_is_the_highest_that_any_worker_has_shown() -> None:
     prober, one, other = rows()
     prober.publish(100, NOTHING, changed=True)
+    one.saw(100)
+    assert prober.seen == NOTHING, "not above the head"
     one.saw(103)
     other.saw(101)
     one.saw(102)
@@ -172,11 +175,17 @@ def test_what_was_seen_before_a_reorganisation_does_not_count_after_it() -> None
     one.saw(105)
     prober.publish_reorg(98)
     prober.publish(99, NOTHING, changed=True)
-    assert (one.floor, other.floor, prober.seen) == (99, 99, NOTHING)
+    assert (one.floor, other.floor, prober.seen, prober.shown) == (99, 99, NOTHING, NOTHING)
     other.saw(100)
     assert (one.floor, one.shown) == (100, 100)
     one.saw(99)
     assert one.shown == 100, "its 105 is gone"
+    one.saw(107)
+    one.saw(102)
+    assert one.shown == 107
+    prober.publish_reorg(NOTHING)
+    one.saw(0)
+    assert one.shown == 0
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 50)), max_size=40))
@@ -201,6 +210,7 @@ def test_nudge_of_any_worker_is_another_version() -> None:
         versions.append(other.version)
     assert versions == [0, 1, 2, 3]
     assert prober.nudges == 3
+    assert list(prober._nudged) == [2, 1], "each in its own column"
 
 
 def test_network_is_fresh_until_the_prober_is_silent() -> None:
@@ -219,8 +229,9 @@ def test_network_is_fresh_until_the_prober_is_silent() -> None:
 def test_network_is_fresh_even_at_the_first_moment_of_the_clock() -> None:
     row = SharedStatus(1, Clock(0.0)).network(0)
     freshness = [row.is_fresh]
-    row.pulse()
+    row.publish(7, 5, changed=True)
     assert [*freshness, row.is_fresh] == [False, True]
+    assert (row.stamp, row.snapshot().believed_until) == ((1, 0, 7, 5), 0.001 + SILENCE_SECONDS)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -231,7 +242,8 @@ def test_stamp_and_snapshot_are_what_is_known_at_one_look(workers: int) -> None:
     assert worker.stamp == (0, 0, NOTHING, NOTHING)
     assert worker.snapshot().believed_until == 0.0
     prober.publish(100, 90, changed=True)
-    worker.nudge()
+    # The prober sees the row as the first worker does.
+    prober.nudge()
     prober.publish_reorg(95)
     worker.saw(102)
     assert worker.stamp == worker.snapshot().stamp == (4, 1, 100, 90)
