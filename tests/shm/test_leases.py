@@ -241,3 +241,22 @@ def test_what_was_taken_is_written_for_the_keeper_once_in_a_while(tmp_path: Path
     for seconds, written in ((0.0, 1), (SETTLE_SECONDS / 2, 1), (SETTLE_SECONDS, 3), (SETTLE_SECONDS * 1.5, 3)):
         assert meters.take_all(rows, 100.0 + seconds) is not None
         assert sum(meters._used) == pytest.approx(written / 100)
+
+
+def test_windows_of_more_than_a_second_show_when_they_are_whole_again(meters: LeasedMeters) -> None:
+    rows = meters.rows([("a", Limit(4, 1.0)), ("b", Limit(4, 2.0))], 100.0)
+    assert meters.take_all(rows, 100.0) == (3, 3, 1)
+    assert meters.take_all(rows, 100.0) == (2, 2, 2)
+
+
+def test_who_was_overtaken_stands_behind_the_other_with_all_that_it_takes(tmp_path: Path) -> None:
+    meters = LeasedMeters(64, 3, tmp_path / "lock", b"pepper")
+    rows = meters.rows([("a", Limit(8, 1.0))], 128.0)
+    row = rows[0][0]
+    meters.lease(row, 0.5, 0.0, 128.0)
+    written: list[tuple[float, ...]] = []
+    meters._write = lambda *values: written.append(values)  # type: ignore[method-assign]
+    assert meters.take_all(rows, 128.0, 3) is not None
+    assert meters.take([("a", Limit(8, 1.0))], 128.0, 3)[-1].allowed
+    credit = meters._credits[row]
+    assert written == [(row * 3, 128.0 + credit, 128.75 + credit, 0.75)] * 2

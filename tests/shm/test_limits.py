@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tollgate.core.limits import Limit, Taken
 from tollgate.core.limits import take as limit_take
-from tollgate.shm.limits import SharedMeters
+from tollgate.shm.limits import WAYS, SharedMeters
 
 NOW = 1_000.0
 WORKERS = 4
@@ -322,3 +322,36 @@ def test_rows_that_a_worker_remembers_by_key_are_bounded(tmp_path: Path) -> None
     for number in range(100):
         take(meters, f"key {number}", Limit(10, 1.0), NOW)
         assert len(meters._known) <= 16
+
+
+@pytest.mark.parametrize("workers", [1, WORKERS])
+def test_windows_of_more_than_a_second_show_when_they_are_whole_again(workers: int, tmp_path: Path) -> None:
+    meters = SharedMeters(64, workers, tmp_path / "limits.lock")
+    rows = meters.rows([("a", Limit(4, 1.0)), ("b", Limit(4, 2.0))], NOW)
+    assert meters.take_all(rows, NOW) == (3, 3, 1)
+    assert meters.take_all(rows, NOW) == (2, 2, 2)
+
+
+@pytest.mark.parametrize("workers", [1, WORKERS])
+def test_row_that_is_given_to_another_key_leaves_the_next_row_as_it_is(workers: int, tmp_path: Path) -> None:
+    meters, limit = SharedMeters(WAYS, workers, tmp_path / "limits.lock"), Limit(20, 20.0)
+    for number in range(WAYS):
+        assert take(meters, f"key {number}", limit, NOW, 2 + number).allowed
+    assert take(meters, "new", limit, NOW).remaining == 19
+    left = [meters.peek(f"key {number}", limit, NOW).remaining for number in range(1, WAYS)]
+    assert left == [17 - number for number in range(1, WAYS)]
+
+
+def test_who_was_overtaken_stands_behind_the_other_with_all_that_it_takes(meters: SharedMeters) -> None:
+    written: list[tuple[float, ...]] = []
+    limit = Limit(10, 1.0)
+    rows = meters.rows([("a", limit)], NOW)
+    write = meters._write
+    meters._write = lambda *values: written.append(values)  # type: ignore[method-assign]
+    assert meters.take_all(rows, NOW, 3) is not None
+    assert take(meters, "a", limit, NOW, 3).allowed
+    start = rows[0][0] * WORKERS
+    assert written == [(start, 0.0, NOW + 3 * limit.interval, 3 * limit.interval)] * 2
+    meters._arrivals[start + 1] = NOW + 0.5
+    write(start, 0.0, NOW + 0.3, 0.3)
+    assert list(meters._arrivals[start : start + 2]) == [NOW + 0.8, NOW + 0.5]

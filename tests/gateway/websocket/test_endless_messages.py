@@ -61,7 +61,9 @@ async def test_unfinished_message_without_room_ends_the_connection(kind: str) ->
 async def test_client_that_leaves_within_a_message_gives_its_room_back(kind: str) -> None:
     async with open_caller(budget=4 * SIZE) as caller:
         await begin(caller, begun(kind))
+        socket = caller.socket
         caller.transport.drop()
+        assert not any((socket._unread, socket.frames, socket.conn.reader.buffer))
         await turns()
         assert caller.server.worker.budget.held == 0
         await caller.server.worker.loop.later(1_000.0)
