@@ -16,9 +16,9 @@ from pathlib import Path
 
 from tollgate import log
 from tollgate.core.nodes import ALL_ROLES
-from tollgate.processes.reload import SettingsFollower, SharedSettings
 from tollgate.processes.reloader import Reloader
 from tollgate.processes.service_lock import ServiceLock, suffix
+from tollgate.processes.shared_settings import SettingsFollower, SharedSettings
 from tollgate.processes.supervisor import Child, Lifeline, Supervisor
 from tollgate.settings.file import Origin
 from tollgate.settings.model import Settings

@@ -15,7 +15,7 @@ from tollgate.control import service_context
 @pytest.fixture(autouse=True)
 def _no_even_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody here measures how long an answer takes."""
-    monkeypatch.setattr(service_context, "EVEN_SECONDS", 0.0)
+    monkeypatch.setattr(service_context, "CONSTANT_SECONDS", 0.0)
 
 
 @pytest.fixture(scope="session")

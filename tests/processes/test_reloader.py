@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import structlog
 
-from tollgate.processes.reload import SharedSettings, row_names
 from tollgate.processes.reloader import APPLY_SECONDS, FILE, Record, Reloader, ReloadOutcome, read_record
+from tollgate.processes.shared_settings import SharedSettings, row_names
 from tollgate.settings.file import Origin
 from tollgate.settings.model import NetworkSettings, Settings, UpstreamSettings
 from tollgate.shm.upstream_status import StatusSlots, assign_slots

@@ -116,7 +116,7 @@ def test_step_does_not_stand_in_the_way_of_others_while_a_table_is_in_use(
         connection.exec_driver_sql("ALTER TABLE teams ADD COLUMN later INTEGER")
         return ["later"]
 
-    assert upgrade._patiently(lambda: upgrade._migrate(url, upgrade.CONTROL, step)) == ["later"]
+    assert upgrade._with_retries(lambda: upgrade._migrate(url, upgrade.CONTROL, step)) == ["later"]
     assert len(pauses) == 1
     user.close()
     engine.dispose()

@@ -30,7 +30,7 @@ show           tables, fields, JSON, messages
 
 For the operator:
 init           `init`: settings, first account and team
-examined       upstreams that were tried out: table and problems
+upstream_checks  upstreams that were tried out: table and problems
 serve          `serve`, `migrate` and `collect`
 reload         `reload`: changed settings, in place
 backup         `backup` and `restore`

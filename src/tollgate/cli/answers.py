@@ -44,7 +44,7 @@ def read(reply: HttpReply, shape: type[T], url: str) -> ApiAnswer[T]:
         raw = msgspec.json.decode(reply.body)
         value = msgspec.convert(raw, shape)
     except (msgspec.DecodeError, msgspec.ValidationError):
-        raise _stranger(reply, url) from None
+        raise _not_tollgate(reply, url) from None
     return ApiAnswer(value, raw)
 
 
@@ -53,7 +53,7 @@ def text(reply: HttpReply, media_type: str, url: str) -> str:
     if not 200 <= reply.status < 300:
         raise failure(reply, url)
     if reply.headers.get("content-type", "").partition(";")[0].strip().lower() != media_type:
-        raise _stranger(reply, url)
+        raise _not_tollgate(reply, url)
     return reply.body.decode("utf-8", "replace")
 
 
@@ -75,7 +75,7 @@ def failure(reply: HttpReply, url: str) -> Failure:
     """Return what an answer that is not one of success means."""
     problem = problem_of(reply)
     if problem is None:
-        return _oauth_refusal(reply) or _stranger(reply, url)
+        return _oauth_refusal(reply) or _not_tollgate(reply, url)
     # A wrong password is no lost login: the way out is to type it again.
     kind = Failure if problem.reason == "wrong_password" else _BY_STATUS.get(reply.status, Failure)
     # A worker whose control plane is being replaced gives no reason of its own.
@@ -105,7 +105,7 @@ def _oauth_refusal(reply: HttpReply) -> Failure | None:
     return OAuthRefusal(error.error_description or error.error, reason=error.error)
 
 
-def _stranger(reply: HttpReply, url: str) -> Failure:
+def _not_tollgate(reply: HttpReply, url: str) -> Failure:
     """Somebody answered, but not in the language of the API."""
     if 300 <= reply.status < 400:
         where = reply.headers.get("location", "another place")

@@ -60,7 +60,7 @@ def check(file: str | None, online: bool) -> None:
     for warning in preflight.warnings(settings, time.time()):
         click.echo(f"warning: {warning}", err=True)
     if online:
-        from tollgate.cli.examined import try_all  # noqa: PLC0415
+        from tollgate.cli.upstream_checks import try_all  # noqa: PLC0415
 
         problems += try_all(settings)
     if problems:

@@ -18,10 +18,10 @@ from urllib.parse import urlsplit
 import click
 
 from tollgate.cli.admin import base_url, control_plane, password_from, show_values
-from tollgate.cli.examined import KNOWN_IDS, try_upstreams, wrong
 from tollgate.cli.failures import Failure, WrongUsage
 from tollgate.cli.options import json_option
 from tollgate.cli.show import note
+from tollgate.cli.upstream_checks import KNOWN_IDS, try_upstreams, wrong
 from tollgate.control.passwords import Passwords
 from tollgate.control.service_context import OPERATOR, email_of
 from tollgate.control.services.teams import team_name

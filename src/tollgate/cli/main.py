@@ -150,12 +150,12 @@ def run(arguments: Sequence[str] | None = None) -> int:
         note(f"tollgate: {error}")
         return getattr(error, "exit_code", 1)
     except BrokenPipeError:
-        _hush()
+        _discard_output()
         return 1
     return code if isinstance(code, int) else 0
 
 
-def _hush() -> None:
+def _discard_output() -> None:
     """Let what is still buffered for a reader that has gone go nowhere, without a complaint at exit."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())

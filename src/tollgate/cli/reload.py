@@ -26,7 +26,7 @@ WAIT_SECONDS = 15.0
 _POLL_SECONDS = 0.05
 
 
-class NobodyThere(Failure):
+class NotRunning(Failure):
     """No service has this data folder."""
 
     def __init__(self, data_dir: Path) -> None:
@@ -55,7 +55,7 @@ def reload(config_file: str | None, as_json: bool) -> None:
     path = settings_file.find(config_file, os.environ)
     try:
         outcomes = _reload_all(settings_file.data_folder(path, os.environ))
-    except NobodyThere as failure:
+    except NotRunning as failure:
         raise _explained(failure, path) from None
     for service, outcome in outcomes.items():
         if as_json:
@@ -72,17 +72,17 @@ def _reload_all(data_dir: Path, patience: float = WAIT_SECONDS) -> dict[str, Rel
     try:
         found = holders(data_dir)
         if not found:
-            raise NobodyThere(data_dir)
+            raise NotRunning(data_dir)
         return {service: _reload(data_dir, service, each, patience) for service, each in found.items()}
     except ProcessLookupError:
-        raise NobodyThere(data_dir) from None
+        raise NotRunning(data_dir) from None
     except PermissionError:
         raise Failure(
             f"The Tollgate on {data_dir} belongs to another user: run this as that user, or as root."
         ) from None
 
 
-def _explained(failure: NobodyThere, path: Path | None) -> Failure:
+def _explained(failure: NotRunning, path: Path | None) -> Failure:
     """A mistake in the file may be why it names another folder."""
     try:
         settings_file.load(path, os.environ)

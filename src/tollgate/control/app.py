@@ -21,9 +21,9 @@ from tollgate.control.api import (
     domains,
     factors,
     logs,
+    me,
     members,
     oauth,
-    oneself,
     openapi,
     operator,
     service,
@@ -46,12 +46,12 @@ def control_app(plane: ControlPlane) -> Litestar:
 
 def api_router() -> Router:
     """All of the API, under `/api/v1`."""
-    handlers = (service, oneself, factors, teams, members, tokens, domains, logs, billing, operator)
+    handlers = (service, me, factors, teams, members, tokens, domains, logs, billing, operator)
     return Router(
         path=BASE,
         route_handlers=[oauth.router(), *(handler for each in handlers for handler in each.HANDLERS)],
         dependencies={
-            "visit": Provide(access.visit, sync_to_thread=False),
+            "client": Provide(access.client, sync_to_thread=False),
             "actor": Provide(access.actor),
         },
     )

@@ -29,7 +29,7 @@ from tollgate.settings.model import Settings
 from tollgate.store.base import ControlStore, Repositories, Repository
 
 # Several times what a database takes for what is hidden so.
-EVEN_SECONDS = 0.2
+CONSTANT_SECONDS = 0.2
 MAX_ROWS = 1_000
 USUAL_ROWS = 100
 # What RFC 5321 calls a dot-string, in ASCII: a comma, a bracket or an encoded word (`=?`, RFC 2047) would let a
@@ -56,7 +56,7 @@ class Actor(Struct, frozen=True):
 
     account: Account | None
     login: Login | None = None
-    visit: ClientInfo = NOWHERE
+    client: ClientInfo = NOWHERE
     other: str = "operator"
     """Who acts without an account."""
 
@@ -149,9 +149,9 @@ def page_of(scope: str, rows: list[Item], limit: int) -> ResultPage[Item]:
 
 
 @asynccontextmanager
-async def evenly() -> AsyncIterator[None]:
+async def constant_time() -> AsyncIterator[None]:
     """Take as long whatever is found, so that the time of an answer does not show who has an account."""
-    until = asyncio.get_running_loop().time() + EVEN_SECONDS
+    until = asyncio.get_running_loop().time() + CONSTANT_SECONDS
     try:
         yield
     finally:
@@ -195,9 +195,9 @@ class ServiceContext:
         """A name for something that should not be kept in clear, such as a mistyped address."""
         return f"{kind}:{self.digest(text).hex()[:40]}"
 
-    def key_from(self, kind: str, visit: ClientInfo) -> str:
-        """A name for where a visit comes from; whoever has one IPv6 address has its whole /64."""
-        return self.key(kind, limit_key(visit.address))
+    def key_from(self, kind: str, client: ClientInfo) -> str:
+        """A name for where a client is; whoever has one IPv6 address has its whole /64."""
+        return self.key(kind, limit_key(client.address))
 
     async def membership(self, records: Repositories, actor: Actor, team: str, action: Action) -> Membership:
         """Let a member in who may do this; everybody else learns nothing."""
@@ -239,9 +239,9 @@ class ServiceContext:
                 target=target,
                 name=name[:254],
                 details=msgspec.json.encode(details).decode(),
-                address=actor.visit.address,
+                address=actor.client.address,
                 via=actor.via,
-                request_id=actor.visit.request_id,
+                request_id=actor.client.request_id,
             ),
             known or AuditChain(chain, self.now()),
         )

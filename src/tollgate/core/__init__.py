@@ -12,7 +12,6 @@ methods    method names against patterns and the never-forwarded prefixes
 models     Team, Token, Domain (frozen)
 people     Account, Login, Member, Invitation, AuditEntry and the like (frozen)
 roles      who may do what in a team
-patience   waits after failed attempts
 months     months of UTC
 entries    one answered request, as the spool has it
 posting    from entries to usage and money

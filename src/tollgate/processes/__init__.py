@@ -12,12 +12,15 @@ control        the process of the control plane
 control_proxy  from a worker to the control process, over a Unix socket
 collector      the process that brings spooled records into the ledger
 prober         the process that watches upstreams
+leases         the process that exchanges shared limits with Valkey
+node           the sign of life of a node that shares its database with others
+inspector      processes, spool and checks, for the operator's pages
 serving        one uvicorn server inside a child: loop, signals, end
 listeners      sockets that the parent binds
 status         `/healthz`, `/readyz`, and the app of the metrics port
 trace_export   spans of a worker to an OTLP receiver
 metrics_page   `/metrics` in Prometheus' format
-reload         settings that all processes share, and how each follows a change
+shared_settings  settings that all processes share, and how each follows a change
 reloader       SIGHUP: reads the settings again, and hands them on
 service_lock   one service for one data folder
 run_in_child   a function in a forked child, for what the parent must not import

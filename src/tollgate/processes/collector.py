@@ -25,7 +25,7 @@ from tollgate.errors import StartError
 from tollgate.ledger.collector import Collector, Rules
 from tollgate.ledger.lock import CollectorRuns, Lock
 from tollgate.processes.bootstrap import Bootstrap
-from tollgate.processes.reload import SettingsFollower, SharedSettings
+from tollgate.processes.shared_settings import SettingsFollower, SharedSettings
 from tollgate.processes.supervisor import Lifeline
 from tollgate.shm import metrics
 from tollgate.store import engines
@@ -221,16 +221,16 @@ def run(lifeline: Lifeline, bootstrap: Bootstrap, shared: SharedSettings, writer
         if gone:
             stop.requested = True
 
-    loop = _patiently(lambda: CollectorLoop(bootstrap, writer), rest, stop)
+    loop = _once_free(lambda: CollectorLoop(bootstrap, writer), rest, stop)
     if loop is None:
         return
     try:
         _until_stopped(loop, rest, stop)
         # Workers have their grace to answer what is under way. What they write later waits for the next start.
         end = time.monotonic() + bootstrap.settings.server.grace_seconds
-        while (_careful(loop.turn) or loop.collector.has_writers()) and time.monotonic() < end:
+        while (_unless_busy(loop.turn) or loop.collector.has_writers()) and time.monotonic() < end:
             rest(LAST_SECONDS)
-        _careful(loop.finish)
+        _unless_busy(loop.finish)
     finally:
         loop.close()
 
@@ -302,11 +302,11 @@ class Pulse(threading.Thread):
 
 def _until_stopped(loop: CollectorLoop, rest: Callable[[float], None], stop: _Stop) -> None:
     while not stop.requested:
-        _careful(loop.turn)
+        _unless_busy(loop.turn)
         rest(loop.pause)
 
 
-def _patiently(
+def _once_free(
     make: Callable[[], CollectorLoop], rest: Callable[[float], None], stop: _Stop
 ) -> CollectorLoop | None:
     """Wait for a `tollgate collect` that has the spool: what it does is what we would do."""
@@ -322,7 +322,7 @@ def _patiently(
     return None
 
 
-def _careful(turn: Callable[[], bool]) -> bool:
+def _unless_busy(turn: Callable[[], bool]) -> bool:
     """A database that is busy or away is retried; everything else ends the process, and it is replaced."""
     try:
         return turn()

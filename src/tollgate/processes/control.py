@@ -15,8 +15,8 @@ from tollgate.processes import listeners
 from tollgate.processes.bootstrap import Bootstrap
 from tollgate.processes.control_proxy import ControlProxy, behind_workers
 from tollgate.processes.node import node_id
-from tollgate.processes.reload import SettingsFollower, SharedSettings
 from tollgate.processes.serving import ServerProcess, serve
+from tollgate.processes.shared_settings import SettingsFollower, SharedSettings
 from tollgate.processes.status import App, Receive, Scope, Send
 from tollgate.processes.supervisor import Lifeline
 from tollgate.store import engines, retries

@@ -19,7 +19,7 @@ from tollgate.gateway.prober.prober import HttpProbeClient
 from tollgate.gateway.prober.publish import StatusPublisher
 from tollgate.gateway.prober.watch import MakeListener, MakeProbeClient, Watch
 from tollgate.gateway.upstream.listener import UpstreamListener
-from tollgate.processes.reload import SettingsFollower, SharedSettings
+from tollgate.processes.shared_settings import SettingsFollower, SharedSettings
 from tollgate.processes.supervisor import Lifeline
 from tollgate.settings.model import Settings
 from tollgate.shm import metrics

@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tollgate import log
-from tollgate.processes.reload import SettingsTooLarge, SharedSettings, row_names
+from tollgate.processes.shared_settings import SettingsTooLarge, SharedSettings, row_names
 from tollgate.settings.changes import SettingsChanges, compare
 from tollgate.settings.file import Origin, SettingsError
 from tollgate.settings.model import Settings

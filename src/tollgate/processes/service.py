@@ -25,10 +25,10 @@ from tollgate.processes.control import ControlAddress
 from tollgate.processes.node import Heartbeat
 from tollgate.processes.preflight import tls_files
 from tollgate.processes.process_metrics import ProcessWatch, show_build
-from tollgate.processes.reload import SettingsFollower, SharedSettings, row_names
 from tollgate.processes.reloader import Reloader
 from tollgate.processes.service_lock import ServiceLock, suffix
 from tollgate.processes.serving import ServerProcess, serve
+from tollgate.processes.shared_settings import SettingsFollower, SharedSettings, row_names
 from tollgate.processes.supervisor import Child, Lifeline, StartFailed, Supervisor
 from tollgate.processes.worker import Worker
 from tollgate.settings.model import Settings

@@ -42,8 +42,8 @@ from tollgate.ledger.spool import Spool
 from tollgate.processes import listeners, status
 from tollgate.processes.bootstrap import Bootstrap
 from tollgate.processes.control import ControlAddress
-from tollgate.processes.reload import HEAD_START_SECONDS, POLL_SECONDS, SettingsFollower, SharedSettings
 from tollgate.processes.serving import HTTPS_ALONE, ServerProcess, serve
+from tollgate.processes.shared_settings import HEAD_START_SECONDS, POLL_SECONDS, SettingsFollower, SharedSettings
 from tollgate.processes.supervisor import Lifeline
 from tollgate.processes.trace_export import EXPORT_SECONDS, TraceExporter
 from tollgate.settings.model import LimitSettings, Settings, TelemetrySettings, UpstreamSettings

@@ -55,7 +55,7 @@ def migrate(url: URL, folder: str = CONTROL) -> list[str]:
             command.upgrade(config, "head")
         return steps
 
-    return _patiently(lambda: _migrate(url, folder, work))
+    return _with_retries(lambda: _migrate(url, folder, work))
 
 
 def plan(url: URL, folder: str = CONTROL) -> list[tuple[str, list[str]]]:
@@ -102,7 +102,7 @@ def _pending(connection: Connection, config: Config, url: URL) -> tuple[str | No
     return at, [f"{script.revision} {script.doc}" for script in reversed(steps)]
 
 
-def _patiently(work: Callable[[], list[str]]) -> list[str]:
+def _with_retries(work: Callable[[], list[str]]) -> list[str]:
     """Do it again while a table is in use."""
     for pause in PAUSES:
         try:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from tests.control.console.site import ADA, ADDRESS, PASSWORD, Site, leads_to, words
 
-from tollgate.core import patience
+from tollgate.control.services import throttle
 from tollgate.core.people import Failures
 from tollgate.settings.model import MailSettings
 
@@ -89,7 +89,7 @@ def test_many_accounts_from_one_address_have_to_wait(open_site: OpenSite) -> Non
     async def many() -> None:
         async with site.plane.context.store.changing() as records:
             await records.failures.add(
-                Failures(site.plane.context.key("sign-up", ADDRESS), patience.ADDRESS.free, site.now)
+                Failures(site.plane.context.key("sign-up", ADDRESS), throttle.ADDRESS.free, site.now)
             )
 
     site.do(many())

@@ -261,9 +261,9 @@ class Harness:
         assert found is not None
         return found
 
-    def actor(self, who: str, visit: ClientInfo = VISIT) -> Actor:
+    def actor(self, who: str, client: ClientInfo = VISIT) -> Actor:
         """Somebody at a browser."""
-        return Actor(self.account(who), None, visit)
+        return Actor(self.account(who), None, client)
 
     def program(self, who: str, name: str = "ci", days: int | None = None) -> tuple[Actor, str]:
         """A program with somebody's personal access token, and the token."""

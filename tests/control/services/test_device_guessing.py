@@ -18,16 +18,16 @@ from tollgate.core import secrets
 from tollgate.core.people import Failures
 
 
-def start(harness: Harness, visit: ClientInfo = ELSEWHERE) -> Started:
-    return harness.do(harness.plane.devices.start(visit, "ada@laptop"))
+def start(harness: Harness, client: ClientInfo = ELSEWHERE) -> Started:
+    return harness.do(harness.plane.devices.start(client, "ada@laptop"))
 
 
 # --- Guessing codes ------------------------------------------------------------------------------------
 
 
-def guess(harness: Harness, times: int, who: str = "viewer", visit: ClientInfo = VISIT) -> None:
+def guess(harness: Harness, times: int, who: str = "viewer", client: ClientInfo = VISIT) -> None:
     for _ in range(times):
-        harness.refused(NotFound, harness.plane.devices.look(harness.actor(who, visit), secrets.new_code()))
+        harness.refused(NotFound, harness.plane.devices.look(harness.actor(who, client), secrets.new_code()))
 
 
 def test_ten_wrong_codes_lock_the_person_even_for_the_right_one(harness: Harness, plane: ControlPlane) -> None:

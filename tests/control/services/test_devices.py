@@ -22,8 +22,8 @@ from tollgate.core import secrets
 from tollgate.core.people import TOOL
 
 
-def start(harness: Harness, visit: ClientInfo = ELSEWHERE) -> Started:
-    return harness.do(harness.plane.devices.start(visit, "ada@laptop"))
+def start(harness: Harness, client: ClientInfo = ELSEWHERE) -> Started:
+    return harness.do(harness.plane.devices.start(client, "ada@laptop"))
 
 
 def poll(harness: Harness, started: Started) -> str | Secrets:

@@ -37,7 +37,7 @@ def test_answer_comes_at_the_same_time_for_anybody_and_nobody(
     async def sleep(seconds: float) -> None:
         waited.append(seconds)
 
-    monkeypatch.setattr(service_context, "EVEN_SECONDS", LONG)
+    monkeypatch.setattr(service_context, "CONSTANT_SECONDS", LONG)
     monkeypatch.setattr(service_context, "sleep", sleep)
     for email in (PEOPLE["owner"], "nobody@x.example"):
         harness.do(work(plane, email))
@@ -46,6 +46,6 @@ def test_answer_comes_at_the_same_time_for_anybody_and_nobody(
 
 
 def test_work_that_takes_longer_waits_no_more(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service_context, "EVEN_SECONDS", -LONG)
+    monkeypatch.setattr(service_context, "CONSTANT_SECONDS", -LONG)
     harness.do(forgotten(harness.plane, PEOPLE["owner"]))
     assert [to for to, _, _ in harness.post.posted] == [PEOPLE["owner"]]

@@ -54,8 +54,8 @@ def app(harness: Harness, plane: ControlPlane) -> App:
 def test_code_is_good_once(harness: Harness, plane: ControlPlane, app: App) -> None:
     owner, code = harness.account("owner"), app.code(harness.clock.now)
     harness.do(plane.factors.check_code(VISIT, owner, code))
-    for visit in (VISIT, ELSEWHERE):
-        harness.refused(WrongPassword, plane.factors.check_code(visit, owner, code))
+    for client in (VISIT, ELSEWHERE):
+        harness.refused(WrongPassword, plane.factors.check_code(client, owner, code))
     # Nor one from before it, which was never used.
     older = app.code(harness.clock.now - totp.STEP_SECONDS)
     harness.refused(WrongPassword, plane.factors.check_code(VISIT, owner, older))
@@ -74,8 +74,8 @@ def test_ten_wrong_codes_end_guessing_from_everywhere_even_for_the_right_one(
     wrong = f"{(int(app.code(harness.clock.now)) + 1) % 10**6:06d}"
     for _ in range(10):
         harness.refused(WrongPassword, plane.factors.check_code(VISIT, owner, wrong))
-    for visit in (VISIT, ELSEWHERE):
-        harness.refused(TooManyAttempts, plane.factors.check_code(visit, owner, app.code(harness.clock.now)))
+    for client in (VISIT, ELSEWHERE):
+        harness.refused(TooManyAttempts, plane.factors.check_code(client, owner, app.code(harness.clock.now)))
     harness.clock.advance(900)
     harness.do(plane.factors.check_code(VISIT, owner, app.code(harness.clock.now)))
 
@@ -87,9 +87,9 @@ def test_wrong_codes_elsewhere_do_not_lock_the_owner_out_where_the_account_is_si
     harness.do(plane.logins.open_session(VISIT, owner))
     wrong = f"{(int(app.code(harness.clock.now)) + 1) % 10**6:06d}"
     for number in range(30):
-        visit = ClientInfo(f"203.0.113.{number}", "curl/8", "req-3")
+        client = ClientInfo(f"203.0.113.{number}", "curl/8", "req-3")
         why = WrongPassword if number < 10 else TooManyAttempts
-        harness.refused(why, plane.factors.check_code(visit, owner, wrong))
+        harness.refused(why, plane.factors.check_code(client, owner, wrong))
     harness.refused(TooManyAttempts, plane.factors.check_code(ELSEWHERE, owner, app.code(harness.clock.now)))
     harness.do(plane.factors.check_code(VISIT, owner, app.code(harness.clock.now)))
     # There too, ten wrong ones end guessing.

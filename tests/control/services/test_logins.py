@@ -21,8 +21,8 @@ from tollgate.core import secrets
 from tollgate.core.people import CONSOLE, PERSONAL, TOOL, Login
 
 
-def session(harness: Harness, who: str = "owner", visit: ClientInfo = VISIT) -> str:
-    return harness.do(harness.plane.logins.open_session(visit, harness.account(who)))
+def session(harness: Harness, who: str = "owner", client: ClientInfo = VISIT) -> str:
+    return harness.do(harness.plane.logins.open_session(client, harness.account(who)))
 
 
 def held(harness: Harness, who: str = "owner") -> list[Login]:
@@ -36,7 +36,7 @@ def test_session_shows_who_acts_and_from_where(harness: Harness, plane: ControlP
     cookie = session(harness)
     assert secrets.well_formed(cookie, "tgs_")
     actor = harness.do(plane.logins.actor(ELSEWHERE, cookie, CONSOLE))
-    assert (actor.id, actor.label, actor.via, actor.visit) == (
+    assert (actor.id, actor.label, actor.via, actor.client) == (
         "acc_owner", "owner@acme.example", "console", ELSEWHERE
     )  # fmt: skip
     [login] = held(harness)
@@ -53,7 +53,7 @@ def test_session_shows_who_acts_and_from_where(harness: Harness, plane: ControlP
      ("Mozilla/5.0 Version/1 Safari/1", "Safari"), ("x" * 1_000, "Browser"), ("", "Browser")],
 )  # fmt: skip
 def test_sessions_are_named_after_the_browser(harness: Harness, agent: str, name: str) -> None:
-    session(harness, visit=ClientInfo("192.0.2.1", agent))
+    session(harness, client=ClientInfo("192.0.2.1", agent))
     [login] = held(harness)
     assert (login.name, login.agent) == (name, agent[:256])
 

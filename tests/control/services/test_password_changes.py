@@ -168,8 +168,8 @@ def test_made_up_links_are_nobodys(harness: Harness, plane: ControlPlane, secret
 
 def test_reset_forgives_failures(harness: Harness, plane: ControlPlane) -> None:
     for number in range(5):
-        visit = ClientInfo(f"192.0.2.{number}")
-        harness.refused(WrongPassword, plane.accounts.check_password(visit, OWNER, "wrong"))
+        client = ClientInfo(f"192.0.2.{number}")
+        harness.refused(WrongPassword, plane.accounts.check_password(client, OWNER, "wrong"))
     secret = secret_of(harness.do(plane.accounts.reset_link(OPERATOR, OWNER)))
     harness.do(plane.accounts.reset(VISIT, secret, NEW))
     harness.do(plane.accounts.check_password(VISIT, OWNER, NEW))

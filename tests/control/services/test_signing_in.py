@@ -29,13 +29,13 @@ OWNER = PEOPLE["owner"]
 WRONG = "not the password"
 
 
-def fail(harness: Harness, times: int, email: str = OWNER, visit: ClientInfo = VISIT) -> None:
+def fail(harness: Harness, times: int, email: str = OWNER, client: ClientInfo = VISIT) -> None:
     for _ in range(times):
-        harness.refused(WrongPassword, harness.plane.accounts.check_password(visit, email, WRONG))
+        harness.refused(WrongPassword, harness.plane.accounts.check_password(client, email, WRONG))
 
 
-def wait_of(harness: Harness, email: str = OWNER, visit: ClientInfo = VISIT, password: str = PASSWORD) -> int:
-    problem = harness.refused(TooManyAttempts, harness.plane.accounts.check_password(visit, email, password))
+def wait_of(harness: Harness, email: str = OWNER, client: ClientInfo = VISIT, password: str = PASSWORD) -> int:
+    problem = harness.refused(TooManyAttempts, harness.plane.accounts.check_password(client, email, password))
     assert problem.headers == {"Retry-After": str(problem.extras["retry_after"])}
     return int(str(problem.extras["retry_after"]))
 
@@ -69,10 +69,10 @@ def test_all_that_is_wrong_is_refused_in_the_same_words(harness: Harness, plane:
 def test_unknown_accounts_are_slowed_like_known_ones(harness: Harness) -> None:
     refusals = []
     for email in (OWNER, "nobody@x.example"):
-        visit = ClientInfo(f"192.0.2.{len(email)}")
-        fail(harness, 5, email, visit)
+        client = ClientInfo(f"192.0.2.{len(email)}")
+        fail(harness, 5, email, client)
         refusals.append(
-            harness.refused(TooManyAttempts, harness.plane.accounts.check_password(visit, email, PASSWORD))
+            harness.refused(TooManyAttempts, harness.plane.accounts.check_password(client, email, PASSWORD))
         )
     assert words(refusals[0]) == words(refusals[1])
 

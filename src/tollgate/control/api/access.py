@@ -21,10 +21,10 @@ from tollgate.core.people import PERSONAL, TOOL
 AGENT_LENGTH = 256
 ME = "/api/v1/me"
 
-# What handlers and dependencies take, by these names: `request`, `plane`, `visit`, `actor`, and parts of the path.
+# What handlers and dependencies take, by name: `request`, `plane`, `client`, `actor`, and parts of the path.
 HttpRequest = Request[Any, Any, Any]
 Plane = NamedDependency[ControlPlane]
-From = NamedDependency[ClientInfo]
+CurrentClient = NamedDependency[ClientInfo]
 CurrentActor = NamedDependency[Actor]
 Part = FromPath[str]
 
@@ -35,18 +35,18 @@ def request_id(scope: Scope) -> str:
     return given.decode("latin-1")
 
 
-def visit(request: HttpRequest) -> ClientInfo:
+def client(request: HttpRequest) -> ClientInfo:
     """Where the request came from."""
-    client = request.scope["client"]
+    sender = request.scope["client"]
     agent = request.headers.get("user-agent", "")
-    return ClientInfo(client[0] if client else "", agent[:AGENT_LENGTH], request_id(request.scope))
+    return ClientInfo(sender[0] if sender else "", agent[:AGENT_LENGTH], request_id(request.scope))
 
 
-async def actor(request: HttpRequest, plane: Plane, visit: From) -> Actor:
+async def actor(request: HttpRequest, plane: Plane, client: CurrentClient) -> Actor:
     scheme, _, secret = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer":
         raise NotLoggedIn
-    found = await plane.logins.actor(visit, secret.strip(), TOOL, PERSONAL)
+    found = await plane.logins.actor(client, secret.strip(), TOOL, PERSONAL)
     login, reads = found.login, request.method in {"GET", "HEAD"}
     if login is not None and login.read_only and not reads:
         raise PersonalTokenRefused("change anything: it is for reading")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from litestar import Router
 
 from tollgate.control.api import bodies, reading, shapes
-from tollgate.control.api.access import From, HttpRequest, Plane
+from tollgate.control.api.access import CurrentClient, HttpRequest, Plane
 from tollgate.control.api.errors import DOCUMENTATION, oauth_answer
 from tollgate.control.api.operations import LOGIN, Operation, endpoint
 from tollgate.control.api.render import Answer, shown
@@ -42,10 +42,10 @@ class _Malformed(OAuthError):
         raises=(TooManyAttempts,),
     ),
 )
-async def start(request: HttpRequest, plane: Plane, visit: From) -> Answer:
+async def start(request: HttpRequest, plane: Plane, client: CurrentClient) -> Answer:
     form = await reading.form(request)
     _check_client(form)
-    started = await plane.devices.start(visit, form.get("machine", ""))
+    started = await plane.devices.start(client, form.get("machine", ""))
     return shown(shapes.of(shapes.DeviceAuthorization, started))
 
 
@@ -63,14 +63,14 @@ async def start(request: HttpRequest, plane: Plane, visit: From) -> Answer:
         gives=shapes.AccessToken,
     ),
 )
-async def token(request: HttpRequest, plane: Plane, visit: From) -> Answer:
+async def token(request: HttpRequest, plane: Plane, client: CurrentClient) -> Answer:
     form = await reading.form(request)
     grant = _need(form, "grant_type")
     _check_client(form)
     if grant == DEVICE_GRANT:
-        return _given(await plane.devices.poll(visit, _need(form, "device_code")))
+        return _given(await plane.devices.poll(client, _need(form, "device_code")))
     if grant == REFRESH_GRANT:
-        return _given(await plane.logins.refresh(_need(form, "refresh_token"), visit))
+        return _given(await plane.logins.refresh(_need(form, "refresh_token"), client))
     raise OAuthError("unsupported_grant_type")
 
 
@@ -87,12 +87,12 @@ async def token(request: HttpRequest, plane: Plane, visit: From) -> Answer:
         gives=bodies.Nothing,
     ),
 )
-async def revoke(request: HttpRequest, plane: Plane, visit: From) -> Answer:
+async def revoke(request: HttpRequest, plane: Plane, client: CurrentClient) -> Answer:
     form = await reading.form(request)
     secret = _need(form, "token")
     if "client_id" in form:
         _check_client(form)
-    await plane.logins.revoke(visit, secret)
+    await plane.logins.revoke(client, secret)
     return shown(bodies.Nothing())
 
 

@@ -11,7 +11,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 
-from tollgate.control.api.access import HttpRequest, visit
+from tollgate.control.api.access import HttpRequest, client
 from tollgate.control.api.operations import COST, OPERATION, Operation
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import RateLimited
@@ -35,7 +35,7 @@ class Rates:
         """Let a request pass, or refuse it."""
         limits = plane.settings.limits
         cost = _cost(request)
-        self._take("address", limit_key(visit(request).address), limits.api_address_per_minute, cost)
+        self._take("address", limit_key(client(request).address), limits.api_address_per_minute, cost)
         authorization = request.headers.get("authorization")
         if authorization is not None:
             # Not the secret itself.

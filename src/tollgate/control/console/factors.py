@@ -109,7 +109,7 @@ async def sign_in_with_code(request: HttpRequest, plane: Plane) -> Response[str]
     except Problem as problem:
         return form_page(plane, back, problem=problem)
     try:
-        await plane.factors.check_code(session.visit_of(request), found, form.get("code", ""))
+        await plane.factors.check_code(session.client_of(request), found, form.get("code", ""))
     except Problem as problem:
         return code_page(back, ticket, problem)
     return await session.enter(request, plane, found, back)

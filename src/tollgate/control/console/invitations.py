@@ -54,12 +54,12 @@ async def follow(request: HttpRequest, plane: Plane, secret: Part) -> Response[s
 
 
 async def _sign_up(request: HttpRequest, plane: ControlPlane, opened: _Opened, form: Form) -> Response[str]:
-    visit = session.visit_of(request)
+    client = session.client_of(request)
     account: Account = await plane.accounts.sign_up_invited(
-        visit, opened.invitation, new_password(form), name=form.get("name", "")
+        client, opened.invitation, new_password(form), name=form.get("name", "")
     )
     secret, cookie = await session.begin(request, plane, account)
-    await plane.invitations.accept(await plane.logins.actor(visit, secret, CONSOLE), opened.secret)
+    await plane.invitations.accept(await plane.logins.actor(client, secret, CONSOLE), opened.secret)
     return render.to("/console?done=joined", [cookie])
 
 

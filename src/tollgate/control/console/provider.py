@@ -64,7 +64,7 @@ async def callback(request: HttpRequest, plane: Plane) -> Response[str]:
     try:
         claim = await _finish(request, client, kept)
         invitation = await _invitation(plane, back)
-        account = await plane.accounts.by_provider(session.visit_of(request), claim, invitation)
+        account = await plane.accounts.by_provider(session.client_of(request), claim, invitation)
     except OidcError as error:
         answer = form_page(plane, back, fault=FormFault(str(error)), status=400)
     except Problem as problem:

@@ -22,11 +22,11 @@ class SignInFirst(TollgateError):
         super().__init__("sign in first")
 
 
-def visit_of(request: HttpRequest) -> ClientInfo:
+def client_of(request: HttpRequest) -> ClientInfo:
     """Where a request came from."""
-    client = request.scope.get("client")
+    sender = request.scope.get("client")
     return ClientInfo(
-        address=client[0] if client else "",
+        address=sender[0] if sender else "",
         agent=request.headers.get("user-agent", ""),
         request_id=request.headers.get("x-request-id", ""),
     )
@@ -38,7 +38,7 @@ async def actor_of(request: HttpRequest, plane: ControlPlane) -> Actor | None:
     if secret is None:
         return None
     try:
-        return await plane.logins.actor(visit_of(request), secret, CONSOLE)
+        return await plane.logins.actor(client_of(request), secret, CONSOLE)
     except (NotLoggedIn, LoginExpired):
         return None
 
@@ -53,11 +53,11 @@ async def signed_in(request: HttpRequest, plane: ControlPlane, *, back: str) -> 
 
 async def begin(request: HttpRequest, plane: ControlPlane, account: Account) -> tuple[str, Cookie]:
     """Sign a browser in. Always a new session: one that somebody else planted or knows must not become ours."""
-    visit = visit_of(request)
+    client = client_of(request)
     old = request.cookies.get(cookie_name(plane))
     if old is not None:
-        await plane.logins.revoke(visit, old)
-    secret = await plane.logins.open_session(visit, account)
+        await plane.logins.revoke(client, old)
+    secret = await plane.logins.open_session(client, account)
     seconds = 3600 * plane.settings.accounts.session_hours
     return secret, _cookie(plane, secret, seconds)
 
@@ -72,7 +72,7 @@ async def leave(request: HttpRequest, plane: ControlPlane, path: str) -> Respons
     """Sign a browser out and go on."""
     secret = request.cookies.get(cookie_name(plane))
     if secret is not None:
-        await plane.logins.revoke(visit_of(request), secret)
+        await plane.logins.revoke(client_of(request), secret)
     return render.to(path, [_cookie(plane, "", 0)])
 
 

@@ -37,7 +37,7 @@ async def sign_in(request: HttpRequest, plane: Plane) -> Response[str]:
     form = await read_form(request)
     back, email = local_path(form.get("next")), form.get("email", "")
     try:
-        account = await plane.accounts.check_password(session.visit_of(request), email, form.get("password", ""))
+        account = await plane.accounts.check_password(session.client_of(request), email, form.get("password", ""))
     except Problem as problem:
         return form_page(plane, back, email=email, problem=problem)
     if await plane.factors.needs_code(account):
@@ -104,7 +104,7 @@ async def sign_up(request: HttpRequest, plane: Plane) -> Response[str]:
         return await _request_link(request, plane, form)
     try:
         account = await plane.accounts.sign_up(
-            session.visit_of(request), form.get("email", ""), new_password(form), name=form.get("name", "")
+            session.client_of(request), form.get("email", ""), new_password(form), name=form.get("name", "")
         )
     except Problem as problem:
         return _sign_up_form(plane, back, form, problem)
@@ -114,7 +114,7 @@ async def sign_up(request: HttpRequest, plane: Plane) -> Response[str]:
 async def _request_link(request: HttpRequest, plane: ControlPlane, form: Form) -> Response[str]:
     """The answer is the same whether the address has an account or not."""
     try:
-        await plane.invitations.request_link(session.visit_of(request), form.get("email", ""))
+        await plane.invitations.request_link(session.client_of(request), form.get("email", ""))
     except Problem as problem:
         return _sign_up_form(plane, HOME, form, problem)
     return _sign_up_form(plane, HOME, form, sent=True)
@@ -149,7 +149,7 @@ async def forgot(request: HttpRequest, plane: Plane) -> Response[str]:
     """Request a link. The response is the same whether the address has an account or not."""
     email = (await read_form(request)).get("email", "")
     try:
-        await plane.accounts.forgot(session.visit_of(request), email)
+        await plane.accounts.forgot(session.client_of(request), email)
     except Problem as problem:
         return _forgot(plane, email=email, problem=problem)
     return _forgot(plane, email=email, sent=True)
@@ -168,7 +168,7 @@ async def reset(request: HttpRequest, plane: Plane, secret: Part) -> Response[st
     form = await read_form(request)
     account = await plane.accounts.account_of_reset(secret)
     try:
-        await plane.accounts.reset(session.visit_of(request), secret, new_password(form))
+        await plane.accounts.reset(session.client_of(request), secret, new_password(form))
     except NotFound:
         raise
     except Problem as problem:

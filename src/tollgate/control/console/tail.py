@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 import msgspec
 from litestar import Response
 
-from tollgate.control.api.access import visit
+from tollgate.control.api.access import client
 from tollgate.control.api.exports import streamed
 from tollgate.control.api.operations import COST, SEARCH_COST
 from tollgate.control.console import render, session
@@ -145,7 +145,7 @@ async def tail(request: HttpRequest, plane: Plane, team: Part) -> Response[Any]:
     # Whoever may not read them gets a refusal, not an empty stream.
     found, wanted = await plane.logs.wanted(frame.actor, team, query_of(given_of(request)))
     hub = _hubs.setdefault(plane, Hub(plane))
-    who = frame.actor.id, limit_key(visit(request).address)
+    who = frame.actor.id, limit_key(client(request).address)
     hub.check(*who)
     events = _events(hub, found.name, wanted, request, plane, who)
     return streamed(events, "text/event-stream", {"X-Accel-Buffering": "no"})

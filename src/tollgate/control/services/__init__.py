@@ -1,6 +1,6 @@
 """One file for each resource. All its rules are there; each operation checks `core/roles.py` first.
 
-throttle     failed attempts
+throttle     failed attempts, and the waits after them
 accounts     people and their passwords
 email_changes  a new address of one's own account
 factors      codes of an authenticator app, recovery codes, passkeys

@@ -25,12 +25,12 @@ from tollgate.control.service_context import (
     ClientInfo,
     ServiceContext,
     changes,
+    constant_time,
     email_of,
-    evenly,
     name_of,
 )
 from tollgate.control.services import throttle
-from tollgate.core import patience, secrets
+from tollgate.core import secrets
 from tollgate.core.addresses import limit_key
 from tollgate.core.people import Account, Identity, Invitation, ResetLink
 from tollgate.core.roles import Role
@@ -52,7 +52,7 @@ class Accounts:
 
     # --- Making them -----------------------------------------------------------------------------------
 
-    async def sign_up(self, visit: ClientInfo, email: str, password: str, *, name: str = "") -> Account:
+    async def sign_up(self, client: ClientInfo, email: str, password: str, *, name: str = "") -> Account:
         """Make an account for oneself, where sign-up is open and no mail can be sent."""
         if self._context.settings.accounts.sign_up != "open":
             raise SignUpClosed(CLOSED)
@@ -61,15 +61,15 @@ class Accounts:
         address = email_of(email)
         self._passwords.check_new(password, address)
         # Hashing is expensive, and the answer shows whether an address has an account: both are limited.
-        guards = [(self._context.key_from("sign-up", visit), patience.ADDRESS)]
+        guards = [(self._context.key_from("sign-up", client), throttle.ADDRESS)]
         async with self._context.store.changing() as records:
             await throttle.begin(self._context, records, guards, "new accounts from this address")
         hashed = await self._passwords.hash(password)
         async with self._context.store.changing() as records:
-            return await self.add(records, Actor(None, None, visit), address, hashed, name=name, verified=False)
+            return await self.add(records, Actor(None, None, client), address, hashed, name=name, verified=False)
 
     async def sign_up_invited(
-        self, visit: ClientInfo, invitation: Invitation, password: str, *, name: str = ""
+        self, client: ClientInfo, invitation: Invitation, password: str, *, name: str = ""
     ) -> Account:
         """Make an account for whom an invitation was made.
 
@@ -86,7 +86,7 @@ class Accounts:
             row = await records.invitations.get(invitation.id)
             if row is None or self._context.now() >= row.expires_at:
                 raise NotFound("This invitation was used, withdrawn or has expired: ask for another.")
-            actor = Actor(None, None, visit)
+            actor = Actor(None, None, client)
             return await self.add(records, actor, row.email, hashed, name=name, verified=invitation.proves_address)
 
     async def add(
@@ -106,7 +106,7 @@ class Accounts:
         )
         await records.accounts.add(account)
         # Whoever makes an account for themselves is the actor.
-        who = actor if actor.account or not actor.visit.address else Actor(account, None, actor.visit)
+        who = actor if actor.account or not actor.client.address else Actor(account, None, actor.client)
         await self._context.note(
             records, who, "account.create", team_id=None, target=account.id, name=email, **details
         )
@@ -145,7 +145,7 @@ class Accounts:
 
     # --- Passwords -------------------------------------------------------------------------------------
 
-    async def check_password(self, visit: ClientInfo, email: str, password: str) -> Account:
+    async def check_password(self, client: ClientInfo, email: str, password: str) -> Account:
         """Return the account whose password this is.
 
         Failures slow down the address, and the account from this address alone: a stranger who fails elsewhere
@@ -155,10 +155,10 @@ class Accounts:
             address = email_of(email)
         except InvalidInput:
             raise WrongPassword from None
-        key = self._password_key(address, visit)
-        from_here = self._context.key_from("address", visit)
+        key = self._password_key(address, client)
+        from_here = self._context.key_from("address", client)
         async with self._context.store.changing() as records:
-            guards = [(key, patience.PASSWORD), (from_here, patience.ADDRESS)]
+            guards = [(key, throttle.PASSWORD), (from_here, throttle.ADDRESS)]
             before = await throttle.begin(self._context, records, guards, "failed sign-ins")
             account = await records.accounts.find(email=address)
         try:
@@ -170,7 +170,7 @@ class Accounts:
                     await throttle.take_back(records, each, before)
             raise
         if account is None or not fits or not account.active:
-            await self._note_failure(visit, address, account)
+            await self._note_failure(client, address, account)
             raise WrongPassword
         hashed = ""
         if self._passwords.outdated(account.password_hash):
@@ -190,19 +190,19 @@ class Accounts:
     async def check_own_password(self, actor: Actor, account: Account, password: str) -> None:
         """Check the password of whoever is signed in: which of email and password is wrong is no secret then."""
         try:
-            await self.check_password(actor.visit, account.email, password)
+            await self.check_password(actor.client, account.email, password)
         except WrongPassword:
             raise WrongPassword("Your current password is wrong: nothing is changed.") from None
 
-    def _password_key(self, email: str, visit: ClientInfo) -> str:
-        return self._context.key("password", f"{email} {limit_key(visit.address)}")
+    def _password_key(self, email: str, client: ClientInfo) -> str:
+        return self._context.key("password", f"{email} {limit_key(client.address)}")
 
-    async def _note_failure(self, visit: ClientInfo, email: str, account: Account | None) -> None:
+    async def _note_failure(self, client: ClientInfo, email: str, account: Account | None) -> None:
         """Record a failed sign-in for the account; without an account it takes as long."""
-        async with evenly(), self._context.store.changing() as records:
-            guard = (self._context.key("failed-noted", email), patience.NOTED)
+        async with constant_time(), self._context.store.changing() as records:
+            guard = (self._context.key("failed-noted", email), throttle.NOTED)
             if await throttle.may(self._context, records, guard) and account is not None:
-                who = Actor(account, None, visit)
+                who = Actor(account, None, client)
                 await self._context.note(records, who, "login.failed", target=account.id, name=account.email)
 
     async def change_password(self, actor: Actor, current: str, new: str) -> None:
@@ -229,29 +229,29 @@ class Accounts:
         self._mail_reset(address, link)
         return link
 
-    async def forgot(self, visit: ClientInfo, email: str) -> None:
+    async def forgot(self, client: ClientInfo, email: str) -> None:
         """Send a link to reset the password, if the address has an account. The result is the same either way.
 
         After several requests no further mail is sent for a while, but the links that were sent stay valid: a
         stranger who repeats the request can neither flood a mailbox nor lock its owner out.
         """
         address = email_of(email)
-        guards = [(self._context.key_from("forgot-from", visit), patience.ADDRESS)]
+        guards = [(self._context.key_from("forgot-from", client), throttle.ADDRESS)]
         async with self._context.store.changing() as records:
             await throttle.begin(self._context, records, guards, "requests for a link")
-        async with evenly():
-            await self._send_reset(visit, address)
+        async with constant_time():
+            await self._send_reset(client, address)
 
-    async def _send_reset(self, visit: ClientInfo, address: str) -> None:
+    async def _send_reset(self, client: ClientInfo, address: str) -> None:
         async with self._context.store.changing() as records:
             account = await records.accounts.find(email=address)
             if account is None or not account.active or not self._mailer.enabled:
                 return
             if not await throttle.may(
-                self._context, records, (self._context.key("forgot", address), patience.LINK)
+                self._context, records, (self._context.key("forgot", address), throttle.LINK)
             ):
                 return
-            link = await self._new_reset_link(records, Actor(account, None, visit), account)
+            link = await self._new_reset_link(records, Actor(account, None, client), account)
         self._mail_reset(address, link)
 
     def _mail_reset(self, address: str, link: str) -> None:
@@ -268,14 +268,14 @@ class Accounts:
         async with self._context.store.reading() as records:
             return await self._reset_account(records, secret)
 
-    async def reset(self, visit: ClientInfo, secret: str, password: str) -> Account:
+    async def reset(self, client: ClientInfo, secret: str, password: str) -> Account:
         """Set the password by a link, once; all logins end."""
         account = await self.account_of_reset(secret)
         self._passwords.check_new(password, account.email)
         hashed = await self._passwords.hash(password)
         async with self._context.store.changing() as records:
             account = await self._reset_account(records, secret)
-            return await self._set_password(records, Actor(account, None, visit), account, hashed, by_link=True)
+            return await self._set_password(records, Actor(account, None, client), account, hashed, by_link=True)
 
     async def _new_reset_link(self, records: Repositories, actor: Actor, account: Account) -> str:
         secret = secrets.new_token(secrets.RESET)
@@ -310,7 +310,7 @@ class Accounts:
             await records.identities.remove(account_id=account.id)
         await records.accounts.replace(changed)
         await records.reset_links.remove(account_id=account.id)
-        await throttle.forgive(records, [self._password_key(account.email, actor.visit)])
+        await throttle.forgive(records, [self._password_key(account.email, actor.client)])
         for login in await records.logins.page(10_000, account_id=account.id):
             if actor.login is None or login.id != actor.login.id:
                 await records.logins.remove(id=login.id)
@@ -322,14 +322,14 @@ class Accounts:
     # --- Providers -------------------------------------------------------------------------------------
 
     async def by_provider(
-        self, visit: ClientInfo, claim: ProviderIdentity, invitation: Invitation | None = None
+        self, client: ClientInfo, claim: ProviderIdentity, invitation: Invitation | None = None
     ) -> Account:
         """The account that a provider vouches for: known by its subject, else by a verified address, else new."""
         async with self._context.store.changing() as records:
             identity = await records.identities.find(issuer=claim.issuer, subject=claim.subject)
             account = await records.accounts.get(identity.account_id) if identity else None
             if account is None:
-                account = await self._by_address(records, visit, claim, invitation)
+                account = await self._by_address(records, client, claim, invitation)
                 await records.identities.add(
                     Identity(secrets.new_id("idn"), account.id, claim.issuer, claim.subject, self._context.now())
                 )
@@ -339,20 +339,20 @@ class Accounts:
         return account
 
     async def _by_address(
-        self, records: Repositories, visit: ClientInfo, claim: ProviderIdentity, invitation: Invitation | None
+        self, records: Repositories, client: ClientInfo, claim: ProviderIdentity, invitation: Invitation | None
     ) -> Account:
         email = email_of(claim.email)
         account = await records.accounts.find(email=email)
         if account is None:
             self._check_provider_sign_up(email, claim, invitation)
-            actor, verified = Actor(None, None, visit), claim.email_verified
+            actor, verified = Actor(None, None, client), claim.email_verified
             return await self.add(
                 records, actor, email, "", name=claim.name[:100], verified=verified, issuer=claim.issuer
             )
         if not claim.email_verified or account.verified_at is None:
             # Otherwise whoever signs up first with a stranger's address would own that person's login.
             raise NameTaken(f"{email} has an account already: sign in with its password.", "email")
-        who = Actor(account, None, visit)
+        who = Actor(account, None, client)
         await self._context.note(records, who, "account.link", target=account.id, name=email, issuer=claim.issuer)
         return account
 

@@ -26,9 +26,9 @@ from tollgate.control.problems import InvalidInput
 from tollgate.control.service_context import MAX_ROWS, Actor, ServiceContext, every
 from tollgate.control.services import throttle
 from tollgate.control.services.billing import BillingService
-from tollgate.control.services.usage import at_hand
+from tollgate.control.services.usage import required
 from tollgate.control.webhooks import target_of
-from tollgate.core import alerts, patience, secrets
+from tollgate.core import alerts, secrets
 from tollgate.core.alerts import DELIVERED, DROPPED, EMAIL, GIVEN_UP, PENDING, WEBHOOK, Alert, BillingSettings
 from tollgate.core.models import Team
 from tollgate.core.months import month_of
@@ -42,7 +42,7 @@ AT_ONCE = 8
 # Longer than a month, in which a threshold must not be reported again.
 KEPT_SECONDS = 90 * 86_400.0
 TIDY_SECONDS = 3_600.0
-TESTS = patience.Patience(free=10, first_wait=60.0, longest_wait=3_600.0, forgiven_after=3_600.0)
+TESTS = throttle.Backoff(free=10, first_wait=60.0, longest_wait=3_600.0, forgiven_after=3_600.0)
 # No share of a cap: the threshold of a test.
 TEST_THRESHOLD = 0
 DELIVERY_HEADER = "X-Tollgate-Delivery"
@@ -146,7 +146,7 @@ class Alerts:
             teams = {team.id: team for team in await records.teams.page(len(ids), id=ids)}
             recorded = await records.alerts.page(len(ids) * 6, team_id=ids, month=month)
         known = {(row.team_id, row.threshold, row.channel) for row in recorded}
-        spent = await at_hand(self._book).spent(month, ids)
+        spent = await required(self._book).spent(month, ids)
         price = self._context.settings.billing.price()
         due = [
             self._alert(team, month, threshold, channel, cost)

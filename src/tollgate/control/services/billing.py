@@ -22,7 +22,6 @@ from tollgate.control.service_context import Actor, ServiceContext, name_of
 from tollgate.control.services import throttle
 from tollgate.control.versions import check_version
 from tollgate.control.webhooks import target_of
-from tollgate.core import patience
 from tollgate.core.alerts import BillingSettings, webhook_secret
 from tollgate.core.models import Team
 from tollgate.core.months import month_of, next_month
@@ -93,7 +92,7 @@ class BillingService:
             check_version(old, if_match)
             changed, after = _changed(membership.team, before, change)
             if _is_raise(membership.team.spending_cap, changed.spending_cap):
-                guard = (self._context.key("cap", membership.team.id), patience.CAP)
+                guard = (self._context.key("cap", membership.team.id), throttle.CAP)
                 await throttle.begin(self._context, records, [guard], "raises of the spending cap")
             new = _terms(changed, after)
             is_new_webhook = after.salt != before.salt and bool(after.webhook)

@@ -17,7 +17,7 @@ from tollgate.control.problems import NotFound, TooManyAttempts
 from tollgate.control.service_context import Actor, ClientInfo, ServiceContext, name_of
 from tollgate.control.services import throttle
 from tollgate.control.services.logins import Logins, Secrets
-from tollgate.core import patience, secrets
+from tollgate.core import secrets
 from tollgate.core.addresses import network_of
 from tollgate.core.people import APPROVED, DENIED, PENDING, DeviceLogin
 from tollgate.errors import TollgateError
@@ -36,7 +36,7 @@ KEPT_OF_NETWORK = 5
 # Rows that one statement removes: databases bound the number of its parameters.
 AT_ONCE = 500
 # Whoever has one IPv6 address has 2 ** 64 of them: what they begin and never finish is rationed together.
-STARTS = patience.Patience(free=60, first_wait=60.0, longest_wait=900.0, forgiven_after=3_600.0)
+STARTS = throttle.Backoff(free=60, first_wait=60.0, longest_wait=900.0, forgiven_after=3_600.0)
 # An expired one is remembered for so long, so that the tool gets the reason.
 REMEMBERED_SECONDS = 600.0
 
@@ -82,7 +82,7 @@ class Devices:
         self._context = context
         self._logins = logins
 
-    async def start(self, visit: ClientInfo, machine: str) -> Started:
+    async def start(self, client: ClientInfo, machine: str) -> Started:
         """Begin: a secret for the tool, a code for the person."""
         settings = self._context.settings.accounts
         now = self._context.now()
@@ -92,17 +92,17 @@ class Devices:
             digest=self._context.digest(device_code),
             code_digest=self._code_digest(user_code.replace("-", "")),
             machine=name_of(machine, field="machine", least=0),
-            address=visit.address,
-            agent=visit.agent[:256],
+            address=client.address,
+            agent=client.agent[:256],
             created_at=now,
             expires_at=now + 60.0 * settings.device_minutes,
             interval=settings.device_interval,
         )
         async with self._context.store.changing() as records:
-            from_here = await records.device_logins.count(address=visit.address)
+            from_here = await records.device_logins.count(address=client.address)
             if from_here >= MAX_WAITING_FROM_ADDRESS or not await self._has_room(records, now):
                 raise TooManyAttempts("Too many logins wait for approval: finish or wait for them.", 60)
-            guards = [(self._context.key_from("device-from", visit), STARTS)]
+            guards = [(self._context.key_from("device-from", client), STARTS)]
             await throttle.begin(self._context, records, guards, "logins that were not approved")
             await records.device_logins.add(row)
         page = self._context.base_url + PAGE_PATH
@@ -128,7 +128,7 @@ class Devices:
             await records.device_logins.remove(id=tuple(leaving[begin : begin + AT_ONCE]))
         return bool(leaving)
 
-    async def poll(self, visit: ClientInfo, device_code: str) -> Secrets:
+    async def poll(self, client: ClientInfo, device_code: str) -> Secrets:
         """Answer the tool's question: its secrets, or an OAuthError."""
         now = self._context.now()
         async with self._context.store.changing() as records:
@@ -142,7 +142,7 @@ class Devices:
                 await self._finish(records, row)
                 account = await records.accounts.get(row.account_id or "") if not why else None
                 if account is not None and account.active:
-                    return await self._logins.issue(records, visit, account, row.machine)
+                    return await self._logins.issue(records, client, account, row.machine)
             else:
                 slower = SLOW_DOWN_SECONDS if why == "slow_down" else 0
                 await records.device_logins.replace(replace(row, polled_at=now, interval=row.interval + slower))
@@ -168,9 +168,9 @@ class Devices:
         return await self._act(actor, typed, DENIED)
 
     async def _act(self, actor: Actor, typed: str, state: str | None) -> DeviceLogin:
-        keys = (self._context.key("code", actor.id), self._context.key_from("code-from", actor.visit))
+        keys = (self._context.key("code", actor.id), self._context.key_from("code-from", actor.client))
         async with self._context.store.changing() as records:
-            guards = [(key, patience.CODE) for key in keys]
+            guards = [(key, throttle.CODE) for key in keys]
             before = await throttle.begin(self._context, records, guards, "wrong codes")
             row = await self._waiting_row(records, typed)
             if row is not None:

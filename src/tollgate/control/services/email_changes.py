@@ -19,7 +19,6 @@ from tollgate.control.problems import InvalidInput, NameTaken, NotFound
 from tollgate.control.service_context import MAX_ROWS, Actor, ServiceContext, email_of
 from tollgate.control.services import throttle
 from tollgate.control.services.accounts import Accounts
-from tollgate.core import patience
 from tollgate.core.people import Account
 from tollgate.store.base import Conflict, Repositories
 
@@ -48,7 +47,7 @@ class EmailChanges:
             raise InvalidInput(f"{address} is your address already.", field="email")
         if account.password_hash:
             await self._accounts.check_own_password(actor, account, password)
-        guards = [(self._context.key("email-change", account.id), patience.LINK)]
+        guards = [(self._context.key("email-change", account.id), throttle.LINK)]
         async with self._context.store.changing() as records:
             await throttle.begin(self._context, records, guards, "changes of the address")
             if not self._mailer.enabled:

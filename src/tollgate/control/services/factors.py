@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from tollgate.control.problems import InvalidInput, LimitReached, NotFound, WrongPassword
 from tollgate.control.service_context import MAX_ROWS, Actor, ClientInfo, ServiceContext, name_of
 from tollgate.control.services import throttle
-from tollgate.core import patience, secrets, totp
+from tollgate.core import secrets, totp
 from tollgate.core.addresses import limit_key
 from tollgate.core.people import PASSKEY, RECOVERY, TOTP, Account, Factor, Replay
 from tollgate.core.sealed import BrokenSeal, Seal
@@ -133,7 +133,7 @@ class SecondFactors:
     async def end_totp(self, actor: Actor, code: str) -> None:
         """Switch codes off, by one."""
         account = actor.person("switch codes off")
-        await self.check_code(actor.visit, account, code)
+        await self.check_code(actor.client, account, code)
         async with self._context.store.changing() as records:
             await records.factors.remove(account_id=account.id, kind=(TOTP, RECOVERY))
             await self._context.note(records, actor, "totp.off", target=account.id, name=account.email)
@@ -143,10 +143,10 @@ class SecondFactors:
         async with self._context.store.reading() as records:
             return await records.factors.find(account_id=account.id, kind=TOTP, active=True) is not None
 
-    async def check_code(self, visit: ClientInfo, account: Account, code: str) -> None:
+    async def check_code(self, client: ClientInfo, account: Account, code: str) -> None:
         """Accept a code of the app, or a recovery code, once; refuse others. Failures slow the account down."""
         async with self._context.store.changing() as records:
-            guards = await self._guards(records, visit, account)
+            guards = await self._guards(records, client, account)
             before = await throttle.begin(self._context, records, guards, "wrong codes")
             fits = await self._take_code(records, account, code)
             if fits:
@@ -157,17 +157,17 @@ class SecondFactors:
             raise WrongPassword(WRONG_CODE)
 
     async def _guards(
-        self, records: Repositories, visit: ClientInfo, account: Account
+        self, records: Repositories, client: ClientInfo, account: Account
     ) -> Sequence[throttle.Guard]:
         """Whom a wrong code slows down: the address, and the account from wherever it is not signed in.
 
         An address from which it is counts by itself: who has the password must not lock the owner out.
         """
-        here = limit_key(visit.address)
+        here = limit_key(client.address)
         logins = await records.logins.page(MAX_ROWS, account_id=account.id)
         known = any(limit_key(login.address) == here for login in logins)
         key = self._context.key("totp", f"{account.id} {here}" if known else account.id)
-        return [(key, patience.CODE), (self._context.key_from("totp-from", visit), patience.CODE)]
+        return [(key, throttle.CODE), (self._context.key_from("totp-from", client), throttle.CODE)]
 
     async def _take_code(self, records: Repositories, account: Account, code: str) -> bool:
         now = self._context.now()

@@ -23,12 +23,12 @@ from tollgate.control.service_context import (
     PageRequest,
     ResultPage,
     ServiceContext,
+    constant_time,
     email_of,
-    evenly,
 )
 from tollgate.control.services import throttle
 from tollgate.control.services.teams import Teams, role_of
-from tollgate.core import patience, secrets
+from tollgate.core import secrets
 from tollgate.core.models import Team
 from tollgate.core.people import Invitation
 from tollgate.core.roles import Action, Role, may_change_member
@@ -87,7 +87,7 @@ class Invitations:
             invitation, link = await self._add(records, actor, address, found, wanted, by_operator=True)
         return Invited(invitation, link, self._mail(invitation, link, "use Tollgate"))
 
-    async def request_link(self, visit: ClientInfo, email: str) -> None:
+    async def request_link(self, client: ClientInfo, email: str) -> None:
         """Mail a link that creates an account, where sign-up is open.
 
         The account is made by the link alone, with a password chosen there: so nobody has one with another's
@@ -96,15 +96,15 @@ class Invitations:
         if self._context.settings.accounts.sign_up != "open" or not self._mailer.enabled:
             raise SignUpClosed("Accounts are made by the operator here: ask for an invitation.")
         address = email_of(email)
-        guards = [(self._context.key_from("sign-up", visit), patience.ADDRESS)]
+        guards = [(self._context.key_from("sign-up", client), throttle.ADDRESS)]
         async with self._context.store.changing() as records:
             await throttle.begin(self._context, records, guards, "new accounts from this address")
-        async with evenly():
+        async with constant_time():
             await self._send_link(address)
 
     async def _send_link(self, address: str) -> None:
         async with self._context.store.changing() as records:
-            guard = (self._context.key("sign-up-mail", address), patience.LINK)
+            guard = (self._context.key("sign-up-mail", address), throttle.LINK)
             if not await throttle.may(self._context, records, guard):
                 return
             account = await records.accounts.find(email=address)

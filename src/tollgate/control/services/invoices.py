@@ -13,7 +13,7 @@ from msgspec import Struct
 from tollgate import log
 from tollgate.control.problems import InvalidInput, NotFound
 from tollgate.control.service_context import Actor, PageRequest, ResultPage, ServiceContext, every, page_of
-from tollgate.control.services.usage import at_hand, month_named, price_in
+from tollgate.control.services.usage import month_named, price_in, required
 from tollgate.core.cursors import Position
 from tollgate.core.invoices import Invoice, draw
 from tollgate.core.models import PriceChange, Team
@@ -58,7 +58,7 @@ class Invoices:
         scope = f"invoices:{membership.team.id}"
         place = page.place(scope)
         before = _month_at(place) if place else None
-        final = await at_hand(self._book).invoices(page.limit + 1, team_id=membership.team.id, before=before)
+        final = await required(self._book).invoices(page.limit + 1, team_id=membership.team.id, before=before)
         drafts = [each for each in await self._drafts(membership.team) if before is None or each.month < before]
         # One that became final between the two looks is listed as that.
         known = {invoice.month for invoice in final}
@@ -84,7 +84,7 @@ class Invoices:
 
     async def close_due(self) -> Sequence[str]:
         """Make the invoices final of all months whose grace is over; return the months."""
-        now, book = self._context.now(), at_hand(self._book)
+        now, book = self._context.now(), required(self._book)
         grace = self._context.settings.billing.grace_hours * _HOUR
         # The grace of every month before this one is over.
         open_month = month_of(now - grace)
@@ -107,7 +107,7 @@ class Invoices:
             price = prices[team.id].over(usual) if team.id in prices else usual
             return draw(used, team.name, price, team.cap, issued_at=now)
 
-        drawn = await at_hand(self._book).close_month(month, now, final)
+        drawn = await required(self._book).close_month(month, now, final)
         if drawn is None:
             return False
         _log.info("a month was closed", month=month, invoices=len(drawn))
@@ -132,7 +132,7 @@ class Invoices:
         return [invoice for invoice in found if invoice is not None and not invoice.is_final]
 
     async def _of(self, team: Team, month: str) -> Invoice | None:
-        bill = await at_hand(self._book).bill(team.id, month)
+        bill = await required(self._book).bill(team.id, month)
         if bill.invoice is not None:
             return bill.invoice
         is_current = month == month_of(self._context.now())

@@ -52,7 +52,7 @@ class Logins:
 
     # --- Being let in ----------------------------------------------------------------------------------
 
-    async def actor(self, visit: ClientInfo, secret: str, *kinds: str) -> Actor:
+    async def actor(self, client: ClientInfo, secret: str, *kinds: str) -> Actor:
         """Who shows this secret, if it is one of these kinds."""
         if not any(secrets.well_formed(secret, _PREFIX[kind]) for kind in kinds):
             raise NotLoggedIn(_advice(secret))
@@ -66,7 +66,7 @@ class Logins:
             raise LoginExpired
         if login.last_used_at is None or now - login.last_used_at >= LAST_USED_SECONDS:
             login = await self._used(login, now)
-        return Actor(account, login, visit)
+        return Actor(account, login, client)
 
     async def _used(self, login: Login, now: float) -> Login:
         async with self._context.store.changing() as records:
@@ -78,15 +78,15 @@ class Logins:
             await records.logins.replace(used)
         return used
 
-    async def open_session(self, visit: ClientInfo, account: Account) -> str:
+    async def open_session(self, client: ClientInfo, account: Account) -> str:
         """Sign a browser in; return the secret of its cookie."""
         secret = secrets.new_token(secrets.SESSION)
         until = self._context.now() + 3600.0 * self._context.settings.accounts.session_hours
-        login = self._new(account.id, CONSOLE, _browser(visit.agent), secret, until, visit)
+        login = self._new(account.id, CONSOLE, _browser(client.agent), secret, until, client)
         async with self._context.store.changing() as records:
             await self._add(records, login)
             await self._context.note(
-                records, Actor(account, login, visit), "login.open", target=login.id, name=login.name
+                records, Actor(account, login, client), "login.open", target=login.id, name=login.name
             )
         return secret
 
@@ -133,7 +133,7 @@ class Logins:
         """Add a personal access token for an account."""
         secret = secrets.new_token(secrets.PERSONAL)
         until = None if days is None else self._context.now() + DAY * days
-        login = self._new(account.id, PERSONAL, name_of(name), secret, until, actor.visit)
+        login = self._new(account.id, PERSONAL, name_of(name), secret, until, actor.client)
         login = replace(login, team_id=team_id, read_only=read_only)
         await self._add(records, login)
         await self._context.note(records, actor, "personal_token.create", target=login.id, name=login.name)
@@ -141,16 +141,18 @@ class Logins:
 
     # --- The tool's ------------------------------------------------------------------------------------
 
-    async def issue(self, records: Repositories, visit: ClientInfo, account: Account, machine: str) -> Secrets:
+    async def issue(self, records: Repositories, client: ClientInfo, account: Account, machine: str) -> Secrets:
         """Log a tool in."""
         given = self._secrets()
-        login = self._renewed(self._new(account.id, TOOL, machine or "tollgate", given.access, None, visit), given)
+        login = self._renewed(
+            self._new(account.id, TOOL, machine or "tollgate", given.access, None, client), given
+        )
         await self._add(records, login)
-        who = Actor(account, login, visit)
+        who = Actor(account, login, client)
         await self._context.note(records, who, "login.open", target=login.id, name=login.name)
         return given
 
-    async def refresh(self, refresh_token: str, visit: ClientInfo = NOWHERE) -> Secrets:
+    async def refresh(self, refresh_token: str, client: ClientInfo = NOWHERE) -> Secrets:
         """Renew a tool's login."""
         if not secrets.well_formed(refresh_token, secrets.REFRESH):
             raise LoginExpired
@@ -171,11 +173,11 @@ class Logins:
                 return given
             if login is not None and stolen:
                 await records.logins.remove(id=login.id)
-                who = Actor(account, login, visit)
+                who = Actor(account, login, client)
                 await self._context.note(records, who, "login.reused", target=login.id, name=login.name)
         raise LoginExpired
 
-    async def revoke(self, visit: ClientInfo, secret: str) -> None:
+    async def revoke(self, client: ClientInfo, secret: str) -> None:
         """End the login that an access or refresh token belongs to, if there is one (RFC 7009)."""
         digest = self._context.digests(secret)
         async with self._context.store.changing() as records:
@@ -187,7 +189,7 @@ class Logins:
                 return
             await records.logins.remove(id=login.id)
             account = await records.accounts.get(login.account_id)
-            who = Actor(account, login, visit)
+            who = Actor(account, login, client)
             await self._context.note(records, who, "login.end", target=login.id, name=login.name, kind=login.kind)
 
     def _secrets(self) -> Secrets:
@@ -209,7 +211,7 @@ class Logins:
         )
 
     def _new(
-        self, account_id: str, kind: str, name: str, secret: str, until: float | None, visit: ClientInfo
+        self, account_id: str, kind: str, name: str, secret: str, until: float | None, client: ClientInfo
     ) -> Login:
         return Login(
             id=secrets.new_id("log"),
@@ -219,8 +221,8 @@ class Logins:
             created_at=self._context.now(),
             digest=self._context.digest(secret),
             expires_at=until,
-            address=visit.address,
-            agent=visit.agent[:256],
+            address=client.address,
+            agent=client.agent[:256],
         )
 
     async def _add(self, records: Repositories, login: Login) -> None:

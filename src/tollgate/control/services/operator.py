@@ -31,7 +31,7 @@ from tollgate.control.service_context import (
 )
 from tollgate.control.services.billing import MAX_CAP, stopped
 from tollgate.control.services.networks import Networks
-from tollgate.control.services.usage import MonthUsage, Usages, at_hand, by_of, month_named
+from tollgate.control.services.usage import MonthUsage, Usages, by_of, month_named, required
 from tollgate.core import secrets
 from tollgate.core.models import PriceChange, Team
 from tollgate.core.months import month_of
@@ -212,7 +212,7 @@ class Operator:
         scope = f"operator:teams:{state or ''}"
         async with self._context.store.reading() as records:
             rows = await records.teams.page(page.limit + 1, page.place(scope), **STATES[state] if state else {})
-        spent = await at_hand(self._book).spent(month_of(self._context.now()), [row.id for row in rows])
+        spent = await required(self._book).spent(month_of(self._context.now()), [row.id for row in rows])
         return page_of(scope, [TeamUse(row, *spent.get(row.id, (0, 0))) for row in rows], page.limit)
 
     async def team(self, actor: Actor, team: str) -> TeamUse:
@@ -220,14 +220,14 @@ class Operator:
         self.check(actor)
         async with self._context.store.reading() as records:
             found = await _team(records, team)
-        spent = await at_hand(self._book).spent(month_of(self._context.now()), [found.id])
+        spent = await required(self._book).spent(month_of(self._context.now()), [found.id])
         return TeamUse(found, *spent.get(found.id, (0, 0)))
 
     async def usage(self, actor: Actor, month: str | None = None, limit: int = USUAL_ROWS) -> ServiceUsage:
         """What all teams used in a month, by default the current one; those that owe most first."""
         self.check(actor)
         wanted = month_named(month, self._context.now())
-        total, spenders = await at_hand(self._book).spenders(wanted, limit)
+        total, spenders = await required(self._book).spenders(wanted, limit)
         async with self._context.store.reading() as records:
             known = {row.id: row for row in await records.teams.page(limit, id=tuple(spenders))}
         # A team that was deleted is still owed for.
@@ -254,7 +254,7 @@ class Operator:
         # A team must be suspended also while the ledger is away. A cap that is reached then, the collector sees.
         spent: tuple[int, int] | None = None
         with suppress(StoreUnavailable):
-            spent = (await at_hand(self._book).spent(month_of(now), [found.id])).get(found.id, (0, 0))
+            spent = (await required(self._book).spent(month_of(now), [found.id])).get(found.id, (0, 0))
         async with self._context.store.changing() as records:
             found = await _team(records, found.id)
             changed = _changed(found, terms, now)

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from tollgate import log
 from tollgate.control.service_context import ServiceContext
-from tollgate.control.services.usage import at_hand
+from tollgate.control.services.usage import required
 from tollgate.control.stripe import KEYS_KEPT_SECONDS, InvoiceItem, Payments, StripeRefused, StripeUnsure
 from tollgate.core import secrets
 from tollgate.core.invoices import CUSTOMER, INVOICE_ITEM, Invoice, Report
@@ -42,7 +42,7 @@ class Reports:
         month = month_of(self._context.now())
         for _ in range(MONTHS_BACK):
             month = previous_month(month)
-            for invoice in await at_hand(self._book).invoices(MAX_INVOICES, month=month):
+            for invoice in await required(self._book).invoices(MAX_INVOICES, month=month):
                 if invoice.total_cents > 0:
                     await self._report(invoice)
 

@@ -1,18 +1,65 @@
-"""Failed attempts: counted before each try, so that many at once gain nothing, and taken back after a success."""
+"""Failed attempts at what could be guessed, such as a password: how long they make one wait.
+
+They are counted before each try, so that many at once gain nothing, and taken back after a success.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from tollgate.control.problems import TooManyAttempts
 from tollgate.control.service_context import ServiceContext
-from tollgate.core.patience import Patience, failed, wait
 from tollgate.core.people import Failures
 from tollgate.store.base import Repositories
 
-Guard = tuple[str, Patience]
+
+class Backoff(Struct, frozen=True):
+    """How long someone must wait after failures: a few are free, then waits double; a quiet time forgives all."""
+
+    free: int
+    """Failures without a wait."""
+    first_wait: float
+    longest_wait: float
+    forgiven_after: float
+
+
+# At one account from one address: someone who mistypes is hardly slowed; a guesser gets some 100 attempts a day.
+PASSWORD = Backoff(free=4, first_wait=2.0, longest_wait=900.0, forgiven_after=86_400.0)
+# Many people may share an address.
+ADDRESS = Backoff(free=20, first_wait=2.0, longest_wait=900.0, forgiven_after=3_600.0)
+# Mails with a link to one account: enough for a person, no flood. A link that was sent stays good.
+LINK = Backoff(free=4, first_wait=600.0, longest_wait=600.0, forgiven_after=3_600.0)
+# Failed sign-ins that are recorded for one account: a guesser must not fill the audit log.
+NOTED = Backoff(free=19, first_wait=600.0, longest_wait=600.0, forgiven_after=3_600.0)
+# Raises of a team's spending cap: each lets calls in for seconds that may cost nothing, until the cap stops them.
+CAP = Backoff(free=9, first_wait=600.0, longest_wait=600.0, forgiven_after=3_600.0)
+# A code of 34 bits that lives for minutes: ten guesses, then a quarter of an hour of nothing.
+CODE = Backoff(free=9, first_wait=900.0, longest_wait=900.0, forgiven_after=3_600.0)
+
+
+def wait(failures: Failures | None, backoff: Backoff, now: float) -> float:
+    """Seconds until the next attempt is allowed; 0 where it is allowed at once."""
+    if failures is None or failures.count <= backoff.free:
+        return 0.0
+    # A clock that was set back must not make the wait longer than the longest.
+    elapsed = max(0.0, now - failures.created_at)
+    if elapsed >= backoff.forgiven_after:
+        return 0.0
+    doublings = min(failures.count - backoff.free - 1, 30)
+    return max(0.0, min(backoff.first_wait * 2.0**doublings, backoff.longest_wait) - elapsed)
+
+
+def failed(failures: Failures | None, key: str, backoff: Backoff, now: float) -> Failures:
+    """Count one more failure; an old one is forgiven."""
+    if failures is None or now - failures.created_at >= backoff.forgiven_after:
+        return Failures(key, 1, now)
+    return Failures(key, failures.count + 1, now)
+
+
+Guard = tuple[str, Backoff]
 Before = Mapping[str, Failures | None]
 
 
@@ -22,12 +69,12 @@ async def begin(context: ServiceContext, records: Repositories, guards: Sequence
     Returns how things stood before, for `take_back`.
     """
     now = context.now()
-    known = [(await records.failures.get(key), key, patience) for key, patience in guards]
-    seconds = max(wait(failures, patience, now) for failures, _, patience in known)
+    known = [(await records.failures.get(key), key, backoff) for key, backoff in guards]
+    seconds = max(wait(failures, backoff, now) for failures, _, backoff in known)
     if seconds > 0:
         raise TooManyAttempts(f"Too many {what}: wait {_duration(seconds)}, then try again.", seconds)
-    for failures, key, patience in known:
-        counted = failed(failures, key, patience, now)
+    for failures, key, backoff in known:
+        counted = failed(failures, key, backoff, now)
         await (records.failures.add(counted) if failures is None else records.failures.replace(counted))
     return {key: failures for failures, key, _ in known}
 

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from tollgate.control.problems import InvalidInput
 from tollgate.control.service_context import Actor, ServiceContext
-from tollgate.control.services.usage import at_hand
+from tollgate.control.services.usage import required
 from tollgate.core.entries import BILLABLE
 from tollgate.core.latencies import percentile
 from tollgate.core.months import end_of, last_months, month_of, previous_month, start_of
@@ -89,7 +89,7 @@ class Timelines:
         starts, end = _starts(wanted, self._context.now())
         hours = (int(starts[0]) // HOUR, int(end) // HOUR)
         step = {"hour": 1, "day": DAY_HOURS, "month": 0}[_STEPS[wanted]]
-        points = await at_hand(self._book).series(
+        points = await required(self._book).series(
             membership.team.id, _months(starts[0], self._context.now()), hours, step, by
         )
         return _timeline(wanted, by, starts, points)
@@ -100,7 +100,7 @@ class Timelines:
         async with self._context.store.reading() as records:
             membership = await self._context.membership(records, actor, team, Action.SEE_USAGE)
         starts, end = _starts(wanted, self._context.now())
-        found = await at_hand(self._book).latencies(
+        found = await required(self._book).latencies(
             membership.team.id, int(starts[0]) // HOUR, int(end) // HOUR - 1
         )
         total: dict[int, int] = {}

@@ -76,7 +76,7 @@ class Usages:
             names = await _names(records, membership.team, listed_by)
             sources = None if token is None else await token_ids(records, membership.team, token)
             price = await price_in(self._context, records, membership.team.id, wanted)
-        book, team_id = at_hand(self._book), membership.team.id
+        book, team_id = required(self._book), membership.team.id
         months = _year(wanted) if listed_by is By.MONTH else wanted
         items = await book.usage(team_id, months, listed_by)
         whole = _of(items, listed_by, wanted)
@@ -91,7 +91,7 @@ class Usages:
         """What a team used in a month, for operators: without the names of its tokens and domains."""
         async with self._context.store.reading() as records:
             price = await price_in(self._context, records, team.id, month)
-        items = await at_hand(self._book).usage(team.id, _year(month) if by is By.MONTH else month, by)
+        items = await required(self._book).usage(team.id, _year(month) if by is By.MONTH else month, by)
         return self._report(team, month, by, items, {}, _of(items, by, month), price)
 
     def _report(
@@ -160,7 +160,7 @@ async def price_in(context: ServiceContext, records: Repositories, team_id: str,
     return last[0].price.over(usual) if last else usual
 
 
-def at_hand(book: AccountBook | None) -> AccountBook:
+def required(book: AccountBook | None) -> AccountBook:
     """The ledger; a plane of the operator's tools has none."""
     if book is None:
         raise StoreUnavailable("There is no ledger at hand.")

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from parts.processes import eventually
 from tollgate import log
-from tollgate.processes.reload import (
+from tollgate.processes.shared_settings import (
     MAX_BYTES,
     Fresh,
     SettingsFollower,

@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollgate.core.patience import ADDRESS, CODE, PASSWORD, Patience, failed, wait
+from tollgate.control.services.throttle import ADDRESS, CODE, PASSWORD, Backoff, failed, wait
 from tollgate.core.people import Failures
 
 NOW = 1_794_700_800.0
 RULES = pytest.mark.parametrize("rule", [PASSWORD, ADDRESS, CODE], ids=["password", "address", "code"])
 rules = st.builds(
-    Patience,
+    Backoff,
     free=st.integers(0, 50),
     first_wait=st.floats(0.5, 1_000.0),
     longest_wait=st.floats(1_000.0, 10_000.0),
@@ -20,7 +20,7 @@ counts = st.integers(1, 10_000)
 times = st.floats(-1e7, 1e7).map(lambda offset: NOW + offset)
 
 
-def fail(times: int, rule: Patience, now: float = NOW) -> Failures:
+def fail(times: int, rule: Backoff, now: float = NOW) -> Failures:
     """Fail so many times at one moment."""
     failures = failed(None, "key", rule, now)
     for _ in range(times - 1):
@@ -29,12 +29,12 @@ def fail(times: int, rule: Patience, now: float = NOW) -> Failures:
 
 
 @RULES
-def test_nobody_who_has_not_failed_waits(rule: Patience) -> None:
+def test_nobody_who_has_not_failed_waits(rule: Backoff) -> None:
     assert wait(None, rule, NOW) == 0.0
 
 
 @RULES
-def test_first_failures_are_free(rule: Patience) -> None:
+def test_first_failures_are_free(rule: Backoff) -> None:
     for count in range(1, rule.free + 1):
         assert wait(fail(count, rule), rule, NOW) == 0.0
     assert wait(fail(rule.free + 1, rule), rule, NOW) == rule.first_wait
@@ -65,7 +65,7 @@ def test_guesser_who_never_tires_gets_some_hundred_attempts_a_day_at_one_account
 
 
 @RULES
-def test_wait_runs_down_and_ends(rule: Patience) -> None:
+def test_wait_runs_down_and_ends(rule: Backoff) -> None:
     failures = fail(rule.free + 3, rule)
     whole = wait(failures, rule, NOW)
     assert wait(failures, rule, NOW + 1) == whole - 1
@@ -75,7 +75,7 @@ def test_wait_runs_down_and_ends(rule: Patience) -> None:
 
 
 @RULES
-def test_failure_after_the_wait_is_not_free_again(rule: Patience) -> None:
+def test_failure_after_the_wait_is_not_free_again(rule: Backoff) -> None:
     failures = fail(rule.free + 1, rule)
     later = NOW + wait(failures, rule, NOW)
     again = failed(failures, "key", rule, later)
@@ -84,7 +84,7 @@ def test_failure_after_the_wait_is_not_free_again(rule: Patience) -> None:
 
 
 @RULES
-def test_quiet_time_forgives_all_and_nothing_less_does(rule: Patience) -> None:
+def test_quiet_time_forgives_all_and_nothing_less_does(rule: Backoff) -> None:
     failures = fail(rule.free + 5, rule)
     quiet = NOW + rule.forgiven_after
     assert wait(failures, rule, quiet) == 0.0
@@ -93,24 +93,24 @@ def test_quiet_time_forgives_all_and_nothing_less_does(rule: Patience) -> None:
 
 
 @given(rules, counts, times)
-def test_wait_is_never_below_nought_nor_above_the_longest(rule: Patience, count: int, now: float) -> None:
+def test_wait_is_never_below_nought_nor_above_the_longest(rule: Backoff, count: int, now: float) -> None:
     assert 0.0 <= wait(Failures("key", count, NOW), rule, now) <= rule.longest_wait
 
 
 @given(rules, counts)
-def test_more_failures_never_shorten_the_wait(rule: Patience, count: int) -> None:
+def test_more_failures_never_shorten_the_wait(rule: Backoff, count: int) -> None:
     assert wait(Failures("key", count, NOW), rule, NOW) <= wait(Failures("key", count + 1, NOW), rule, NOW)
 
 
 @given(rules, counts, times)
-def test_wait_that_was_given_is_enough(rule: Patience, count: int, now: float) -> None:
+def test_wait_that_was_given_is_enough(rule: Backoff, count: int, now: float) -> None:
     failures = Failures("key", count, NOW)
     if now >= NOW:
         assert wait(failures, rule, now + wait(failures, rule, now)) < 0.001
 
 
 @given(rules, counts, times)
-def test_every_failure_counts_or_begins_anew(rule: Patience, count: int, now: float) -> None:
+def test_every_failure_counts_or_begins_anew(rule: Backoff, count: int, now: float) -> None:
     after = failed(Failures("key", count, NOW), "key", rule, now)
     assert after.created_at == now
     assert after.count == (1 if now - NOW >= rule.forgiven_after else count + 1)
