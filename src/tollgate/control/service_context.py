@@ -26,7 +26,7 @@ from tollgate.core.models import Team
 from tollgate.core.people import PERSONAL, Account, AuditEntry, Login, Member
 from tollgate.core.roles import Action, Role, allows, holders
 from tollgate.settings.model import Settings
-from tollgate.store.base import ControlStore, Repositories, Repository
+from tollgate.store.base import ControlStore, Repositories, Repository, StoreUnavailable
 
 # Several times what a database takes for what is hidden so.
 CONSTANT_SECONDS = 0.2
@@ -113,6 +113,7 @@ class Ordered(Protocol):
 
 
 Item = TypeVar("Item", bound=Ordered)
+Part = TypeVar("Part")
 
 
 class ResultPage(Struct, Generic[Item], frozen=True):
@@ -247,6 +248,13 @@ class ServiceContext:
         )
         await records.audit.add(entry)
         await (records.audit_chains.replace(end) if known else records.audit_chains.add(end))
+
+
+def required(part: Part | None) -> Part:
+    """The ledger or the inspector, which a plane of the operator's tools has not."""
+    if part is None:
+        raise StoreUnavailable("no ledger is open here")
+    return part
 
 
 def given_in(wanted: Struct) -> dict[str, Any]:

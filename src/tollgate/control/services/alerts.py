@@ -23,10 +23,9 @@ from tollgate import log
 from tollgate.control.mail import Mailer
 from tollgate.control.outbound import FetchRefused, Missing, Unreachable
 from tollgate.control.problems import InvalidInput
-from tollgate.control.service_context import MAX_ROWS, Actor, ServiceContext, every
+from tollgate.control.service_context import MAX_ROWS, Actor, ServiceContext, every, required
 from tollgate.control.services import throttle
 from tollgate.control.services.billing import BillingService
-from tollgate.control.services.usage import required
 from tollgate.control.webhooks import target_of
 from tollgate.core import alerts, secrets
 from tollgate.core.alerts import DELIVERED, DROPPED, EMAIL, GIVEN_UP, PENDING, WEBHOOK, Alert, BillingSettings

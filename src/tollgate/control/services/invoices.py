@@ -12,8 +12,16 @@ from msgspec import Struct
 
 from tollgate import log
 from tollgate.control.problems import InvalidInput, NotFound
-from tollgate.control.service_context import Actor, PageRequest, ResultPage, ServiceContext, every, page_of
-from tollgate.control.services.usage import month_named, price_in, required
+from tollgate.control.service_context import (
+    Actor,
+    PageRequest,
+    ResultPage,
+    ServiceContext,
+    every,
+    page_of,
+    required,
+)
+from tollgate.control.services.usage import month_named, price_in
 from tollgate.core.cursors import Position
 from tollgate.core.invoices import Invoice, draw
 from tollgate.core.models import PriceChange, Team

@@ -15,14 +15,14 @@ import msgspec
 from msgspec import Struct
 
 from tollgate.control.problems import InvalidInput, NotFound
-from tollgate.control.service_context import USUAL_ROWS, Actor, Membership, ServiceContext
+from tollgate.control.service_context import USUAL_ROWS, Actor, Membership, ServiceContext, required
 from tollgate.control.services.tokens import token_ids
 from tollgate.core import origins
 from tollgate.core.logs import LogFilter, LogRow, LogSlice
 from tollgate.core.models import Team
 from tollgate.core.roles import Action
 from tollgate.core.sealed import BrokenSeal, Seal
-from tollgate.store.base import LogBook, Repositories, StoreUnavailable
+from tollgate.store.base import LogBook, Repositories
 
 _DOMAIN_ID = re.compile(r"dom_[0-9A-Za-z]{16}")
 _NEVER = float("-inf")
@@ -163,7 +163,7 @@ class LogService:
     async def page(self, actor: Actor, team: str, query: LogQuery) -> LogResults:
         """A part of a team's logs: newest first, or, with `newer`, oldest first."""
         found, wanted = await self.wanted(actor, team, query)
-        book = self._at_hand()
+        book = required(self._book)
         if query.newer is not None:
             return await self._newer(book, found, query, query.newer, wanted)
         return await self._older(book, found, query, wanted)
@@ -188,26 +188,21 @@ class LogService:
 
     async def newest(self, wanted: LogFilter) -> int:
         """The number of a team's newest entry, whether it fits or not."""
-        return await self._at_hand().newest(wanted.team_id)
+        return await required(self._book).newest(wanted.team_id)
 
     async def fresh(self, wanted: LogFilter, above: int, limit: int) -> tuple[list[LogRow], int]:
         """Entries that fit from above a number on, oldest first, and the number that was looked up to."""
-        return await self._at_hand().newer(wanted, above, limit)
+        return await required(self._book).newer(wanted, above, limit)
 
     async def entry(self, actor: Actor, team: str, entry_id: str) -> tuple[Team, LogRow]:
         """One entry of a team's logs."""
         async with self._context.store.reading() as records:
             membership = await self._context.membership(records, actor, team, Action.SEE_LOGS)
         place = self.cursors.place_of(membership.team.id, entry_id)
-        found = await self._at_hand().older(LogFilter(membership.team.id), place + 1, 1)
+        found = await required(self._book).older(LogFilter(membership.team.id), place + 1, 1)
         if not found.rows or found.rows[0].seq != place:
             raise _gone(entry_id)
         return membership.team, found.rows[0]
-
-    def _at_hand(self) -> LogBook:
-        if self._book is None:
-            raise StoreUnavailable("no ledger is open here")
-        return self._book
 
     async def _older(self, book: LogBook, team: Team, query: LogQuery, wanted: LogFilter) -> LogResults:
         identity = filters_of(wanted)

@@ -28,10 +28,11 @@ from tollgate.control.service_context import (
     ServiceContext,
     name_of,
     page_of,
+    required,
 )
 from tollgate.control.services.billing import MAX_CAP, stopped
 from tollgate.control.services.networks import Networks
-from tollgate.control.services.usage import MonthUsage, Usages, by_of, month_named, required
+from tollgate.control.services.usage import MonthUsage, Usages, by_of, month_named
 from tollgate.core import secrets
 from tollgate.core.models import PriceChange, Team
 from tollgate.core.months import month_of
@@ -191,12 +192,11 @@ class Operator:
     async def examine(self, actor: Actor) -> Sequence[CheckResult]:
         """Check that spool, logs, usage and invoices agree; one at a time."""
         self.check(actor)
-        if self._inspector is None:
-            raise StoreUnavailable("no ledger is open here")
+        inspector = required(self._inspector)
         if self._examining.locked():
             raise Busy
         async with self._examining:
-            return await asyncio.to_thread(self._inspector.examine)
+            return await asyncio.to_thread(inspector.examine)
 
     async def nodes(self, actor: Actor) -> Sequence[Node]:
         """The nodes that share the store; none where it is a file."""

@@ -13,8 +13,7 @@ from collections.abc import Awaitable, Callable
 from msgspec.structs import replace
 
 from tollgate import log
-from tollgate.control.service_context import ServiceContext
-from tollgate.control.services.usage import required
+from tollgate.control.service_context import ServiceContext, required
 from tollgate.control.stripe import KEYS_KEPT_SECONDS, InvoiceItem, Payments, StripeRefused, StripeUnsure
 from tollgate.core import secrets
 from tollgate.core.invoices import CUSTOMER, INVOICE_ITEM, Invoice, Report

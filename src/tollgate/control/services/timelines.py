@@ -7,8 +7,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from tollgate.control.problems import InvalidInput
-from tollgate.control.service_context import Actor, ServiceContext
-from tollgate.control.services.usage import required
+from tollgate.control.service_context import Actor, ServiceContext, required
 from tollgate.core.entries import BILLABLE
 from tollgate.core.latencies import percentile
 from tollgate.core.months import end_of, last_months, month_of, previous_month, start_of

@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from tollgate.control.problems import InvalidInput
-from tollgate.control.service_context import MAX_ROWS, Actor, ServiceContext
+from tollgate.control.service_context import MAX_ROWS, Actor, ServiceContext, required
 from tollgate.control.services.tokens import token_ids
 from tollgate.core.cursors import Position
 from tollgate.core.models import Team
-from tollgate.core.months import end_of, is_month, month_of, previous_month
+from tollgate.core.months import end_of, is_month, last_months, month_of
 from tollgate.core.pricing import Price, capped
 from tollgate.core.roles import Action
 from tollgate.core.usage import By, UsageItem, forecast
-from tollgate.store.base import AccountBook, Repositories, StoreUnavailable
+from tollgate.store.base import AccountBook, Repositories
 
 # Tokens may come and go by the thousand in a month; beyond this the least of them stand together.
 MAX_ITEMS = MAX_ROWS
@@ -77,7 +77,7 @@ class Usages:
             sources = None if token is None else await token_ids(records, membership.team, token)
             price = await price_in(self._context, records, membership.team.id, wanted)
         book, team_id = required(self._book), membership.team.id
-        months = _year(wanted) if listed_by is By.MONTH else wanted
+        months = last_months(wanted, 12) if listed_by is By.MONTH else wanted
         items = await book.usage(team_id, months, listed_by)
         whole = _of(items, listed_by, wanted)
         if sources is not None:
@@ -91,7 +91,7 @@ class Usages:
         """What a team used in a month, for operators: without the names of its tokens and domains."""
         async with self._context.store.reading() as records:
             price = await price_in(self._context, records, team.id, month)
-        items = await required(self._book).usage(team.id, _year(month) if by is By.MONTH else month, by)
+        items = await required(self._book).usage(team.id, last_months(month, 12) if by is By.MONTH else month, by)
         return self._report(team, month, by, items, {}, _of(items, by, month), price)
 
     def _report(
@@ -133,14 +133,6 @@ class Usages:
         )
 
 
-def _year(month: str) -> list[str]:
-    """A month and the eleven before it."""
-    months = [month]
-    while len(months) < 12:
-        months.append(previous_month(months[-1]))
-    return months
-
-
 def _of(items: list[UsageItem], by: By, month: str) -> UsageItem:
     """What some items have of a month together. By month they are others as well."""
     own = [item for item in items if by is not By.MONTH or item.key == month]
@@ -158,13 +150,6 @@ async def price_in(context: ServiceContext, records: Repositories, team_id: str,
     usual = context.settings.billing.price()
     last = await records.price_changes.page(1, end, newest_first=True, team_id=team_id)
     return last[0].price.over(usual) if last else usual
-
-
-def required(book: AccountBook | None) -> AccountBook:
-    """The ledger; a plane of the operator's tools has none."""
-    if book is None:
-        raise StoreUnavailable("There is no ledger at hand.")
-    return book
 
 
 def month_named(text: str | None, now: float) -> str:
