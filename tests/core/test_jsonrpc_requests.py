@@ -303,6 +303,16 @@ def test_batch_may_be_as_large_as_the_limit_and_no_larger() -> None:
         parse(b"[1,2,3,4,5,6]", MOST)
 
 
+@pytest.mark.parametrize("member", [b"1,", b"{},", b"[],"])
+def test_large_batch_of_junk_is_not_read_beyond_the_first_member_too_many(member: bytes) -> None:
+    # It is no JSON at all, which would be found at its end.
+    with pytest.raises(BatchTooLarge) as caught:
+        parse(b"[" + member * 100_000, MOST)
+    assert caught.value.data == {"limit": MOST}
+    large = b"[%b]" % b",".join([b'"%b"' % (b"a" * 50_000)] * MOST)
+    assert len(many(large)) == MOST
+
+
 def test_bad_members_are_answered_in_their_place_with_the_id_they_have() -> None:
     calls = many(b'[1, %b, {"jsonrpc":"2.0","method":7,"id":"x"}, {"id":-5}, [[]]]' % request(b"4"))
     assert [bool(problem(call)) for call in calls] == [True, False, True, True, True]

@@ -8,7 +8,8 @@ Owns the grammar and nothing else. Two rules:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 
 import msgspec
 from msgspec import Raw
@@ -61,6 +62,8 @@ LONGEST_NAMED = 4_096
 LONGEST_MESSAGE = 512
 # Of an id that goes out to a node: some break at a number of thousands of digits, and would be taken for ill.
 LONGEST_SENT_ID = 100
+# Of members of a batch, where those are not all plain calls: as many can be counted without reading all.
+_MOST_BOUNDED = 1_000
 _A_NUMBER = 1
 _VERSION = "2.0"
 
@@ -115,6 +118,11 @@ def _batch(body: bytes, most: int, usual: bool) -> list[PlainCall] | list[Writte
         else:
             _check_size(len(calls), most)
             return calls
+    if len(body) > LONGEST_NAMED and most <= _MOST_BOUNDED:
+        try:
+            _bounded(most)(body)
+        except msgspec.ValidationError as error:
+            raise _too_many(f"more than {most}", most) from error
     members = _members(body)
     _check_size(len(members), most)
     return [_member(member) for member in members]
@@ -124,7 +132,19 @@ def _check_size(calls: int, most: int) -> None:
     if not calls:
         raise InvalidRequest("An empty batch: send at least one call.")
     if calls > most:
-        raise BatchTooLarge(f"The batch has {calls} calls, {most} are allowed: split it.", data={"limit": most})
+        raise _too_many(str(calls), most)
+
+
+def _too_many(calls: str, most: int) -> BatchTooLarge:
+    return BatchTooLarge(f"The batch has {calls} calls, {most} are allowed: split it.", data={"limit": most})
+
+
+@cache
+def _bounded(most: int) -> Callable[[bytes], object]:
+    """A decoder that stops at the first member too many: a megabyte may have half a million of them."""
+    members = [(f"m{number}", Raw, ABSENT) for number in range(most)]
+    shape = msgspec.defstruct("Members", members, array_like=True, forbid_unknown_fields=True)
+    return msgspec.json.Decoder(shape).decode
 
 
 def _member(member: Raw) -> WrittenCall:

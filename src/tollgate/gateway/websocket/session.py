@@ -299,7 +299,7 @@ class SocketSession:
 # Whole requests that are refused have such a status.
 _REFUSED = 400
 # Calls of a refused batch that are answered one by one; a larger one is refused for its size.
-_MAX_ADDRESSED = 10_000
+_MAX_ADDRESSED = 1_000
 
 
 class _Refused(Struct):
