@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from structlog.testing import capture_logs
 from tests.gateway.fakes import Clock, turns
 from tests.gateway.prober.nodes import REFUSED, FakeListener, Node
 
 from tollgate.chains.heads import Block
 from tollgate.core.health import NOTHING, State
 from tollgate.core.upstreams import FILE
+from tollgate.gateway.prober.publish import _breaker
 from tollgate.processes.prober import Prober
 from tollgate.settings import model
 from tollgate.settings.model import HealthSettings, NetworkSettings, Settings
@@ -208,11 +211,24 @@ async def test_a_disk_that_refuses_the_file_is_no_reason_to_stop(tmp_path: Path)
     folder = tmp_path / "gone"
     scene = Scene(folder)
     scene.apply(main={"a": BASE})
-    await scene.second()
-    assert scene.shared_status.network(0).head == 99
-    folder.mkdir()
-    await scene.second()
-    assert scene.file.exists()
+    with capture_logs() as lines:
+        await scene.second()
+        await scene.second()
+        assert scene.shared_status.network(0).head == 99
+        folder.mkdir()
+        await scene.second()
+        assert scene.file.exists()
+        shutil.rmtree(folder)
+        await scene.second()
+        await scene.second()
+    failures = [line for line in lines if line["event"] == "the state of upstreams cannot be written"]
+    assert len(failures) == 2, "once each time"
+
+
+def test_breaker_is_open_until_its_time() -> None:
+    stats = WorkerStats(1, 1, 0, 0, 12.5, 0)
+    assert [_breaker([stats], now) for now in (12.4, 12.5)] == ["open", "half_open"]
+    assert _breaker([], 1.0) == "closed"
 
 
 async def test_upstream_without_a_head_is_behind_nobody(tmp_path: Path) -> None:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
+from msgspec import Raw
 from tests.gateway.fakes import turns
-from tests.gateway.feeds.scripted_chain import ADDRESSES, FeedSetup, numbers
+from tests.gateway.feeds.scripted_chain import ADDRESSES, Chain, FeedSetup, RecordingSink, numbers
 
-from tollgate.chains.subscriptions import Wrong
+from tollgate.chains import subscriptions_eth
+from tollgate.chains.subscriptions import Subscription, Topic, Wrong
 from tollgate.errors import UpstreamUnavailable
 from tollgate.gateway.feeds import feed as feed_module
 from tollgate.gateway.feeds import history as history_module
 from tollgate.gateway.feeds import subscribers as subscribers_module
 from tollgate.gateway.feeds.feed import MAX_BEHIND, POLL_SECONDS, Feed, Feeds, repeat
-from tollgate.gateway.feeds.source import NotNow
+from tollgate.gateway.feeds.follower import AHEAD, ChainFollower
+from tollgate.gateway.feeds.source import EthSource, NotNow, StarknetSource
+from tollgate.gateway.feeds.subscribers import Subscriber, Subscribers
 
 HEADS = ("eth_subscribe", ["newHeads"])
 
@@ -127,6 +132,85 @@ async def test_notifications_before_the_answer_are_bounded(monkeypatch: pytest.M
     assert "outside of large batches" in sink.lost[0]
     setup.feed.leave(subscriber)
     setup.feed.close()
+
+
+def test_notifications_before_the_answer_wait_until_they_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed = subscriptions_eth.parse("eth_subscribe", [Raw(b'"newHeads"')])
+    assert isinstance(parsed, Subscription)
+    sink = RecordingSink()
+    subscriber = Subscriber(parsed, "1", "eth", sink)
+    subscriber.notify(b"1")
+    monkeypatch.setattr(subscribers_module, "_MAX_HELD_BYTES", subscriber._held_bytes)
+    subscriber.notify(b"2")
+    assert sink.lost == []
+    subscriber.notify(b"3")
+    assert len(sink.lost) == 1
+    subscriber.open()
+    assert sink.results() == [1, 2]
+
+
+async def test_others_have_their_turn_after_many_steps_that_took_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(subscribers_module, "time", SimpleNamespace(monotonic=lambda: now))
+    pace, turn = subscribers_module._Pace(), 0
+
+    async def others() -> None:
+        nonlocal turn
+        while True:
+            turn += 1
+            await asyncio.sleep(0)
+
+    task = asyncio.ensure_future(others())
+    seen = []
+    for seconds in (subscribers_module.TURN_SECONDS, 0.001, 0.0, 0.0):
+        now += seconds
+        for steps in (subscribers_module._STEPS - 1, 1):
+            for _ in range(steps):
+                await pace.step()
+            seen.append(turn)
+    task.cancel()
+    assert seen == [0, 0, 0, 1, 1, 1, 1, 1], "after a round of steps, where that took longer than it may"
+
+
+async def test_blocks_whose_logs_are_doubted_are_bounded() -> None:
+    chain = Chain("eth", 100)
+    chain.logs = lambda number, scripted_chain=None: []  # type: ignore[method-assign]
+    source = EthSource(chain.fetch)
+    for number in range(80):
+        with pytest.raises(NotNow, match="has logs by its header"):
+            await source.page(number, {Topic.LOGS})
+    assert list(source._doubts) == chain.hashes(0)[16:80]
+
+
+async def test_events_without_an_end_are_not_read_for_ever() -> None:
+    chain = Chain("starknet")
+    chain._events = lambda wanted, scripted_chain: {"events": [], "continuation_token": "2"}  # type: ignore[method-assign]
+    with pytest.raises(NotNow, match="no end"):
+        await StarknetSource(chain.fetch).page(5, {Topic.EVENTS})
+
+
+async def test_blocks_are_fetched_ahead_as_far_as_the_bound_and_no_further_than_needed() -> None:
+    chain = Chain("eth", 40)
+    source = EthSource(chain.fetch)
+    follower = ChainFollower(source, await source.block(10), Subscribers("eth"))
+    chain.calls.clear()
+    await follower.advance(12)
+    assert [int(call.params[0], 16) for call in chain.calls] == [11, 12]  # type: ignore[index]
+    await follower.advance(40)
+    assert (chain.max_at_once, follower.reached, follower.history.last.number) == (AHEAD, 40, 40)
+
+
+async def test_what_is_fetched_ahead_counts_as_reached_until_it_fails() -> None:
+    chain = Chain("eth", 40)
+    source = EthSource(chain.fetch)
+    follower = ChainFollower(source, await source.block(10), Subscribers("eth"))
+    chain.fail = lambda call: call.params[0] == hex(13)  # type: ignore[index]
+    work = asyncio.ensure_future(follower.advance(40))
+    await asyncio.sleep(0)
+    assert follower.reached == 10 + AHEAD
+    with pytest.raises(NotNow):
+        await work
+    assert (follower.reached, follower.history.last.number) == (12, 12)
 
 
 @pytest.mark.parametrize("probed", [True, False])
