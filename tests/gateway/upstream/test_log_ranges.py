@@ -18,7 +18,8 @@ from tests.gateway.scene import REVERTED, TOO_WIDE, Error, Scene, open_scene, ra
 from tollgate.chains.faults import Verdict
 from tollgate.core.shapes import Params, Reply
 from tollgate.errors import UpstreamError
-from tollgate.gateway.upstream.get_logs import MAX_BYTES, MAX_PARTS, Logs, Range, joined, read_range
+from tollgate.gateway.upstream import get_logs
+from tollgate.gateway.upstream.get_logs import MAX_BYTES, MAX_PARTS, Logs, Range, _number, joined, read_range
 from tollgate.gateway.upstream.hedging import AttemptOutcome
 
 HEAD = 1_000
@@ -216,6 +217,33 @@ async def test_no_log_is_lost_or_doubled_whatever_is_too_wide(
         assert -(-(more + 1) // 64) >= widest // 2, "in 64 parts, each would be too wide"
     else:
         assert found == list(range(first, first + more + 1))
+
+
+@pytest.mark.parametrize(("blocks", "calls"), [(MAX_PARTS, MAX_PARTS), (MAX_PARTS + 1, 1)])
+async def test_range_is_split_into_as_many_parts_as_are_allowed_or_sent_whole(blocks: int, calls: int) -> None:
+    searcher = Searcher()
+    assert await searcher.get(0, blocks - 1, 1) == list(range(blocks))
+    assert len(searcher.ranges) == calls
+
+
+@pytest.mark.parametrize(("blocks", "fits"), [(MAX_PARTS, True), (MAX_PARTS + 1, False)])
+async def test_range_is_narrowed_to_as_many_parts_as_are_allowed(blocks: int, fits: bool) -> None:
+    found = await Searcher(widest=1).get(0, blocks - 1)
+    assert found == list(range(blocks)) if fits else found.code == -32005
+
+
+def test_latest_is_the_first_block_of_all_while_there_is_no_other() -> None:
+    assert (_number(None, 0), _number(None, -1)) == (0, None)
+
+
+@pytest.mark.parametrize(("more", "fits"), [(0, True), (-1, False)])
+async def test_logs_may_be_as_large_as_the_bound(more: int, fits: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(get_logs, "MAX_BYTES", len("[0]") + len("[1]") + more)
+    if fits:
+        assert await Searcher().get(0, 1, 1) == [0, 1]
+    else:
+        with pytest.raises(UpstreamError, match="fewer blocks"):
+            await Searcher().get(0, 1, 1)
 
 
 async def test_more_logs_than_fit_into_one_answer_are_refused() -> None:

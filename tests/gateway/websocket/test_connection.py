@@ -12,7 +12,7 @@ from tests.gateway.websocket.asgi_clients import SocketServer, call
 from tests.gateway.websocket.raw_clients import Caller, open_caller
 from websockets.frames import Frame, Opcode
 
-from tollgate.gateway.http.handshake import MAX_LINE_BYTES, MAX_LINES
+from tollgate.gateway.http.handshake import MAX_LINE_BYTES, MAX_LINES, needed
 from tollgate.gateway.websocket.connection import MAX_FRAMES
 from tollgate.settings import model
 
@@ -89,6 +89,27 @@ async def test_too_many_headers_of_one_kind_are_answered_as_http(caller: Caller)
     more = b"x-forwarded-for: 192.0.2.1\r\n" * MAX_LINES
     await caller.deliver(caller.head().replace(b"\r\n", b"\r\n" + more, 1))
     assert [status for status, _, _ in caller.answers()] == [405]
+
+
+@pytest.mark.parametrize(
+    ("url", "more", "fits"),
+    [
+        (b"/", [(b"user-agent", b"a" * MAX_LINE_BYTES)], True),
+        (b"/", [(b"user-agent", b"a" * (MAX_LINE_BYTES + 1))], False),
+        (b"/" * MAX_LINE_BYTES, [], True),
+        (b"/" * (MAX_LINE_BYTES + 1), [], False),
+        (b"/\xff", [], False),
+        (b"/", [(b"user-agent", b"a")] * (MAX_LINES - 2), True),
+        (b"/", [(b"user-agent", b"a")] * (MAX_LINES - 1), False),
+        (b"/", [(b"cookie", b"a")] * MAX_LINES, True),
+        (b"/", [(b"origin", b"a")], True),
+        (b"/", [(b"origin", b"a")] * 2, False),
+    ],
+)
+def test_handshake_may_be_as_long_as_the_bounds(url: bytes, more: list[tuple[bytes, bytes]], fits: bool) -> None:
+    headers = [(b"sec-websocket-version", b"13"), (b"sec-websocket-key", b"a" * 22 + b"=="), *more]
+    assert (needed(b"GET", url, headers) is not None) is fits
+    assert needed(b"POST", url, headers) is None
 
 
 async def test_long_headers_that_nobody_needs_do_no_harm(caller: Caller) -> None:
