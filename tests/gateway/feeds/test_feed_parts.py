@@ -198,7 +198,7 @@ async def test_blocks_are_fetched_ahead_as_far_as_the_bound_and_no_further_than_
     follower = ChainFollower(source, await source.block(10), Subscribers("eth"))
     chain.calls.clear()
     await follower.advance(12)
-    assert [int(call.params[0], 16) for call in chain.calls] == [11, 12]  # type: ignore[index]
+    assert [call.params[0] for call in chain.calls] == [hex(11), hex(12)]  # type: ignore[index]
     await follower.advance(40)
     assert (chain.max_at_once, follower.reached, follower.history.last.number) == (AHEAD, 40, 40)
 
