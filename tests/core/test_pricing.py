@@ -16,6 +16,7 @@ from tollgate.core.pricing import (
     cents,
     cost,
     dollars,
+    micros_of,
 )
 
 EACH = Price()
@@ -223,3 +224,18 @@ def test_dollars_show_every_digit_there_is(micros: int, text: str) -> None:
 )
 def test_alerts_that_an_amount_has_passed(spent: int, cap: int | None, passed: tuple[int, ...]) -> None:
     assert alerts_passed(spent, cap) == passed
+
+
+@pytest.mark.parametrize(
+    ("text", "micros"),
+    [
+        ("25", 25_000_000),
+        ("$0.5", 500_000),
+        ("1.000001", 1_000_001),
+        ("", None),
+        ("-1", None),
+        ("1.0000001", None),
+    ],
+)
+def test_amounts_are_read_to_the_millionth(text: str, micros: int | None) -> None:
+    assert micros_of(text) == micros

@@ -65,9 +65,7 @@ def check(file: str | None, online: bool) -> None:
         problems += try_all(settings)
     if problems:
         _fail(problems)
-    families = settings.families
-    networks = ", ".join(f"{family}/{network}" for family in families for network in families[family])
-    click.echo(f"{path or 'The environment'} is fine; networks served: {networks}")
+    click.echo(f"{path or 'The environment'} is fine; networks served: {', '.join(settings.networks)}")
 
 
 @config.command()

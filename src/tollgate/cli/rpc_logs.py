@@ -18,7 +18,7 @@ from tollgate.cli.failures import Failure, Lost, NoServer, TooSlow
 from tollgate.cli.options import Since, Until, complete_networks, complete_tokens, for_team, page_options
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping
+    from collections.abc import Callable, Generator, Iterator, Mapping
 
     from tollgate.cli.answers import ApiAnswer
     from tollgate.cli.session import Session
@@ -161,16 +161,22 @@ def _joined(one: ApiAnswer[ApiLogPage], two: ApiAnswer[ApiLogPage]) -> ApiAnswer
     return replace(one, value=value, raw={**one.raw, "items": [*one.raw["items"], *two.raw["items"]]})
 
 
-def _print_all(session: Session, filters: Mapping[str, str], after: str | None, columns: tuple[str, ...]) -> None:
-    """Print everything that fits, page after page, newest first."""
-    if not session.as_json:
-        click.echo(_titles(columns))
+def _pages(session: Session, filters: Mapping[str, str], after: str | None) -> Iterator[ApiAnswer[ApiLogPage]]:
+    """Everything that fits, page after page."""
     while True:
         answer = session.client.logs(session.team, filters, MAX_AT_ONCE, after)
-        _print(session, answer, columns)
+        yield answer
         if answer.value.next is None or answer.value.next == after:
             return
         after = answer.value.next
+
+
+def _print_all(session: Session, filters: Mapping[str, str], after: str | None, columns: tuple[str, ...]) -> None:
+    """Print everything that fits, newest first."""
+    if not session.as_json:
+        click.echo(_titles(columns))
+    for answer in _pages(session, filters, after):
+        _print(session, answer, columns)
 
 
 def _print_csv(session: Session, filters: Mapping[str, str], after: str | None) -> None:
@@ -184,8 +190,7 @@ def _print_csv(session: Session, filters: Mapping[str, str], after: str | None) 
         return csv_text(show.clean(value)) if isinstance(value, str) else value
 
     names: list[str] = []
-    while True:
-        answer = session.client.logs(session.team, filters, MAX_AT_ONCE, after)
+    for answer in _pages(session, filters, after):
         page = io.StringIO()
         writer = csv.writer(page, lineterminator="\r\n")
         for item in answer.raw["items"]:
@@ -194,9 +199,6 @@ def _print_csv(session: Session, filters: Mapping[str, str], after: str | None) 
                 writer.writerow(names)
             writer.writerow([cell(item.get(name)) for name in names])
         click.echo(page.getvalue(), nl=False)
-        if answer.value.next is None or answer.value.next == after:
-            return
-        after = answer.value.next
 
 
 def _text(value: object) -> str:

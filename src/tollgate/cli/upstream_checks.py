@@ -41,18 +41,10 @@ def try_upstreams(upstreams: Sequence[tuple[str, UpstreamSettings]], *, quiet: b
 
 def try_all(settings: Settings) -> list[str]:
     """Try all upstreams of the settings out; print what was found, and return what is wrong."""
-    upstreams = [
-        (f"{family}/{name}", each)
-        for family, networks in settings.families.items()
-        for name, network in networks.items()
-        for each in network.upstreams
-    ]
+    networks = settings.networks
+    upstreams = [(path, each) for path, network in networks.items() for each in network.upstreams]
     found = try_upstreams(upstreams)
-    expected = {
-        f"{family}/{name}": network.chain_id
-        for family, networks in settings.families.items()
-        for name, network in networks.items()
-    }
+    expected = {path: network.chain_id for path, network in networks.items()}
     return wrong([(path, each) for (path, _), each in zip(upstreams, found, strict=True)], expected)
 
 

@@ -7,7 +7,6 @@ what it owes for each month.
 from __future__ import annotations
 
 import functools
-import re
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 
 BY = ("token", "domain", "network", "method", "day", "month")
 RANGES, SPLITS = ("24h", "7d", "month", "year"), ("network", "outcome", "source")
-_AMOUNT = re.compile(r"\$?([0-9]{1,9})(?:\.([0-9]{1,6}))?", re.ASCII)
 NONE = "none"
 
 
@@ -44,8 +42,11 @@ class Dollars(ParamKind):
             return value
         if value == self._word:
             return self._word
-        if found := _AMOUNT.fullmatch(value):
-            return int(found[1]) * 1_000_000 + int((found[2] or "").ljust(6, "0"))
+        from tollgate.core.pricing import micros_of  # noqa: PLC0415 - brings msgspec, which help must not
+
+        micros = micros_of(value)
+        if micros is not None:
+            return micros
         return self.fail(f"{value!r} is neither an amount in US dollars (25.00) nor {self._word}.", param, ctx)
 
 

@@ -10,6 +10,7 @@ in the month: the first so many are free, whatever was charged before.
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from typing import Annotated
 
@@ -20,6 +21,7 @@ MAX_PRICE = 1_000_000_000_000
 """Of a million requests, in micro-dollars; and as many requests may be free."""
 _ALERTS = (50, 80, 100)
 """Percent of a cap at which its team is notified."""
+_DOLLARS = re.compile(r"\$?([0-9]{1,9})(?:\.([0-9]{1,6}))?", re.ASCII)
 _Amount = Annotated[int, Meta(ge=0, le=MAX_PRICE)]
 
 
@@ -101,6 +103,12 @@ def dollars(micros: int) -> str:
     whole, rest = divmod(abs(micros), MILLION)
     digits = f"{rest:06d}".rstrip("0").ljust(2, "0")
     return f"{'-' if micros < 0 else ''}${whole:,}.{digits}"
+
+
+def micros_of(text: str) -> int | None:
+    """Read an amount such as `25.00` or `$0.5`; None for any other text."""
+    found = _DOLLARS.fullmatch(text)
+    return int(found[1]) * MILLION + int((found[2] or "").ljust(6, "0")) if found else None
 
 
 def alerts_passed(spent: int, cap: int | None) -> tuple[int, ...]:

@@ -92,15 +92,14 @@ def _upstreams(bootstrap: Bootstrap, now: float, dice: random.Random) -> list[Up
     """The last day of each upstream, as the prober would have written it down: up, but for some moments."""
     last = int(now) // STEP_SECONDS * STEP_SECONDS
     found = []
-    for family, networks in bootstrap.settings.families.items():
-        for network, served in networks.items():
-            steps = []
-            for back in range(STEPS - 1, 0, -1):
-                calls = dice.randint(180, 420)
-                steps.append(HistoryStep(last - back * STEP_SECONDS, "up", calls, 0, 0, dice.uniform(4, 40)))
-            bad, late = dice.sample(steps, 2)
-            bad.failures, late.state, late.behind = bad.calls // 30, "lagging", 4
-            found += [UpstreamHistory(f"{family}/{network}", each.name, steps) for each in served.upstreams]
+    for path, network in bootstrap.settings.networks.items():
+        steps = []
+        for back in range(STEPS - 1, 0, -1):
+            calls = dice.randint(180, 420)
+            steps.append(HistoryStep(last - back * STEP_SECONDS, "up", calls, 0, 0, dice.uniform(4, 40)))
+        bad, late = dice.sample(steps, 2)
+        bad.failures, late.state, late.behind = bad.calls // 30, "lagging", 4
+        found += [UpstreamHistory(path, each.name, steps) for each in network.upstreams]
     return found
 
 

@@ -47,8 +47,7 @@ def fitting_connections(settings: Settings) -> int:
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return settings.server.connections
-    networks = [network for names in settings.families.values() for network in names.values()]
-    upstreams = sum(upstream.connections for network in networks for upstream in network.upstreams)
+    upstreams = sum(each.connections for network in settings.networks.values() for each in network.upstreams)
     kept = RESERVED_DESCRIPTORS + min(upstreams, soft // 2)
     return max(1, min(settings.server.connections, soft - kept))
 

@@ -68,16 +68,15 @@ class Prober:
         at_start, self._started = not self._started, True
         before = dict(self.watches)
         self.watches = {}
-        for family, networks in settings.families.items():
-            for name, network in networks.items():
-                path = f"{family}/{name}"
-                watch = before.pop(path, None) or self._watch(family, name, slots.networks[path])
-                rows = {
-                    each.name: self._shared_status.upstream(slots.upstreams[f"{path}/{each.name}"])
-                    for each in network.upstreams
-                }
-                watch.apply(network, settings.health, rows, at_start=at_start)
-                self.watches[path] = watch
+        for path, network in settings.networks.items():
+            family, name = path.split("/")
+            watch = before.pop(path, None) or self._watch(family, name, slots.networks[path])
+            rows = {
+                each.name: self._shared_status.upstream(slots.upstreams[f"{path}/{each.name}"])
+                for each in network.upstreams
+            }
+            watch.apply(network, settings.health, rows, at_start=at_start)
+            self.watches[path] = watch
         for gone in before.values():
             gone.close()
         self._publisher.keep(self.watches.values())

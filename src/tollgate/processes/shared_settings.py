@@ -51,11 +51,7 @@ class Fresh(Struct, frozen=True):
 
 def row_names(settings: Settings) -> dict[str, list[str]]:
     """What needs a status row: the names of upstreams by the path of their network."""
-    return {
-        f"{family}/{name}": [upstream.name for upstream in network.upstreams]
-        for family, networks in settings.families.items()
-        for name, network in networks.items()
-    }
+    return {path: [each.name for each in network.upstreams] for path, network in settings.networks.items()}
 
 
 class SettingsTooLarge(ValueError):

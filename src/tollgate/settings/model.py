@@ -567,3 +567,10 @@ class Settings(Section, frozen=True):
         dict[str, dict[str, NetworkSettings]],
         Help("Networks by family: the table `[families.eth.mainnet]` serves `/x/eth/mainnet`."),
     ] = {}
+
+    @property
+    def networks(self) -> dict[str, NetworkSettings]:
+        """All networks by path, such as `eth/mainnet`."""
+        return {
+            f"{family}/{name}": each for family, names in self.families.items() for name, each in names.items()
+        }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from urllib.parse import parse_qsl
@@ -12,12 +11,11 @@ from msgspec import Struct
 
 from tollgate.control.console.paths import HttpRequest
 from tollgate.control.problems import InvalidInput, Problem
+from tollgate.core.pricing import micros_of
 
 MAX_BYTES = 16_384
 MAX_FIELDS = 100
 _TYPE = "application/x-www-form-urlencoded"
-
-_AMOUNT = re.compile(r"\$?([0-9]{1,9})(?:\.([0-9]{1,6}))?", re.ASCII)
 
 Form = Mapping[str, str]
 
@@ -59,10 +57,10 @@ def amount(form: Form, name: str) -> int | None:
     text = form.get(name, "").strip().replace(",", "")
     if not text:
         return None
-    found = _AMOUNT.fullmatch(text)
-    if found is None:
+    micros = micros_of(text)
+    if micros is None:
         raise InvalidInput("Write an amount such as 25.00, or leave it empty.", field=name)
-    return int(found[1]) * 1_000_000 + int((found[2] or "").ljust(6, "0"))
+    return micros
 
 
 def whole(form: Form, name: str) -> int | None:

@@ -135,8 +135,6 @@ def _form(
         if token.id
         else f"tollgate rpc tokens create NAME --team {name}",
     )
-    families = plane.settings.families
-    served = [f"{family}/{network}" for family, networks in families.items() for network in networks]
     return page(
         frame,
         "token.html",
@@ -144,7 +142,7 @@ def _form(
         form=form,
         token=token,
         state=state_of(token, frame.now),
-        served=served,
+        served=list(plane.settings.networks),
         overlaps=OVERLAPS,
         prefix=NETWORK,
     )

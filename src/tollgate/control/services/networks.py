@@ -49,9 +49,7 @@ class Networks:
         """All networks, as the settings name them."""
         shown = await self.status()
         known = {each.network: each for each in shown.networks} if shown else {}
-        families = self._context.settings.families
-        paths = [f"{family}/{name}" for family, networks in families.items() for name in networks]
-        return [self._view(path, known.get(path)) for path in paths]
+        return [self._view(path, known.get(path)) for path in self._context.settings.networks]
 
     async def status(self) -> Shown | None:
         """The prober's last state, unless it is too old."""

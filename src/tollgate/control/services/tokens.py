@@ -204,23 +204,18 @@ class TokenService:
                 raise InvalidInput(f"`{name}` is from 1 to {maximum}, or null for no limit.", field=name)
         return replace(token, **given)
 
-    @property
-    def _networks(self) -> Sequence[str]:
-        # They may change while the service runs.
-        families = self._context.settings.families
-        return [f"{family}/{name}" for family, networks in families.items() for name in networks]
-
     def _check_networks(self, networks: Sequence[str]) -> tuple[str, ...]:
+        served = self._context.settings.networks
         for network in networks:
-            if network not in self._networks:
-                served = ", ".join(self._networks) or "none"
-                raise InvalidInput(f"{network[:60]!r} is not served here. Served: {served}.", field="networks")
+            if network not in served:
+                known = ", ".join(served) or "none"
+                raise InvalidInput(f"{network[:60]!r} is not served here. Served: {known}.", field="networks")
         return tuple(dict.fromkeys(networks))
 
     def _check_methods(self, methods: Sequence[str]) -> tuple[str, ...]:
         if len(methods) > MAX_METHODS:
             raise InvalidInput(f"At most {MAX_METHODS} patterns.", field="methods")
-        networks = [each for names in self._context.settings.families.values() for each in names.values()]
+        networks = self._context.settings.networks.values()
         opened = tuple(pattern for network in networks for pattern in network.open_methods)
         for pattern in methods:
             if not is_pattern(pattern):
