@@ -1,6 +1,7 @@
 """What all tests share: how hypothesis searches, and the event loops that run coroutines."""
 
 import asyncio
+import logging
 import os
 import re
 import signal
@@ -8,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+import structlog
 from hypothesis import settings
 
 # No deadline: the machines of CI are slow now and then. In CI a failure must be found again by running again.
@@ -32,6 +34,15 @@ NewLoop = Callable[[], asyncio.AbstractEventLoop]
 def new_loop() -> NewLoop:
     """Makes the loop that runs a test that is a coroutine, and its fixtures; folders and modules have others."""
     return asyncio.new_event_loop
+
+
+@pytest.fixture
+def own_logging() -> Iterator[None]:
+    """For tests that configure logging: afterwards it is as it was."""
+    handlers = logging.root.handlers[:]
+    yield
+    structlog.reset_defaults()
+    logging.root.handlers[:] = handlers
 
 
 @pytest.fixture

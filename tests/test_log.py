@@ -7,21 +7,15 @@ import logging
 from typing import TYPE_CHECKING
 
 import pytest
-import structlog
 
 from tollgate import log
 from tollgate.log import Ration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    pass
 
 
-@pytest.fixture(autouse=True)
-def own_logging() -> Iterator[None]:
-    handlers = logging.root.handlers[:]
-    yield
-    structlog.reset_defaults()
-    logging.root.handlers[:] = handlers
+pytestmark = pytest.mark.usefixtures("own_logging")
 
 
 @pytest.mark.parametrize("style", ["text", "json"])

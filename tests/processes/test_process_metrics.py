@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.gateway.fakes import Clock
 
 from tollgate import __version__
 from tollgate.processes.process_metrics import LOOK_SECONDS, ProcessWatch, show_build
@@ -14,13 +15,6 @@ from tollgate.shm.metrics import GONE, Regions
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 TICKS = os.sysconf("SC_CLK_TCK")
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Proc:
@@ -46,7 +40,7 @@ def proc(tmp_path: Path) -> Proc:
 
 
 def test_processor_time_memory_and_descriptors_of_each_process_are_shown(proc: Proc) -> None:
-    regions, child, clock = Regions(1), Child("worker-0", lambda _: None), Clock()
+    regions, child, clock = Regions(1), Child("worker-0", lambda _: None), Clock(0.0)
     child.pid = 77
     proc.put(77, 2, 100)
     watch = ProcessWatch([child], regions.writer(0), clock, proc.folder)
@@ -65,7 +59,7 @@ def test_processor_time_memory_and_descriptors_of_each_process_are_shown(proc: P
 
 
 def test_counter_goes_on_with_the_successor_of_a_process(proc: Proc) -> None:
-    regions, child, clock = Regions(1), Child("worker-0", lambda _: None), Clock()
+    regions, child, clock = Regions(1), Child("worker-0", lambda _: None), Clock(0.0)
     child.pid = 77
     proc.put(77, 2, 100)
     watch = ProcessWatch([child], regions.writer(0), clock, proc.folder)
@@ -84,7 +78,7 @@ def test_counter_goes_on_with_the_successor_of_a_process(proc: Proc) -> None:
 
 def test_nothing_is_shown_where_there_is_no_proc(tmp_path: Path) -> None:
     regions = Regions(1)
-    ProcessWatch([], regions.writer(0), Clock(), tmp_path / "none").turn()
+    ProcessWatch([], regions.writer(0), Clock(0.0), tmp_path / "none").turn()
     assert regions.totals() == {}
 
 

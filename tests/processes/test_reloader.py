@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import logging
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import structlog
 
 from tollgate.processes.reloader import APPLY_SECONDS, FILE, Record, Reloader, ReloadOutcome, read_record
 from tollgate.processes.shared_settings import SharedSettings, row_names
@@ -24,12 +21,7 @@ url = "http://127.0.0.1:1/very-secret"
 """
 
 
-@pytest.fixture(autouse=True)
-def own_logging() -> Iterator[None]:
-    handlers = logging.root.handlers[:]
-    yield
-    structlog.reset_defaults()
-    logging.root.handlers[:] = handlers
+pytestmark = pytest.mark.usefixtures("own_logging")
 
 
 class Harness:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-import structlog
 from msgspec.structs import replace
+from tests.gateway.fakes import Clock
 
 from parts.processes import eventually
 from tollgate import log
@@ -41,20 +40,7 @@ def with_batch(calls: int) -> Settings:
     return replace(BEFORE, limits=LimitSettings(batch_calls=calls))
 
 
-@pytest.fixture(autouse=True)
-def own_logging() -> Iterator[None]:
-    handlers = logging.root.handlers[:]
-    yield
-    structlog.reset_defaults()
-    logging.root.handlers[:] = handlers
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
+pytestmark = pytest.mark.usefixtures("own_logging")
 
 
 class Child:
@@ -70,7 +56,7 @@ class Child:
 
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(100.0)
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+from tests.gateway.fakes import Clock
 
 from parts.otlp import OtlpReceiver, otlp_receiver
 from tollgate import __version__
@@ -14,13 +15,6 @@ from tollgate.processes import trace_export
 from tollgate.processes.trace_export import BATCH_SPANS, MAX_ATTEMPTS, TraceExporter
 from tollgate.settings.model import TelemetrySettings
 from tollgate.shm import metrics
-
-
-class Clock:
-    now = 1_000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture

@@ -202,7 +202,7 @@ class ServiceContext:
 
     async def membership(self, records: Repositories, actor: Actor, team: str, action: Action) -> Membership:
         """Let a member in who may do this; everybody else learns nothing."""
-        found = await _team(records, team)
+        found = await team_named(records, team)
         member = None
         if found is not None and actor.login is not None and actor.login.team_id not in (None, found.id):
             raise NoSuchTeam(team[:60], None)
@@ -271,7 +271,7 @@ def changes(before: Struct, after: Struct, names: Iterable[str]) -> dict[str, di
     }
 
 
-async def _team(records: Repositories, team: str) -> Team | None:
+async def team_named(records: Repositories, team: str) -> Team | None:
     """A team by its id or its name; names have no underscore, so one is never taken for the other."""
     return await (records.teams.get(team) if "_" in team else records.teams.find(name=team))
 

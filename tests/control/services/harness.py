@@ -18,6 +18,7 @@ import msgspec
 import pytest
 from argon2 import PasswordHasher
 from msgspec.structs import replace
+from tests.gateway.fakes import Clock
 
 from tollgate.control.mail import Mailer
 from tollgate.control.passwords import Passwords
@@ -107,19 +108,6 @@ def make_template(folder: Path) -> Path:
     return folder / "control.db"
 
 
-class Clock:
-    """A clock whose hands the test turns."""
-
-    def __init__(self, now: float = NOON) -> None:
-        self.now = now
-
-    def __call__(self) -> float:
-        return self.now
-
-    def advance(self, seconds: float) -> None:
-        self.now += seconds
-
-
 class Postbox(Mailer):
     """Takes mail and keeps it."""
 
@@ -186,7 +174,7 @@ class Harness:
         if not (folder / "ledger.db").exists():
             shutil.copy(template.with_name("ledger.db"), folder / "ledger.db")
         self._loop = loop
-        self.clock = Clock()
+        self.clock = Clock(NOON)
         self.post = Postbox()
         self.proofs = ScriptedProofs()
         self.store: SqlStore = sqlite.open_store(sqlite.store_url("", folder), deadline=PATIENCE)

@@ -29,6 +29,7 @@ from tollgate.control.service_context import (
     name_of,
     page_of,
     required,
+    team_named,
 )
 from tollgate.control.services.billing import MAX_CAP, stopped
 from tollgate.control.services.networks import Networks
@@ -284,7 +285,7 @@ class Operator:
 
 
 async def _team(records: Repositories, team: str) -> Team:
-    found = await (records.teams.get(team) if "_" in team else records.teams.find(name=team))
+    found = await team_named(records, team)
     if found is None:
         raise NotFound(f"There is no team {team[:60]}: list them with `tollgate admin teams`.")
     return found
