@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import struct
+import threading
 import time
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING
@@ -611,6 +612,18 @@ def test_garbage_at_a_tls_listener_leaves_few_lines_and_no_traceback(tmp_path: P
         received = log_of(stack)
         assert "Traceback" not in received
         assert received.count("\n") < 500
+
+
+def test_goodbyes_behind_calls_over_tls_leave_nothing_in_the_log(encrypted: Stack) -> None:
+    gate = threading.Event()
+    encrypted.node.on("eth_slow", Reply(gate=gate))
+    for _ in range(10):
+        with encrypted.gateway.connect() as connection, suppress(OSError):
+            connection.send(request(PATH, call("eth_slow"), encrypted.headers))
+            connection.socket.unwrap()  # type: ignore[attr-defined]
+    gate.set()
+    assert encrypted.exchange(call("eth_chainId")).status == 200
+    assert "eof_received" not in log_of(encrypted)
 
 
 def test_lines_of_one_kind_that_are_left_out_are_counted(stack: Stack) -> None:

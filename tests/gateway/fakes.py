@@ -44,6 +44,7 @@ class FakeTransport(asyncio.Transport):
         self.closed = False
         self.aborted = False
         self.paused = False
+        self.can_half_close = True
         self.node: Callable[[bytes], bytes | None] | None = None
         """What the other side answers to a request's body; None is silence."""
         self.lost = False
@@ -53,6 +54,9 @@ class FakeTransport(asyncio.Transport):
         self.written += data
         if self.node is not None and (answer := self.node(bytes(data).partition(b"\r\n\r\n")[2])) is not None:
             asyncio.get_running_loop().call_soon(self.deliver, answer)
+
+    def can_write_eof(self) -> bool:
+        return self.can_half_close
 
     def deliver(self, data: bytes) -> None:
         """Speak as the other side."""

@@ -361,9 +361,12 @@ class CallerConnection(HttpToolsProtocol):
             self._heads[data[: len(data) - known.length]] = self._last_head = known
 
     def eof_received(self) -> bool:  # type: ignore[override]
-        """Keep the connection for the answers that a caller still waits for after its last byte."""
+        """Keep the connection for the answers that a caller still waits for after its last byte.
+
+        One with TLS ends here: its loop logs a warning where it is to be kept.
+        """
         self.eof = True
-        return bool(self.answering or self.leaving or self._line)
+        return bool(self.answering or self.leaving or self._line) and self.transport.can_write_eof()
 
     def _become_websocket(self) -> bool:
         """Hand the connection over to the protocol of WebSockets, if this is a handshake that it can answer."""
