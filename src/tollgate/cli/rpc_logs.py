@@ -109,7 +109,8 @@ def logs(
     """Show calls, newest first; choose with --columns time,method,status,request."""
     if given["token"] is not None and given["domain"] is not None:
         raise click.UsageError("A call has a token or a domain: give one of --token and --domain.")
-    filters = {name: _text(value) for name, value in given.items() if value is not None and value is not False}
+    given["errors"] = "true" if given["errors"] else None
+    filters = {name: str(value) for name, value in given.items() if value is not None}
     if follow:
         if whole or as_csv:
             raise click.UsageError("--all and --csv go back and --follow goes on: give one of them.")
@@ -199,10 +200,6 @@ def _print_csv(session: Session, filters: Mapping[str, str], after: str | None) 
                 writer.writerow(names)
             writer.writerow([cell(item.get(name)) for name in names])
         click.echo(page.getvalue(), nl=False)
-
-
-def _text(value: object) -> str:
-    return "true" if value is True else str(value)
 
 
 def _nothing(session: Session, answer: ApiAnswer[ApiLogPage], filters: Mapping[str, str]) -> str:

@@ -23,7 +23,7 @@ from tollgate.processes.bootstrap import migrate_in_child, prepare
 from tollgate.processes.service_lock import holder
 from tollgate.settings import file as settings_file
 from tollgate.store import engines, upgrade
-from tollgate.store.base import StoreUnavailable
+from tollgate.store.base import StoreUnavailable, cause_of
 from tollgate.store.move import Move
 from tollgate.store.postgresql import is_postgresql
 from tollgate.store.upgrade import CONTROL, LEDGER
@@ -142,9 +142,8 @@ def _move(source: str, target: str) -> None:
     try:
         move.run()
     except engines.DATABASE_ERRORS as error:
-        cause = str(getattr(error, "orig", None) or error).splitlines()[0]
         raise Failure(
-            f"The move was interrupted: {cause}. Start it again, and it goes on where it was."
+            f"The move was interrupted: {cause_of(error)}. Start it again, and it goes on where it was."
         ) from error
     finally:
         move.close()

@@ -37,7 +37,7 @@ def upstreams(config_file: str | None, as_json: bool) -> None:
         show.as_json(msgspec.to_builtins(shown))
         return
     rows = [
-        (network.network, each.name, each.state, each.reason, each.head, _behind(each), *_health(each))
+        (network.network, each.name, each.state, each.reason, each.head, *_health(each))
         for network in shown.networks
         for each in network.upstreams
     ]
@@ -53,10 +53,6 @@ def _cost(shown: Shown, micros_per_million: int) -> str:
         f"Probing takes about {calls / 1e6:.1f} million calls a month as it is now, {dollars:.2f} USD at this "
         "service's own price. Idle upstreams, and those with a ws_url, are probed seldom."
     )
-
-
-def _behind(each: ShownUpstream) -> int | None:
-    return None if each.head is None else each.behind
 
 
 def _read(data_dir: Path) -> Shown:
@@ -81,11 +77,12 @@ def _read(data_dir: Path) -> Shown:
     return shown
 
 
-def _health(each: ShownUpstream) -> tuple[str | None, str | None, str, str | None]:
+def _health(each: ShownUpstream) -> tuple[int | None, str | None, str | None, str, str | None]:
     errors = None if each.error_rate is None else f"{100 * each.error_rate:.1f} %"
     latency = each.probe_ms if each.latency_ms is None else each.latency_ms
     breaker = each.breaker.replace("_", " ")
     return (
+        None if each.head is None else each.behind,
         errors,
         f"{latency:.1f} ms" if latency else None,
         f"{breaker} ({each.open_workers})" if each.open_workers else breaker,

@@ -87,6 +87,11 @@ class Given(Enum):
     GIVEN = 1
 
 
+def cause_of(error: BaseException) -> str:
+    """The database's own message, of an exception that SQLAlchemy may have wrapped; its first line."""
+    return str(getattr(error, "orig", None) or error).splitlines()[0]
+
+
 class Repository(Protocol[Value]):
     """The rows of one table, inside one transaction.
 

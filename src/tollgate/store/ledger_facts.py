@@ -27,7 +27,7 @@ from tollgate.core.posting import MonthKey
 from tollgate.core.shared_blocks import Stored, read_parts
 from tollgate.core.zstandard import ZstdError, decompress
 from tollgate.store import ledger_tables as tables
-from tollgate.store.base import Mark, StoreUnavailable
+from tollgate.store.base import Mark, StoreUnavailable, cause_of
 
 BUSY_SECONDS = 10.0
 
@@ -120,10 +120,9 @@ class LedgerFacts:
                 yield connection
                 connection.rollback()
         except (SQLAlchemyError, sqlite3.Error, msgspec.MsgspecError) as error:
-            cause = str(getattr(error, "orig", None) or error).splitlines()[0]
             raise StoreUnavailable(
-                f"The ledger cannot be read: {cause}. Check that it is a Tollgate's ledger of this version; "
-                "`tollgate serve` and `tollgate collect --once` bring an older one up to date."
+                f"The ledger cannot be read: {cause_of(error)}. Check that it is a Tollgate's ledger of this "
+                "version; `tollgate serve` and `tollgate collect --once` bring an older one up to date."
             ) from error
 
 

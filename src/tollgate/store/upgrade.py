@@ -23,6 +23,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from tollgate.errors import StartError
 from tollgate.store import postgresql
+from tollgate.store.base import cause_of
 from tollgate.store.postgresql import CONTROL_SCHEMA, LEDGER_SCHEMA, is_postgresql
 from tollgate.store.sqlite import run_on_connect
 
@@ -146,7 +147,7 @@ def _migrate(
             if is_postgresql(url)
             else "Check that it is a Tollgate database and that its folder can be written."
         )
-        raise StartError(f"The database {url.database} cannot be used: {_cause(error)}. {advice}") from error
+        raise StartError(f"The database {url.database} cannot be used: {cause_of(error)}. {advice}") from error
     finally:
         engine.dispose()
     return done
@@ -169,7 +170,3 @@ def _whole_transactions(engine: Engine) -> None:
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
         connection.exec_driver_sql("BEGIN IMMEDIATE")
-
-
-def _cause(error: BaseException) -> str:
-    return str(getattr(error, "orig", None) or error).splitlines()[0]

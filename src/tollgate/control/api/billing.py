@@ -16,7 +16,6 @@ from tollgate.control.api.operations import INVOICES, USAGE, Operation, Query, e
 from tollgate.control.api.render import Answer, listed, shown
 from tollgate.control.problems import InvalidInput, RoleNeeded, TooManyAttempts
 from tollgate.control.services.billing import BillingUpdate
-from tollgate.control.services.invoices import Listed
 from tollgate.control.services.timelines import Span
 from tollgate.core.usage import By, Split
 
@@ -121,7 +120,8 @@ async def update_billing(request: HttpRequest, plane: Plane, actor: CurrentActor
     ),
 )
 async def list_invoices(request: HttpRequest, plane: Plane, actor: CurrentActor, team: Part) -> Answer:
-    return listed(await plane.invoices.list(actor, team, reading.page(request)), _invoice_head)
+    found = await plane.invoices.list(actor, team, reading.page(request))
+    return listed(found, lambda row: money.invoice_head(row.invoice))
 
 
 @endpoint(
@@ -164,10 +164,6 @@ def _format(request: HttpRequest) -> str:
     if chosen not in FORMATS:
         raise InvalidInput(f"`format` is one of {', '.join(FORMATS)}.", field="format")
     return chosen
-
-
-def _invoice_head(row: Listed) -> money.InvoiceHead:
-    return money.invoice_head(row.invoice)
 
 
 @endpoint(

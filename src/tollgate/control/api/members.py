@@ -15,7 +15,6 @@ from tollgate.control.problems import (
     NotFound,
     RoleNeeded,
 )
-from tollgate.core.people import Invitation
 
 
 @endpoint(
@@ -100,7 +99,8 @@ async def create_invitation(request: HttpRequest, plane: Plane, actor: CurrentAc
     ),
 )
 async def list_invitations(request: HttpRequest, plane: Plane, actor: CurrentActor, team: Part) -> Answer:
-    return listed(await plane.invitations.list(actor, team, reading.page(request)), _invitation)
+    found = await plane.invitations.list(actor, team, reading.page(request))
+    return listed(found, lambda row: shapes.of(shapes.InvitationView, row))
 
 
 @endpoint(
@@ -134,10 +134,6 @@ async def accept_invitation(request: HttpRequest, plane: Plane, actor: CurrentAc
     sent = await reading.body(request, bodies.InvitationLink)
     membership = await plane.invitations.accept(actor, sent.link)
     return done() if membership is None else shown(shapes.team(membership), membership.team)
-
-
-def _invitation(row: Invitation) -> shapes.InvitationView:
-    return shapes.of(shapes.InvitationView, row)
 
 
 HANDLERS = [
