@@ -12,6 +12,7 @@ members        `teams members …`, `teams invitations …`
 rpc_tokens     `rpc tokens …`
 rpc_whitelist  `rpc whitelist …`
 rpc_logs       `rpc logs`
+rpc_call       `rpc call`, `rpc networks`, `api`
 usage          `usage …`, `invoices …`
 account        `account show|password`, `account tokens …`
 completion     `completion bash|zsh|fish`
@@ -31,14 +32,15 @@ show           tables, fields, JSON, messages
 For the operator:
 init           `init`: settings, first account and team
 upstream_checks  upstreams that were tried out: table and problems
-serve          `serve`, `migrate` and `collect`
+serve          `serve`, `migrate`, `collect` and `nodes`
 reload         `reload`: changed settings, in place
 backup         `backup` and `restore`
 config         `config check` and `config show`
 doctor         `doctor`: whether spool, logs, usage and invoices agree
 upstreams      `upstreams`: which are in rotation, and why
 demo           `demo`: the whole service on one machine, with a simulated chain
-admin          `admin …`: accounts
+admin          `admin …`: accounts and teams, on the store
+operator       `operator …`: the whole service, over the API
 
 reference_pages  the pages of docs/reference, made from the code
 telemetry_files  the dashboard and the alert rules of deploy/

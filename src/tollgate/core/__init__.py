@@ -7,17 +7,23 @@ shapes     JSON-RPC messages as msgspec reads them
 secrets    format, checksum and digest of tokens and what else we hand out
 origins    Origin header -> host; root-domain rules; label match
 addresses  client addresses behind trusted proxies
-limits     GCRA arithmetic
+limits     GCRA arithmetic;  leases: limits that several nodes share
 methods    method names against patterns and the never-forwarded prefixes
+contracts  which contracts a call reads
 models     Team, Token, Domain (frozen)
 people     Account, Login, Member, Invitation, AuditEntry and the like (frozen)
 roles      who may do what in a team
+totp       codes of authenticator apps
+audit_chain  the hashes that link the entries of an audit log
+nodes      nodes of an installation, their roles, and leases of jobs
 months     months of UTC
 entries    one answered request, as the spool has it
-posting    from entries to usage and money
+posting    from entries to usage and money;  latencies: histograms of durations
 blocks     records of a team as the ledger stores them;  shared_blocks: those of many small teams
+zstandard  how they are compressed
+clock      whether the clock can be believed
 pricing    the price list
-upstreams  what `tollgate upstreams` shows
+upstreams  what `tollgate upstreams` shows;  upstream_history: their last day
 cursors    where a page of a list ended
 sealed     opaque texts that callers bring back, and can neither read nor change
 logs       request logs: a row, a filter, a slice

@@ -1,6 +1,7 @@
 """The whole service on one machine, with nothing to install: `tollgate demo`.
 
-run             puts it together: a data folder, a filled team (`fill`), the service, the simulated node
+run             puts it together: a data folder, a filled team, the service, the simulated node
+fill, history   the team: its account and tokens, and its last weeks
 node            the simulated node: JSON-RPC over HTTP for all simulated networks
 …_methods       the methods of each family, eth and starknet: how each reads its parameters, what it answers
 …_shapes        their blocks, transactions, receipts, logs and events as JSON

@@ -17,6 +17,7 @@ caps        who is stopped by a cap, and last uses
 sqlite      what only SQLite has: its address and its pragmas
 postgresql  what only PostgreSQL has: its address, transactions, locks and notifications
 engines     which of them an address names
+valkey      shared limits and answers, in Valkey
 move        from SQLite to PostgreSQL, whole
 retries     whether a request may be retried after the database undid its transaction
 upgrade     brings a database to the schema with Alembic

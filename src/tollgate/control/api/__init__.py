@@ -9,7 +9,10 @@ reading     bodies, forms and queries, each refusal naming the member
 render      answers
 creation    Idempotency-Key
 errors      every exception as problem details (RFC 9457)
-oauth …     one file for each thing that is managed
+me, factors, teams, members, tokens, domains, logs, billing, operator, service, oauth
+            one file for each thing that is managed
+exports     logs as files;  printing: invoices as pages, PDF and CSV
+rates       rate limits of the API and the console
 openapi     the OpenAPI document, written from the routes themselves
 docs        the same document for people
 """

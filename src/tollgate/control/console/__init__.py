@@ -15,6 +15,7 @@ session      the session cookie: from a request to its actor
 forms        reading a form, and what is wrong with it
 errors       everything that goes wrong, as a page
 render       templates and assets
+paths        how pages are registered; what is missing
 safety       headers, where a form may come from, where a redirect may lead
 
 A page parses, calls services and renders. No rule about accounts, teams or logins lives here.

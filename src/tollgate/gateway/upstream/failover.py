@@ -6,7 +6,7 @@ of that. `exchange.py` drives it.
 - A read is retried elsewhere until one answers. When all have been tried once and time is left, those that
   broke off are tried once more, and those that showed an older chain than callers know again and again.
 - What may change something goes to one upstream, and to another only while nothing of it has left. Transactions
-  that are signed go on: sent twice they are still one (`writes.py` knows how that is answered).
+  that are signed go on: sent twice they are still one (`broadcast.py` knows how that is answered).
 - Each attempt at a read leaves time for the next one: half of what is left, as long as there is somebody else.
 """
 
