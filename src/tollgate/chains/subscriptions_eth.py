@@ -147,7 +147,6 @@ def block_call(number: int) -> NodeCall:
 
 
 def logs_call(head: Head) -> NodeCall:
-    """The call for all logs of a block."""
     return NodeCall("eth_getLogs", [{"blockHash": head.hash}])
 
 
@@ -178,7 +177,6 @@ def read_block(result: bytes) -> Head | None:
 
 
 def read_logs(result: bytes, head: Head) -> list[Item]:
-    """Read the logs of a block."""
     try:
         logs = [(_log(raw), bytes(raw)) for raw in _list(result)]
     except (msgspec.DecodeError, RecursionError) as error:

@@ -263,7 +263,6 @@ def receipts_call(head: Head) -> NodeCall:
 
 
 def status_call(transaction_hash: str) -> NodeCall:
-    """The call for the status of a transaction."""
     return NodeCall("starknet_getTransactionStatus", {"transaction_hash": transaction_hash})
 
 

@@ -33,7 +33,6 @@ class Group(click.Group):
         self.rows = dict(rows or {})
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - Click's signature
-        """Return the names of all commands."""
         return [*self.commands, *self.rows]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:

@@ -49,7 +49,6 @@ class FixedLogin:
         self._refusal = refusal
 
     def secret(self) -> str:
-        """Return the token."""
         return self._token
 
     def renewed(self, refused: str) -> str | None:  # noqa: ARG002 - of the port

@@ -127,7 +127,6 @@ def opened(*, team: str | None = None, as_json: bool = False) -> Iterator[Sessio
 
 
 def server_url(credentials: CredentialStore, environ: Mapping[str, str], option: str | None = None) -> str:
-    """Return the address of the server."""
     if option is not None:
         return normal(option, named="--url")
     if variable := environ.get(URL_VARIABLE):
@@ -136,7 +135,6 @@ def server_url(credentials: CredentialStore, environ: Mapping[str, str], option:
 
 
 def token_in(environ: Mapping[str, str]) -> str | None:
-    """Return the token of the environment."""
     token = environ.get(TOKEN_VARIABLE, "").strip()
     if not token:
         return None
@@ -175,7 +173,6 @@ class Names:
 
     @property
     def teams(self) -> list[str]:
-        """Names of one's own teams."""
         with self._client() as client:
             return [team.name for team in client.teams().value.items]
 
@@ -188,7 +185,6 @@ class Names:
 
     @property
     def networks(self) -> list[str]:
-        """Paths of the networks."""
         with self._client() as client:
             return [each.network for each in client.networks().value.items]
 

@@ -89,7 +89,6 @@ class Bounded(httpcore.AsyncNetworkBackend):
         *_: Any,
         **__: Any,
     ) -> httpcore.AsyncNetworkStream:
-        """Connect."""
         stream = await self._inner.connect_tcp(host, port, timeout, socket_options=[_RECEIVE])
         return _Stream(stream, self._max_bytes)
 
@@ -156,7 +155,6 @@ class _Stream(httpcore.AsyncNetworkStream):
             raise
 
     async def aclose(self) -> None:
-        """Close it."""
         await self._inner.aclose()
 
     def get_extra_info(self, info: str) -> Any:

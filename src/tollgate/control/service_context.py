@@ -97,7 +97,6 @@ class Membership(Struct, frozen=True):
 
     @property
     def role(self) -> Role:
-        """The member's role."""
         return Role(self.member.role)
 
 

@@ -68,7 +68,6 @@ def _parse(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 
 
 def is_within(address: str, trusted: Sequence[Network]) -> bool:
-    """Whether an address is of one of these networks."""
     parsed = _parse(address)
     return parsed is not None and any(
         parsed.version == network.version and parsed in network for network in trusted

@@ -75,7 +75,6 @@ def wait_after(attempts: int) -> float | None:
 
 
 def webhook_secret(pepper: bytes, team_id: str, salt: str) -> str:
-    """The secret of a team's webhook."""
     key = hmac.digest(pepper, _PURPOSE, "sha256")
     raw = hmac.digest(key, f"{team_id}:{salt}".encode(), "sha256")
     return SECRET_PREFIX + base64.urlsafe_b64encode(raw).rstrip(b"=").decode()

@@ -310,5 +310,4 @@ METHODS: dict[str, MethodFunction] = {
 
 
 def eth_network(network: str, genesis: int) -> SimulatedNetwork:
-    """Return a simulated Ethereum network."""
     return SimulatedNetwork(SimulatedChain("eth", network, genesis), METHODS, by_name=False)

@@ -33,7 +33,6 @@ def balance(chain: SimulatedChain, address: bytes, height: int) -> int:
 
 
 def code(address: bytes) -> bytes:
-    """Return the code at an address."""
     return _TOKEN_CODE if address == TOKEN else b""
 
 

@@ -72,7 +72,6 @@ class Clock:
         self.now = now
 
     def __call__(self) -> float:
-        """The time."""
         return self.now
 
 

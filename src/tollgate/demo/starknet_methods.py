@@ -366,6 +366,5 @@ METHODS: dict[str, MethodFunction] = {
 
 
 def starknet_network(network: str, genesis: int) -> SimulatedNetwork:
-    """Return a simulated Starknet network."""
     chain = SimulatedChain("starknet", network, genesis, _HASH_BITS)
     return SimulatedNetwork(chain, METHODS, by_name=True)

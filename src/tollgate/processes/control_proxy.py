@@ -185,7 +185,6 @@ class ControlProxy:
         return _ProxyRefusal(413, f"The body is larger than {self._max_bytes} bytes: send a smaller one.")
 
     def _client(self, scope: Scope) -> str:
-        """The client's address."""
         forwarded = b",".join(value for name, value in scope["headers"] if name == b"x-forwarded-for")
         peer: str = scope["client"][0] if scope["client"] is not None else ""
         return addresses.client_address(peer, forwarded.decode("latin-1"), self._trusted)

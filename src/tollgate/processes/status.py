@@ -62,8 +62,6 @@ def public_app(
 
 
 def metrics_app(render: Callable[[], bytes], content_type: str) -> App:
-    """The app of the metrics port."""
-
     async def app(scope: Scope, _receive: Receive, send: Send) -> None:
         if scope["path"] == "/metrics":
             await _answer(send, request_id(scope), 200, content_type.encode(), render())

@@ -61,7 +61,6 @@ def store_url(url: str) -> str:
 
 
 def header_values(headers: dict[str, str]) -> dict[str, str]:
-    """Hide the values of headers."""
     return dict.fromkeys(headers, HIDDEN)
 
 

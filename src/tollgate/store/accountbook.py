@@ -63,7 +63,6 @@ class SqlAccountBook:
         self._engine = engine
 
     async def close(self) -> None:
-        """Close all connections."""
         await self._engine.dispose()
 
     async def usage(

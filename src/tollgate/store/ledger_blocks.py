@@ -54,7 +54,6 @@ class Days:
         return [row[0] for row in self._connection.exec_driver_sql("SELECT day FROM days ORDER BY day")]
 
     def newest(self) -> str | None:
-        """The newest day."""
         return self._connection.exec_driver_sql("SELECT max(day) FROM days").scalar()
 
     def at(self, day: str, newest: str | None) -> str:
@@ -103,7 +102,6 @@ class DayBlocks:
         return {row[0]: row[1] for row in self._connection.exec_driver_sql(query)}
 
     def newest_generation(self) -> int:
-        """The newest generation that there is."""
         return int(self._connection.exec_driver_sql(f"SELECT max(id) FROM data_{self._day}").scalar() or 0)  # noqa: S608
 
     def join(self, joining: Joining) -> Joining | None:
@@ -140,7 +138,6 @@ class DayBlocks:
         ]
 
     def is_empty(self) -> bool:
-        """Whether there are no blocks."""
         return self._connection.exec_driver_sql(f"SELECT 1 FROM blocks_{self._day} LIMIT 1").first() is None  # noqa: S608
 
     def has_open(self) -> bool:

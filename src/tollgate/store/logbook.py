@@ -56,7 +56,6 @@ class SqlLogBook:
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="logbook")
 
     async def close(self) -> None:
-        """Close all connections."""
         # Not on the loop: what is being read is read to its end, which is bounded.
         await asyncio.to_thread(self._threads.shutdown, cancel_futures=True)
         self._engine.dispose()

@@ -97,7 +97,6 @@ class SqlRepository(Generic[Value]):
         return True
 
     async def remove(self, **where: object) -> int:
-        """Remove what fits."""
         result = await self._connection.execute(delete(self._table).where(*self._conditions(where)))
         return int(result.rowcount)
 
@@ -108,7 +107,6 @@ class SqlRepository(Generic[Value]):
         return int(result.rowcount)
 
     async def count(self, **where: object) -> int:
-        """Count what fits."""
         if self._locks:
             await self._lock(where)
         query = select(func.count()).select_from(self._table).where(*self._conditions(where))

@@ -209,7 +209,6 @@ class ValkeyLeaseBook:
         await _in_time(self._seconds, self._client.zrem(f"{self._prefix}nodes", node))
 
     async def close(self) -> None:
-        """Close the connection."""
         await self._client.aclose()
 
 
@@ -247,11 +246,9 @@ class ValkeyAnswerLog:
         }
 
     async def forget(self, network: str) -> None:
-        """Forget all answers of a network."""
         await _in_time(self._seconds, self._client.delete(self._stream(network)))
 
     async def close(self) -> None:
-        """Close the connection."""
         await self._client.aclose()
 
     def _stream(self, network: str) -> str:

@@ -74,5 +74,4 @@ class Page:
         }
 
     def render(self, **values: Any) -> bytes:
-        """The page with these values."""
         return self._template.render(style=self._style, **values).encode()

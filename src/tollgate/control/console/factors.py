@@ -73,7 +73,6 @@ async def add_passkey(request: HttpRequest, plane: Plane) -> Response[str]:
 
 @post("/account/factors/{factor:str}")
 async def remove(request: HttpRequest, plane: Plane, factor: Part) -> Response[str]:
-    """Remove a passkey."""
     frame = await _frame(request, plane)
     await plane.factors.remove(frame.actor, factor)
     return render.to(f"{HERE}?done=removed")

@@ -36,7 +36,6 @@ async def teams_page(request: HttpRequest, plane: Plane) -> Response[str]:
 
 @post("/teams")
 async def create_team(request: HttpRequest, plane: Plane) -> Response[str]:
-    """Make a team."""
     frame = await open_frame(request, plane)
     name = (await read_form(request)).get("name", "").strip()
     try:

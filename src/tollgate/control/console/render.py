@@ -137,7 +137,6 @@ _templates.filters.update(
 
 
 def html(template: str, **values: object) -> str:
-    """Render a template."""
     return _templates.get_template(template).render(**values)
 
 

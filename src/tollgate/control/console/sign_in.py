@@ -25,7 +25,6 @@ _NOTICES = {
 
 @shown("/sign-in")
 async def sign_in_page(request: HttpRequest, plane: Plane) -> Response[str]:
-    """The form to sign in."""
     back = local_path(request.query_params.get("next"))
     if await session.actor_of(request, plane):
         return render.to(back)

@@ -41,7 +41,6 @@ async def members_page(request: HttpRequest, plane: Plane, team: Part) -> Respon
 
 @post("/teams/{team:str}/members")
 async def invite(request: HttpRequest, plane: Plane, team: Part) -> Response[str]:
-    """Invite somebody."""
     frame = await _frame(request, plane, team)
     form = await read_form(request)
     email, role = form.get("email", "").strip(), form.get("role", "")
@@ -73,7 +72,6 @@ async def change_member(request: HttpRequest, plane: Plane, team: Part, member: 
 
 @post("/teams/{team:str}/invitations/{invitation:str}")
 async def revoke(request: HttpRequest, plane: Plane, team: Part, invitation: Part) -> Response[str]:
-    """Withdraw an invitation."""
     frame = await _frame(request, plane, team)
     try:
         await plane.invitations.revoke(frame.actor, team, invitation)

@@ -32,7 +32,6 @@ _TOASTS = {
 
 @shown("/teams/{team:str}/tokens")
 async def tokens_page(request: HttpRequest, plane: Plane, team: Part) -> Response[str]:
-    """The list."""
     frame = await _frame(request, plane, team)
     frame.toast = _TOASTS.get(request.query_params.get("done", ""), "")
     frame.commands = (f"tollgate rpc tokens list --team {team}",)

@@ -113,7 +113,6 @@ class Accounts:
         return account
 
     async def find(self, email: str) -> Account | None:
-        """The account of an address."""
         async with self._context.store.reading() as records:
             return await records.accounts.find(email=email_of(email))
 

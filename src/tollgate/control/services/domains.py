@@ -89,21 +89,18 @@ class Domains:
         return await self._take_over(actor, membership, held, wanted)
 
     async def list(self, actor: Actor, team: str, page: PageRequest) -> ResultPage[Domain]:
-        """A team's entries."""
         async with self._context.store.reading() as records:
             membership = await self._context.membership(records, actor, team, Action.SEE_DOMAINS)
             team_id = membership.team.id
             return await page.read(records.domains, f"domains:{team_id}", team_id=team_id)
 
     async def show(self, actor: Actor, team: str, domain_id: str) -> Domain:
-        """One entry."""
         async with self._context.store.reading() as records:
             return (await self._find(records, actor, team, domain_id, Action.SEE_DOMAINS))[1]
 
     async def update(
         self, actor: Actor, team: str, domain_id: str, wanted: DomainSettings, if_match: str | None = None
     ) -> Domain:
-        """Change settings of an entry."""
         async with self._context.store.changing() as records:
             membership, entry = await self._find(records, actor, team, domain_id, Action.CHANGE_DOMAINS)
             check_version(entry, if_match)
@@ -116,7 +113,6 @@ class Domains:
         return changed
 
     async def remove(self, actor: Actor, team: str, domain_id: str, if_match: str | None = None) -> None:
-        """Remove an entry."""
         async with self._context.store.changing() as records:
             membership, entry = await self._find(records, actor, team, domain_id, Action.CHANGE_DOMAINS)
             check_version(entry, if_match)

@@ -79,7 +79,6 @@ class SecondFactors:
         self._older_seal = None if previous_pepper is None else Seal(previous_pepper, "totp_", totp.SECRET_BYTES)
 
     async def list(self, actor: Actor) -> Factors:
-        """One's own."""
         async with self._context.store.reading() as records:
             return await self._of(records, actor.id)
 
@@ -90,7 +89,6 @@ class SecondFactors:
         return Factors([row for row in rows if row.kind == PASSKEY], codes, left)
 
     async def remove(self, actor: Actor, factor_id: str) -> None:
-        """Remove one of one's passkeys."""
         actor.person("remove a passkey")
         async with self._context.store.changing() as records:
             row = await records.factors.find(id=factor_id, account_id=actor.id, kind=PASSKEY)

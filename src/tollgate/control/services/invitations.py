@@ -133,7 +133,6 @@ class Invitations:
             return await page.read(records.invitations, f"invitations:{team_id}", team_id=team_id)
 
     async def revoke(self, actor: Actor, team: str, invitation_id: str) -> None:
-        """Withdraw an invitation."""
         async with self._context.store.changing() as records:
             membership = await self._context.membership(records, actor, team, Action.CHANGE_MEMBERS)
             row = await records.invitations.find(id=invitation_id, team_id=membership.team.id)

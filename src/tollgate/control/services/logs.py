@@ -195,7 +195,6 @@ class LogService:
         return await required(self._book).newer(wanted, above, limit)
 
     async def entry(self, actor: Actor, team: str, entry_id: str) -> tuple[Team, LogRow]:
-        """One entry of a team's logs."""
         async with self._context.store.reading() as records:
             membership = await self._context.membership(records, actor, team, Action.SEE_LOGS)
         place = self.cursors.place_of(membership.team.id, entry_id)

@@ -73,12 +73,10 @@ class TeamUse(Struct, frozen=True):
 
     @property
     def id(self) -> str:
-        """The team's id."""
         return self.team.id
 
     @property
     def created_at(self) -> float:
-        """When it was made."""
         return self.team.created_at
 
 

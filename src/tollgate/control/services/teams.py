@@ -45,12 +45,10 @@ class Person(Struct, frozen=True):
 
     @property
     def id(self) -> str:
-        """The member's id."""
         return self.member.id
 
     @property
     def created_at(self) -> float:
-        """Since when."""
         return self.member.created_at
 
 
@@ -131,7 +129,6 @@ class Teams:
             }
 
     async def show(self, actor: Actor, team: str) -> Membership:
-        """One of one's teams."""
         async with self._context.store.reading() as records:
             return await self._context.membership(records, actor, team, Action.SEE_TEAM)
 
@@ -173,7 +170,6 @@ class Teams:
     # --- Members ---------------------------------------------------------------------------------------
 
     async def members(self, actor: Actor, team: str, page: PageRequest) -> ResultPage[Person]:
-        """Who belongs to a team."""
         async with self._context.store.reading() as records:
             membership = await self._context.membership(records, actor, team, Action.SEE_MEMBERS)
             scope = f"members:{membership.team.id}"
@@ -198,7 +194,6 @@ class Teams:
         return Member(secrets.new_id("mem"), team.id, account_id, role.value, self._context.now(), actor.label)
 
     async def set_role(self, actor: Actor, team: str, member_id: str, role: str) -> Person:
-        """Change a member's role."""
         new = role_of(role)
         async with self._context.store.changing() as records:
             membership, member = await self._member(records, actor, team, member_id)

@@ -71,7 +71,6 @@ class TokenService:
     async def add(
         self, records: Repositories, actor: Actor, team_id: str, wanted: TokenSettings
     ) -> tuple[Token, str]:
-        """Add a token to a team's records."""
         if wanted.name is UNSET:
             raise InvalidInput("A token needs a `name`.", field="name")
         secret = secrets.new_token()
@@ -100,7 +99,6 @@ class TokenService:
             raise _taken(token.name) from error
 
     async def list(self, actor: Actor, team: str, page: PageRequest) -> ResultPage[Token]:
-        """A team's tokens."""
         async with self._context.store.reading() as records:
             membership = await self._context.membership(records, actor, team, Action.SEE_TOKENS)
             team_id = membership.team.id
@@ -113,7 +111,6 @@ class TokenService:
     async def update(
         self, actor: Actor, team: str, token_id: str, wanted: TokenSettings, if_match: str | None = None
     ) -> Token:
-        """Change settings of a token."""
         async with self._context.store.changing() as records:
             membership, token = await self._find(records, actor, team, token_id, Action.CHANGE_TOKENS)
             check_version(token, if_match)
