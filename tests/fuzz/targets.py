@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 from tests.gateway.fakes import ScriptedLoop, turns
+from tests.gateway.raw_http import hello
 from tests.gateway.websocket.asgi_clients import open_server
 from tests.gateway.websocket.raw_clients import Caller
 from tests.gateway.worker import open_worker
@@ -49,7 +50,7 @@ def request(data: bytes) -> None:
 
     async def inside() -> None:
         worker = await open_worker()
-        transport = worker.connect()
+        transport = worker.connect(hello)
         cut = data[0] if data else 0
         for piece in (data[1 : 1 + cut], data[1 + cut :]):
             if piece and not transport.closed:
