@@ -24,15 +24,12 @@ class BlockSink(Protocol):
 
     def topics(self) -> Collection[Topic]:
         """What it needs of a block."""
-        ...
 
     async def publish(self, page: EventPage) -> Sequence[Item]:
         """Hand a block on; return what would have to be taken back."""
-        ...
 
     async def take_back(self, replaced: Sequence[Kept]) -> None:
         """Take back blocks that were replaced."""
-        ...
 
 
 class TooDeep(Exception):

@@ -105,7 +105,6 @@ class Upstreams(Protocol):
 
     def __call__(self) -> Sequence[UpstreamSettings]:
         """Return them, the one to prefer first."""
-        ...
 
 
 class PendingTransactions:

@@ -47,15 +47,12 @@ class Source(Protocol):
 
     async def newest(self) -> int:
         """Return the number of the newest block."""
-        ...
 
     async def block(self, number: int) -> Head:
         """Return a block."""
-        ...
 
     async def page(self, number: int, topics: Collection[Topic]) -> EventPage:
         """Return a block with what belongs to these topics."""
-        ...
 
 
 class EthSource:

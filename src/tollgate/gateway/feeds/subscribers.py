@@ -43,15 +43,12 @@ class NotificationSink(Protocol):
     @property
     def has_room(self) -> bool:
         """Whether it keeps up with its notifications."""
-        ...
 
     def notify(self, data: bytes) -> None:
         """Send a notification, or let it wait for its turn."""
-        ...
 
     def lose(self, why: str) -> None:
         """Close: what was subscribed to cannot go on."""
-        ...
 
 
 class Subscriber:

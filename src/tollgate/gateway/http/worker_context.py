@@ -68,7 +68,6 @@ class Idle(Protocol):
 
     def check(self, now: float) -> None:
         """Close it if so."""
-        ...
 
 
 class Leaving(Protocol):
@@ -76,7 +75,6 @@ class Leaving(Protocol):
 
     def leave(self, answer: Any) -> None:
         """Send an `Outgoing`, whose record is written."""
-        ...
 
 
 class Outgoing(Recordable, Protocol):
@@ -87,12 +85,10 @@ class Outgoing(Recordable, Protocol):
     @property
     def connection(self) -> Leaving:
         """Where it leaves."""
-        ...
 
     @property
     def close(self) -> bool:
         """Whether the connection closes after it."""
-        ...
 
 
 class Answered(Struct):
@@ -116,11 +112,9 @@ class CallUnderWay(Protocol):
 
     def hedge_if_late(self, now: float) -> None:
         """Leave the straight way where it takes too long."""
-        ...
 
     def stop(self) -> None:
         """Answer with a refusal: the service stops."""
-        ...
 
 
 class Countable(Protocol):
@@ -128,7 +122,6 @@ class Countable(Protocol):
 
     def count(self) -> None:
         """Add them."""
-        ...
 
 
 class Pipeline(Protocol):
@@ -136,15 +129,12 @@ class Pipeline(Protocol):
 
     def answer(self, request: Request) -> Answer | Coroutine[Any, Any, Answer]:
         """Answer at once, or by a coroutine to run."""
-        ...
 
     def outcome(self, request: Request, task: asyncio.Task[Answer]) -> Answer:
         """The answer that a finished coroutine gave, or the refusal that stands for it."""
-        ...
 
     def failed(self, request: Request, error: BaseException | None) -> Answer:
         """The answer to a request that a defect has ended."""
-        ...
 
 
 class WorkerContext:

@@ -87,19 +87,15 @@ class ProbeClient(Protocol):
 
     async def probe(self, wanted: Wanted) -> ProbeReport:
         """How it is, or ProbeFailed."""
-        ...
 
     async def block(self, number: int) -> Block:
         """One of its blocks, or ProbeFailed."""
-        ...
 
     def sweep(self) -> None:
         """End what has taken too long."""
-        ...
 
     def close(self) -> None:
         """End everything."""
-        ...
 
 
 class HttpProbeClient:

@@ -36,11 +36,9 @@ class RecordSink(Protocol):
 
     def append(self, payload: bytes) -> None:
         """Take a record."""
-        ...
 
     def extend(self, payloads: list[bytes]) -> None:
         """Take several."""
-        ...
 
 
 class Recordable(Protocol):
@@ -51,7 +49,6 @@ class Recordable(Protocol):
 
     def record(self, at: bytes, now: float) -> bytes | Request | None:
         """Its record, which begins with `at`, or the request of which one is made; None: there is none."""
-        ...
 
 
 class Journal:

@@ -100,11 +100,9 @@ class Owner(Protocol):
 
     def freed(self, connection: Connection) -> None:
         """Take back a connection that may be used again."""
-        ...
 
     def lost(self, connection: Connection) -> None:
         """Forget a connection."""
-        ...
 
 
 class Receiver(Protocol):
@@ -112,11 +110,9 @@ class Receiver(Protocol):
 
     def received(self, status: int, body: bytes) -> None:
         """Take the response."""
-        ...
 
     def failed(self, failure: AttemptFailed) -> None:
         """Take the reason why there is none."""
-        ...
 
 
 class ResponseFuture(asyncio.Future[Response]):

@@ -40,11 +40,9 @@ class FeedSocket(Protocol):
 
     async def send(self, message: str) -> None:
         """Send a text."""
-        ...
 
     async def recv(self) -> str | bytes:
         """Wait for a message."""
-        ...
 
 
 Connect = Callable[[UpstreamSettings], AbstractAsyncContextManager[FeedSocket]]

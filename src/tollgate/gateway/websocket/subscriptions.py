@@ -39,11 +39,9 @@ class Stream(Protocol):
 
     async def join(self, subscriber: Subscriber) -> None:
         """Subscribe. Raise `Wrong`, or a Refusal, where that cannot be."""
-        ...
 
     def leave(self, subscriber: Subscriber) -> None:
         """Unsubscribe."""
-        ...
 
 
 class SocketRequest(Request):
