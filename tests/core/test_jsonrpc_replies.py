@@ -9,11 +9,14 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from tollgate.core.jsonrpc import (
+    LONGEST_MESSAGE,
     Unparsable,
     decode_batch,
     decode_reply,
     encode_answer,
     encode_error,
+    error_code,
+    error_details,
 )
 from tollgate.core.shapes import Reply
 
@@ -176,3 +179,26 @@ def test_answer_that_is_not_utf8_is_none_alone_and_in_a_batch(text: bytes) -> No
 
 def test_answer_beyond_ascii_reaches_the_caller_as_it_is() -> None:
     assert bytes(decode_reply('{"id":0,"result":"é😀"}'.encode()).result) == '"é😀"'.encode()
+
+
+@pytest.mark.parametrize(
+    ("code", "found"),
+    [
+        (b"-32000", -32_000),
+        (b"%d" % (2**63 - 1), 2**63 - 1),
+        (b"%d" % 2**63, None),
+        (b"%d" % -(2**63 - 1), -(2**63 - 1)),
+        (b"%d" % -(2**63), None),
+        (b'"3"', None),
+        (b"null", None),
+    ],
+)
+def test_code_of_an_error_is_a_number_that_any_database_keeps(code: bytes, found: int | None) -> None:
+    assert error_code(Reply(error=Raw(b'{"code":%b,"message":"no"}' % code))) == found
+
+
+def test_message_of_an_error_is_cut() -> None:
+    message = "m" * LONGEST_MESSAGE
+    error = json.dumps({"code": 3, "message": message + "more"}).encode()
+    assert error_details(Reply(error=Raw(error))) == (3, message)
+    assert error_details(Reply(error=Raw(b'{"code":3,"message":7}'))) == (3, "")

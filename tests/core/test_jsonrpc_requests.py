@@ -362,7 +362,8 @@ def test_longest_id_is_sent_to_a_node_as_it_is() -> None:
         (b"[" * 2_000, [""]),
         (b'{"jsonrpc":"2.0","id":1}', [""]),
         (b"\xff", [""]),
-        (request(params=b"[%b]" % (b" " * LONGEST_NAMED)), [""]),
+        (request().ljust(LONGEST_NAMED), ["m"]),
+        (request().ljust(LONGEST_NAMED + 1), [""]),
     ],
 )
 def test_methods_of_a_request_that_is_refused_unread(body: bytes, methods: list[str]) -> None:
