@@ -83,6 +83,8 @@ async def test_program_is_refused_by_http(
     assert headers[b"x-request-id"] == b"mine"
     assert (b"www-authenticate" in headers) == (status == 401)
     assert server.worker.counted(metrics.REFUSALS, reason) == 1
+    family, network = ("eth", "mainnet") if path == PATH else ("", "")
+    assert server.worker.counted(metrics.REQUESTS, family, network, str(status)) == 1
 
 
 @pytest.mark.parametrize(
