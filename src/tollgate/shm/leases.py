@@ -67,7 +67,8 @@ class LeasedMeters(SharedMeters):
         self._salt = hashlib.blake2b(b"shared limits" + secret, digest_size=16).digest()
         rows = self._sets * WAYS
         memory = memoryview(mmap.mmap(-1, 8 * (2 + rows * (4 + workers)))).cast("B").cast("d")
-        self._default, self._epoch = memory[:1], memory[1:2]
+        self._default = memory[:1]
+        self._epoch = memory[1:2]
         self._factors, self._credits, self._windows, self._intervals = (
             memory[2 + rows * number : 2 + rows * (number + 1)] for number in range(4)
         )
