@@ -306,6 +306,32 @@ def test_view_chooses_among_those_of_the_best_priority(priorities: tuple[int, ..
         assert found is made[fit], "however slow it is"
 
 
+# Seconds, calls under way, weight.
+@pytest.mark.parametrize(
+    ("a", "b", "cheaper"),
+    [
+        ((0.10, 0, 1), (0.10, 0, 1), "a"),
+        ((0.10, 0, 1), (0.15, 0, 1), "a"),
+        ((0.15, 0, 1), (0.10, 0, 1), "b"),
+        ((0.10, 1, 1), (0.18, 0, 1), "b"),
+        ((0.18, 0, 1), (0.10, 1, 1), "a"),
+        ((0.10, 0, 1), (0.15, 0, 2), "b"),
+        ((0.15, 0, 2), (0.10, 0, 1), "a"),
+        ((0.00, 1, 1), (0.00, 0, 1), "b"),
+        ((0.00, 0, 1), (0.00, 1, 1), "a"),
+    ],
+)
+def test_of_two_that_fit_the_view_and_the_general_way_choose_the_cheaper(
+    a: tuple[float, int, int], b: tuple[float, int, int], cheaper: str
+) -> None:
+    made = company({"weight": a[2]}, {"weight": b[2]})
+    for name, (seconds, in_flight, _) in (("a", a), ("b", b)):
+        made[name].ewma, made[name].in_flight = seconds, in_flight
+    view = View(b"", b"", made.row.snapshot(), made.upstreams)
+    assert view.choose("eth_call", Scope(Holds.NEVER), made.clock(), chances()) is made[cheaper]
+    assert chosen(made, READ) == cheaper
+
+
 members = st.fixed_dictionaries(
     {
         "priority": st.sampled_from([0, 0, 0, 1]),
