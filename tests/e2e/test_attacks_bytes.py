@@ -191,6 +191,24 @@ def test_thousands_of_requests_in_one_packet_behind_one_that_takes_its_time(stac
         assert answered_soon(stack) < MAX_STALL_SECONDS
 
 
+@pytest.mark.parametrize("path", [PATH, "/api/v1/oauth/token"])
+def test_requests_behind_one_that_takes_its_time_count_against_the_budget(stack: Stack, path: str) -> None:
+    gate = threading.Event()
+    stack.node.on("eth_slow", Reply(gate=gate))
+    behind = request(path, b" " * 60_000, stack.headers) * 12
+    with ExitStack() as held:
+        for _ in range(20):
+            connection = held.enter_context(stack.gateway.connect())
+            connection.socket.setblocking(False)
+            with suppress(OSError):
+                connection.socket.send(request(PATH, call("eth_slow"), stack.headers) + behind)
+        eventually(
+            lambda: stack.gateway.metrics()["tollgate_buffered_bytes"] > 20 * 60_000, what="what waits in line"
+        )
+        gate.set()
+    eventually(lambda: stack.gateway.metrics()["tollgate_buffered_bytes"] == 0, what="its memory")
+
+
 @pytest.mark.parametrize("path", [PATH, "/api/v1/oauth/token", "/x/no/where"])
 def test_bodies_in_tiny_chunks(stack: Stack, path: str) -> None:
     head = request(path, headers={**stack.headers, "Transfer-Encoding": "chunked"})

@@ -15,6 +15,7 @@ from tollgate.gateway.http.connection import MAX_HEAD_BYTES, MAX_WAITING
 from tollgate.gateway.http.known_heads import MAX_HEADS
 from tollgate.gateway.http.worker_context import Addresses
 from tollgate.gateway.memory_budget import SMALL
+from tollgate.gateway.messages import Request
 
 CHUNKED = (
     post().partition(b"content-length")[0] + b"transfer-encoding: chunked\r\n\r\n",
@@ -249,6 +250,57 @@ async def test_reading_stops_at_eight_requests_that_wait_and_not_at_seven() -> N
     assert not transport.paused
 
 
+@pytest.mark.parametrize("size", [1_000, 100_000])
+async def test_requests_that_wait_for_their_turn_count_until_it_has_come(size: int) -> None:
+    worker = await open_worker(node=lambda _: None)
+    transport = worker.connect(hello)
+    transport.deliver(post(1))
+    await turns(30)
+    assert worker.budget.held == 0
+    data = sized(60_000) * 3
+    for start in range(0, len(data), size):
+        if not transport.paused:
+            transport.deliver(data[start : start + size])
+    await turns(200)
+    assert worker.budget.held > 60_000
+    transport.drop()
+    assert worker.budget.held == 0
+
+
+async def test_request_for_which_there_is_no_room_while_it_waits_is_refused_in_its_turn() -> None:
+    worker = await open_worker(node=lambda _: None)
+    transport = worker.connect(hello)
+    transport.deliver(post(1))
+    await turns(30)
+    worker.budget.max_bytes = 100
+    for number in (2, 3):
+        transport.deliver(post(number))
+    await turns(30)
+    assert worker.budget.held == len(edge(transport)._line[0].body)  # type: ignore[union-attr]
+    answered = []
+    for _ in range(2):
+        answer_upstream(worker)
+        await turns(60)
+        answered += responses(transport)
+    assert answered == ["200 1", "200 2", "503 overloaded"]
+    assert worker.budget.held == 0
+
+
+async def test_nothing_more_is_read_behind_a_request_for_the_app_that_waits() -> None:
+    worker = await open_worker(node=lambda _: None)
+    transport = worker.connect(hello)
+    transport.deliver(post(1))
+    await turns(30)
+    transport.deliver(b"POST /a HTTP/1.1\r\nhost: a\r\ncontent-length: 2000\r\n\r\n")
+    paused = [transport.paused]
+    answer_upstream(worker)
+    await turns(60)
+    assert [*paused, transport.paused] == [True, False]
+    transport.deliver(b"a" * 2_000)
+    await turns(60)
+    assert responses(transport) == ["200 1", "200 /a"]
+
+
 @pytest.mark.parametrize(
     ("target", "answered"),
     [
@@ -318,7 +370,9 @@ async def test_more_requests_at_once_than_may_wait_are_read_in_pieces(requests: 
     assert len(data) > 1_024
     transport.deliver(data)
     assert bool(edge(transport)._unread) is waits
-    assert worker.budget.held == (len(data) if waits else 0)
+    in_line = sum(len(each.body) for each in edge(transport)._line if isinstance(each, Request))
+    assert in_line
+    assert worker.budget.held == in_line + (len(data) if waits else 0)
     for number in range(requests):
         await turns(60)
         answer_upstream(worker)

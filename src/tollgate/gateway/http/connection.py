@@ -244,8 +244,10 @@ class CallerConnection(HttpToolsProtocol):
         self._read_in(data)
 
     def _read_in(self, data: bytes) -> None:
-        """Parse what came, in pieces where it may be many requests or chunks."""
-        if len(data) > _PIECE and (data.count(END) > MAX_WAITING or data.count(b"\r\n") > _MAX_LINES):
+        """Parse what came, in pieces where it may be many requests or chunks, or comes before its turn."""
+        if len(data) > _PIECE and (
+            self._is_early() or data.count(END) > MAX_WAITING or data.count(b"\r\n") > _MAX_LINES
+        ):
             if not self.context.budget.hold(len(data), self._address):
                 self._hang_up(Overloaded("Too many large requests at once: try again."))
                 return
@@ -256,6 +258,10 @@ class CallerConnection(HttpToolsProtocol):
         self._parse(data)
         if self._read is not None:
             self._remember(data, whole=between and self._between)
+
+    def _is_early(self) -> bool:
+        """Whether what comes is of a request that has to wait."""
+        return bool(self.answering or self._line or (self._asgi is not None and not self._asgi.more_body))
 
     def _read_on(self) -> None:
         """Parse a piece of what has come. The next one has its turn when no request waits."""
@@ -567,12 +573,21 @@ class CallerConnection(HttpToolsProtocol):
         self._size += len(body)
         request = self._request
         if request is None:
-            if self._reading_asgi:
+            if self._reading_asgi and not self._finished:
                 super().on_body(body)
+                if self._line:
+                    self._hold_waiting(len(body))
             return
         self._chunks.append(body)
         if self._size > self.context.weighed_from or request.refusal is not None:
             self._weigh(request, body)
+
+    def _hold_waiting(self, size: int) -> None:
+        """Count a body for the ASGI app that comes before its turn."""
+        if self.context.budget.hold(size, self._address):
+            self._held += size
+        else:
+            self._hang_up(Overloaded("Too many large requests at once: try again."))
 
     def _weigh(self, request: Request, body: bytes) -> None:
         """Bound a large body, or read past a refused one."""
@@ -702,8 +717,15 @@ class CallerConnection(HttpToolsProtocol):
             self.advance()
 
     def _queue(self, waiting: Request | tuple[RequestResponseCycle, ASGI3Application]) -> None:
+        """Let a request wait for its turn. Its body counts as long, however small."""
         self._line.append(waiting)
-        if len(self._line) >= MAX_WAITING:
+        if isinstance(waiting, Request) and not waiting.held and waiting.refusal is None:
+            if self.context.budget.hold(len(waiting.body), self._address):
+                waiting.held = len(waiting.body)
+            else:
+                waiting.body, waiting.refusal = b"", Overloaded("Too many large requests at once: try again.")
+        if len(self._line) >= MAX_WAITING or not isinstance(waiting, Request):
+            # The app reads the body of a request, up to a bound, when its turn has come.
             self.flow.hold()
 
     def advance(self) -> None:
@@ -715,6 +737,9 @@ class CallerConnection(HttpToolsProtocol):
         while self._line and not (self.answering or self._blocked or self._asgi):
             waiting = self._line.pop(0)
             if isinstance(waiting, Request):
+                if len(waiting.body) <= self.context.weighed_from:
+                    self.context.budget.free(waiting.held, self._address)
+                    waiting.held = 0
                 self._answer(waiting)
             else:
                 self._start_asgi(*waiting)
@@ -793,6 +818,9 @@ class CallerConnection(HttpToolsProtocol):
 
     def _start_asgi(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         self._asgi = cycle
+        if self._held and self._request is None:
+            self.context.budget.free(self._held, self._address)
+            self._held = 0
         if self.context.draining and not self._line:
             cycle.keep_alive = False
         super()._start_asgi_task(cycle, app)
