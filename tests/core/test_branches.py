@@ -47,6 +47,13 @@ def claimed(of: str, network: str, name: str = "a") -> Claim:
 # ---- hashes of one upstream
 
 
+def test_a_chain_begins_with_a_block_that_has_no_parent() -> None:
+    made = UpstreamChain()
+    assert (made.tip, made.hashes) == (-1, {})
+    made.add(0, "a", "")
+    assert (made.tip, made.hashes) == (0, {0: "a"})
+
+
 def test_a_chain_goes_on_block_by_block() -> None:
     made = chain("abc")
     made.add(3, "abcd", "abc")
@@ -99,6 +106,13 @@ def test_chains_are_bounded() -> None:
 
 
 # ---- what is missing
+
+
+@pytest.mark.parametrize(("whole", "numbers"), [(True, [6, 5]), (False, [6])])
+def test_of_one_that_is_probed_seldom_one_block_is_missing_at_a_time(whole: bool, numbers: list[int]) -> None:
+    made = UpstreamChain()
+    made.add(7, "tip", "other")
+    assert missing({number: f"network {number}" for number in range(8)}.get, 7, made, whole=whole) == numbers
 
 
 @pytest.mark.parametrize(
