@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.store.stored_blocks import batch_of
 
+from tollgate.core import posting
 from tollgate.core.blocks import Block, OpenBlock, read_facts
-from tollgate.core.entries import CallEntry, Entry
+from tollgate.core.entries import CallEntry, Entry, encode, read_counted
 from tollgate.core.logs import LogFilter
 from tollgate.core.months import month_of
-from tollgate.core.posting import BILLABLE, MonthKey, Opening, Posting, Rules, post
+from tollgate.core.posting import BILLABLE, MonthKey, Opening, Posting, Rules, Subjects, post
 from tollgate.core.pricing import MILLION, OwnPrice, Plan, Price
 from tollgate.core.pricing import cost as cost_of
 from tollgate.core.shared_blocks import Stored, sorted_out
@@ -68,6 +69,32 @@ def small_blocks(posting: Posting) -> list[Block]:
 
 def column(posting: Posting, name: str) -> list[Any]:
     return [row[name] for row in rows(posting)]
+
+
+# --- Subjects ----------------------------------------------------------------------------------------------
+
+
+def test_subject_counts_its_errors_and_bills_for_all_that_it_stands_for() -> None:
+    subjects = Subjects(lambda _, method: method)
+    (found,) = subjects.read([read_counted(encode(entry("ok", "node_error", "rate_limited", stands_for=3)))])
+    assert (found.rows, found.errors, found.billable) == (3, 2, 6)
+
+
+def test_subjects_that_are_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    records = [read_counted(encode(entry("ok", source=f"tok_{n}", network=f"eth/{n}"))) for n in range(3)]
+    size = len(records[0].subject)
+    monkeypatch.setattr(posting, "MAX_SUBJECTS", 2)
+    monkeypatch.setattr(posting, "LONGEST_SUBJECT", size)
+    subjects = Subjects(lambda _, method: method)
+    known = []
+    for record in records:
+        subjects.read([record])
+        known.append((len(subjects._known), len(subjects._latencies)))
+    assert known == [(1, 1), (2, 2), (1, 1)]
+    long = read_counted(encode(entry("ok", source="tok_10", network="eth/0")))
+    assert len(long.subject) == size + 1
+    subjects.read([long])
+    assert list(subjects._known) == [records[2].subject], "a long one is not kept"
 
 
 # --- Rows --------------------------------------------------------------------------------------------------
