@@ -97,6 +97,17 @@ def test_subjects_that_are_remembered_are_bounded(monkeypatch: pytest.MonkeyPatc
     assert list(subjects._known) == [records[2].subject], "a long one is not kept"
 
 
+@pytest.mark.parametrize("count", [3, 20], ids=["a few", "many"])
+def test_records_of_a_new_team_are_numbered_from_one_and_their_errors_counted(count: int) -> None:
+    batch = batch_of([entry("ok"), *[entry("node_error", "ok", "rate_limited")] * count], lambda _, method: method)
+    made = post(batch, Opening({}, {}, frozenset()), Rules(lambda _: PAID, billing_month))
+    assert (made.rows, made.next_no) == (1 + 3 * count, {"team_1": 2 + 3 * count})
+    assert [shared.errors for shared in made.shared] == [2 * count]
+    assert rows(made)[0]["seq"] == 1
+    (lines,) = made.latencies.values()
+    assert len(lines["team_1"]) == 3, "by outcome"
+
+
 # --- Rows --------------------------------------------------------------------------------------------------
 
 
