@@ -166,3 +166,19 @@ def test_policy_lets_our_own_files_in_and_nothing_else(browser: Browser) -> None
         "frame-ancestors": "'none'",
         "base-uri": "'none'",
     }
+
+
+def test_name_of_a_token_is_escaped_on_every_page_of_its_team(site: Site) -> None:
+    site.team(site.account())
+    browser = site.signed_in()
+    name = '"><img src=x onerror=alert(1)>{{7*7}}'
+    made = browser.post("/console/teams/acme/tokens", name=name)
+    assert made.status_code == 201, words(made)
+    pages = {
+        path: browser.get(f"/console/teams/acme{path}").text
+        for path in ("", "/tokens", "/logs", "/usage", "/audit")
+    }
+    assert any("&lt;img" in page for page in (*pages.values(), made.text)), "it is shown somewhere"
+    for page in (*pages.values(), made.text):
+        assert "<img src=x" not in page
+        assert "49" not in page.partition("onerror")[2][:40]
