@@ -147,7 +147,8 @@ class Drive:
         self.spool = Spool(
             folder, segment_bytes=1 << 30, segment_seconds=1e9, max_held_bytes=1 << 30, now=time.time
         )
-        shared = SharedStatus(1)
+        # Published ahead of time: nobody probes, and what is counted takes longer than such news holds.
+        shared = SharedStatus(1, lambda: time.monotonic() + 3_600)
         slots = assign_slots(StatusSlots(), {"eth/mainnet": [each.name for each in named]})
         networks = Networks(shared, 0, meters, writer, budget, time.monotonic, self.loop)  # type: ignore[arg-type]
         networks.apply(settings, slots)
