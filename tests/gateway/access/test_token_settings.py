@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 from tests.gateway.calls import answer, call, reason
-from tests.gateway.worker import TOKEN, Worker, digest, request, token_grant, with_token
+from tests.gateway.worker import TOKEN, Worker, digest, identify, request, token_grant, with_token
 
 from tollgate.core.models import Grant, Team
+from tollgate.errors import Refusal
 from tollgate.gateway.messages import Request
 from tollgate.store.base import Changes
 
@@ -129,3 +130,13 @@ async def test_token_in_the_address_obeys_its_other_settings(worker: Worker) -> 
     assert await outcome_of(worker, in_path()) == (401, "token_expired")
     await change(worker, token_grant(allow_in_url=True, capped_until=worker.wall() + 60))
     assert await outcome_of(worker, in_path()) == (402, "spending_cap")
+
+
+async def test_known_token_is_refused_from_elsewhere_too(worker: Worker) -> None:
+    worker.store.tokens[digest(TOKEN)] = token_grant(addresses=("192.0.2.0/24",))
+    for _ in range(2):
+        known = await identify(worker, request(peer="192.0.2.1", authorization=f"Bearer {TOKEN}"))
+        assert known.team_id == "team_1"
+    elsewhere = request(peer="198.51.100.1", authorization=f"Bearer {TOKEN}")
+    with pytest.raises(Refusal):
+        worker.credentials.recall(elsewhere)

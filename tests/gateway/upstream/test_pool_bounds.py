@@ -23,6 +23,23 @@ async def test_calls_at_the_same_moment_do_not_open_more_connections_than_allowe
     assert harness.pool.size == 2
 
 
+async def test_connections_that_are_being_opened_count_before_a_waiter_is_let_open_another() -> None:
+    harness = Harness(connections=2)
+    harness.loop.gate = asyncio.Event()
+    sent = [harness.send() for _ in range(3)]
+    await turns()
+    assert (len(harness.loop.connects), len(harness.pool.waiters)) == (2, 1)
+    harness.pool._admit_waiter()
+    assert len(harness.pool.waiters) == 1
+    harness.loop.gate.set()
+    while not all(each.done() for each in sent):
+        await turns(3)
+        for transport in harness.loop.transports:
+            if transport.take():
+                transport.deliver(OK)
+    assert len(harness.loop.connects) == 2
+
+
 @pytest.mark.parametrize(("max_bytes", "opened"), [(1_000_000, 1), (7, 2)])
 async def test_another_bound_replaces_idle_connections_and_the_same_bound_keeps_them(
     max_bytes: int, opened: int
