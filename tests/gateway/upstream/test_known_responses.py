@@ -105,7 +105,7 @@ async def test_heads_of_large_responses_are_not_kept(size: int, known: bool) -> 
     assert bool(line.connection._heads.lengths) is known
 
 
-@pytest.mark.parametrize("body", [b"", BODY, gzip.compress(BODY)])
+@pytest.mark.parametrize("body", [b"", BODY, gzip.compress(BODY)], ids=["empty", "plain", "packed"])
 async def test_response_with_a_known_head_is_the_same_the_second_time(body: bytes) -> None:
     line = Line()
     answers = [await line.answered(whole(http(body))) for _ in range(3)]

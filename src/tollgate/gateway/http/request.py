@@ -116,6 +116,6 @@ def _ids() -> Iterator[bytes]:
 
     The last digits come from a table: each request needs one.
     """
-    start, low = secrets.token_hex(8).encode(), [b"%03x" % number for number in range(1 << 12)]
-    begun = (b"%b%05x" % (start, high) for high in itertools.count())
+    start, low = secrets.token_hex(8).encode(), [b"%02x" % number for number in range(1 << 8)]
+    begun = (b"%b%06x" % (start, high) for high in itertools.count())
     return itertools.chain.from_iterable(map(before.__add__, low) for before in begun)

@@ -20,7 +20,7 @@ END = b"\r\n"
 _CLOSE = b"connection: close\r\n"
 _CLOSE_AND_END = _CLOSE + END
 # Most answers are short, and writing a number takes a while.
-FEW = 2_048
+FEW = 1_024
 LENGTHS = [b"\r\ncontent-length: %d\r\n" % length for length in range(FEW)]
 
 

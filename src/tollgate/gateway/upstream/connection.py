@@ -21,7 +21,7 @@ from tollgate.gateway.memory_budget import SMALL, Budget, CountedBody
 _log = log.get("upstream")
 
 # Most requests are short, and writing a number takes a while.
-_FEW = 2_048
+_FEW = 1_024
 _LENGTHS = [b"%d\r\n\r\n" % length for length in range(_FEW)]
 _GZIP = b"\x1f\x8b"
 _GZIP_START = _GZIP[0]
