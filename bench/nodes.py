@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from bench.load import Subject
     from bench.plan import Plan
     from bench.processes import Cores
-    from bench.valkey import Noticed
+    from bench.valkey import Slowdown
 
 PEPPER = "ab" * 32
 CASE = Case(SINGLE, 32)
@@ -55,7 +55,7 @@ class Compared:
 
 def compare(
     store: str, cores: Cores, plan: Plan, progress: Callable[[str], None]
-) -> tuple[list[Compared], list[Noticed]]:
+) -> tuple[list[Compared], list[Slowdown]]:
     """Compare a node with its own store to one on engines, and two workers of one of those to two of them.
 
     And what callers of such a node notice when Valkey is lost.
@@ -86,7 +86,7 @@ def compare(
                 if number:
                     costs[place].append(cost)
                     problems[place] += wrong
-        noticed = valkey.lose(first, shared, max(1, plan.rounds // 2), progress)
+        slowdowns = valkey.inject_faults(first, shared, max(1, plan.rounds // 2), progress)
     compared = [
         _compared(
             "PostgreSQL and Valkey, more than SQLite and shared memory",
@@ -96,7 +96,7 @@ def compare(
         ),
         _compared("two nodes, more than two workers of one", costs[2], costs[3], problems[2] + problems[3]),
     ]
-    return compared, noticed
+    return compared, slowdowns
 
 
 def _round(group: Sequence[Subject], seconds: int) -> tuple[float, list[str]]:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from bench.nodes import Compared
     from bench.plan import Plan
     from bench.postgresql_server import Server
-    from bench.valkey import Noticed
+    from bench.valkey import Slowdown
 
     Progress = Callable[[str], None]
 
@@ -238,16 +238,16 @@ def run(plan: Plan, rows: int, output: Path | None, progress: Progress) -> int:
                     url = server.make(f"collected_{number}")
                     found.append(child.submit(collect, load, url, server, cores.server).result())
         with postgresql_server.serve(folder, {cores.load}) as server:
-            compared, noticed = nodes.compare(server.make("nodes"), cores, plan, progress)
+            compared, slowdowns = nodes.compare(server.make("nodes"), cores, plan, progress)
         read = pages(folder, set(cores.all), rows, progress)
     goals = [
         *_counted(counted),
         *_compared(compared),
-        *_noticed(noticed),
+        *_slowdowns(slowdowns),
         *_collected(found),
         *_read_pages(read, rows),
     ]
-    print(_text(counted, compared, noticed, found, read, goals))
+    print(_text(counted, compared, slowdowns, found, read, goals))
     path = output or RESULTS / f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-postgresql.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     values = {
@@ -255,7 +255,7 @@ def run(plan: Plan, rows: int, output: Path | None, progress: Progress) -> int:
         "goals": [*map(asdict, goals)],
         "instructions": counted,
         "calls": [*map(asdict, compared)],
-        "valkey": [*map(asdict, noticed)],
+        "valkey": [*map(asdict, slowdowns)],
         "collector": [*map(asdict, found)],
         "rows": rows,
         "pages": [*map(asdict, read)],
@@ -290,7 +290,7 @@ def _compared(compared: list[Compared]) -> list[Goal]:
     ]
 
 
-def _noticed(noticed: list[Noticed]) -> list[Goal]:
+def _slowdowns(slowdowns: list[Slowdown]) -> list[Goal]:
     return [
         Goal(
             f"the slowest call, {each.name}, slower than before",
@@ -299,7 +299,7 @@ def _noticed(noticed: list[Noticed]) -> list[Goal]:
             each.slower_ms,
             "invalid" if each.problems else verdict(each.slower_ms, BAR_SLOWER_MS, each.margin),
         )
-        for each in noticed
+        for each in slowdowns
     ]
 
 
@@ -342,7 +342,7 @@ def _goal(name: str, bar: float, unit: str, value: float) -> Goal:
 def _text(
     counted: dict[str, int],
     compared: list[Compared],
-    noticed: list[Noticed],
+    slowdowns: list[Slowdown],
     found: list[Collected],
     read: list[Row],
     goals: list[Goal],
@@ -356,7 +356,7 @@ def _text(
     lines += [
         f"{each.name}: the slowest call took {each.before_ms:.1f} ms before, {each.slower_ms:+.1f} ± "
         f"{each.margin:.1f} ms with it{''.join(f', {problem}' for problem in each.problems)}"
-        for each in noticed
+        for each in slowdowns
     ]
     lines += [
         f"{each.load}: {each.collector_us:.1f} µs of CPU in the collector, {each.server_us:.1f} in the server; "

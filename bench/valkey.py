@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 CALLERS = 4
 SECONDS = 2
 LOST_AFTER = 0.5
-# Calls that need no other answer, and calls whose answers nodes share.
+# Calls that a node answers, and calls whose answers nodes share.
 BODIES = (SINGLE, MISS)
 _UP = re.compile(r"^tollgate_shared_up (\d)", re.MULTILINE)
 
@@ -116,7 +116,7 @@ def serve(folder: Path, core: int) -> Iterator[Valkey]:
 
 
 @dataclass(frozen=True, slots=True)
-class Noticed:
+class Slowdown:
     """By how many milliseconds the slowest call is slower than without it, and what else callers saw."""
 
     name: str
@@ -126,8 +126,10 @@ class Noticed:
     problems: tuple[str, ...]
 
 
-def lose(subject: Subject, server: Valkey, rounds: int, progress: Callable[[str], None]) -> list[Noticed]:
-    """Lose the server of a node under load, in every way and over again."""
+def inject_faults(
+    subject: Subject, server: Valkey, rounds: int, progress: Callable[[str], None]
+) -> list[Slowdown]:
+    """Kill, empty and pause the server of a node under load, over and over."""
     ways = {
         "killed": (server.kill, server.start),
         "flushed": (server.flush, lambda: None),
@@ -137,7 +139,7 @@ def lose(subject: Subject, server: Valkey, rounds: int, progress: Callable[[str]
     slower: dict[tuple[str, Body], list[float]] = {key: [] for key in before}
     problems: dict[tuple[str, Body], list[str]] = {key: [] for key in before}
     for number in range(rounds):
-        progress(f"Valkey is lost, round {number + 1} of {rounds}")
+        progress(f"faults of Valkey, round {number + 1} of {rounds}")
         for (way, body), of_way in slower.items():
             lost, found = ways[way]
             slowest, _ = _slowest(subject, body, lambda: None)
@@ -148,7 +150,7 @@ def lose(subject: Subject, server: Valkey, rounds: int, progress: Callable[[str]
             of_way.append(disturbed - slowest)
             problems[way, body] += wrong
     return [
-        Noticed(
+        Slowdown(
             f"{body.name}, Valkey {way}", middle(before[way, body])[0], *middle(found), (*problems[way, body],)
         )
         for (way, body), found in slower.items()

@@ -63,7 +63,7 @@ LONGEST_MESSAGE = 512
 # Of an id that goes out to a node: some break at a number of thousands of digits, and would be taken for ill.
 LONGEST_SENT_ID = 100
 # Of members of a batch, where those are not all plain calls: as many can be counted without reading all.
-_MOST_BOUNDED = 1_000
+_MAX_BOUNDED = 1_000
 _A_NUMBER = 1
 _VERSION = "2.0"
 
@@ -118,7 +118,7 @@ def _batch(body: bytes, most: int, usual: bool) -> list[PlainCall] | list[Writte
         else:
             _check_size(len(calls), most)
             return calls
-    if len(body) > LONGEST_NAMED and most <= _MOST_BOUNDED:
+    if len(body) > LONGEST_NAMED and most <= _MAX_BOUNDED:
         try:
             _bounded(most)(body)
         except msgspec.ValidationError as error:

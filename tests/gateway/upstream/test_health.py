@@ -13,7 +13,7 @@ from tests.gateway.company import Company
 
 from tollgate.core.limits import Limit
 from tollgate.gateway.upstream import health
-from tollgate.gateway.upstream.health import FORGET_SECONDS, MAX_UNSORTED, QUOTA_SECONDS, Upstream
+from tollgate.gateway.upstream.health import FORGET_SECONDS, MAX_SAMPLES, QUOTA_SECONDS, Upstream
 from tollgate.settings import model
 from tollgate.shm import metrics
 from tollgate.shm.metrics import BUCKETS_MICROSECONDS, Regions
@@ -224,13 +224,13 @@ def test_times_of_many_answers_are_sorted_before_the_second_ends() -> None:
     writer = regions.writer(0)
     upstream.count_in(writer, "eth", "mainnet")
     total = writer.histogram(metrics.UPSTREAM_SECONDS, "eth", "mainnet", "a")[-1]
-    for _ in range(MAX_UNSORTED):
+    for _ in range(MAX_SAMPLES):
         upstream.answered(0.001, 0.0)
     upstream.count()
     assert writer.cells[total] == 0
     upstream.answered(0.001, 0.0)
     upstream.count()
-    assert writer.cells[total] == (MAX_UNSORTED + 1) * 1_000
+    assert writer.cells[total] == (MAX_SAMPLES + 1) * 1_000
 
 
 def test_answers_of_a_turn_do_not_close_a_breaker_that_a_failure_after_them_has_opened() -> None:

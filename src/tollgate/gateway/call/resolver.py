@@ -28,7 +28,7 @@ from tollgate.gateway.upstream.failover import OutOfStep
 from tollgate.gateway.upstream.get_logs import GET_LOGS, Logs, answer
 from tollgate.gateway.upstream.health import Upstream
 from tollgate.gateway.upstream.hedging import AttemptOutcome
-from tollgate.shm.upstream_status import NOTHING, Stamp
+from tollgate.shm.upstream_status import NOTHING, Snapshot, Stamp
 
 APART = SIGNED | sticky.METHODS | {GET_LOGS}
 """Methods with a way of their own, also within a batch."""
@@ -111,6 +111,15 @@ class Resolver:
     def recall(self, key: bytes | None) -> Reply | None:
         """An answer that is cached and still holds."""
         return None if key is None or self.cache is None else self.cache.get(key)
+
+    def known(self, key: bytes, snapshot: Snapshot) -> tuple[Reply | None, SingleFlight | None]:
+        """An answer that is cached and still holds, or else an equal call that is under way."""
+        cache = self.cache
+        if cache is not None and key in cache.entries:
+            reply = cache.get(key, snapshot)
+            if reply is not None:
+                return reply, None
+        return None, self.flight(key, snapshot.stamp) if key in self.flights else None
 
     # --- Single flight ---------------------------------------------------------------------------------
 

@@ -96,10 +96,8 @@ class Straight(ABC):
             self.request_id = next(context.ids)
         self.close = not admission.keep_alive or connection.closing
         extra = shown + admission.cors
-        self.data = render_result(context.beginning, self.request_id, self._rates, extra, body, close=self.close)
-        if not context.outbox:
-            context.flush_later()
-        context.outbox.append(self)
+        self.data = render_result(context.ok_head, self.request_id, self._rates, extra, body, close=self.close)
+        context.put(self)
         context.count_large(self.data)
         if self.close:
             connection.finish()
@@ -209,16 +207,9 @@ class StraightCall(Straight):
         params = [] if call.params is None else call.params
         key = reply = flight = upstream = None
         if plan.key_prefix is not None:
-            resolver = admission.resolver
             # As `key_of` makes it, only quicker: most have their parameters in a list.
             key = plan.key_prefix + b"\0".join(params) if params and type(params) is list else key_of(call)
-            cache = resolver.cache
-            if cache is not None and key in cache.entries:
-                reply = cache.get(key, view.snapshot)
-            if reply is None:
-                flight = resolver.flights.get(key)
-                if flight is not None and flight.stamp != view.snapshot.stamp:
-                    flight = None
+            reply, flight = admission.resolver.known(key, view.snapshot)
         if reply is None and flight is None:
             scope = plan.read(params)
             upstream = view.choose(call.method, scope, now, exchange.random)
@@ -257,7 +248,7 @@ class StraightCall(Straight):
         self._cache = plan.cache
         self._key, self._scope, self._judge = key, scope, None
         if key is not None:
-            self._flight = resolver.flights[key] = SingleFlight(view.snapshot.stamp)
+            self._flight = admission.resolver.flights[key] = SingleFlight(view.snapshot.stamp)
         if plan.reveals and scope.holds is _TIP and scope.look is not _NOWHERE:
             self._judge = admission.resolver.judge(call.method, scope)
         if exchange.hedging and not context.hedging:
@@ -305,8 +296,8 @@ class StraightCall(Straight):
         context = admission.context
         # As `upstream.answered`, without its call.
         upstream.in_flight -= 1
-        upstream.took_until = now = context.now()
-        upstream.took.append(now - self._began)
+        upstream.answered_at = now = context.now()
+        upstream.latencies.append(now - self._began)
         if not upstream.counted:
             upstream.counted = True
             context.counted.append(upstream)
@@ -346,7 +337,7 @@ class StraightCall(Straight):
                 self.request_id = next(context.ids)
             self.data = b"".join(
                 (
-                    context.beginning,
+                    context.ok_head,
                     self.request_id,
                     LENGTHS[size],
                     self._rates,

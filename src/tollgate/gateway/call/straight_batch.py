@@ -64,7 +64,7 @@ _read_batch = msgspec.json.Decoder(list[PlainCall]).decode
 _T = TypeVar("_T")
 
 
-class _Answered(Struct, gc=False, forbid_unknown_fields=True):
+class _BatchAnswer(Struct, gc=False, forbid_unknown_fields=True):
     """An answer to a call of a batch, as it goes back: a result, and no error beside it."""
 
     jsonrpc: Literal["2.0"]
@@ -72,7 +72,7 @@ class _Answered(Struct, gc=False, forbid_unknown_fields=True):
     result: Raw
 
 
-_read_answers = msgspec.json.Decoder(list[_Answered]).decode
+_read_answers = msgspec.json.Decoder(list[_BatchAnswer]).decode
 
 
 class _Alike(Struct, gc=False):
@@ -212,7 +212,7 @@ class StraightBatch(Straight):
                 land(key, flight, scope, Reply(answer.result))
         self.answer(answers, body)
 
-    def _read(self, status: int, body: bytes) -> list[_Answered] | None:
+    def _read(self, status: int, body: bytes) -> list[_BatchAnswer] | None:
         """The answers in the order of the calls that were sent; None where they are not all plain results."""
         if status != 200 or not (body.isascii() or is_text(body)):
             return None
@@ -230,7 +230,7 @@ class StraightBatch(Straight):
         self._sizes = [around + len(answer.result) for answer in answers]
         return answers
 
-    def _fit(self, judges: list[Judge | None], answers: list[_Answered], upstream: Upstream) -> bool:
+    def _fit(self, judges: list[Judge | None], answers: list[_BatchAnswer], upstream: Upstream) -> bool:
         """Whether no answer shows an older chain than callers know."""
         try:
             for judge, answer in zip(judges, answers, strict=True):
@@ -243,7 +243,7 @@ class StraightBatch(Straight):
                 judge.note(upstream)
         return True
 
-    def answer(self, answers: list[_Answered], body: bytes = b"") -> None:
+    def answer(self, answers: list[_BatchAnswer], body: bytes = b"") -> None:
         """Count the calls, and send all answers; `body`: as they came, where they did."""
         if self._alike is None:
             body = self._joined(answers)
@@ -279,7 +279,7 @@ class StraightBatch(Straight):
                 plan.together += 1
             self._plans[0].together -= 1
 
-    def _joined(self, answers: list[_Answered]) -> bytes:
+    def _joined(self, answers: list[_BatchAnswer]) -> bytes:
         """The answers to all calls, in their order: those that were sent, and those that were known."""
         results: list[Raw] = [ABSENT] * len(self._calls)
         places = _others(list(range(len(results))), self._known)
@@ -366,7 +366,7 @@ def _others(each: list[_T], known: dict[int, Reply | int]) -> list[_T]:
     return [value for place, value in enumerate(each) if place not in known] if known else each
 
 
-def _in_order(answers: list[_Answered], ids: list[int]) -> list[_Answered] | None:
+def _in_order(answers: list[_BatchAnswer], ids: list[int]) -> list[_BatchAnswer] | None:
     """Answers in the order of these ids; None where they are not the answers to them."""
     by_id = {answer.id: answer for answer in answers}
     return [by_id[each] for each in ids] if by_id.keys() == set(ids) else None

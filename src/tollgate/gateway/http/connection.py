@@ -24,7 +24,7 @@ from uvicorn.server import ServerState
 from tollgate.errors import InvalidRequest, MethodNotPost, Overloaded, Refusal
 from tollgate.gateway.http import handshake, response
 from tollgate.gateway.http.known_heads import END, MAX_HEADS, KnownHead, known_head
-from tollgate.gateway.http.request import PREFIX
+from tollgate.gateway.http.request import NO_HTTP, PREFIX, ambiguity, joined
 from tollgate.gateway.http.worker_context import Answered, Outgoing, WorkerContext
 from tollgate.gateway.messages import Answer, Request
 from tollgate.gateway.recording.spans import end_span
@@ -43,12 +43,9 @@ MAX_WAITING = 8
 _PIECE, _MAX_LINES = 1_024, 512
 # On stop, a kept connection gets this long to send a request that is already on its way.
 LINGER_SECONDS = 0.5
-# A name, an address or nothing, with a port or without (RFC 3986, 3.2.2); no comma, which joins two headers.
-_HOST = re.compile(rb"[A-Za-z0-9._~%!$&'()*+;=:\[\]-]*")
 # Ends of request lines that the parser takes for HTTP's: of streaming protocols that look like it.
 _FOREIGN = re.compile(rb" (?:RTSP|ICE)/[0-9]\.[0-9]\r\n")
 _FOREIGN_BYTES = 11
-_NO_HTTP = "This is no request of HTTP/1.1: use that version."
 # Heads that were kept in vain, one after the other, before no more are.
 MAX_IN_VAIN = 8
 
@@ -285,7 +282,7 @@ class CallerConnection(HttpToolsProtocol):
             self._cut = b""
             self._parse(before)
             if not self._finished:
-                self._hang_up(InvalidRequest(_NO_HTTP))
+                self._hang_up(InvalidRequest(NO_HTTP))
             return
         between, begun = self._between, self._begun
         size, heading = 0 if between else self._size, between or self._in_head
@@ -510,8 +507,8 @@ class CallerConnection(HttpToolsProtocol):
             return
         headers = dict(self.headers)
         if len(headers) != len(self.headers):
-            headers = _joined(self.headers)
-        if (why := self._ambiguity(headers)) is not None:
+            headers = joined(self.headers)
+        if (why := ambiguity(self.parser.get_http_version(), headers)) is not None:
             self._hang_up(InvalidRequest(why))
             return
         if self.parser.should_upgrade() and (b"upgrade" in headers or self.parser.get_method() == b"CONNECT"):
@@ -535,21 +532,6 @@ class CallerConnection(HttpToolsProtocol):
             else:
                 self._continue_pending = True
                 self._send_continue()
-
-    def _ambiguity(self, headers: dict[bytes, bytes]) -> str | None:
-        """Why another reader may read this head differently, if one may (RFC 9112, sections 2.3, 3.2 and 6.1)."""
-        version = self.parser.get_http_version()
-        if version not in ("1.1", "1.0"):
-            return _NO_HTTP
-        if b"host" not in headers and version == "1.1":
-            return "No Host: send one."
-        if not _HOST.fullmatch(headers.get(b"host", b"")):
-            return "More than one Host, or one that is none: send one."
-        if b"transfer-encoding" in headers and (
-            headers[b"transfer-encoding"].lower() != b"chunked" or version == "1.0"
-        ):
-            return "A body is sent as it is, or in chunks with HTTP/1.1: no other Transfer-Encoding is known."
-        return None
 
     def _is_absolute(self) -> bool:
         """Read a target in absolute form, which proxies may send (RFC 9112, 3.2.2); whether it is one of ours."""
@@ -834,11 +816,3 @@ class CallerConnection(HttpToolsProtocol):
         self._unset_keepalive_if_required()
         if not self.transport.is_closing():
             self.advance()
-
-
-def _joined(pairs: list[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
-    """Join repeated headers as in RFC 9110; a doubled Authorization or Origin thus matches nothing."""
-    joined: dict[bytes, bytes] = {}
-    for name, value in pairs:
-        joined[name] = b"%b,%b" % (joined[name], value) if name in joined else value
-    return joined

@@ -13,6 +13,7 @@ import re
 from typing import Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 END = b"\r\n\r\n"
 MAX_HEADS = 8
@@ -36,7 +37,7 @@ class KnownHead(Struct, gc=False):
     head: bytes
     """As it was sent."""
     end: int
-    """How long it is."""
+    """Its length, which every request needs."""
     length: int
     """Of the body that follows."""
     before: bytes
@@ -58,17 +59,7 @@ class KnownHead(Struct, gc=False):
         length = data[start:stop]
         if not length.isdigit() or stop + len(self.after) != end or not data.startswith(self.after, stop):
             return None
-        return KnownHead(
-            data[:end],
-            end,
-            int(length),
-            self.before,
-            self.after,
-            self.url,
-            self.headers,
-            self.admission,
-            self.digest,
-        )
+        return replace(self, head=data[:end], end=end, length=int(length))
 
 
 def known_head(data: bytes, url: bytes, headers: dict[bytes, bytes], size: int) -> KnownHead | None:

@@ -1,4 +1,5 @@
-"""What can be refused before the body is read: method, path, media type, size. In this order.
+"""What can be refused before the body is read: a head that others may read differently; then method, path, media
+type, size, in this order.
 
 Pure but for the id it makes. A refused request is marked, not raised: its body must still be read past.
 """
@@ -16,7 +17,33 @@ from tollgate.gateway.messages import Network, Request
 
 PREFIX = b"/x/"
 _JSON = re.compile(rb"application/json[ \t]*(?:;.*)?", re.IGNORECASE)
+# A name, an address or nothing, with a port or without (RFC 3986, 3.2.2); no comma, which joins two headers.
+_HOST = re.compile(rb"[A-Za-z0-9._~%!$&'()*+;=:\[\]-]*")
+NO_HTTP = "This is no request of HTTP/1.1: use that version."
 REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=-]{1,128}")
+
+
+def joined(pairs: list[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
+    """Join repeated headers as in RFC 9110; a doubled Authorization or Origin thus matches nothing."""
+    found: dict[bytes, bytes] = {}
+    for name, value in pairs:
+        found[name] = b"%b,%b" % (found[name], value) if name in found else value
+    return found
+
+
+def ambiguity(version: str, headers: dict[bytes, bytes]) -> str | None:
+    """Why another reader may read this head differently, if one may (RFC 9112, sections 2.3, 3.2 and 6.1)."""
+    if version not in ("1.1", "1.0"):
+        return NO_HTTP
+    if b"host" not in headers and version == "1.1":
+        return "No Host: send one."
+    if not _HOST.fullmatch(headers.get(b"host", b"")):
+        return "More than one Host, or one that is none: send one."
+    if b"transfer-encoding" in headers and (
+        headers[b"transfer-encoding"].lower() != b"chunked" or version == "1.0"
+    ):
+        return "A body is sent as it is, or in chunks with HTTP/1.1: no other Transfer-Encoding is known."
+    return None
 
 
 class RequestReader:

@@ -44,18 +44,18 @@ def shown(upstreams: str, cache: str) -> bytes:
     return b"x-tollgate-cache: %b\r\n%b" % (cache.encode(), who)
 
 
-def begun(date: bytes) -> bytes:
-    """The beginning of every answer with status 200, up to the request's id; `date` is header lines, or empty."""
+def ok_head(date: bytes) -> bytes:
+    """The head of an answer with status 200, up to the request's id; `date` is header lines, or empty."""
     return _STATUS_LINES[200] + _JSON + date + b"x-request-id: "
 
 
 def render_result(
-    beginning: bytes, request_id: bytes, rates: bytes, extra: bytes, body: bytes, *, close: bool = False
+    head: bytes, request_id: bytes, rates: bytes, extra: bytes, body: bytes, *, close: bool = False
 ) -> bytes:
-    """Write an answer with status 200 as HTTP/1.1. `rates` and `extra` are header lines, or empty."""
+    """Write an answer with status 200 as HTTP/1.1, after an `ok_head`. `rates` and `extra` are header lines."""
     length = len(body)
     framing = LENGTHS[length] if length < FEW else b"\r\ncontent-length: %d\r\n" % length
-    return b"".join((beginning, request_id, framing, rates, extra, _CLOSE_AND_END if close else END, body))
+    return b"".join((head, request_id, framing, rates, extra, _CLOSE_AND_END if close else END, body))
 
 
 def render(request: Request, answer: Answer, date: bytes, *, close: bool) -> bytes:
@@ -63,7 +63,7 @@ def render(request: Request, answer: Answer, date: bytes, *, close: bool) -> byt
     if answer.status == 200:
         origin = cors.headers(request.origin) if request.origin is not None else b""
         return render_result(
-            begun(date), request.request_id, request.rates, answer.headers + origin, answer.body, close=close
+            ok_head(date), request.request_id, request.rates, answer.headers + origin, answer.body, close=close
         )
     return b"%b%bx-request-id: %b\r\n%b%b%b%b%b\r\n%b" % (
         _STATUS_LINES[answer.status],

@@ -73,8 +73,8 @@ class Idle(Protocol):
 class Leaving(Protocol):
     """A connection with answers that may leave."""
 
-    def leave(self, answer: Any) -> None:
-        """Send an `Outgoing`, whose record is written."""
+    def leave(self, answer: Outgoing) -> None:
+        """Send an answer whose record is written."""
 
 
 class Outgoing(Recordable, Protocol):
@@ -201,8 +201,8 @@ class WorkerContext:
         self._constant_headers = constant_headers
         self.date = constant_headers
         """Header lines of every answer: the date, and what never changes."""
-        self.beginning = response.begun(self.date)
-        """Of every answer with status 200, up to the request's id."""
+        self.ok_head = response.ok_head(self.date)
+        """The head of every answer with status 200, up to the request's id."""
         self.clock = now()
         """The time of the last tick: exact enough for idle connections, and costs nothing."""
         self._loop = asyncio.get_running_loop()
@@ -239,7 +239,7 @@ class WorkerContext:
         """Once a second: the date, the gauges, and connections that have waited too long."""
         date = formatdate(self.time(), usegmt=True).encode()
         self.date = b"date: %b\r\n%b" % (date, self._constant_headers)
-        self.beginning = response.begun(self.date)
+        self.ok_head = response.ok_head(self.date)
         for cell, value in zip(
             self._cells, (len(self.connections), self.in_flight, self.budget.held), strict=True
         ):
@@ -282,9 +282,13 @@ class WorkerContext:
         self, connection: Leaving, data: bytes, request: Request | None = None, *, close: bool = False
     ) -> None:
         """Let an answer leave at the end of this loop turn, when all records are written, also of its request."""
+        self.put(Answered(connection, data, request, close))
+
+    def put(self, answer: Outgoing) -> None:
+        """Put an answer into the outbox."""
         if not self.outbox:
             self.flush_later()
-        self.outbox.append(Answered(connection, data, request, close))
+        self.outbox.append(answer)
 
     def flush_later(self) -> None:
         """Empty the outbox at the end of this loop turn."""

@@ -35,7 +35,7 @@ _MAX_OPENINGS = 5
 QUOTA_SECONDS = 5.0
 _MAX_METHODS = 4_096
 # Answers whose times are kept before they are put into the histogram without waiting for the second to end.
-MAX_UNSORTED = 1_024
+MAX_SAMPLES = 1_024
 
 
 class Upstream:
@@ -50,19 +50,21 @@ class Upstream:
         "_openings",
         "_p95",
         "_refused",
+        "_samples",
         "_spared_until",
         "_trial",
-        "_unsorted",
         "_window_began",
         "_window_calls",
         "_window_failures",
         "_writer",
+        "answered_at",
         "calls",
         "counted",
         "ewma",
         "failures",
         "in_doubt",
         "in_flight",
+        "latencies",
         "limit",
         "name",
         "patience",
@@ -74,8 +76,6 @@ class Upstream:
         "row",
         "settings",
         "slot",
-        "took",
-        "took_until",
         "weight",
     )
 
@@ -86,11 +86,11 @@ class Upstream:
         """Where its answers are counted, and the time that they took."""
         self._ok_cell = 0
         self._histogram: Sequence[int] = ()
-        self._unsorted: list[float] = []
+        self._samples: list[float] = []
         """Seconds of answers that are not in the histogram yet."""
-        self.took: list[float] = []
+        self.latencies: list[float] = []
         """Seconds of each answer of this loop turn."""
-        self.took_until = 0.0
+        self.answered_at = 0.0
         """When the last of them came."""
         self.counted = False
         """Whether somebody will call `count` at the end of this loop turn."""
@@ -130,7 +130,7 @@ class Upstream:
 
     def count_in(self, writer: metrics.Writer, *names: str) -> None:
         """Count attempts that are answered, and the time that they take, under these names."""
-        self._sort()
+        self._observe()
         self._writer = writer
         self._ok_cell = writer.cell(metrics.UPSTREAM_ATTEMPTS, *names, self.name, "ok")
         self._histogram = writer.histogram(metrics.UPSTREAM_SECONDS, *names, self.name)
@@ -197,13 +197,13 @@ class Upstream:
     def answered(self, seconds: float, now: float) -> None:
         """Note an answer, and how long it took; `count` follows, now or at the end of the loop turn."""
         self.in_flight -= 1
-        self.took.append(seconds)
-        self.took_until = now
+        self.latencies.append(seconds)
+        self.answered_at = now
 
     def count(self) -> None:
         """Learn from the answers of this loop turn, and add them to the metrics."""
-        took, now = self.took, self.took_until
-        self.took, self.counted = [], False
+        took, now = self.latencies, self.answered_at
+        self.latencies, self.counted = [], False
         if not took:
             return
         weight, slowest = self._forget(now), max(took)
@@ -218,9 +218,9 @@ class Upstream:
         self._in_a_row = 0
         if self._writer is not None:
             self._writer.cells[self._ok_cell] += len(took)
-            self._unsorted += took
-            if len(self._unsorted) > MAX_UNSORTED:
-                self._sort()
+            self._samples += took
+            if len(self._samples) > MAX_SAMPLES:
+                self._observe()
         if self._open_until:
             self._open_until = 0.0
             self._openings = 0
@@ -234,11 +234,11 @@ class Upstream:
         self._ewma_at = now
         return weight
 
-    def _sort(self) -> None:
+    def _observe(self) -> None:
         """Add the times of answers to their histogram."""
-        if self._writer is not None and self._unsorted:
-            self._writer.observe(self._histogram, [int(seconds * 1_000_000) for seconds in self._unsorted])
-            self._unsorted = []
+        if self._writer is not None and self._samples:
+            self._writer.observe(self._histogram, [int(seconds * 1_000_000) for seconds in self._samples])
+            self._samples = []
 
     def failed(self, now: float) -> None:
         """Note a failure that speaks of the upstream."""
@@ -275,7 +275,7 @@ class Upstream:
 
     def report(self, now: float) -> None:
         """Once a second: publish the statistics of our calls; what was long ago counts for less."""
-        self._sort()
+        self._observe()
         self._forget(now)
         self.row.report(
             WorkerStats(
