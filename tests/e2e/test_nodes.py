@@ -244,6 +244,8 @@ def test_gateway_has_no_control_plane_and_control_no_gateway(town: Town) -> None
     assert town.gateways[0].exchange(b"", path="/api/v1/service", method="GET").status == 404
     assert town.control.exchange(b"", path="/api/v1/service", method="GET").status == 200
     assert town.control.exchange(call("eth_chainId"), token=town.token).status == 404
+    assert "/console" not in town.gateways[0].program.err.read_text(), "none is promised"
+    assert "/console" in town.control.program.err.read_text()
     for each in (*town.gateways, town.control, *town.collectors):
         assert each.exchange(b"", path="/readyz", method="GET").status == 200
 

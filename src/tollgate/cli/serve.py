@@ -16,6 +16,7 @@ from tollgate.cli import show
 from tollgate.cli.failures import Failure
 from tollgate.cli.options import config_option, json_option
 from tollgate.core.nodes import ALL_ROLES, Node
+from tollgate.core.nodes import CONTROL as CONTROL_ROLE
 from tollgate.gateway.call.networks import build_networks
 from tollgate.ledger.lock import NAME as LOCK
 from tollgate.processes import collector, preflight, service
@@ -48,13 +49,14 @@ def serve(config_file: str | None, roles: tuple[str, ...]) -> None:
         log.get("server").warning(message)
     bootstrap = prepare(settings, origin)
     has_accounts = engines.has_accounts(bootstrap.store_url)
+    given = ALL_ROLES if not roles or "all" in roles else frozenset(roles)
 
     def ready(where: service.ServiceAddresses) -> None:
         networks = [f"{where.base_url}/x/{network.path}" for network in build_networks(settings)]
         log.get("server").info(
             "ready",
             endpoints=networks,
-            console=f"{where.base_url}/console",
+            **({"console": f"{where.base_url}/console"} if CONTROL_ROLE in given else {}),
             metrics=where.metrics_url,
             pid=os.getpid(),
             data_dir=settings.data_dir,
@@ -67,7 +69,6 @@ def serve(config_file: str | None, roles: tuple[str, ...]) -> None:
                 f"`tollgate admin create-account EMAIL --team NAME{file}`"
             )
 
-    given = ALL_ROLES if not roles or "all" in roles else frozenset(roles)
     service.run(bootstrap, on_ready=ready, roles=given)
 
 
