@@ -140,6 +140,7 @@ class Accounts:
                         "somebody else one, or delete the team."
                     )
             await records.accounts.remove(id=account.id)
+            await records.invitations.remove(created_by=account.email)
             await self._context.note(records, actor, "account.delete", target=account.id, name=account.email)
 
     # --- Passwords -------------------------------------------------------------------------------------
@@ -305,8 +306,9 @@ class Accounts:
         changed = replace(account, password_hash=hashed)
         if by_link and account.verified_at is None:
             changed = replace(changed, verified_at=self._context.now())
-            # Whoever signed up with a stranger's address must not stay linked to the account that it now is.
+            # Whoever signed up with a stranger's address keeps no way into the account that it now is.
             await records.identities.remove(account_id=account.id)
+            await records.factors.remove(account_id=account.id)
         await records.accounts.replace(changed)
         await records.reset_links.remove(account_id=account.id)
         await throttle.forgive(records, [self._password_key(account.email, actor.client)])

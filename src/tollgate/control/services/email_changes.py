@@ -16,11 +16,11 @@ from msgspec.structs import replace
 
 from tollgate.control.mail import Mailer
 from tollgate.control.problems import InvalidInput, NameTaken, NotFound
-from tollgate.control.service_context import MAX_ROWS, Actor, ServiceContext, email_of
+from tollgate.control.service_context import MAX_ROWS, Actor, ServiceContext, email_of, every
 from tollgate.control.services import throttle
 from tollgate.control.services.accounts import Accounts
-from tollgate.core.people import Account
-from tollgate.store.base import Conflict, Repositories
+from tollgate.core.people import Account, Invitation
+from tollgate.store.base import Conflict, Given, Repositories
 
 PATH = "/console/account/email/"
 LONGEST_LINK = 1_000
@@ -47,7 +47,10 @@ class EmailChanges:
             raise InvalidInput(f"{address} is your address already.", field="email")
         if account.password_hash:
             await self._accounts.check_own_password(actor, account, password)
-        guards = [(self._context.key("email-change", account.id), throttle.LINK)]
+        guards = [
+            (self._context.key("email-change", account.id), throttle.LINK),
+            (self._context.key("email-change-to", address), throttle.LINK),
+        ]
         async with self._context.store.changing() as records:
             await throttle.begin(self._context, records, guards, "changes of the address")
             if not self._mailer.enabled:
@@ -99,6 +102,9 @@ class EmailChanges:
             raise NameTaken(f"{address} has an account already.", "email") from None
         # What was mailed to the old address ends with it.
         await records.reset_links.remove(account_id=account.id)
+        # Invitations know their maker by the address, and end with what the maker may do.
+        async for made in every(records.invitations, Invitation, created_by=account.email, team_id=Given.GIVEN):
+            await records.invitations.replace(replace(made, created_by=address))
         before, after = {"email": account.email}, {"email": address}
         await self._context.note(
             records, actor, "account.email", target=account.id, name=address, before=before, after=after

@@ -309,15 +309,19 @@ class SecondFactors:
 
     def pending(self, account: Account) -> str:
         """A ticket for an account whose password was right, until its code is."""
-        return self._ticket("code", "", account.id.encode())
+        return self._ticket("code", "", f"{account.id} {self._password_proof(account)}".encode())
 
     async def account_of(self, ticket: str) -> Account:
-        account_id = self._challenge("code", "", ticket).decode()
+        account_id, _, proof = self._challenge("code", "", ticket).decode().partition(" ")
         async with self._context.store.reading() as records:
             account = await records.accounts.get(account_id)
-        if account is None or not account.active:
+        # The password that was right may have been changed since.
+        if account is None or not account.active or proof != self._password_proof(account):
             raise WrongPassword
         return account
+
+    def _password_proof(self, account: Account) -> str:
+        return self._context.digest(f"password {account.password_hash}").hex()
 
     def _ticket(self, purpose: str, scope: str, content: bytes) -> str:
         until = int(self._context.now() + TICKET_SECONDS)

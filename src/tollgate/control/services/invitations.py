@@ -74,7 +74,15 @@ class Invitations:
                 await records.invitations.remove(id=older.id)
             await self._check_room(records, membership.team)
             invitation, link = await self._add(records, actor, address, membership.team, wanted, by_operator=False)
-        return Invited(invitation, link, self._mail(invitation, link, f"join the team {membership.team.name}"))
+            may_mail = await self._may_mail(records, actor, address)
+        mailed = may_mail and self._mail(invitation, link, f"join the team {membership.team.name}")
+        return Invited(invitation, link, mailed)
+
+    async def _may_mail(self, records: Repositories, actor: Actor, address: str) -> bool:
+        """Whether a mailbox gets one more mail of somebody; who invites has the link in any case."""
+        to = (self._context.key("invitation-to", address), throttle.LINK)
+        by = (self._context.key("invitation-by", actor.id), throttle.MAILS)
+        return await throttle.may(self._context, records, to) and await throttle.may(self._context, records, by)
 
     async def create_by_operator(self, actor: Actor, email: str, team: str | None, role: str) -> Invited:
         """Invite someone to the service, and to a team of it, whatever the setting of sign-up."""

@@ -31,7 +31,7 @@ from tollgate.control.versions import check_version
 from tollgate.core import secrets
 from tollgate.core.models import Team
 from tollgate.core.people import Account, Member
-from tollgate.core.roles import Action, Role, allows, may_change_member
+from tollgate.core.roles import Action, Role, may_change_member
 from tollgate.store.base import Conflict, Repositories
 
 _NAME = re.compile(r"[a-z0-9-]{2,40}")
@@ -205,8 +205,7 @@ class Teams:
             changed = replace(member, role=new.value)
             await records.members.replace(changed)
             account = await _account(records, member)
-            if not allows(new, Action.CHANGE_MEMBERS):
-                await self._end_invitations(records, membership.team.id, account)
+            await self._end_invitations(records, membership.team.id, account, new)
             await self._context.note(
                 records, actor, "member.role", team_id=membership.team.id, target=member.id, name=account.email,
                 **changes(member, changed, ["role"]),
@@ -231,9 +230,12 @@ class Teams:
                 records, actor, "member.remove", team_id=membership.team.id, target=member.id, name=account.email
             )
 
-    async def _end_invitations(self, records: Repositories, team_id: str, account: Account) -> None:
-        """Withdraw what somebody made who may not invite any more: they may have the links."""
-        await records.invitations.remove(team_id=team_id, created_by=account.email)
+    async def _end_invitations(
+        self, records: Repositories, team_id: str, account: Account, left: Role | None = None
+    ) -> None:
+        """Withdraw what somebody made who may not invite so any more, in the role `left`: they have the links."""
+        ended = tuple(role.value for role in Role if left is None or not may_change_member(left, role))
+        await records.invitations.remove(team_id=team_id, created_by=account.email, role=ended)
 
     async def _member(
         self, records: Repositories, actor: Actor, team: str, member_id: str

@@ -32,6 +32,8 @@ PASSWORD = Backoff(free=4, first_wait=2.0, longest_wait=900.0, forgiven_after=86
 ADDRESS = Backoff(free=20, first_wait=2.0, longest_wait=900.0, forgiven_after=3_600.0)
 # Mails with a link to one account: enough for a person, no flood. A link that was sent stays good.
 LINK = Backoff(free=4, first_wait=600.0, longest_wait=600.0, forgiven_after=3_600.0)
+# Mails that one account has sent to others: enough to invite a large team.
+MAILS = Backoff(free=99, first_wait=60.0, longest_wait=600.0, forgiven_after=3_600.0)
 # Failed sign-ins that are recorded for one account: a guesser must not fill the audit log.
 NOTED = Backoff(free=19, first_wait=600.0, longest_wait=600.0, forgiven_after=3_600.0)
 # Raises of a team's spending cap: each lets calls in for seconds that may cost nothing, until the cap stops them.

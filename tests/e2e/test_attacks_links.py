@@ -1,0 +1,190 @@
+"""Links and codes that are mailed or handed over: held beyond the right to them, planted, or sent without end."""
+
+from __future__ import annotations
+
+import base64
+import re
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+from argon2 import PasswordHasher
+from msgspec.structs import replace
+
+from parts.ports import LOOPBACK
+from parts.processes import eventually
+from parts.smtp import MailServer, mail_server
+from parts.tollgate import Gateway, bearer, serving
+from parts.visitor import Visitor, visitor
+from tollgate.core import totp
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tollgate.store.base import Repositories
+
+pytestmark = pytest.mark.e2e
+
+PASSWORD, OTHER_PASSWORD = "correct horse battery", "staple of another kind"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[MailServer]:
+    with mail_server() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory, server: MailServer) -> Iterator[Gateway]:
+    settings: dict[str, dict[str, object]] = {
+        "mail": {"host": LOOPBACK, "port": server.port, "security": "none", "sender": "tollgate@example.com"},
+        "accounts": {"sign_up": "invited"},
+    }
+    folder = tmp_path_factory.mktemp("links")
+    with serving(folder, {"eth/mainnet": ["http://127.0.0.1:9"]}, settings) as made:
+        made.books.team()
+        person(made, "ada@example.com", acme="owner")
+        yield made
+        assert "Traceback" not in made.program.err.read_text()
+
+
+def person(gateway: Gateway, email: str, **roles: str) -> None:
+    """Somebody with a password, and a role in each team that is named."""
+    account = gateway.books.account(email, **roles)
+
+    async def set_password(records: Repositories) -> None:
+        await records.accounts.replace(replace(account, password_hash=PasswordHasher().hash(PASSWORD)))
+
+    gateway.books.do(set_password)
+
+
+@pytest.fixture
+def held() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+def api(gateway: Gateway, held: ExitStack, email: str) -> httpx.Client:
+    """The management API with a personal token of somebody."""
+    headers = bearer(gateway.books.personal_token(email))
+    client = httpx.Client(base_url=f"{gateway.base_url}/api/v1", headers=headers, trust_env=False, timeout=20)
+    return held.enter_context(client)
+
+
+def entered(gateway: Gateway, held: ExitStack, email: str, password: str = PASSWORD) -> Visitor:
+    """A browser in which somebody is signed in."""
+    made = held.enter_context(visitor(gateway.base_url))
+    assert made.sign_in(email, password).status_code == 303
+    return made
+
+
+def invite(client: httpx.Client, email: str, role: str) -> dict[str, Any]:
+    made = client.post("/teams/acme/invitations", json={"email": email, "role": role})
+    assert made.status_code == 201, made.text
+    invited: dict[str, Any] = made.json()
+    return invited
+
+
+def member_id(client: httpx.Client, email: str) -> str:
+    members = client.get("/teams/acme/members").json()["items"]
+    return next(str(member["id"]) for member in members if member["email"] == email)
+
+
+# ---- invitations that outlive the right to make them
+
+
+@pytest.mark.parametrize("how", ["removed under a new address", "account deleted", "no owner any more"])
+def test_invitation_ends_with_the_right_of_its_maker_however_that_ends(
+    gateway: Gateway, server: MailServer, held: ExitStack, how: str
+) -> None:
+    mallory, second = f"mallory-{how[0]}@example.com", f"second-{how[0]}@example.com"
+    person(gateway, mallory, acme="owner")
+    person(gateway, second)
+    link = invite(api(gateway, held, mallory), second, "owner")["link"]
+    ada = api(gateway, held, "ada@example.com")
+    browser = entered(gateway, held, mallory)
+    if how == "removed under a new address":
+        mallory = "someone-else@example.com"
+        browser.post("/console/account", act="email", email=mallory, current=PASSWORD)
+        assert browser.post(server.first_to(mallory).link).status_code == 303
+        assert ada.delete(f"/teams/acme/members/{member_id(ada, mallory)}").status_code == 204
+    elif how == "account deleted":
+        assert browser.post("/console/account", act="delete", typed=mallory).status_code == 303
+    else:
+        path = f"/teams/acme/members/{member_id(ada, mallory)}"
+        assert ada.patch(path, json={"role": "admin"}).status_code == 200
+    accepted = api(gateway, held, second).post("/invitations/accept", json={"link": link})
+    assert accepted.status_code == 404, accepted.text
+
+
+# ---- accounts that were made with the address of somebody else
+
+
+def test_who_proves_an_address_shares_the_account_with_nobody_who_had_it_before(
+    gateway: Gateway, server: MailServer, held: ExitStack
+) -> None:
+    victim = "victim@example.com"
+    # Who invites sees the link, and makes the account before the one whom it is for.
+    link = invite(api(gateway, held, "ada@example.com"), victim, "viewer")["link"]
+    thief = held.enter_context(visitor(gateway.base_url))
+    assert thief.join(link, OTHER_PASSWORD).status_code == 303
+    switch_codes_on(thief)
+
+    owner = held.enter_context(visitor(gateway.base_url))
+    assert owner.post("/console/forgot", email=victim).status_code == 200
+    reset = server.first_to(victim, "Reset").link
+    assert owner.set_password(reset, PASSWORD).status_code == 303
+    assert not thief.signed_in()
+    # Neither is a code of the thief's app asked for.
+    assert owner.sign_in(victim, PASSWORD).status_code == 303
+    assert owner.signed_in()
+
+
+def switch_codes_on(browser: Visitor) -> bytes:
+    """Set up an authenticator app; return its secret."""
+    page = browser.get("/console/account/totp").text
+    shown = re.search(r"secret=([A-Z2-7]+)", page)
+    assert shown is not None, page
+    secret = base64.b32decode(shown[1] + "=" * (-len(shown[1]) % 8))
+    step = int(time.time()) // totp.STEP_SECONDS
+    on = browser.post("/console/account/totp", code=totp.code_at(secret, step))
+    assert on.status_code == 200, on.text
+    return secret
+
+
+# ---- a password that is changed between it and the code
+
+
+def test_code_after_a_password_that_was_changed_meanwhile_lets_nobody_in(
+    gateway: Gateway, held: ExitStack
+) -> None:
+    person(gateway, "grace@example.com")
+    grace = entered(gateway, held, "grace@example.com")
+    secret = switch_codes_on(grace)
+    thief = held.enter_context(visitor(gateway.base_url))
+    page = thief.sign_in("grace@example.com", PASSWORD)
+    ticket = re.search(r'name="ticket" value="([^"]+)"', page.text)
+    assert ticket is not None, page.text
+    changed = grace.post(
+        "/console/account", act="password", current=PASSWORD, password=OTHER_PASSWORD, again=OTHER_PASSWORD
+    )
+    assert changed.status_code == 303, changed.text
+    # The next one, which is good and was not used.
+    code = totp.code_at(secret, int(time.time()) // totp.STEP_SECONDS + 1)
+    let_in = thief.post("/console/sign-in/code", ticket=ticket[1], code=code, next="/console")
+    assert let_in.status_code == 401, let_in.status_code
+    assert not thief.signed_in()
+
+
+# ---- invitations as a means to fill somebody's mailbox
+
+
+def test_invitations_again_and_again_fill_no_mailbox(
+    gateway: Gateway, server: MailServer, held: ExitStack
+) -> None:
+    ada = api(gateway, held, "ada@example.com")
+    mailed = [invite(ada, "flooded@example.com", "viewer")["mailed"] for _ in range(8)]
+    assert mailed == [True] * 5 + [False] * 3
+    eventually(lambda: len(server.to("flooded@example.com")) == 5, what="the mails, which are sent by and by")
