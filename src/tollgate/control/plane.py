@@ -88,7 +88,7 @@ class ControlPlane:
         self._payments = StripeClient(settings.stripe) if settings.stripe.api_key else None
         self.reports = Reports(self.context, accountbook, self._payments) if self._payments else None
         self.replays = Replays(self.context)
-        self.sweep = Sweep(self.context)
+        self.sweep = Sweep(self.context, accountbook)
         self.oidc = _oidc(settings, base_url, now)
 
     def change(self, settings: Settings) -> None:

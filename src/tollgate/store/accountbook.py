@@ -186,6 +186,11 @@ class SqlAccountBook:
                 await connection.execute(insert(tables.invoices), [_row(invoice, now) for invoice in drawn])
         return drawn
 
+    async def is_doubtful(self, now: float) -> bool:
+        """Whether the clock is far beyond what the ledger has seen."""
+        async with self._connection() as connection:
+            return await _is_doubtful(connection, now)
+
     async def latencies(
         self, team_id: str, first_hour: int, last_hour: int
     ) -> dict[tuple[str, str], dict[int, int]]:

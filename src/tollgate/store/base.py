@@ -295,6 +295,9 @@ class AccountBook(Protocol):
         None where it is closed already. `ClockDoubted` where the clock is far beyond what the ledger has seen.
         """
 
+    async def is_doubtful(self, now: float) -> bool:
+        """Whether the clock is far beyond what the ledger has seen."""
+
     async def latencies(
         self, team_id: str, first_hour: int, last_hour: int
     ) -> dict[tuple[str, str], dict[int, int]]:

@@ -92,6 +92,22 @@ def test_what_has_expired_goes_and_nothing_else(harness: Harness) -> None:
     assert {"tok_1", "dom_1", "idn_1", "log_ci", "log_ci2", "acc_owner", ACME.id} <= everything(harness)
 
 
+def test_clock_far_ahead_ends_neither_the_audit_log_nor_logins_nor_invitations(harness: Harness) -> None:
+    harness.write(fill)
+    with closing(sqlite3.connect(harness.folder / "ledger.db")) as connection, connection:
+        connection.execute("DELETE FROM state")
+        connection.execute("INSERT INTO state (id, seen_at) VALUES (1, ?)", (NOON,))
+    before = everything(harness)
+    harness.clock.advance(500 * DAY)
+    harness.do(harness.plane.sweep.run())
+    gone = before - everything(harness)
+    assert {name.partition("_")[0] for name in gone} == {"dev", "rep", "fai", "rst"}
+    # As it was, or after a day in which it ran on: then what is over goes.
+    harness.clock.advance(-500 * DAY)
+    harness.do(harness.plane.sweep.run())
+    assert before - everything(harness) - gone == {"inv_over", "log_console_over", "log_tool_over", "aud_over"}
+
+
 def test_sweep_of_nothing_does_nothing(harness: Harness) -> None:
     before = everything(harness)
     harness.do(harness.plane.sweep.run())

@@ -46,17 +46,21 @@ def wait(failures: Failures | None, backoff: Backoff, now: float) -> float:
     """Seconds until the next attempt is allowed; 0 where it is allowed at once."""
     if failures is None or failures.count <= backoff.free:
         return 0.0
-    # A clock that was set back must not make the wait longer than the longest.
-    elapsed = max(0.0, now - failures.created_at)
-    if elapsed >= backoff.forgiven_after:
+    elapsed = now - failures.created_at
+    if _is_over(elapsed, backoff):
         return 0.0
     doublings = min(failures.count - backoff.free - 1, 30)
-    return max(0.0, min(backoff.first_wait * 2.0**doublings, backoff.longest_wait) - elapsed)
+    return max(0.0, min(backoff.first_wait * 2.0**doublings, backoff.longest_wait) - max(0.0, elapsed))
+
+
+def _is_over(elapsed: float, backoff: Backoff) -> bool:
+    """Whether a failure counts no more. One that is far ahead is from before the clock was set back."""
+    return not -backoff.longest_wait <= elapsed < backoff.forgiven_after
 
 
 def failed(failures: Failures | None, key: str, backoff: Backoff, now: float) -> Failures:
     """Count one more failure; an old one is forgiven."""
-    if failures is None or now - failures.created_at >= backoff.forgiven_after:
+    if failures is None or _is_over(now - failures.created_at, backoff):
         return Failures(key, 1, now)
     return Failures(key, failures.count + 1, now)
 
