@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import itertools
 import json
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import ClientConnection, connect
 
 from parts.memory import within_budget
 from parts.raw_http import call
 from parts.stack import Stack, open_stack
+from parts.tollgate import bearer
 from parts.upstream import Received, Reply
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 pytestmark = pytest.mark.e2e
 
@@ -112,3 +117,30 @@ def test_continuation_token_of_another_team_is_of_no_use(
     forged = call("starknet_getEvents", {"chunk_size": 1, "continuation_token": "1"})
     assert stack.gateway.exchange(forged, token=stranger, path=STARKNET).json()["error"]["code"] == 33
     assert not node.filters
+
+
+# ---- many tokens of one team
+
+
+def test_many_tokens_of_one_team_leave_room_for_others(tmp_path: Path) -> None:
+    bounds = {"connections": 24, "connections_per_caller": 4, "subscriptions_per_caller": 3}
+    with open_stack(tmp_path, {"websocket": bounds}) as stack, ExitStack() as held:
+        books = stack.gateway.books
+        tokens = [books.token(stack.team, name=f"t{number}")[0] for number in range(8)]
+        opened = [held.enter_context(socket(stack, token)) for token in tokens[:6] for _ in range(2)]
+        with pytest.raises(InvalidStatus, match="429"):
+            socket(stack, tokens[7])
+        made = [subscribed(client) for client in opened for _ in range(2)]
+        assert made.count(True) == 15
+        stranger, _ = books.token(books.team("globex"))
+        assert subscribed(held.enter_context(socket(stack, stranger)))
+
+
+def socket(stack: Stack, token: str) -> ClientConnection:
+    url = f"ws://127.0.0.1:{stack.gateway.port}/x/eth/mainnet"
+    return connect(url, additional_headers=bearer(token), compression=None, close_timeout=2)
+
+
+def subscribed(client: ClientConnection) -> bool:
+    client.send(call("eth_subscribe", "newHeads"))
+    return "result" in json.loads(client.recv(timeout=10))

@@ -286,7 +286,9 @@ class HealthSettings(Section, frozen=True):
 class WebSocketSettings(Section, frozen=True):
     """Connections for subscriptions."""
 
-    connections: Annotated[Positive, Help("Open WebSockets, for each worker.")] = 5_000
+    connections: Annotated[
+        Positive, Help("Open WebSockets, for each worker; one team has at most as many as are left free.")
+    ] = 5_000
     connections_per_caller: Annotated[
         Positive,
         Help(
@@ -298,11 +300,18 @@ class WebSocketSettings(Section, frozen=True):
     ] = 2_500
     subscriptions: Annotated[Positive, Help("Subscriptions of one connection.")] = 100
     subscriptions_per_caller: Annotated[
-        Positive, Help("Subscriptions of one caller, as `connections_per_caller` counts them, for each worker.")
+        Positive,
+        Help(
+            "Subscriptions of one caller, as `connections_per_caller` counts them, for each worker; a team has "
+            "five times as many."
+        ),
     ] = 2_000
     filter_terms_per_caller: Annotated[
         Positive,
-        Help("Addresses, topics and keys in the filters of one caller's subscriptions, for each worker."),
+        Help(
+            "Addresses, topics and keys in the filters of one caller's subscriptions, for each worker; a team has "
+            "five times as many."
+        ),
     ] = 20_000
     queue_bytes: Annotated[
         Positive, Help("Bytes that wait for one slow client; beyond that its connection is closed.")

@@ -147,8 +147,9 @@ async def test_public_port_has_no_other_websockets(server: SocketServer) -> None
 
 async def test_connections_are_bounded_and_counted() -> None:
     server = await open_server({"connections": 2})
+    server.worker.store.tokens[digest(OTHER)] = token_grant(OTHER_TEAM)
     first = await server.open()
-    await server.open()
+    await server.open(token=OTHER)
     assert server.worker.counted(metrics.WS_CONNECTIONS) == 2
     third = await server.open()
     assert third.refused is not None

@@ -64,8 +64,8 @@ class Endpoint:
         self._writer = writer
         self._settings = settings
         self._grace_seconds = grace_seconds
-        self._open: dict[SocketSession, tuple[str, str]] = {}
-        """Open connections, with the names they are counted by: the caller's, and that of the token or domain."""
+        self._open: dict[SocketSession, tuple[str, str, str]] = {}
+        """Open connections, with what they are counted by: the caller, the token or domain, the team."""
         self._uses: dict[str, CallerUse] = {}
         self._of_source: Counter[str] = Counter()
         self._refused = 0
@@ -78,10 +78,7 @@ class Endpoint:
         """Take over settings; connections stay."""
         self._settings = settings
         for use in self._uses.values():
-            use.max_subscriptions, use.max_terms = (
-                settings.subscriptions_per_caller,
-                settings.filter_terms_per_caller,
-            )
+            use.bound(settings)
 
     # --- The handshake ---------------------------------------------------------------------------------
 
@@ -127,9 +124,11 @@ class Endpoint:
             raise Overloaded("The service stops: try again.")
         if len(self._open) >= self._settings.connections:
             raise Overloaded("Too many WebSockets are open: try again later.")
-        use = self._uses.get(self._name(request, caller))
+        use, team = self._uses.get(self._name(request, caller)), self._uses.get(caller.team_id)
         for count, most in (
             (use.connections if use else 0, self._settings.connections_per_caller),
+            # So that the next team finds a place, however many tokens this one has.
+            (team.connections if team else 0, self._settings.connections - len(self._open)),
             (
                 self._of_source[caller.source_id] if caller.per_address else 0,
                 self._settings.connections_per_domain,
@@ -137,7 +136,7 @@ class Endpoint:
         ):
             if count >= most:
                 raise RateLimited(
-                    f"{most} WebSockets are open already: close some first.", data={"limit": "connections"}
+                    f"{count} WebSockets are open already: close some first.", data={"limit": "connections"}
                 )
         return caller
 
@@ -174,10 +173,9 @@ class Endpoint:
     def _conversation(self, request: Request, url: bytes, caller: Caller) -> SocketSession:
         network = request.network
         assert network is not None  # noqa: S101 - refused otherwise
-        name, settings = self._name(request, caller), self._settings
-        use = self._uses.get(name)
-        if use is None:
-            use = self._uses[name] = CallerUse(settings.subscriptions_per_caller, settings.filter_terms_per_caller)
+        name = self._name(request, caller)
+        team = self._use(caller.team_id, None)
+        use = self._use(name, team)
         conversation = SocketSession(
             self._context,
             self._pipeline,
@@ -191,23 +189,33 @@ class Endpoint:
             on_notified=self._counter(network),
             on_cut=self._cut,
         )
-        self._open[conversation] = name, caller.source_id
+        self._open[conversation] = name, caller.source_id, caller.team_id
         self._of_source[caller.source_id] += 1
         use.connections += 1
+        team.connections += 1
         self._grants.add(conversation)
         self._writer.set(self._gauge, len(self._open))
         return conversation
 
+    def _use(self, name: str, team: CallerUse | None) -> CallerUse:
+        """What a caller has open, or a team with all its callers."""
+        use = self._uses.get(name)
+        if use is None:
+            use = self._uses[name] = CallerUse(team)
+            use.bound(self._settings)
+        return use
+
     def _forget(self, conversation: SocketSession) -> None:
-        name, source_id = self._open.pop(conversation)
+        name, source_id, team_id = self._open.pop(conversation)
         self._grants.discard(conversation)
         self._of_source[source_id] -= 1
         if not self._of_source[source_id]:
             del self._of_source[source_id]
-        use = self._uses[name]
-        use.connections -= 1
-        if not use.connections:
-            del self._uses[name]
+        for each in (name, team_id):
+            use = self._uses[each]
+            use.connections -= 1
+            if not use.connections:
+                del self._uses[each]
         self._writer.set(self._gauge, len(self._open))
 
     # --- Metrics ---------------------------------------------------------------------------------------

@@ -28,7 +28,10 @@ from tollgate.gateway.call.resolver import Resolver
 from tollgate.gateway.feeds.subscribers import FAMILIES, NotificationSink, Subscriber
 from tollgate.gateway.messages import Answer, CallNote, Network, Request, Trace
 from tollgate.gateway.recording.counters import OK
+from tollgate.settings.model import WebSocketSettings
 
+# A team has as much as this many of its callers: tokens cost nothing.
+TEAM_CALLERS = 5
 _json = msgspec.json.Encoder().encode
 _TRUE = Raw(b"true")
 _NO_CONTENT = Answer(204, b"")
@@ -74,31 +77,44 @@ class Declined(Refusal):
 
 
 class CallerUse:
-    """What one caller has open in this worker, on all of its connections."""
+    """What one caller has open in this worker, on all of its connections; or a team, with all of its callers."""
 
-    __slots__ = ("connections", "max_subscriptions", "max_terms", "subscriptions", "terms")
+    __slots__ = ("_max_subscriptions", "_max_terms", "_team", "connections", "subscriptions", "terms")
 
-    def __init__(self, max_subscriptions: int, max_terms: int) -> None:
-        self.max_subscriptions = max_subscriptions
-        self.max_terms = max_terms
+    def __init__(self, team: CallerUse | None) -> None:
+        self._team = team
+        self._max_subscriptions = self._max_terms = 0
         self.connections = self.subscriptions = self.terms = 0
+
+    def bound(self, settings: WebSocketSettings) -> None:
+        """Take over how much one may have."""
+        callers = TEAM_CALLERS if self._team is None else 1
+        self._max_subscriptions = callers * settings.subscriptions_per_caller
+        self._max_terms = callers * settings.filter_terms_per_caller
 
     def take(self, wanted: int) -> None:
         """Count one more subscription with a filter of so many terms, or refuse it."""
-        if self.subscriptions >= self.max_subscriptions:
-            raise _too_many(f"You have {self.max_subscriptions} subscriptions, the most that you may: end some.")
-        if self.terms + wanted > self.max_terms:
-            raise _too_many(
-                f"The filters of your subscriptions may have {self.max_terms} addresses and topics in all: "
-                "use fewer, or end some."
-            )
+        self._check(wanted)
+        if self._team is not None:
+            self._team.take(wanted)
         self.subscriptions += 1
         self.terms += wanted
+
+    def _check(self, wanted: int) -> None:
+        if self.subscriptions >= self._max_subscriptions:
+            raise _too_many(f"You have {self._max_subscriptions} subscriptions, the most that you may: end some.")
+        if self.terms + wanted > self._max_terms:
+            raise _too_many(
+                f"The filters of your subscriptions may have {self._max_terms} addresses and topics in all: "
+                "use fewer, or end some."
+            )
 
     def give_back(self, wanted: int) -> None:
         """Count one less."""
         self.subscriptions -= 1
         self.terms -= wanted
+        if self._team is not None:
+            self._team.give_back(wanted)
 
 
 def _too_many(message: str) -> RateLimited:
