@@ -85,8 +85,8 @@ class Company:
         """Calls to an upstream are answered."""
         for _ in range(times):
             self[name].began()
-            self[name].answered(seconds, self.clock())
-            self[name].count()
+            self[name].answered(self.clock() - seconds)
+            self[name].count(self.clock())
 
 
 def chances(*numbers: float) -> Callable[[], float]:

@@ -196,16 +196,21 @@ class Meters:
     def moved(self, rows: Sequence[tuple[str, Limit]]) -> bool:
         return False
 
-    def take_all(self, rows: Sequence[tuple[str, Limit]], now: float, cost: int = 1) -> tuple[int, ...] | None:
-        found = [take(limit, self.arrivals.get(key, 0.0), now, cost) for key, limit in rows]
+    def take_all(self, rows: Sequence[tuple[str, Limit]], now: float, cost: float = 1) -> bool:
+        found = [take(limit, self.arrivals.get(key, 0.0), now, int(cost)) for key, limit in rows]
         if not all(taken.allowed for taken in found):
-            return None
-        left: tuple[int, ...] = ()
-        for (key, limit), taken in zip(rows, found, strict=True):
+            return False
+        for (key, _), taken in zip(rows, found, strict=True):
             self.arrivals[key] = taken.arrival
-            self.taken.append((key, cost))
-            left += (taken.remaining,) if limit.seconds <= 1 else (taken.remaining, int(taken.arrival - now + 1))
-        return left
+            self.taken.append((key, int(cost)))
+        return True
+
+    def left(self, rows: Sequence[tuple[str, Limit]], now: float) -> tuple[int, ...]:
+        found: tuple[int, ...] = ()
+        for key, limit in rows:
+            taken = take(limit, self.arrivals[key], now, 0)
+            found += (taken.remaining,) if limit.seconds <= 1 else (taken.remaining, int(taken.arrival - now + 1))
+        return found
 
     def peek(self, key: str, limit: Limit, now: float) -> Taken:
         return take(limit, self.arrivals.get(key, 0.0), now)

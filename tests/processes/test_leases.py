@@ -49,7 +49,7 @@ class Node:
             self.meters.attach(self._worker)
             if not self._rows or self.meters.moved(self._rows):
                 self._rows = self.meters.rows([(KEY, limit)], self.now)
-            if self.meters.take_all(self._rows, self.now) is not None:
+            if self.meters.take_all(self._rows, self.now):
                 self.passed.append(at)
 
     def metric(self, spec: metrics.Spec) -> int:

@@ -22,7 +22,7 @@ def meters(request: pytest.FixtureRequest, tmp_path: Path) -> LeasedMeters:
 def taken(meters: LeasedMeters, rows: LeasedRows, now: float) -> int:
     """Take until it is refused; how many were let in."""
     count = 0
-    while meters.take_all(rows, now) is not None:
+    while meters.take_all(rows, now):
         count += 1
     return count
 
@@ -41,7 +41,7 @@ def test_same_rows_follow_a_lease_at_once(meters: LeasedMeters) -> None:
 
 def test_same_rows_follow_a_backlog_that_the_keeper_wrote(meters: LeasedMeters) -> None:
     rows = meters.rows([("a", LIMIT)], 100.0)
-    assert meters.take_all(rows, 100.0) is not None
+    assert meters.take_all(rows, 100.0)
     meters.lease(rows[0][0], 1.0, 0.7, 100.0)
     assert taken(meters, rows, 100.0) == 3
     meters.lease(rows[0][0], 1.0, 0.0, 100.0)
@@ -58,8 +58,8 @@ def test_keeper_reads_all_that_was_taken(meters: LeasedMeters) -> None:
     rows = meters.rows([("a", LIMIT)], 100.0)
     others = meters.rows([("a", LIMIT)], 100.0)
     for _ in range(3):
-        assert meters.take_all(rows, 100.0) is not None
-        assert meters.take_all(others, 100.0, 1) is not None
+        assert meters.take_all(rows, 100.0)
+        assert meters.take_all(others, 100.0, 1)
     assert meters.read(rows[0][0], 100.0).used == pytest.approx(0.6)
     assert list(meters.backlogged(100.0)) == [rows[0][0]]
     assert list(meters.backlogged(100.0)) == []
@@ -68,10 +68,10 @@ def test_keeper_reads_all_that_was_taken(meters: LeasedMeters) -> None:
 def test_rows_that_another_limit_was_given_are_refused(tmp_path: Path) -> None:
     meters = LeasedMeters(8, 1, tmp_path / "lock", b"pepper")
     rows = meters.rows([("a", LIMIT)], 100.0)
-    assert meters.take_all(rows, 100.0) is not None
+    assert meters.take_all(rows, 100.0)
     for number in range(200):
-        assert meters.take_all(meters.rows([(f"other {number}", LIMIT)], 300.0), 300.0) is not None
-    assert meters.take_all(rows, 300.0) is None
+        assert meters.take_all(meters.rows([(f"other {number}", LIMIT)], 300.0), 300.0)
+    assert not meters.take_all(rows, 300.0)
 
 
 # --- Against a model -----------------------------------------------------------------------------------------
@@ -174,8 +174,9 @@ def test_limits_of_a_part_are_limits(
             assert at(now, found) == at(now, expected)
         elif what == "take_all":
             allowed = all(model.take(key, now, int(value)).allowed for key in keys)
-            left = tuple(model.commit(keys, now, int(value))) if allowed else None
-            assert meters.take_all(kept[keys], now, int(value)) == left
+            assert meters.take_all(kept[keys], now, int(value)) is allowed
+            if allowed:
+                assert meters.left(kept[keys], now) == tuple(model.commit(keys, now, int(value)))
         elif what == "wait":
             now += value
         elif what == "look":
@@ -195,7 +196,7 @@ def test_limits_of_a_part_are_limits(
 
 
 def test_keeper_finds_the_row_of_a_limit_that_another_node_named(meters: LeasedMeters) -> None:
-    (row, mark, _, _) = meters.rows([("a", LIMIT)], 100.0)[0]
+    (row, mark, *_) = meters.rows([("a", LIMIT)], 100.0)[0]
     assert meters.find(mark, 2.0, 8.0, 100.0) == row
     found = meters.read(row, 100.0)
     assert (found.mark, found.window, found.count) == (mark, 2.0, 8.0)
@@ -239,14 +240,15 @@ def test_what_was_taken_is_written_for_the_keeper_once_in_a_while(tmp_path: Path
     meters = LeasedMeters(64, 1, tmp_path / "lock", b"pepper")
     rows = meters.rows([("a", Limit(100, 1.0))], 100.0)
     for seconds, written in ((0.0, 1), (SETTLE_SECONDS / 2, 1), (SETTLE_SECONDS, 3), (SETTLE_SECONDS * 1.5, 3)):
-        assert meters.take_all(rows, 100.0 + seconds) is not None
+        assert meters.take_all(rows, 100.0 + seconds)
         assert sum(meters._used) == pytest.approx(written / 100)
 
 
 def test_windows_of_more_than_a_second_show_when_they_are_whole_again(meters: LeasedMeters) -> None:
     rows = meters.rows([("a", Limit(4, 1.0)), ("b", Limit(4, 2.0))], 100.0)
-    assert meters.take_all(rows, 100.0) == (3, 3, 1)
-    assert meters.take_all(rows, 100.0) == (2, 2, 2)
+    for left in ((3, 3, 1), (2, 2, 2)):
+        assert meters.take_all(rows, 100.0)
+        assert meters.left(rows, 100.0) == left
 
 
 def test_who_was_overtaken_stands_behind_the_other_with_all_that_it_takes(tmp_path: Path) -> None:
@@ -256,7 +258,7 @@ def test_who_was_overtaken_stands_behind_the_other_with_all_that_it_takes(tmp_pa
     meters.lease(row, 0.5, 0.0, 128.0)
     written: list[tuple[float, ...]] = []
     meters._write = lambda *values: written.append(values)  # type: ignore[method-assign]
-    assert meters.take_all(rows, 128.0, 3) is not None
+    assert meters.take_all(rows, 128.0, 3)
     assert meters.take([("a", Limit(8, 1.0))], 128.0, 3)[-1].allowed
     credit = meters._credits[row]
     assert written == [(row * 3, 128.0 + credit, 128.75 + credit, 0.75)] * 2

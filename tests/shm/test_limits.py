@@ -291,9 +291,10 @@ def test_all_limits_together_are_taken_as_each_alone_or_none_is(
                 left += (
                     [taken.remaining] if limit.seconds <= 1 else [taken.remaining, int(taken.arrival - now + 1)]
                 )
-            assert meters.take_all(rows, now, cost) == tuple(left)
+            assert meters.take_all(rows, now, cost)
+            assert meters.left(rows, now) == tuple(left)
         else:
-            assert meters.take_all(rows, now, cost) is None
+            assert not meters.take_all(rows, now, cost)
         for place, (limit, arrival) in enumerate(zip(limits, arrivals, strict=True)):
             expected = limit_take(limit, arrival, now)
             seen = meters.peek(f"key{place}", limit, now)
@@ -306,14 +307,15 @@ def test_nothing_is_taken_from_a_row_that_was_given_to_another(workers: int, tmp
     meters = SharedMeters(16, workers, tmp_path / "limits.lock")
     limits = [("first", Limit(10, 1.0)), ("second", Limit(10, 1.0))]
     rows = meters.rows(limits, NOW)
-    assert meters.take_all(rows, NOW) == (9, 9)
+    assert meters.take_all(rows, NOW)
+    assert meters.left(rows, NOW) == (9, 9)
     assert not meters.moved(rows)
     for number in range(15):
         # One more than there is room for: the row that was unused for the longest time makes room.
         take(meters, f"other{number}", Limit(10, 1.0), NOW + 2 + number)
     assert meters.moved(rows)
     before = [meters.peek(key, limit, NOW + 20).remaining for key, limit in limits]
-    assert meters.take_all(rows, NOW + 20) is None
+    assert not meters.take_all(rows, NOW + 20)
     assert [meters.peek(key, limit, NOW + 20).remaining for key, limit in limits] == before
 
 
@@ -328,8 +330,9 @@ def test_rows_that_a_worker_remembers_by_key_are_bounded(tmp_path: Path) -> None
 def test_windows_of_more_than_a_second_show_when_they_are_whole_again(workers: int, tmp_path: Path) -> None:
     meters = SharedMeters(64, workers, tmp_path / "limits.lock")
     rows = meters.rows([("a", Limit(4, 1.0)), ("b", Limit(4, 2.0))], NOW)
-    assert meters.take_all(rows, NOW) == (3, 3, 1)
-    assert meters.take_all(rows, NOW) == (2, 2, 2)
+    for left in ((3, 3, 1), (2, 2, 2)):
+        assert meters.take_all(rows, NOW)
+        assert meters.left(rows, NOW) == left
 
 
 @pytest.mark.parametrize("workers", [1, WORKERS])
@@ -348,7 +351,7 @@ def test_who_was_overtaken_stands_behind_the_other_with_all_that_it_takes(meters
     rows = meters.rows([("a", limit)], NOW)
     write = meters._write
     meters._write = lambda *values: written.append(values)  # type: ignore[method-assign]
-    assert meters.take_all(rows, NOW, 3) is not None
+    assert meters.take_all(rows, NOW, 3)
     assert take(meters, "a", limit, NOW, 3).allowed
     start = rows[0][0] * WORKERS
     assert written == [(start, 0.0, NOW + 3 * limit.interval, 3 * limit.interval)] * 2

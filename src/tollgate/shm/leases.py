@@ -18,12 +18,13 @@ import math
 import mmap
 import random
 from collections.abc import Iterable, Iterator, Sequence
+from math import floor
 from pathlib import Path
 
 from msgspec import Struct
 
 from tollgate.core.limits import HAIR, Limit, Taken
-from tollgate.shm.limits import NOWHERE, WAYS, LimitRow, SharedMeters
+from tollgate.shm.limits import NOWHERE, WAYS, LimitRow, SharedMeters, limit_row, numbers_left
 
 # What was taken is written for the keeper this often while calls come, and this long after the last one.
 SETTLE_SECONDS, LAST_SECONDS = 0.01, 0.05
@@ -54,8 +55,8 @@ class LeasedRows(list[LimitRow]):
         super().__init__(rows)
         self.epoch = math.nan
         self.steps: list[tuple[int, int, float, float, float]] = []
-        """Row, mark, seconds that a request uses up, window, credit."""
-        self.taken = 0
+        """Row, mark, seconds that a request uses up, how far ahead an arrival may lie, credit."""
+        self.taken = 0.0
 
 
 class LeasedMeters(SharedMeters):
@@ -101,81 +102,77 @@ class LeasedMeters(SharedMeters):
         found = LeasedRows([])
         for key, limit in limits:
             row = self._described(key, limit, now)
-            found.append((row, self._marks[row], limit.interval, limit.seconds))
+            found.append(limit_row(row, self._marks[row], limit))
         return found
 
-    def take_all(self, rows: LeasedRows, now: float, cost: int = 1) -> tuple[int, ...] | None:  # type: ignore[override] # those of `rows`
-        """Take `cost` requests out of all limits, or out of none: None where one refuses or has another row."""
+    def take_all(self, rows: LeasedRows, now: float, cost: float = 1.0) -> bool:  # type: ignore[override] # those of `rows`
+        """Take `cost` requests out of all limits, or out of none: False where one refuses or has another row."""
         if rows.epoch != self._epoch[0]:
             self._read_steps(rows)
         if self._workers > 1:
-            left = self._take_together_leased(rows, now, cost)
-            if left is None:
-                return None
+            if not self._take_together_leased(rows, now, cost):
+                return False
         else:
             # Here, without a call: every request comes by.
             arrivals, marks = self._arrivals, self._marks
-            left = []
-            for row, mark, step, seconds, credit in rows.steps:
+            for row, mark, step, ahead, credit in rows.steps:
                 arrival, moved = arrivals[row], now + credit
                 after = (moved if moved > arrival else arrival) + cost * step  # noqa: FURB136
-                room = (moved + seconds - after) / step + HAIR
-                if room < 0 or marks[row] != mark:
+                if after - moved > ahead or marks[row] != mark:
                     self._give_back_leased(rows, row, cost)
-                    return None
+                    return False
                 arrivals[row] = after
-                left.append(int(room))
-                if seconds > 1:
-                    left.append(int(after - moved + 1))
         if not rows.taken:
             self._unsettled.append(rows)
         rows.taken += cost
         if now >= self._settle_at:
             self._settle_at = now + SETTLE_SECONDS
             self.settle()
-        return tuple(left)
+        return True
 
-    def _give_back_leased(self, rows: LeasedRows, until: int, cost: int) -> None:
+    def left(self, rows: LeasedRows, now: float) -> tuple[int, ...]:  # type: ignore[override] # those of `rows`
+        """What each limit has left here, and for windows of more than a second when it is whole again."""
+        found: tuple[int, ...] = ()
+        for (row, _, _, seconds, _), (_, _, step, ahead, credit) in zip(rows, rows.steps, strict=True):
+            found += numbers_left(max(0.0, self._highest(row) - credit - now), step, seconds, ahead)
+        return found
+
+    def _give_back_leased(self, rows: LeasedRows, until: int, cost: float) -> None:
         """Undo what was taken a moment ago from the rows before this one; no other worker writes to them."""
         for row, _, step, _, _ in rows.steps:
             if row == until:
                 break
             self._arrivals[row] -= cost * step
 
-    def _take_together_leased(self, rows: LeasedRows, now: float, cost: int) -> list[int] | None:
+    def _take_together_leased(self, rows: LeasedRows, now: float, cost: float) -> bool:
         """Take from rows that other workers write to as well."""
         arrivals, workers = self._arrivals, self._workers
-        left: list[int] = []
         new = []
-        for row, mark, step, seconds, credit in rows.steps:
+        for row, mark, step, ahead, credit in rows.steps:
             start, moved = row * workers, now + credit
             arrival = max(arrivals[start : start + workers])
             after = (moved if moved > arrival else arrival) + cost * step  # noqa: FURB136
-            room = (moved + seconds - after) / step + HAIR
-            if room < 0 or self._marks[row] != mark:
-                return None
-            left.append(int(room))
-            if seconds > 1:
-                left.append(int(after - moved + 1))
+            if after - moved > ahead or self._marks[row] != mark:
+                return False
             new.append((start, after - cost * step, after, cost * step))
         for each in new:
             self._write(*each)
-        return left
+        return True
 
     def _read_steps(self, rows: LeasedRows) -> None:
         rows.epoch = self._epoch[0]
-        rows.steps = [
-            (row, mark, self._step(row, interval, seconds), seconds, self._credits[row])
-            for row, mark, interval, seconds in rows
-        ]
+        rows.steps = []
+        for row, mark, interval, seconds, _ in rows:
+            step = self._step(row, interval, seconds)
+            rows.steps.append((row, mark, step, seconds + HAIR * step, self._credits[row]))
 
     def settle(self) -> None:
         """Write what was taken for the keeper."""
         for rows in self._unsettled:
-            for row, mark, interval, _ in rows:
+            for row, mark, interval, *_ in rows:
                 if self._marks[row] == mark:
                     self._used[row * self._workers + self._column] += rows.taken * interval
-            rows.taken = 0
+            rows.taken = 0.0
         self._unsettled.clear()
 
     def peek(self, key: str, limit: Limit, now: float) -> Taken:
@@ -204,7 +201,7 @@ class LeasedMeters(SharedMeters):
         room = (now + limit.seconds - after) / step
         if room < -HAIR:
             wait = math.inf if cost > limit.count else -room * step
-            return Taken(False, arrival, max(0, math.floor(room + cost + HAIR)), wait)
+            return Taken(False, arrival, max(0, floor(room + cost + HAIR)), wait)
         return Taken(True, after, int(room + HAIR), 0.0)
 
     def _use(self, row: int, after: float, used: float) -> None:

@@ -17,6 +17,7 @@ import os
 import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from math import floor
 from pathlib import Path
 
 from tollgate.core.limits import HAIR, Limit, Taken, take
@@ -25,10 +26,22 @@ from tollgate.file_lock import open_lock_file, try_lock
 # A caller may stand in any row of its set; the longest unused one makes room.
 WAYS = 16
 _LOCK_TRIES = 1_000
-LimitRow = tuple[int, int, float, float]
-"""A row and its mark, and the limit: seconds that one request uses up, and of the whole window."""
+LimitRow = tuple[int, int, float, float, float]
+"""A row and its mark, and the limit: seconds that one request uses up, of the whole window, and how far ahead of
+now an arrival may lie."""
 # A row, and a mark that none has.
 NOWHERE = (0, -1)
+
+
+def limit_row(row: int, mark: int, limit: Limit) -> LimitRow:
+    """A limit that stands in this row."""
+    return row, mark, limit.interval, limit.seconds, limit.seconds + HAIR * limit.interval
+
+
+def numbers_left(used: float, interval: float, seconds: float, ahead: float) -> tuple[int, ...]:
+    """What is left of a limit of which these seconds are used up; for a long window also when it is whole again."""
+    room = max(0, floor((ahead - used) / interval))
+    return (room,) if seconds <= 1 else (room, floor(used + 1))
 
 
 class SharedMeters:
@@ -75,60 +88,61 @@ class SharedMeters:
         found = []
         for key, limit in limits:
             row = self._row(key, now)
-            found.append((row, self._marks[row], limit.interval, limit.seconds))
+            found.append(limit_row(row, self._marks[row], limit))
         return tuple(found)
 
     def moved(self, rows: Sequence[LimitRow]) -> bool:
         """Whether one of these rows was given to another limit."""
-        return any(self._marks[row] != mark for row, mark, _, _ in rows)
+        return any(self._marks[row] != mark for row, mark, *_ in rows)
 
-    def take_all(self, rows: Sequence[LimitRow], now: float, cost: int = 1) -> tuple[int, ...] | None:
-        """Take `cost` requests out of all limits, or out of none: None where one refuses or has another row.
-
-        What each has left, and for windows of more than a second when it is whole again: seconds, plus one.
-        """
+    def take_all(self, rows: Sequence[LimitRow], now: float, cost: float = 1.0) -> bool:
+        """Take `cost` requests out of all limits, or out of none: False where one refuses or has another row."""
         if self._workers > 1:
             return self._take_all_together(rows, now, cost)
         arrivals, marks = self._arrivals, self._marks
-        left: list[int] = []
         # As `core.limits.take`, without its call and its value: every request comes by.
-        for row, mark, interval, seconds in rows:
+        for row, mark, interval, _, ahead in rows:
             arrival = arrivals[row]
             after = (now if now > arrival else arrival) + cost * interval  # noqa: FURB136
-            room = (now + seconds - after) / interval + HAIR
-            if room < 0 or marks[row] != mark:
+            if after - now > ahead or marks[row] != mark:
                 self._give_back(rows, row, cost)
-                return None
+                return False
             arrivals[row] = after
-            # Whole numbers: to write another one as such takes long.
-            left.append(int(room))
-            if seconds > 1:
-                left.append(int(after - now + 1))
-        return tuple(left)
+        return True
 
-    def _give_back(self, rows: Sequence[LimitRow], until: int, cost: int) -> None:
+    def left(self, rows: Sequence[LimitRow], now: float) -> tuple[int, ...]:
+        """What each limit has left, and for windows of more than a second when it is whole again.
+
+        That is in seconds, plus one. `now`: when one was last taken.
+        """
+        found: tuple[int, ...] = ()
+        for row, _, interval, seconds, ahead in rows:
+            start = row * self._workers
+            found += numbers_left(
+                max(0.0, max(self._arrivals[start : start + self._workers]) - now), interval, seconds, ahead
+            )
+        return found
+
+    def _give_back(self, rows: Sequence[LimitRow], until: int, cost: float) -> None:
         """Undo what was taken a moment ago from the rows before this one; no other worker writes to them."""
-        for row, _, interval, _ in rows:
+        for row, _, interval, *_ in rows:
             if row == until:
                 break
             self._arrivals[row] -= cost * interval
 
-    def _take_all_together(self, rows: Sequence[LimitRow], now: float, cost: int) -> tuple[int, ...] | None:
+    def _take_all_together(self, rows: Sequence[LimitRow], now: float, cost: float) -> bool:
         """Take from rows that other workers write to as well."""
-        left: tuple[int, ...] = ()
         new = []
-        for row, mark, interval, seconds in rows:
+        for row, mark, interval, _, ahead in rows:
             start = row * self._workers
             arrival = max(self._arrivals[start : start + self._workers])
             after = max(now, arrival) + cost * interval
-            room = (now + seconds - after) / interval + HAIR
-            if room < 0 or self._marks[row] != mark:
-                return None
-            left += (int(room),) if seconds <= 1 else (int(room), int(after - now + 1))
+            if after - now > ahead or self._marks[row] != mark:
+                return False
             new.append((start, arrival, after, cost * interval))
         for each in new:
             self._write(*each)
-        return left
+        return True
 
     def _write(self, start: int, arrival: float, after: float, used: float) -> None:
         """Write an arrival into a row that other workers write to as well."""

@@ -319,10 +319,13 @@ class Meters(Protocol):
     def moved(self, rows: Sequence[Any]) -> bool:
         """Whether one of these rows was given to another limit."""
 
-    def take_all(self, rows: Sequence[Any], now: float, cost: int = 1) -> tuple[int, ...] | None:
-        """Take `cost` requests out of all limits, or out of none: None where one refuses or has another row.
+    def take_all(self, rows: Sequence[Any], now: float, cost: float = 1.0) -> bool:
+        """Take `cost` requests out of all limits, or out of none: False where one refuses or has another row."""
 
-        What each has left, and for windows of more than a second when it is whole again: seconds, plus one.
+    def left(self, rows: Sequence[Any], now: float) -> tuple[int, ...]:
+        """What each limit has left, and for windows of more than a second when it is whole again.
+
+        That is in seconds, plus one. `now`: when one was last taken.
         """
 
     def peek(self, key: str, limit: Limit, now: float) -> Taken:

@@ -66,7 +66,7 @@ def body_of(known: KnownHead, data: bytes) -> bytes | None:
     """The body of a request that begins with a known head but for the length, as a connection reads it."""
     end = data.find(END) + len(END)
     other = known.with_length(data, end)
-    return data[end:] if other is not None and other.length == len(data) - end else None
+    return data[end:] if other is not None and other.size == len(data) else None
 
 
 # --- The bytes -------------------------------------------------------------------------------------------------

@@ -168,8 +168,8 @@ class DrivenFailover:
     def end(self, attempt: Attempt, how: Failure | Verdict, late: bool) -> None:
         upstream = attempt.upstream
         if isinstance(how, Verdict):
-            upstream.answered(0.01, self.clock())
-            upstream.count()
+            upstream.answered(self.clock() - 0.01)
+            upstream.count(self.clock())
             self.ends[upstream.name].append(how)
             self.failover.faulted(upstream, how, self.clock())
             if how is Verdict.QUOTA:

@@ -210,10 +210,10 @@ def test_answers_are_counted_in_the_bucket_of_their_time(took: list[int]) -> Non
     histogram = writer.histogram(metrics.UPSTREAM_SECONDS, "eth", "mainnet", "a")
     expected = [0] * len(histogram)
     for micros in took:
-        upstream.answered((micros + 0.5) / 1e6, 0.0)
+        upstream.answered(-(micros + 0.5) / 1e6)
         expected[bisect_left(BUCKETS_MICROSECONDS, micros)] += 1
     expected[-1] = sum(took)
-    upstream.count()
+    upstream.count(0.0)
     upstream.report(0.0)
     assert [writer.cells[cell] for cell in histogram] == expected
 
@@ -225,11 +225,11 @@ def test_times_of_many_answers_are_sorted_before_the_second_ends() -> None:
     upstream.count_in(writer, "eth", "mainnet")
     total = writer.histogram(metrics.UPSTREAM_SECONDS, "eth", "mainnet", "a")[-1]
     for _ in range(MAX_SAMPLES):
-        upstream.answered(0.001, 0.0)
-    upstream.count()
+        upstream.answered(-0.001)
+    upstream.count(0.0)
     assert writer.cells[total] == 0
-    upstream.answered(0.001, 0.0)
-    upstream.count()
+    upstream.answered(-0.001)
+    upstream.count(0.0)
     assert writer.cells[total] == (MAX_SAMPLES + 1) * 1_000
 
 
@@ -238,12 +238,12 @@ def test_answers_of_a_turn_do_not_close_a_breaker_that_a_failure_after_them_has_
     company.fail("a", 4)
     upstream.began()
     upstream.began()
-    upstream.answered(0.1, company.clock())
+    upstream.answered(company.clock() - 0.1)
     upstream.failed(company.clock())
     assert not upstream.in_doubt, "an answer came in between"
     company.fail("a", 4)
     assert upstream.is_open(company.clock())
-    upstream.count()
+    upstream.count(company.clock())
     assert upstream.is_open(company.clock())
 
 
@@ -251,14 +251,14 @@ def test_answers_of_a_turn_count_by_the_slowest_or_where_it_was_slower_before_by
     company, upstream = one()
     for seconds in (0.2, 0.4):
         upstream.began()
-        upstream.answered(seconds, company.clock())
-    upstream.count()
+        upstream.answered(company.clock() - seconds)
+    upstream.count(company.clock())
     assert upstream.ewma == pytest.approx(0.4)
     company.clock.advance(FORGET_SECONDS)
     for seconds in (0.01, 0.03):
         upstream.began()
-        upstream.answered(seconds, company.clock())
-    upstream.count()
+        upstream.answered(company.clock() - seconds)
+    upstream.count(company.clock())
     weight = math.exp(-1)
     assert upstream.ewma == pytest.approx(0.4 * weight + 0.02 * (1 - weight))
 
@@ -269,11 +269,11 @@ def test_p95_is_not_believed_before_twenty_answers() -> None:
         upstream.began()
     assert upstream.p95 == 0
     for _ in range(19):
-        upstream.answered(0.1, company.clock())
-        upstream.count()
+        upstream.answered(company.clock() - 0.1)
+        upstream.count(company.clock())
     assert upstream.p95 == 0
-    upstream.answered(0.1, company.clock())
-    upstream.count()
+    upstream.answered(company.clock() - 0.1)
+    upstream.count(company.clock())
     assert upstream.p95 == pytest.approx(0.1, rel=0.1)
 
 
@@ -516,19 +516,19 @@ def test_answers_are_added_to_the_metrics_once() -> None:
     regions = Regions(1)
     writer = regions.writer(0)
     upstream.count_in(writer, "eth", "mainnet")
-    company.answer("a", 0.0001, 2)
-    company.answer("a", 0.3)
+    company.answer("a", 2**-12, 2)
+    company.answer("a", 0.375)
     upstream.counted = True
-    upstream.count()
+    upstream.count(company.clock())
     upstream.report(company.clock())
     totals = regions.totals()
     assert totals[("tollgate_upstream_attempts", "eth", "mainnet", "a", "ok")] == 3
     assert not upstream.counted
-    upstream.count()
+    upstream.count(company.clock())
     upstream.report(company.clock())
     assert regions.totals() == totals
     took = {key[-1]: value for key, value in totals.items() if key[0] == "tollgate_upstream_seconds" and value}
-    assert took == {"250": 2, "500000": 1, "sum": 300_200}
+    assert took == {"250": 2, "500000": 1, "sum": 375_488}
 
 
 def test_what_is_reported_is_forgotten_over_time() -> None:
@@ -567,7 +567,7 @@ def test_answer_moves_the_p95_up_nineteen_times_as_far_as_down() -> None:
 def test_answers_of_an_upstream_that_no_network_has_are_counted_nowhere() -> None:
     company, upstream = one()
     company.answer("a", 0.3)
-    upstream.count()
+    upstream.count(company.clock())
     upstream.report(company.clock())
     assert upstream.ewma == pytest.approx(0.3)
 

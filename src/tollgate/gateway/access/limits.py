@@ -34,6 +34,7 @@ class Limiter:
         self._meters = meters
         self.rows = meters.rows
         self.take_all = meters.take_all
+        self.left = meters.left
         self.moved = meters.moved
         self._address = address
         self._monotonic = monotonic

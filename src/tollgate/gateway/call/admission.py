@@ -34,6 +34,7 @@ class Admission:
     __slots__ = (
         "_limiter",
         "_limits",
+        "_rate_headers",
         "_request",
         "_writer",
         "caller",
@@ -56,6 +57,7 @@ class Admission:
         "start_batch",
         "subjects",
         "take_limits",
+        "taken_at",
     )
 
     def __init__(
@@ -95,9 +97,13 @@ class Admission:
         self._limits = limits_of(quotas)
         self.limits = limiter.rows(self._limits, context.now())
         """Where its limits are counted."""
-        self.rates = rate_headers_of(quotas, len(quotas)) if quotas else b""
+        self._rate_headers = rate_headers_of(quotas, len(quotas)) if quotas else b""
         """Header lines about the limits, to be filled with what each has left."""
         self.take_limits = limiter.take_all
+        self.taken_at = 0.0
+        """When a call was last taken out of the limits."""
+        self.rates: bytes | None = None if quotas else b""
+        """The lines of this loop turn: what is left is worked out once, for all its answers. None: not yet."""
         self.start_batch = start_batch
         self.cors = cors.headers(request.origin) if request.origin is not None else b""
         self.plain = self.keep_alive and not self.cors and not caller.shows
@@ -150,6 +156,22 @@ class Admission:
         """Find the rows of the limits again, where they were given to others while nobody called."""
         if self._limiter.moved(self.limits):
             self.limits = self._limiter.rows(self._limits, self.context.now())
+
+    def rates_left(self) -> bytes:
+        """The header lines about the limits, as they stand."""
+        if not self._rate_headers:
+            return b""
+        return self._rate_headers % self._limiter.left(self.limits, self.taken_at)
+
+    def fill_rates(self) -> bytes:
+        """Make the lines for the answers of this loop turn, of which one is about to be put into the outbox."""
+        self.rates = rates = self.rates_left()
+        self.context.counted.append(self)
+        return rates
+
+    def count(self, _now: float) -> None:
+        """The loop turn ends."""
+        self.rates = None
 
     def request(self, body: bytes, request_id: bytes) -> Request:
         """A request like the one that was let in, for the general way."""

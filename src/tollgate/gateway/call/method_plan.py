@@ -61,7 +61,7 @@ class MethodPlan:
         self._requests_cell = writer.cell(metrics.REQUESTS, *names, "200")
         self._cache_cells = [writer.cell(metrics.CACHE, *names, result) for result in CACHE_RESULTS]
 
-    def count(self) -> None:
+    def count(self, _now: float) -> None:
         """Add what was answered in this loop turn to the metrics."""
         cells = self._cells
         calls = sum(self.counts)

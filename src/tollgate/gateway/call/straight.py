@@ -13,6 +13,7 @@ from __future__ import annotations
 import struct
 from abc import ABC, abstractmethod
 from collections.abc import Coroutine
+from math import floor
 from typing import Any
 
 import msgspec
@@ -42,7 +43,7 @@ _STOPPING = "The service stops: try again."
 NO_UPSTREAM = b"\xa0\x00"
 """The record's part about the upstream of a call that needed none: an empty name, no attempt."""
 NIL, UINT32 = 0xC0, 0xCE
-_MINUS = ord("-")
+_ARRAY = ord("[")
 # One detail, of two: no code, and the bytes of the answer, which follow.
 _ONE_DETAIL = 0x9192C0CE
 # What stands around an id and a result, and before it the end of the head.
@@ -64,7 +65,6 @@ class Straight(ABC):
         "_admission",
         "_began",
         "_body",
-        "_rates",
         "_sent_on",
         "_upstream",
         "close",
@@ -78,7 +78,6 @@ class Straight(ABC):
         self._admission: Admission
         self._body: bytes
         self._began: float
-        self._rates: bytes
         self._upstream: Upstream | None = None
         """Where it was sent; None: it needs no upstream."""
         self._sent_on: Connection
@@ -96,7 +95,10 @@ class Straight(ABC):
             self.request_id = next(context.ids)
         self.close = not admission.keep_alive or connection.closing
         extra = shown + admission.cors
-        self.data = render_result(context.ok_head, self.request_id, self._rates, extra, body, close=self.close)
+        rates = admission.rates
+        if rates is None:
+            rates = admission.fill_rates()
+        self.data = render_result(context.ok_head, self.request_id, rates, extra, body, close=self.close)
         context.put(self)
         context.count_large(self.data)
         if self.close:
@@ -162,7 +164,7 @@ class Straight(ABC):
     def _general_request(self) -> Request:
         admission = self._admission
         request = admission.request(self._body, self.request_id or next(admission.context.ids))
-        request.rates, request.began = self._rates, self._began
+        request.rates, request.began = admission.rates_left(), self._began
         return request
 
 
@@ -187,51 +189,57 @@ class StraightCall(Straight):
             return False
         if admission.expires_at is not None and context.time() >= admission.expires_at:
             return False
-        # -0 is the one integer that is not written back as it came. To look for a number is much quicker.
-        if not body.isascii() or (_MINUS in body and b"-0" in body):
+        if not body or not body.isascii():
             return False
-        if body[:1] == b"[":
+        if body[0] == _ARRAY:
             return admission.start_batch(self.connection, admission, body, request_id)
+        encode = encode_json
         try:
             call: Call = _read_call(body)
         except UNREADABLE:
             other = _other_call(body)
             if other is None:
                 return False
-            call = other
+            call, encode = other, jsonrpc.encode_call
+        # -0 is the one integer that is not written back as it came.
+        if not call.id and b"-0" in body:
+            return False
         plan = admission.plans.get(call.method) or admission.plan(call.method)
-        now = context.now()
+        # What is kept in a slot is called by a name of its own, here and below: that is much quicker.
+        clock = context.now
+        now = clock()
         view = exchange.view(now)
         if plan is None or view is None:
             return False
-        params = [] if call.params is None else call.params
+        params = call.params
+        if params is None:
+            params, encode = [], jsonrpc.encode_call
         key = reply = flight = upstream = None
         if plan.key_prefix is not None:
             # As `key_of` makes it, only quicker: most have their parameters in a list.
             key = plan.key_prefix + b"\0".join(params) if params and type(params) is list else key_of(call)
             reply, flight = admission.resolver.known(key, view.snapshot)
         if reply is None and flight is None:
-            scope = plan.read(params)
+            read = plan.read
+            scope = read(params)
             upstream = view.choose(call.method, scope, now, exchange.random)
             if upstream is None or (upstream.limit and not exchange.within_rate(upstream, now)):
                 return False
             idle = upstream.pool.idle
             if not idle or not idle[-1].usable:
                 return False
-        rates = b""
         if admission.limits:
-            left = admission.take_limits(admission.limits, now)
-            if left is None:
+            take = admission.take_limits
+            if not take(admission.limits, now):
                 admission.find_limits()
                 return False
-            rates = admission.rates % left
+            admission.taken_at = now
         # Everything is decided: from here on it happens.
         self._admission = admission
         self._plan = plan
         self._call = call
         self._body = body
         self._began = now
-        self._rates = rates
         self._upstream = upstream
         self.request_id = request_id
         self.connection.answering = self
@@ -261,10 +269,7 @@ class StraightCall(Straight):
         if upstream.in_doubt:
             upstream.try_again()
         self._sent_on = sent_on = idle.pop()
-        sent = (
-            encode_json(call) if call.params is params and type(call) is PlainCall else jsonrpc.encode_call(call)
-        )
-        sent_on.send(sent, now + upstream.patience, self)
+        sent_on.send(encode(call), now + upstream.patience, self)
         return True
 
     # --- After it was sent -----------------------------------------------------------------------------
@@ -296,8 +301,7 @@ class StraightCall(Straight):
         context = admission.context
         # As `upstream.answered`, without its call.
         upstream.in_flight -= 1
-        upstream.answered_at = now = context.now()
-        upstream.latencies.append(now - self._began)
+        upstream.begun.append(self._began)
         if not upstream.counted:
             upstream.counted = True
             context.counted.append(upstream)
@@ -335,12 +339,15 @@ class StraightCall(Straight):
             # As below and in `_send`, without their calls: most answers leave here.
             if not self.request_id:
                 self.request_id = next(context.ids)
+            rates = admission.rates
+            if rates is None:
+                rates = admission.fill_rates()
             self.data = b"".join(
                 (
                     context.ok_head,
                     self.request_id,
                     LENGTHS[size],
-                    self._rates,
+                    rates,
                     _BEFORE_ID,
                     call_id,
                     _BEFORE_RESULT,
@@ -360,7 +367,7 @@ class StraightCall(Straight):
     def record(self, at: bytes, now: float) -> bytes:
         """What is written down of it, put together from parts that are encoded already."""
         admission, upstream, request_id = self._admission, self._upstream, self.request_id
-        micros = int((now - self._began) * 1e6)
+        micros = floor((now - self._began) * 1e6)
         admission.durations.append(micros)
         return b"".join(
             (

@@ -219,7 +219,7 @@ class CallerConnection(HttpToolsProtocol):
                 end = data.find(END) + 4
                 known = self._heads.get(data[:end]) or self._similar_head(data, end)
                 self._last_head = known or self._last_head
-            if known is not None and known.length == len(data) - known.end:
+            if known is not None and len(data) == known.size:
                 end, admission = known.end, known.admission
                 if (
                     admission is not None
@@ -361,7 +361,7 @@ class CallerConnection(HttpToolsProtocol):
             known.digest, known.admission = request.digest, request.admission
             if len(self._heads) >= MAX_HEADS:
                 self._heads.clear()
-            self._heads[data[: len(data) - known.length]] = self._last_head = known
+            self._heads[known.head] = self._last_head = known
 
     def eof_received(self) -> bool:  # type: ignore[override]
         """Keep the connection for the answers that a caller still waits for after its last byte.

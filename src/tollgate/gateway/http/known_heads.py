@@ -38,8 +38,8 @@ class KnownHead(Struct, gc=False):
     """As it was sent."""
     end: int
     """Its length, which every request needs."""
-    length: int
-    """Of the body that follows."""
+    size: int
+    """Bytes of the whole request."""
     before: bytes
     """As it was sent, up to the length."""
     after: bytes
@@ -59,7 +59,7 @@ class KnownHead(Struct, gc=False):
         length = data[start:stop]
         if not length.isdigit() or stop + len(self.after) != end or not data.startswith(self.after, stop):
             return None
-        return replace(self, head=data[:end], end=end, length=int(length))
+        return replace(self, head=data[:end], end=end, size=end + int(length))
 
 
 def known_head(data: bytes, url: bytes, headers: dict[bytes, bytes], size: int) -> KnownHead | None:
@@ -75,4 +75,4 @@ def known_head(data: bytes, url: bytes, headers: dict[bytes, bytes], size: int) 
     found = _LENGTH.search(head)
     if found is None:
         return None
-    return KnownHead(head, end, size, data[: found.start(1)], data[found.end(1) : end], url, headers)
+    return KnownHead(head, end, len(data), data[: found.start(1)], data[found.end(1) : end], url, headers)

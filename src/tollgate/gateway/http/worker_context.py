@@ -120,7 +120,7 @@ class CallUnderWay(Protocol):
 class Countable(Protocol):
     """Counts answers, and adds them to the metrics once a loop turn."""
 
-    def count(self) -> None:
+    def count(self, now: float) -> None:
         """Add them."""
 
 
@@ -307,8 +307,9 @@ class WorkerContext:
         # Taken first: whatever happens below, the next answer must find an empty box, or nobody empties it again.
         outbox, self.outbox = self.outbox, []
         counted, self.counted = self.counted, []
+        now = self.now()
         for counter in counted:
-            counter.count()
+            counter.count(now)
         try:
             self.journal.write(outbox)
             self._write()

@@ -135,21 +135,24 @@ class KnownHeads:
     The same bytes mean the same again, so the parser need not see them.
     """
 
-    __slots__ = ("last", "length", "lengths", "misses", "skip")
+    __slots__ = ("end", "last", "length", "lengths", "misses", "skip")
 
     def __init__(self) -> None:
         self.lengths: dict[bytes, int] = {}
-        self.last, self.length = b"?", -1
-        """The head of the last response, and the length that follows; -1: it is not known."""
+        self._forget()
         self.misses = 0
         """Unknown heads in a row."""
         self.skip = 0
         """Responses that are not compared: too many were unknown."""
 
+    def _forget(self) -> None:
+        self.last, self.end, self.length = b"?", 1, -1
+        """The head of the last response, its length, and that of the body; -1: it is not known."""
+
     def find(self, data: bytes) -> None:
         """Look whether the head of these bytes is known."""
-        end = data.find(b"\r\n\r\n") + 4
-        self.last = data[:end] or b"?"
+        self.end = data.find(b"\r\n\r\n") + 4
+        self.last = data[: self.end]
         self.length = self.lengths.get(self.last, -1)
 
     def remember(self, data: bytes, body: bytes) -> None:
@@ -161,14 +164,14 @@ class KnownHeads:
         if self.misses > _MAX_MISSES:
             self.misses, self.skip = 0, _SKIPPED
             self.lengths.clear()
-            self.last, self.length = b"?", -1
+            self._forget()
             return
         end = len(data) - len(body)
         if end < _MAX_HEAD_BYTES and data.find(b"\r\n\r\n") + 4 == end:
             if len(self.lengths) >= _MAX_HEADS:
                 self.lengths.clear()
             self.lengths[data[:end]] = len(body)
-            self.last, self.length = data[:end], len(body)
+            self.last, self.end, self.length = data[:end], end, len(body)
 
 
 class Connection(asyncio.Protocol):
@@ -266,9 +269,9 @@ class Connection(asyncio.Protocol):
         heads, whole = self._heads, not self._partial
         if whole and not heads.skip:
             # The last one first: most are the same, and to look for the end takes a while.
-            if data[: len(heads.last)] != heads.last:
+            if data[: heads.end] != heads.last:
                 heads.find(data)
-            end = len(heads.last)
+            end = heads.end
             if len(data) - end == heads.length:
                 heads.misses = 0
                 body = data[end:]

@@ -381,9 +381,8 @@ class Exchange:
         except BaseException:
             upstream.gave_up()
             raise
-        now = self._now()
-        upstream.answered(now - began, now)
-        upstream.count()
+        upstream.answered(began)
+        upstream.count(self._now())
         try:
             return AttemptOutcome(upstream, answer, judge(answer) if judge is not None else _FINAL)
         except OutOfStep as failure:

@@ -57,14 +57,13 @@ class Upstream:
         "_window_calls",
         "_window_failures",
         "_writer",
-        "answered_at",
+        "begun",
         "calls",
         "counted",
         "ewma",
         "failures",
         "in_doubt",
         "in_flight",
-        "latencies",
         "limit",
         "name",
         "patience",
@@ -88,10 +87,8 @@ class Upstream:
         self._histogram: Sequence[int] = ()
         self._samples: list[float] = []
         """Seconds of answers that are not in the histogram yet."""
-        self.latencies: list[float] = []
-        """Seconds of each answer of this loop turn."""
-        self.answered_at = 0.0
-        """When the last of them came."""
+        self.begun: list[float] = []
+        """When each call was sent that was answered in this loop turn."""
         self.counted = False
         """Whether somebody will call `count` at the end of this loop turn."""
         self.patience = 0.0
@@ -194,16 +191,15 @@ class Upstream:
         if self._open_until:
             self._trial = True
 
-    def answered(self, seconds: float, now: float) -> None:
-        """Note an answer, and how long it took; `count` follows, now or at the end of the loop turn."""
+    def answered(self, began: float) -> None:
+        """Note an answer to a call that was sent then; `count` follows, now or at the end of the loop turn."""
         self.in_flight -= 1
-        self.latencies.append(seconds)
-        self.answered_at = now
+        self.begun.append(began)
 
-    def count(self) -> None:
+    def count(self, now: float) -> None:
         """Learn from the answers of this loop turn, and add them to the metrics."""
-        took, now = self.latencies, self.answered_at
-        self.latencies, self.counted = [], False
+        took = [now - began for began in self.begun]
+        self.begun, self.counted = [], False
         if not took:
             return
         weight, slowest = self._forget(now), max(took)
@@ -243,7 +239,7 @@ class Upstream:
     def failed(self, now: float) -> None:
         """Note a failure that speaks of the upstream."""
         # Answers that came before it must not close the breaker that it may open.
-        self.count()
+        self.count(now)
         self.in_flight -= 1
         self.failures += 1
         self._in_a_row += 1
