@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from tests.gateway.fakes import turns
-from tests.gateway.raw_http import GET, Feed, exchange, feeds, hello, post, responses, whole
+from tests.gateway.raw_http import GET, Feed, edge, exchange, feeds, hello, post, responses, whole
 from tests.gateway.worker import Worker, echo, open_worker
 
 from tollgate.gateway.http.connection import MAX_DRAINED_BYTES, MAX_HEAD_BYTES
@@ -84,6 +84,7 @@ async def test_chunked_body_is_read(feed: Feed, worker: Worker) -> None:
         (post(1, version="1.0"), "200 1 close"),
         (post(1, "connection: keep-alive", version="1.0"), "200 1 close"),
         (post(1, "connection: keep-alive"), "200 1"),
+        (post(1, "upgrade: h2c"), "200 1"),
     ],
 )
 @feeds
@@ -186,14 +187,21 @@ async def test_body_that_is_too_large_is_read_past_and_the_connection_kept(feed:
     assert not transport.closed
 
 
-async def test_body_without_a_length_that_grows_too_large_is_refused() -> None:
+@pytest.mark.parametrize(
+    ("more", "answer"), [(0, "200 1"), (1, "413 body_too_large"), (90_000, "413 body_too_large")]
+)
+async def test_body_without_a_length_that_grows_too_large_is_refused(more: int, answer: str) -> None:
     worker = await open_worker(limits=model.LimitSettings(body_bytes=100_000))
-    head = post().partition(b"\r\n\r\n")[0]
+    head, _, body = post().partition(b"\r\n\r\n")
     head = head.replace(head.rpartition(b"\r\n")[2], b"transfer-encoding: chunked") + b"\r\n\r\n"
-    chunk = b"10000\r\n%b\r\n" % (b"x" * 65_536)
+    body = body.ljust(100_000 + more)
     transport = worker.connect(hello)
-    sent = [head, *[chunk] * 4, b"0\r\n\r\n", post(2)]
-    assert await exchange(transport, iter(sent)) == ["413 body_too_large", "200 2"]
+    transport.deliver(head)
+    for start in range(0, len(body), 30_000):
+        chunk = body[start : start + 30_000]
+        transport.deliver(b"%x\r\n%b\r\n" % (len(chunk), chunk))
+    assert bool(edge(transport)._chunks) is not bool(more), "what is refused is not kept"
+    assert await exchange(transport, iter([b"0\r\n\r\n", post(2)])) == [answer, "200 2"]
     assert worker.budget.held == 0
 
 

@@ -1,13 +1,23 @@
 """What a stranger can make a connection hold or do: bounded, and answered without a trace in the log."""
 
 import json
-from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from tests.gateway.fakes import FakeTransport, turns
-from tests.gateway.raw_http import Answers, answer_upstream, edge, exchange, feeds, hello, post, responses, whole
+from tests.gateway.raw_http import (
+    Answers,
+    Feed,
+    answer_upstream,
+    edge,
+    exchange,
+    feeds,
+    hello,
+    post,
+    responses,
+    whole,
+)
 from tests.gateway.worker import Worker, open_worker
 
 from tollgate.core.addresses import parse_networks
@@ -42,30 +52,36 @@ async def test_offers_of_other_protocols_are_declined_once_for_a_connection(offe
 
 @feeds
 @pytest.mark.parametrize("line", [b"POST /x/eth/mainnet RTSP/1.1", b"GET /  RTSP/1.0", b"SOURCE /a ICE/1.0"])
-async def test_requests_of_streaming_protocols_are_none_of_http(
-    feed: Callable[[bytes], Iterator[bytes]], line: bytes, worker: Worker
-) -> None:
+async def test_requests_of_streaming_protocols_are_none_of_http(feed: Feed, line: bytes, worker: Worker) -> None:
     transport = worker.connect(hello)
     foreign = post(2).replace(b"POST /x/eth/mainnet HTTP/1.1", line)
     assert await exchange(transport, feed(post(1) + foreign + post(3))) == ["200 1", "400 invalid_request close"]
     assert transport.closed
 
 
-@feeds
-async def test_name_of_another_protocol_in_a_body_or_header_does_not_matter(
-    feed: Callable[[bytes], Iterator[bytes]], worker: Worker
+async def test_request_of_a_streaming_protocol_that_comes_in_two_pieces_is_not_answered(
+    worker: Worker,
 ) -> None:
+    transport = worker.connect(hello)
+    pieces = [b"GET /x/eth/mainn", b"et RTSP/1.0\r\n\r\n"]
+    assert await exchange(transport, iter(pieces)) == ["400 invalid_request close"]
+
+
+@feeds
+async def test_name_of_another_protocol_in_a_body_or_header_does_not_matter(feed: Feed, worker: Worker) -> None:
     transport = worker.connect(hello)
     assert await exchange(transport, feed(post("a RTSP/1.0\r\nb", "accept: RTSP/1.0, ICE/1.0 "))) == [
         "200 a RTSP/1.0\r\nb"
     ]
 
 
-async def test_connection_goes_on_after_an_offer_that_was_declined(worker: Worker) -> None:
+async def test_connection_goes_on_after_an_offer_that_was_declined_until_the_next(worker: Worker) -> None:
     transport = worker.connect(hello)
     first = post(1, "connection: upgrade, http2-settings", "upgrade: h2c", "http2-settings: AAMAAABk")
     assert await exchange(transport, whole(first + post(2))) == ["200 1", "200 2"]
     assert await exchange(transport, whole(post(3))) == ["200 3"]
+    offer = post(4, "connection: upgrade", "upgrade: another")
+    assert await exchange(transport, whole(offer)) == ["400 invalid_request close"]
 
 
 @pytest.mark.parametrize("piece", [b"aa: bb\r\n" * 1_000, b"a" * 8_000])
@@ -124,10 +140,24 @@ async def test_body_in_chunks_of_one_byte_is_read(worker: Worker) -> None:
     assert await exchange(transport, iter(pieces)) == ["200 1"]
 
 
+@pytest.mark.parametrize("before", [b"", post(1)], ids=["first", "later"])
+async def test_head_may_be_as_long_as_the_bound_and_not_a_byte_longer(before: bytes, worker: Worker) -> None:
+    transport = worker.connect(hello)
+    await exchange(transport, whole(before))
+    head = b"POST /x/eth/mainnet HTTP/1.1\r\nx: ".ljust(MAX_HEAD_BYTES, b"a")
+    assert await exchange(transport, whole(head)) == []
+    assert not transport.closed
+    assert await exchange(transport, whole(b"a")) == ["400 invalid_request close"]
+
+
 async def test_large_head_whose_body_comes_later_is_read(worker: Worker) -> None:
     transport = worker.connect(hello)
     head, _, body = post(1, "x-large: " + "a" * 40_000).partition(b"\r\n\r\n")
     assert await exchange(transport, iter([head + b"\r\n\r\n", body])) == ["200 1"]
+
+
+async def test_large_bodies_that_come_together_are_not_taken_for_heads(worker: Worker) -> None:
+    assert await exchange(worker.connect(hello), whole(sized(MAX_HEAD_BYTES) * 3)) == ["200 1"] * 3
 
 
 async def test_body_that_follows_a_larger_one_is_not_taken_for_a_head(worker: Worker) -> None:
@@ -190,6 +220,27 @@ async def test_answers_that_a_caller_does_not_take_count_as_held() -> None:
     assert worker.budget.held == held
     transport.protocol.resume_writing()
     assert worker.budget.held == 0
+    # Once, however often it stops before its turn has come; and not at all where it goes on.
+    for is_blocked in (True, False):
+        for _ in range(2):
+            transport.protocol.pause_writing()
+            transport.protocol.resume_writing()
+        if is_blocked:
+            transport.protocol.pause_writing()
+        await turns()
+        assert worker.budget.held == (held if is_blocked else 0)
+        transport.protocol.resume_writing()
+        assert worker.budget.held == 0
+
+
+async def test_caller_that_leaves_as_it_stops_reading_holds_nothing(worker: Worker) -> None:
+    transport = worker.connect(hello)
+    transport.deliver(post())
+    await turns(30)
+    transport.protocol.pause_writing()
+    transport.drop()
+    await turns()
+    assert worker.budget.held == 0
 
 
 async def test_caller_that_does_not_read_is_cut_where_there_is_no_room() -> None:
@@ -205,6 +256,7 @@ async def test_lost_connection_gives_back_what_it_held() -> None:
     transport = await slow(worker)
     assert worker.budget.held > 0
     transport.drop()
+    await turns()
     assert worker.budget.held == 0
     assert json.loads(bytes(transport.written).partition(b"\r\n\r\n")[2])["id"] == 1
 
@@ -247,7 +299,24 @@ async def test_reading_stops_at_eight_requests_that_wait_and_not_at_seven() -> N
         answer_upstream(worker)
         await turns(30)
         assert responses(transport) == [f"200 {number}"]
+        assert transport.paused is bool(edge(transport)._line)
     assert not transport.paused
+
+
+@pytest.mark.parametrize(("size", "counts"), [(SMALL, False), (SMALL + 1, True)])
+async def test_large_body_that_has_waited_for_its_turn_counts_until_its_answer(size: int, counts: bool) -> None:
+    worker = await open_worker(node=lambda _: None)
+    transport = worker.connect(hello)
+    transport.deliver(post(1))
+    await turns(30)
+    transport.deliver(sized(size))
+    assert worker.budget.held >= size
+    answer_upstream(worker)
+    await turns(200)
+    assert (responses(transport), worker.budget.held > 0) == (["200 1"], counts)
+    answer_upstream(worker)
+    await turns(30)
+    assert (responses(transport), worker.budget.held) == (["200 1"], 0)
 
 
 @pytest.mark.parametrize("size", [1_000, 100_000])
@@ -265,6 +334,20 @@ async def test_requests_that_wait_for_their_turn_count_until_it_has_come(size: i
     assert worker.budget.held > 60_000
     transport.drop()
     assert worker.budget.held == 0
+
+
+async def test_nothing_more_is_read_while_a_long_request_waits_for_its_turn() -> None:
+    worker = await open_worker(node=lambda _: None)
+    transport = worker.connect(hello)
+    transport.deliver(post(1))
+    await turns(30)
+    transport.deliver(sized(2_000, "/x/eth/mainnet?new"))
+    assert transport.paused
+    for _ in range(2):
+        answer_upstream(worker)
+        await turns(60)
+    assert responses(transport) == ["200 1", "200 1"]
+    assert not transport.paused
 
 
 async def test_request_for_which_there_is_no_room_while_it_waits_is_refused_in_its_turn() -> None:
@@ -301,6 +384,32 @@ async def test_nothing_more_is_read_behind_a_request_for_the_app_that_waits() ->
     assert responses(transport) == ["200 1", "200 /a"]
 
 
+CHUNKS = b"POST /a HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n" + b"c8\r\n%b\r\n" % (b"a" * 200) * 2
+
+
+@pytest.mark.parametrize(
+    ("room", "held", "answer"),
+    [(400, 400, "200 /a"), (399, 200, "503 overloaded close"), (0, 0, "503 overloaded close")],
+)
+async def test_body_for_the_app_that_comes_before_its_turn_counts_until_then(
+    room: int, held: int, answer: str
+) -> None:
+    worker = await open_worker(node=lambda _: None)
+    transport = worker.connect(hello)
+    transport.deliver(post(1))
+    await turns(30)
+    worker.budget.max_bytes = room
+    transport.deliver(CHUNKS)
+    assert worker.budget.held == held
+    worker.budget.max_bytes = 10_000
+    answer_upstream(worker)
+    await turns(60)
+    transport.deliver(b"0\r\n\r\n")
+    await turns(60)
+    assert responses(transport) == ["200 1", answer]
+    assert worker.budget.held == 0
+
+
 @pytest.mark.parametrize(
     ("target", "answered"),
     [
@@ -308,6 +417,8 @@ async def test_nothing_more_is_read_behind_a_request_for_the_app_that_waits() ->
         ("http://gate/x/eth/nowhere", "404 unknown_network"),
         ("http://gate/x/eth/mainnet?a=b", "200 1"),
         ("http://gate/healthz", "200 /healthz"),
+        ("http://gate:port/x/eth/mainnet", "400 invalid_request close"),
+        ("http:///healthz", "400 invalid_request close"),
     ],
 )
 async def test_target_in_absolute_form_is_read_as_its_path(target: str, answered: str, worker: Worker) -> None:
@@ -335,11 +446,13 @@ async def test_defect_before_a_known_call_is_sent_is_answered_and_ends_the_conne
     assert transport.closed
 
 
-async def test_heads_that_are_remembered_are_bounded(worker: Worker) -> None:
+@pytest.mark.parametrize("new", ["", "x-new: {}"], ids=["but for the length", "altogether"])
+async def test_heads_that_are_remembered_are_bounded(new: str, worker: Worker) -> None:
     transport = worker.connect(hello)
     for number in range(3 * MAX_HEADS):
-        assert await exchange(transport, whole(sized(100 + number))) == ["200 1"]
-        assert await exchange(transport, whole(sized(100 + number))) == ["200 1"]
+        for _ in range(2):
+            sent = post(10**number, *[new.format(number)] * bool(new))
+            assert await exchange(transport, whole(sent)) == [f"200 {10**number}"]
         assert 1 <= len(edge(transport)._heads) <= MAX_HEADS
 
 

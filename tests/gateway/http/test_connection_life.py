@@ -31,6 +31,8 @@ async def test_caller_that_waits_for_leave_gets_it(worker: Worker) -> None:
     transport = worker.connect(hello)
     transport.deliver(head + b"\r\n\r\n")
     assert transport.take() == CONTINUE
+    transport.protocol.resume_writing()
+    assert transport.take() == b"", "once"
     assert await exchange(transport, whole(body)) == ["200 1"]
 
 
@@ -38,6 +40,60 @@ async def test_caller_that_waits_for_leave_is_refused_before_it_sends(worker: Wo
     head = post(1, "expect: 100-continue", path="/x/nowhere").partition(b"\r\n\r\n")[0]
     transport = worker.connect(hello)
     assert await exchange(transport, whole(head + b"\r\n\r\n")) == ["404 unknown_network close"]
+
+
+@pytest.mark.parametrize(
+    ("last", "answer"),
+    [
+        (post(2, "expect: 100-continue", path="/x/nowhere"), "404 unknown_network close"),
+        (b"\x00\x00", "400 invalid_request close"),
+    ],
+    ids=["refused leave", "no HTTP"],
+)
+async def test_nothing_is_read_behind_the_last_request_though_it_waits_for_its_turn(
+    last: bytes, answer: str
+) -> None:
+    worker = await open_worker(node=lambda _: None)
+    transport = worker.connect(hello)
+    transport.deliver(post(1))
+    await turns(30)
+    for data in (last, post(3), post(4, "x-new: 1")):
+        transport.deliver(data)
+    await turns(30)
+    assert len(edge(transport)._line) == 1
+    answer_upstream(worker)
+    await turns(30)
+    assert responses(transport) == ["200 1", answer]
+
+
+@pytest.mark.parametrize(("tls", "kept"), [(False, True), (True, False)], ids=["plain", "TLS"])
+async def test_caller_that_has_sent_its_last_byte_gets_its_answer_and_the_connection_ends(
+    tls: bool, kept: bool
+) -> None:
+    worker = await open_worker(node=lambda _: None)
+    transport = worker.connect(hello)
+    transport.can_half_close = not tls
+    assert not edge(transport).eof_received(), "nothing waits"
+    transport = worker.connect(hello)
+    transport.can_half_close = not tls
+    await exchange(transport, whole(post(1)))
+    assert edge(transport).eof_received() is kept
+    answer_upstream(worker)
+    await turns(30)
+    assert responses(transport) == ["200 1 close"]
+    assert transport.closed
+
+
+async def test_request_behind_an_answer_that_closes_is_not_carried_out(worker: Worker) -> None:
+    transport = worker.connect(hello)
+    await exchange(transport, whole(post(1)))
+    edge(transport).shutdown()
+    # The answer waits for its record when the next request comes.
+    transport.deliver(post(2).replace(b"{", b"x"))
+    transport.deliver(post(3))
+    await turns(30)
+    assert responses(transport) == ["400 parse_error close"]
+    assert [entry.calls[0].method for entry in worker.sink.written] == ["eth_chainId", ""]
 
 
 @pytest.mark.parametrize("first", [post(1), GET], ids=["ours", "other lane"])
@@ -90,10 +146,11 @@ async def test_request_that_does_not_arrive_is_given_up(before: bytes, part: int
     worker = await open_worker(server=SERVER)
     transport = worker.connect(hello)
     await exchange(transport, whole(before))
-    transport.deliver(post(2)[:part])
-    later(worker, 29.0)
+    later(worker, 40.0)
+    transport.deliver(post(2, "x-new: 1")[:part])
+    later(worker, 30.0)
     assert not transport.closed
-    later(worker, 2.0)
+    later(worker, 1.0)
     assert transport.closed
 
 
@@ -129,10 +186,12 @@ async def test_caller_that_does_not_read_gets_no_more_and_is_cut() -> None:
     await exchange(transport, whole(post(1)))
     edge(transport).pause_writing()
     for number in range(MAX_WAITING):
-        assert await exchange(transport, whole(post(number))) == []
+        assert await exchange(transport, whole(post(number, f"x-new: {number}"))) == []
         later(worker, 1.0)
     assert transport.paused
-    later(worker, 31.0)
+    later(worker, 30.0 - MAX_WAITING)
+    assert not transport.aborted
+    later(worker, 1.0)
     assert transport.aborted
 
 

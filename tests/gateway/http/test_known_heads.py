@@ -1,5 +1,9 @@
 """Requests whose head is that of the one before: found as the parser finds them, and answered alike."""
 
+import asyncio
+import re
+from typing import Any
+
 import httptools
 import pytest
 from hypothesis import given
@@ -175,6 +179,52 @@ async def test_what_arrives_in_pieces_or_together_after_a_known_head_is_read_as_
     assert await exchange(transport, whole(post(8))) == ["200 8"]
 
 
+async def test_known_head_is_not_parsed_again_whatever_length_follows(worker: Worker) -> None:
+    transport = worker.connect(hello)
+    for call_id in (1, 1, 1, 20, 1, 20, 300, 20):
+        assert await exchange(transport, whole(post(call_id))) == [f"200 {call_id}"]
+    assert edge(transport)._begun == 1
+
+
+async def test_body_that_looks_like_a_known_request_is_a_body(worker: Worker) -> None:
+    transport = worker.connect(hello)
+    assert await exchange(transport, whole(post(1))) == ["200 1"]
+    assert await exchange(transport, whole(post(2))) == ["200 2"]
+    inner = post(3)
+    head = re.sub(rb"content-length: \d+", b"content-length: %d" % len(inner), inner.partition(END)[0])
+    assert await exchange(transport, iter([head + END, inner])) == ["400 parse_error"]
+
+
+async def test_end_of_a_head_that_came_in_two_pieces_is_no_head(worker: Worker) -> None:
+    transport = worker.connect(hello)
+    start, end, rest = post(1).partition(b"host: gate\r\n")
+    assert await exchange(transport, iter([start + end, rest])) == ["200 1"]
+    assert not repeats(transport)
+    assert await exchange(transport, whole(rest)) == ["400 invalid_request close"]
+
+
+@pytest.mark.parametrize("obstacle", ["the app answers", "the caller does not read"])
+async def test_call_of_a_caller_that_was_let_in_before_waits_for_its_turn(obstacle: str, worker: Worker) -> None:
+    gate = asyncio.Event()
+
+    async def slow(scope: Any, receive: Any, send: Any) -> None:
+        await gate.wait()
+        await hello(scope, receive, send)
+
+    transport = worker.connect(slow)
+    for number in (1, 2, 3):
+        assert await exchange(transport, whole(post(number))) == [f"200 {number}"]
+    if obstacle == "the app answers":
+        assert await exchange(transport, whole(GET)) == []
+    else:
+        edge(transport).pause_writing()
+    assert await exchange(transport, whole(post(4))) == []
+    gate.set()
+    edge(transport).resume_writing()
+    await turns(40)
+    assert responses(transport)[-1] == "200 4"
+
+
 async def test_request_with_a_known_head_waits_for_its_turn(worker: Worker) -> None:
     worker.loop.node = None
     transport = worker.connect(hello)
@@ -234,10 +284,14 @@ async def test_only_posts_are_known(method: str, worker: Worker) -> None:
     assert await exchange(transport, whole(incoming)) == first
 
 
-async def test_client_whose_heads_are_never_the_same_is_not_tried_for_ever(worker: Worker) -> None:
+@pytest.mark.parametrize("found", [1, 2], ids=["on the general way", "straight"])
+async def test_client_whose_heads_are_never_the_same_is_not_tried_for_ever(found: int, worker: Worker) -> None:
     transport = worker.connect(hello)
+    # A head that is found begins the count anew.
+    for number in range(1 + found):
+        assert await exchange(transport, whole(post(number))) == [f"200 {number}"]
     for number in range(MAX_IN_VAIN + 1):
-        assert repeats(transport) is (number > 0)
+        assert repeats(transport)
         assert await exchange(transport, whole(post(number, f"traceparent: {number}"))) == [f"200 {number}"]
     assert not repeats(transport)
     assert await exchange(transport, whole(post(1))) == ["200 1"]

@@ -177,6 +177,22 @@ async def test_broken_body_for_the_app_is_answered_at_once(rest: bytes, worker: 
     assert app.received == ["http.disconnect"]
 
 
+async def test_answer_of_the_app_to_a_broken_body_is_dropped(worker: Worker) -> None:
+    gate = asyncio.Event()
+
+    async def stubborn(scope: Any, _: Any, send: Any) -> None:
+        await gate.wait()
+        await hello(scope, _whole_body, send)
+
+    transport = worker.connect(stubborn)
+    transport.deliver(CHUNKED)
+    await turns(10)
+    gate.set()
+    transport.deliver(b"zz\r\n")
+    await turns(10)
+    assert responses(transport) == ["400 invalid_request close"]
+
+
 async def test_broken_body_in_line_does_not_cost_the_answer_before(worker: Worker) -> None:
     app = App()
     transport = worker.connect(app)

@@ -13,6 +13,7 @@ from tests.gateway.websocket.raw_clients import Caller, open_caller
 from websockets.frames import Frame, Opcode
 
 from tollgate.gateway.http.handshake import MAX_LINE_BYTES, MAX_LINES, needed
+from tollgate.gateway.http.worker_context import Addresses
 from tollgate.gateway.websocket.connection import MAX_FRAMES
 from tollgate.settings import model
 
@@ -37,6 +38,16 @@ async def test_websocket_counts_as_one_connection_of_its_worker_until_it_is_clos
     caller.transport.close()
     await turns(40)
     assert context.upgraded == 0
+
+
+async def test_websocket_counts_as_one_connection_of_its_address_until_it_is_closed(server: SocketServer) -> None:
+    addresses = server.worker.context.addresses = Addresses((), 5)
+    caller = Caller(server)
+    await caller.connect()
+    (count,) = addresses._open.values()
+    caller.transport.close()
+    await turns(40)
+    assert (count, addresses._open) == (1, {})
 
 
 async def test_connection_may_have_answered_requests_before(caller: Caller) -> None:

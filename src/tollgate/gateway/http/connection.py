@@ -192,7 +192,6 @@ class CallerConnection(HttpToolsProtocol):
         """Forget a caller. Its requests go on, their answers are dropped."""
         self.context.connections.discard(self)
         self.context.addresses.leave(self._address)
-        self._finished = True
         self._forget_line()
         # Its straight call keeps this object until garbage is collected: not what was read.
         self._chunks = []
@@ -236,8 +235,6 @@ class CallerConnection(HttpToolsProtocol):
                         return
                 if self._repeat(known, data[end:]):
                     return
-        if self.timeout_keep_alive_task is not None:
-            self._unset_keepalive_if_required()
         self._read_in(data)
 
     def _read_in(self, data: bytes) -> None:
@@ -383,7 +380,6 @@ class CallerConnection(HttpToolsProtocol):
             return False
         self.context.connections.discard(self)
         self._stay_counted()
-        self._finished = True
         self.scope = {"method": "GET", "headers": kept}  # type: ignore[typeddict-item]
         self.handle_websocket_upgrade()
         return True
@@ -641,13 +637,11 @@ class CallerConnection(HttpToolsProtocol):
         """Send the answer of the general way."""
         request, self.answering = self.answering, None
         self._send(request, self.context.pipeline.outcome(request, task))
-        self.advance()
 
     def refuse(self, request: Request, answer: Answer) -> None:
         """Send the answer to a request that a straight call has given up."""
         self.answering = None
         self._send(request, answer)
-        self.advance()
 
     def _send(self, request: Request, answer: Answer) -> None:
         context = self.context
@@ -760,13 +754,14 @@ class CallerConnection(HttpToolsProtocol):
 
     def _leave_to_asgi(self) -> None:
         """Let uvicorn make an ASGI request of it, after ours that came before."""
-        self._reading_asgi = True
         headers, url = self.headers, self.url
         super().on_message_begin()
         self.url = url
         for name, value in headers:
             super().on_header(name, value)
+        # Fails where the target is none.
         super().on_headers_complete()
+        self._reading_asgi = True
         if self.expect_100_continue:
             # An answer may come before its caller was let continue: what comes then is a body, or is none.
             self.cycle.keep_alive = False
