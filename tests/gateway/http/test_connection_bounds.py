@@ -59,14 +59,6 @@ async def test_requests_of_streaming_protocols_are_none_of_http(feed: Feed, line
     assert transport.closed
 
 
-async def test_request_of_a_streaming_protocol_that_comes_in_two_pieces_is_not_answered(
-    worker: Worker,
-) -> None:
-    transport = worker.connect(hello)
-    pieces = [b"GET /x/eth/mainn", b"et RTSP/1.0\r\n\r\n"]
-    assert await exchange(transport, iter(pieces)) == ["400 invalid_request close"]
-
-
 @feeds
 async def test_name_of_another_protocol_in_a_body_or_header_does_not_matter(feed: Feed, worker: Worker) -> None:
     transport = worker.connect(hello)
@@ -407,6 +399,7 @@ async def test_body_for_the_app_that_comes_before_its_turn_counts_until_then(
     transport.deliver(b"0\r\n\r\n")
     await turns(60)
     assert responses(transport) == ["200 1", answer]
+    transport.drop()
     assert worker.budget.held == 0
 
 

@@ -6,13 +6,14 @@ from typing import Any
 import pytest
 from tests.gateway.fakes import turns
 from tests.gateway.raw_http import GET, answer_upstream, edge, exchange, hello, post, responses, whole
-from tests.gateway.worker import Worker, open_worker
+from tests.gateway.worker import Worker, http, open_worker
 
 from tollgate.gateway.http.connection import MAX_WAITING
 from tollgate.gateway.http.worker_context import Outgoing
 from tollgate.gateway.memory_budget import SMALL
 from tollgate.gateway.messages import Answer, Request
 from tollgate.settings import model
+from tollgate.shm.upstream_status import State
 
 SERVER = model.ServerSettings(keep_alive_seconds=75.0, read_seconds=30.0)
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -275,6 +276,28 @@ async def test_large_answer_counts_until_it_has_left(worker: Worker) -> None:
     await turns()
     assert left == [2 * (SMALL + 1)] * 2
     assert worker.budget.held == 0
+
+
+@pytest.mark.parametrize("straight", [True, False])
+async def test_large_answer_to_a_call_counts_until_it_has_left(straight: bool) -> None:
+    answer = http(b'{"jsonrpc":"2.0","id":1,"result":"%b"}' % (b"0" * SMALL))
+    worker = await open_worker(node=lambda _: answer, straight=straight)
+    worker.rows[0].publish(State.UP, 100)
+    worker.row.publish(100, 90, changed=True)
+    transport = worker.connect(hello)
+    held = []
+    write = worker.context._write
+
+    def writing() -> None:
+        held.append(worker.budget.held)
+        write()
+
+    worker.context._write = writing
+    for _ in range(3):
+        transport.deliver(post(1))
+        await turns(30)
+        assert held[-1] >= len(transport.take())
+        assert worker.budget.held == 0
 
 
 async def test_caller_that_leaves_leaves_no_part_of_its_body(worker: Worker) -> None:

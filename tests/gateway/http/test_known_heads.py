@@ -10,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.gateway.fakes import turns
 from tests.gateway.raw_http import GET, Answers, byte_by_byte, edge, exchange, hello, post, responses, whole
-from tests.gateway.worker import TOKEN, Worker, digest
+from tests.gateway.worker import TOKEN, Worker, digest, token_grant
 
 from tollgate.gateway.http.connection import MAX_IN_VAIN
 from tollgate.gateway.http.known_heads import END, KnownHead, known_head
 from tollgate.settings import model
+from tollgate.shm.upstream_status import State
 from tollgate.store.base import Changes
 
 URL = b"/x/eth/mainnet"
@@ -146,6 +147,12 @@ def test_chunked_request_is_not_kept() -> None:
 # --- The connection --------------------------------------------------------------------------------------------
 
 
+def probe(worker: Worker) -> None:
+    """Let the prober have looked: otherwise no call goes straight."""
+    worker.rows[0].publish(State.UP, 100)
+    worker.row.publish(100, 90, changed=True)
+
+
 def repeats(transport: object) -> bool:
     """Whether the head of the last request is known."""
     return bool(edge(transport)._heads)  # type: ignore[arg-type]
@@ -184,6 +191,7 @@ async def test_known_head_is_not_parsed_again_whatever_length_follows(worker: Wo
     for call_id in (1, 1, 1, 20, 1, 20, 300, 20):
         assert await exchange(transport, whole(post(call_id))) == [f"200 {call_id}"]
     assert edge(transport)._begun == 1
+    assert len(edge(transport)._heads) == 3
 
 
 async def test_body_that_looks_like_a_known_request_is_a_body(worker: Worker) -> None:
@@ -211,6 +219,7 @@ async def test_call_of_a_caller_that_was_let_in_before_waits_for_its_turn(obstac
         await gate.wait()
         await hello(scope, receive, send)
 
+    probe(worker)
     transport = worker.connect(slow)
     for number in (1, 2, 3):
         assert await exchange(transport, whole(post(number))) == [f"200 {number}"]
@@ -266,6 +275,13 @@ async def test_network_that_is_gone_and_a_smaller_limit_hold_for_known_heads(wor
     assert await exchange(transport, whole(post(4))) == ["404 unknown_network"]
 
 
+async def test_token_for_some_addresses_is_accepted_from_them_though_its_head_is_known(worker: Worker) -> None:
+    worker.store.tokens[digest(TOKEN)] = token_grant(addresses=("192.0.2.0/24",))
+    transport = worker.connect(hello)
+    for number in (1, 2):
+        assert await exchange(transport, whole(post(number))) == [f"200 {number}"]
+
+
 async def test_another_token_on_the_same_connection_is_another_caller(worker: Worker) -> None:
     transport = worker.connect(hello)
     assert await exchange(transport, whole(post(1))) == ["200 1"]
@@ -286,6 +302,7 @@ async def test_only_posts_are_known(method: str, worker: Worker) -> None:
 
 @pytest.mark.parametrize("found", [1, 2], ids=["on the general way", "straight"])
 async def test_client_whose_heads_are_never_the_same_is_not_tried_for_ever(found: int, worker: Worker) -> None:
+    probe(worker)
     transport = worker.connect(hello)
     # A head that is found begins the count anew.
     for number in range(1 + found):
