@@ -39,7 +39,7 @@ def limit_row(row: int, mark: int, limit: Limit) -> LimitRow:
 
 
 def numbers_left(used: float, interval: float, seconds: float, ahead: float) -> tuple[int, ...]:
-    """What is left of a limit of which these seconds are used up; for a long window also when it is whole again."""
+    """What is left of a limit of which these seconds are used up; for a long window also when it is full again."""
     room = max(0, floor((ahead - used) / interval))
     return (room,) if seconds <= 1 else (room, floor(used + 1))
 
