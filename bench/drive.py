@@ -225,7 +225,8 @@ class Drive:
                 for _ in range(WIDTH):
                     connection = pool.connection()
                     connection.connection_made(UpstreamTransport(connection, self.sent))  # type: ignore[arg-type]
-                    pool.keep(connection)
+                    pool._all.add(connection)
+                    pool.freed(connection)
 
     # --- Requests --------------------------------------------------------------------------------------
 

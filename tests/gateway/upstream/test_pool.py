@@ -34,9 +34,9 @@ async def test_newest_connection_is_used_first() -> None:
 async def test_idle_connection_is_closed_by_the_sweep() -> None:
     harness = Harness()
     transport = await harness.call()
-    harness.later(IDLE_SECONDS - 1)
+    harness.later(IDLE_SECONDS)
     assert not transport.is_closing()
-    harness.later(2)
+    harness.later(1)
     await turns()
     assert transport.is_closing()
     assert harness.pool.size == 0
@@ -53,14 +53,18 @@ async def test_connection_that_is_used_does_not_grow_old() -> None:
 async def test_connection_that_was_closed_while_idle_is_not_used() -> None:
     harness = Harness()
     (await harness.call()).drop()
+    assert harness.pool.idle == []
     await harness.call()
     assert len(harness.loop.transports) == 2
+    harness.pool.close()
+    assert harness.pool.idle == []
+    await turns()
 
 
 async def test_write_takes_a_kept_connection_only_while_it_is_fresh() -> None:
     harness = Harness()
     transport = await harness.call()
-    harness.later(FRESH_SECONDS / 2)
+    harness.later(FRESH_SECONDS)
     assert await harness.call(write=True) is transport
     harness.later(FRESH_SECONDS * 2)
     assert await harness.call(write=True) is not transport
@@ -68,7 +72,9 @@ async def test_write_takes_a_kept_connection_only_while_it_is_fresh() -> None:
 
 async def test_write_does_not_wait_where_all_connections_are_idle_but_none_is_fresh() -> None:
     harness = Harness(connections=1)
-    await harness.call()
+    stale = await harness.call()
+    # A goodbye over TLS takes a while.
+    stale.drop = lambda error=None: None  # type: ignore[method-assign]
     harness.later(FRESH_SECONDS * 2)
     sent = harness.send(write=True)
     await turns(30)
@@ -76,6 +82,22 @@ async def test_write_does_not_wait_where_all_connections_are_idle_but_none_is_fr
     harness.loop.transports[-1].deliver(OK)
     assert await sent == Response(200, b"{}")
     assert harness.pool.size <= 1
+    assert stale.closed
+
+
+async def test_write_does_not_wait_where_the_others_are_not_open_yet() -> None:
+    harness = Harness(connections=2)
+    await harness.call()
+    harness.later(FRESH_SECONDS * 2)
+    harness.loop.gate = asyncio.Event()
+    sent = [harness.send(write=True), harness.send(write=True)]
+    await turns(30)
+    assert len(harness.loop.connects) == 3
+    harness.loop.gate.set()
+    await turns(30)
+    for transport in harness.open:
+        transport.deliver(OK)
+    assert await asyncio.gather(*sent) == [Response(200, b"{}")] * 2
 
 
 # --- Stale connections -------------------------------------------------------------------------------------

@@ -153,13 +153,18 @@ async def test_newcomer_is_refused_at_once_while_the_first_waiter_has_waited_for
     await stop(harness, [*sent, newcomer])
 
 
-async def test_waiters_that_have_given_up_do_not_keep_others_out() -> None:
+@pytest.mark.parametrize("end", ["deadline", "cancelled"])
+async def test_waiters_that_have_given_up_do_not_keep_others_out(end: str) -> None:
     harness = Harness(connections=1)
     sent = [harness.send(seconds=1_000)]
     await turns()
     sent += [harness.send() for _ in range(WAITERS_PER_CONNECTION)]
     await turns()
-    harness.later(SOON)
+    if end == "deadline":
+        harness.later(SOON)
+    else:
+        for each in sent[1:]:
+            each.cancel()
     await turns()
     newcomer = harness.send()
     await turns()
@@ -215,7 +220,10 @@ async def test_place_of_a_chosen_waiter_that_is_cancelled_goes_to_the_next() -> 
     assert isinstance(sent[0].exception(), AttemptFailed)
     harness.loop.transports[-1].deliver(OK)
     assert await sent[2] == Response(200, b"{}")
+    more = [harness.send(), harness.send()]
+    await turns()
     assert len(harness.loop.connects) == 2
+    await stop(harness, more)
 
 
 async def test_waiter_that_is_cancelled_before_it_is_chosen_takes_nothing() -> None:

@@ -38,6 +38,15 @@ async def test_call_without_an_answer_fails_at_its_deadline_with_its_connection(
     assert made.size == 0
 
 
+async def test_connection_that_does_not_open_before_the_deadline_is_given_up() -> None:
+    clock = Clock()
+    scripted_loop().gate = asyncio.Event()
+    sent = fly(pool(clock).send(b"{}", clock(), repeatable=True))
+    await turns()
+    with pytest.raises(ConnectFailed, match="in time"):
+        await sent
+
+
 async def test_waiter_fails_at_its_deadline_and_nothing_was_sent() -> None:
     clock = Clock()
     made = pool(clock, connections=1)

@@ -137,11 +137,6 @@ class Pool:
         """A connection that is still to be made."""
         return Connection(self, self._head, self._heads, self._max_bytes, self._budget)
 
-    def keep(self, connection: Connection) -> None:
-        """Keep a connection that was made."""
-        self._all.add(connection)
-        self.freed(connection)
-
     # --- Owner of connections --------------------------------------------------------------------------
 
     def freed(self, connection: Connection) -> None:
