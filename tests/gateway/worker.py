@@ -33,7 +33,7 @@ from tollgate.gateway.tracing import Tracer
 from tollgate.gateway.upstream.sticky import TeamSeal
 from tollgate.settings import model
 from tollgate.shm import metrics
-from tollgate.shm.upstream_status import SharedStatus, StatusSlots, assign_slots
+from tollgate.shm.upstream_status import SharedStatus, State, StatusSlots, assign_slots
 
 PEPPER = b"p" * 32
 TOKEN = secrets.new_token()
@@ -205,6 +205,12 @@ class Worker:
         transport = FakeTransport(edge)
         edge.connection_made(transport)
         return transport
+
+    def probe(self, head: int = 100) -> None:
+        """The prober has seen this head on all upstreams: calls go straight from now on."""
+        for row in self.rows:
+            row.publish(State.UP, head)
+        self.row.publish(head, head - 10, changed=True)
 
     def counted(self, spec: metrics.Spec, *labels: str) -> int:
         """What a metric stands at."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -18,12 +19,14 @@ import msgspec
 import pytest
 from msgspec import structs
 from tests.gateway.fakes import FakeTransport, turns
-from tests.gateway.raw_http import Answers, hello
+from tests.gateway.raw_http import Answers, edge, hello
 from tests.gateway.scene import BROKEN, DROP, LAGGING, QUOTA, REVERTED, Http, Node, Scene
 from tests.gateway.worker import TOKEN, digest, http, token_grant
 
 from tollgate.core.models import Team
 from tollgate.gateway.call import straight_batch
+from tollgate.gateway.http.response import FEW
+from tollgate.gateway.upstream.hedging import hedge_after
 
 HEAD = 100
 CHAIN = {"method": "eth_chainId"}
@@ -250,7 +253,7 @@ SITUATIONS: dict[str, Situation] = {
         [*one(LATEST, 1), *one(OLD, 2)], upstreams=[{"requests_per_second": 50}]
     ),
     "upstream with a rate": Situation(
-        [*one(LATEST, 1), *one(OLD, 2), *one(CHAIN, 3)], upstreams=[{"requests_per_second": 3}, {}], straight=None
+        [one(LATEST, number)[0] for number in range(5)], upstreams=[{"requests_per_second": 3}, {}], straight=None
     ),
     "upstream without an archive": Situation(one(OLD), upstreams=[{"archive": False}, {}], heads=[9_000, 9_000]),
     "cached": Situation([*one(OLD, 1), *one(OLD, 2)], answering("0x1"), options=CACHED),
@@ -441,12 +444,19 @@ SITUATIONS: dict[str, Situation] = {
         seconds=5.0,
     ),
     "upstream that is tried again": Situation([*one(LATEST, 1), *one(LATEST, 2)], upstreams=TWO, first=in_doubt),
+    "calls at once while one is tried again": Situation(
+        [*one(LATEST, 1), *one(OLD, 2)], upstreams=TWO, first=in_doubt, together=True
+    ),
     "batch at an upstream that is tried again": Situation(batch(LATEST, CHAIN), upstreams=TWO, first=in_doubt),
     "token that expires later": Situation(one(LATEST), grant={"expires_at": 1_700_000_100.0}, first=later(99.9)),
     "token that expires now": Situation(
         one(LATEST), grant={"expires_at": 1_700_000_100.0}, first=later(100.0), straight=False
     ),
     "large answer": Situation(one(LATEST), answering("x" * 70_000)),
+    **{
+        f"answer of {size} bytes": Situation(one(LATEST), answering("x" * (size - 36)))
+        for size in (FEW - 1, FEW, FEW + 1)
+    },
     "large answers to a batch": Situation(batch(LATEST, CHAIN), answering("x" * 70_000)),
     "cached with the answer as object": Situation(
         [
@@ -482,6 +492,7 @@ def plain_answers(transport: FakeTransport) -> list[tuple[int, dict[bytes, bytes
     """Answers without what differs from request to request."""
     read = []
     for status, headers, body in Answers(transport.take()).read:
+        assert headers[b"x-request-id"]
         kept = {name: value for name, value in headers.items() if name not in (b"x-request-id", b"date")}
         if headers.get(b"x-request-id") == b"mine":
             kept[b"x-request-id"] = b"mine"
@@ -519,6 +530,7 @@ async def play(situation: Situation, *, straight: bool) -> Played:
         return start(*args)
 
     worker.context.start = counted  # type: ignore[method-assign,assignment]
+    worker.journal.latencies.fold()
     before = dict(worker.regions.totals())
     fared = [(upstream.calls, upstream.failures) for upstream in scene.exchange.upstreams]
     written = len(worker.sink.written)
@@ -532,6 +544,7 @@ async def play(situation: Situation, *, straight: bool) -> Played:
     if situation.together:
         # Answers of one loop turn have no order.
         played.records.sort(key=repr)
+    worker.journal.latencies.fold()
     totals = worker.regions.totals()
     played.metrics = {
         key: value - before.get(key, 0) for key, value in totals.items() if value != before.get(key, 0)
@@ -618,6 +631,13 @@ def plain_record(entry: Any) -> dict[str, Any]:
     return record
 
 
+def exact(counts: dict[tuple[str, ...], int]) -> dict[tuple[str, ...], int]:
+    """Counts without times, which may differ by a microsecond."""
+    return {
+        key: value for key, value in counts.items() if key[0] != "tollgate_upstream_seconds" and key[-1] != "sum"
+    }
+
+
 @pytest.mark.parametrize("name", SITUATIONS)
 async def test_straight_way_and_general_way_are_equal(name: str) -> None:
     situation = SITUATIONS[name]
@@ -628,10 +648,7 @@ async def test_straight_way_and_general_way_are_equal(name: str) -> None:
     assert straight.floor == general.floor
     assert straight.fared == general.fared
     assert straight.seconds == pytest.approx(general.seconds)
-    timings = ("tollgate_upstream_seconds",)
-    assert {key: value for key, value in straight.metrics.items() if key[0] not in timings} == {
-        key: value for key, value in general.metrics.items() if key[0] not in timings
-    }
+    assert exact(straight.metrics) == exact(general.metrics)
     if situation.straight is True:
         assert straight.tasks == 0, "it left the straight way"
     assert general.tasks > 0 or situation.straight is not True
@@ -697,50 +714,126 @@ class InOrder(set[Any]):
         return first
 
 
-async def test_batch_with_a_call_that_is_under_way_waits_for_that_answer() -> None:
-    scene = Scene({}, **CACHED)
+@asynccontextmanager
+async def warm_scene(
+    *upstreams: dict[str, Any], callers: int = 1, grant: dict[str, Any] | None = None, **options: Any
+) -> AsyncIterator[tuple[Scene, list[FakeTransport]]]:
+    """Callers that were let in, and idle connections to all upstreams."""
+    scene = Scene(*upstreams or [{}], **options)
+    scene.worker.store.tokens[digest(TOKEN)] = token_grant(**(grant or {}))
     await scene.worker.directory.refresh()
-    scene.up(HEAD, finalized=10)
-    first, waiting = scene.worker.connect(hello), scene.worker.connect(hello)
-    await warm_up(scene, [first, waiting])
-    node = scene.nodes[0]
-    node.holds = True
-    node.requests.clear()
-    first.deliver(one(LATEST)[0])
-    waiting.deliver(batch(LATEST, CHAIN)[0])
-    await turns(30)
-    assert [isinstance(each, list) for each in node.requests] == [False, False], "the other call goes alone"
-    while node.held:
-        node.let()
-        await turns(30)
-    ((_, _, parsed),) = plain_answers(waiting)
-    assert [each["result"] for each in parsed] == ["up0", "up0"]
-    assert scene.worker.sink.written[-1].calls[0].cache == "coalesced"
-    for pool in scene.worker.pools.values():
-        pool.close()
-    await turns()
-
-
-async def test_as_many_calls_go_straight_as_may_be_under_way() -> None:
-    scene = Scene({})
-    await scene.worker.directory.refresh()
-    scene.up(HEAD, finalized=10)
-    transports = [scene.worker.connect(hello) for _ in range(3)]
+    scene.up(*[HEAD] * len(scene.nodes), finalized=10)
+    transports = [scene.worker.connect(hello) for _ in range(callers)]
     await warm_up(scene, transports)
-    scene.nodes[0].holds = True
-    scene.worker.context.max_in_flight = 2
-    for transport in transports:
-        transport.deliver(one(LATEST)[0])
-        await turns(30)
-    assert len(scene.worker.context.calls) == 2
-    assert [status for status, _, _ in plain_answers(transports[2])] == [503]
-    while scene.nodes[0].held:
-        scene.nodes[0].let()
-    await turns(30)
-    assert [plain_answers(each)[0][0] for each in transports[:2]] == [200, 200]
+    yield scene, transports
+    for node in scene.nodes:
+        while node.held:
+            node.let()
+            await turns(30)
     for pool in scene.worker.pools.values():
         pool.close()
     await turns()
+
+
+async def statuses(transport: FakeTransport, *requests: bytes) -> list[int]:
+    """What a caller is answered to one request after the other."""
+    for request in requests:
+        transport.deliver(request)
+        await turns(30)
+    return [status for status, _, _ in plain_answers(transport)]
+
+
+async def test_batch_with_a_call_that_is_under_way_waits_for_that_answer() -> None:
+    async with warm_scene(callers=2, **CACHED) as (scene, (first, waiting)):
+        node = scene.nodes[0]
+        node.holds = True
+        node.requests.clear()
+        first.deliver(one(LATEST)[0])
+        waiting.deliver(batch(LATEST, CHAIN)[0])
+        await turns(30)
+        assert [isinstance(each, list) for each in node.requests] == [False, False], "the other call goes alone"
+        while node.held:
+            node.let()
+            await turns(30)
+        ((_, _, parsed),) = plain_answers(waiting)
+        assert [each["result"] for each in parsed] == ["up0", "up0"]
+        assert scene.worker.sink.written[-1].calls[0].cache == "coalesced"
+
+
+@pytest.mark.parametrize("second", [LATEST, {"method": "foo_bar"}], ids=["straight", "on the general way"])
+async def test_as_many_calls_go_straight_as_may_be_under_way(second: dict[str, Any]) -> None:
+    async with warm_scene(callers=3) as (scene, transports):
+        scene.nodes[0].holds = True
+        context = scene.worker.context
+        context.max_in_flight = 2
+        answered = [
+            await statuses(transport, *one(made))
+            for transport, made in zip(transports, (LATEST, second, LATEST), strict=True)
+        ]
+        assert answered == [[], [], [503]]
+        assert (len(context.calls), len(context.tasks)) == ((2, 0) if second is LATEST else (1, 1))
+        while scene.nodes[0].held:
+            scene.nodes[0].let()
+        await turns(30)
+        assert [plain_answers(each)[0][0] for each in transports[:2]] == [200, 200]
+
+
+@pytest.mark.parametrize("body", [one(LATEST)[0], batch(LATEST, CHAIN)[0]], ids=["call", "batch"])
+async def test_time_that_a_call_took_is_written_down(body: bytes) -> None:
+    async with warm_scene() as (scene, (transport,)):
+        scene.nodes[0].holds = True
+        transport.deliver(body)
+        scene.clock.advance(0.25)
+        scene.nodes[0].let()
+        await turns(30)
+        assert scene.worker.sink.written[-1].duration_micros == 250_000
+
+
+@pytest.mark.parametrize(("seconds", "status"), [(99.9, 200), (100.0, 401)])
+async def test_token_that_expires_is_refused_though_it_was_let_in(seconds: float, status: int) -> None:
+    async with warm_scene(grant={"expires_at": 1_700_000_100.0}) as (scene, (transport,)):
+        assert await statuses(transport, *one(LATEST), *one(LATEST)) == [200, 200]
+        scene.worker.wall.advance(seconds)
+        assert await statuses(transport, *one(LATEST)) == [status]
+
+
+@pytest.mark.parametrize("body", [one(LATEST)[0], batch(LATEST, CHAIN)[0]], ids=["call", "batch"])
+async def test_rows_of_limits_are_found_again_where_others_were_given_them(body: bytes) -> None:
+    async with warm_scene(grant={"requests_per_second": 2}) as (scene, (transport,)):
+        await statuses(transport, body)
+        admission = edge(transport).admission
+        admission.limits, admission.take_limits = "rows of others", lambda *_: None
+        scene.worker.limiter.moved = lambda rows: rows == "rows of others"
+        await statuses(transport, body)
+        assert admission.limits == admission._limits
+
+
+@pytest.mark.parametrize(
+    ("body", "more"),
+    [(one(OLD)[0], one(NONCE)[0]), (batch(OLD, CHAIN)[0], batch(NONCE, LATEST)[0])],
+    ids=["call", "batch"],
+)
+@pytest.mark.parametrize("hedge", [True, False])
+async def test_call_leaves_the_straight_way_when_its_upstream_is_late(
+    body: bytes, more: bytes, hedge: bool
+) -> None:
+    async with warm_scene({}, {}, callers=3, network={"hedge": hedge}, **CACHED) as (scene, transports):
+        for node in scene.nodes:
+            node.holds = True
+        context = scene.worker.context
+        context.calls = InOrder()
+        scene.loop.timers.clear()
+        context.hedging = False
+        for transport, each in zip(transports, (body, one(OLD)[0], more), strict=True):
+            transport.deliver(each)
+        assert len(scene.loop.timers) == hedge, "one sweep for all"
+        sent, coalesced, other = context.calls
+        late = scene.clock() + hedge_after(scene.upstream(0))
+        for now in (scene.clock(), late - 0.001, late):
+            assert set(context.calls) == {sent, coalesced, other}
+            sent.hedge_if_late(now)
+            coalesced.hedge_if_late(now + 1_000)
+        assert set(context.calls) == ({coalesced, other} if hedge else {sent, coalesced, other})
 
 
 @pytest.mark.parametrize("body", [one(LATEST)[0], batch(LATEST, CHAIN)[0]], ids=["call", "batch"])

@@ -13,7 +13,6 @@ from tollgate.gateway.http.worker_context import Outgoing
 from tollgate.gateway.memory_budget import SMALL
 from tollgate.gateway.messages import Answer, Request
 from tollgate.settings import model
-from tollgate.shm.upstream_status import State
 
 SERVER = model.ServerSettings(keep_alive_seconds=75.0, read_seconds=30.0)
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -75,13 +74,16 @@ async def test_caller_that_has_sent_its_last_byte_gets_its_answer_and_the_connec
     transport = worker.connect(hello)
     transport.can_half_close = not tls
     assert not edge(transport).eof_received(), "nothing waits"
+    worker.probe()
     transport = worker.connect(hello)
     transport.can_half_close = not tls
-    await exchange(transport, whole(post(1)))
-    assert edge(transport).eof_received() is kept
-    answer_upstream(worker)
-    await turns(30)
-    assert responses(transport) == ["200 1 close"]
+    for number in range(3):
+        assert await exchange(transport, whole(post(number))) == []
+        if number == 2:
+            assert edge(transport).eof_received() is kept
+        answer_upstream(worker)
+        await turns(30)
+        assert responses(transport) == [f"200 {number}" if number < 2 else "200 2 close"]
     assert transport.closed
 
 
@@ -282,8 +284,7 @@ async def test_large_answer_counts_until_it_has_left(worker: Worker) -> None:
 async def test_large_answer_to_a_call_counts_until_it_has_left(straight: bool) -> None:
     answer = http(b'{"jsonrpc":"2.0","id":1,"result":"%b"}' % (b"0" * SMALL))
     worker = await open_worker(node=lambda _: answer, straight=straight)
-    worker.rows[0].publish(State.UP, 100)
-    worker.row.publish(100, 90, changed=True)
+    worker.probe()
     transport = worker.connect(hello)
     held = []
     write = worker.context._write
