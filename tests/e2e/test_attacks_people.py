@@ -15,11 +15,13 @@ from msgspec.structs import replace
 
 from parts.memory import within_budget
 from parts.processes import eventually
-from parts.raw_http import request
-from parts.tollgate import Gateway, serving
+from parts.raw_http import call, request
+from parts.stack import PATH, Stack, open_stack
+from parts.tollgate import Gateway, bearer, serving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from tollgate.store.base import Repositories
 
@@ -192,6 +194,40 @@ def test_live_tails_and_exports_that_are_dropped_free_their_places_and_leave_not
     output = gateway.program.err.read_text()
     assert all(isinstance(json.loads(line), dict) for line in output.splitlines())
     assert "Traceback" not in output
+
+
+def test_exports_that_nobody_reads_are_few_and_others_still_come_in(tmp_path: Path) -> None:
+    with open_stack(tmp_path, SETTINGS) as stack, ExitStack() as held:
+        books = stack.gateway.books
+        for email in (EMAIL, "bob@example.com"):
+            books.account(email, acme="owner")
+        fill_logs(stack)
+
+        def export(secret: str, number: int) -> int:
+            connection = held.enter_context(stack.gateway.connect())
+            headers = {**bearer(secret), "X-Forwarded-For": f"198.51.100.{number}"}
+            connection.send(request("/api/v1/teams/acme/logs/export/jsonl", headers=headers, method="GET"))
+            return int(connection.socket.recv(12).split()[1])
+
+        secret = books.personal_token(EMAIL)
+        assert [export(secret, number) for number in range(6)] == [200] * 4 + [503] * 2
+        assert export(books.personal_token("bob@example.com"), 100) == 200
+
+
+def fill_logs(stack: Stack) -> None:
+    """Make more logs than the buffers of a connection take."""
+    many = b"[%b]" % b",".join([call("eth_chainId")] * 100)
+    with stack.gateway.connect() as connection:
+        for _ in range(70):
+            assert connection.exchange(PATH, many, {**stack.headers, "User-Agent": "u" * 256}).status == 200
+    headers = bearer(stack.gateway.books.personal_token(EMAIL))
+    address = f"{stack.gateway.base_url}/api/v1/teams/acme/usage"
+
+    def counted() -> bool:
+        used = httpx.get(address, headers=headers, trust_env=False).json()
+        return bool(used["requests"] >= 7_000)
+
+    eventually(counted, what="the commit of all calls")
 
 
 def _keep_one_more(client: httpx.Client, held: ExitStack, kept: list[int]) -> list[int]:

@@ -285,6 +285,37 @@ def test_open_streams_keep_no_request_out_and_are_bounded(monkeypatch: pytest.Mo
     with_inner(test)
 
 
+def test_files_that_are_read_slowly_keep_no_request_out_and_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control_proxy, "MAX_DOWNLOADS", 1)
+    begun = b"HTTP/1.1 200 OK\r\ncontent-type: text/csv\r\ntransfer-encoding: chunked\r\n\r\n3\r\na,b\r\n"
+
+    async def test(inner: Inner) -> None:
+        app = inner.app(max_at_once=1)
+        slow = Client(app)
+        (await inner.next_call()).respond(begun)
+        assert (await slow.next())["status"] == 200
+        assert await received_request(inner, app, scope())
+        refused = Client(app)
+        (await inner.next_call()).respond(begun)
+        await problem(refused, 503)
+        slow.leave()
+        await slow.task
+
+    with_inner(test)
+
+
+def test_answer_of_a_known_length_is_handed_over_in_one_piece() -> None:
+    async def test(inner: Inner) -> None:
+        client = Client(inner.app())
+        body = b"x" * 300_000
+        (await inner.next_call()).respond(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
+        assert (await client.next())["status"] == 200
+        assert await client.next() == {"type": "http.response.body", "body": body, "more_body": False}
+        await client.task
+
+    with_inner(test)
+
+
 def test_place_is_free_again_however_a_request_ends() -> None:
     async def test(inner: Inner) -> None:
         app = inner.app(max_at_once=1)

@@ -22,8 +22,10 @@ from tollgate.processes.status import App, Receive, Scope, Send
 # An answer that streams must send something more often than this, if only an empty line.
 SILENCE_SECONDS = 60.0
 MAX_HEAD_BYTES = 65_536
-# Open streams (server-sent events) that one worker carries beside its requests.
-MAX_STREAMS = 300
+# Open streams (server-sent events) that one worker carries beside its requests: more than there may be tails.
+MAX_STREAMS = 400
+# Files that are made while they are sent, likewise.
+MAX_DOWNLOADS = 64
 # One client address has this part of the places at most: who takes answers in slowly keeps none but itself out.
 ADDRESS_PART, LEAST_PART = 4, 2
 _IN_DOUBT = "see whether it was done, then try again."
@@ -81,23 +83,23 @@ class Places:
 
 
 class _Slot:
-    """The place of one request among those that are under way, or of its stream among the streams.
+    """The place of one request among those that are under way, or of its answer among those that last.
 
-    A stream lasts for minutes and costs next to nothing: those that are open must not keep requests out.
+    A stream lasts for minutes and costs next to nothing, a file as long as its reader likes: those that are open
+    must not keep requests out.
     """
 
-    def __init__(self, requests: Places, streams: Places, address: str) -> None:
+    def __init__(self, requests: Places, address: str) -> None:
         self._places = requests
-        self._streams = streams
         self._address = address
         requests.take(address)
 
-    def stream(self) -> bool:
-        """Go over to the streams; False where there is no room among them."""
-        if not self._streams.has_room(self._address):
+    def move(self, places: Places) -> bool:
+        """Go over to other places; False where there is no room among them."""
+        if not places.has_room(self._address):
             return False
         self._places.leave(self._address)
-        self._places = self._streams
+        self._places = places
         self._places.take(self._address)
         return True
 
@@ -137,6 +139,7 @@ class ControlProxy:
         self._seconds = seconds
         self._requests = Places(max_at_once)
         self._streams = Places(MAX_STREAMS)
+        self._downloads = Places(MAX_DOWNLOADS)
         # Requests that are still being read count by what they hold, not by their number: otherwise a few
         # clients that send nothing could keep everybody out.
         self._budget = Budget(max_at_once * max_bytes, LEAST_PART * max_bytes)
@@ -230,7 +233,7 @@ class ControlProxy:
         if not self._requests.has_room(address):
             raise _ProxyRefusal(503, "Too many requests at once: try again.", _TRY_AGAIN)
         head = self._head(scope, identity, len(body), client)
-        slot = _Slot(self._requests, self._streams, address)
+        slot = _Slot(self._requests, address)
         try:
             await _unless_gone(receive, self._exchange(scope, send, identity, head, body, slot))
         finally:
@@ -259,13 +262,21 @@ class ControlProxy:
                 raise _ProxyRefusal(504, why) from None
             except (EOFError, OSError, ValueError, asyncio.LimitOverrunError):
                 raise _ProxyRefusal(502, f"The control plane broke off: {_IN_DOUBT}") from None
-            if _is_stream(headers) and not slot.stream():
-                raise _ProxyRefusal(503, "Too many live views are open: close one, or try again.", _TRY_AGAIN)
+            lasting = self._places_of(headers)
+            if lasting is not None and not slot.move(lasting):
+                why = "Too many live views or exports are open: close one, or try again."
+                raise _ProxyRefusal(503, why, _TRY_AGAIN)
             bodiless = code in (204, 304)
             await send(_start(code, headers, identity, b"content-length" if bodiless else b""))
             await _stream(_pieces(reader, [] if bodiless or scope["method"] == "HEAD" else headers), send)
         finally:
             writer.transport.abort()
+
+    def _places_of(self, headers: Headers) -> Places | None:
+        """Where an answer belongs that lasts as long as its reader likes; None for all others."""
+        if _is_stream(headers):
+            return self._streams
+        return self._downloads if (b"transfer-encoding", b"chunked") in headers else None
 
 
 def end_to_end(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
@@ -299,43 +310,43 @@ def _start(code: int, headers: Headers, identity: bytes, *dropped: bytes) -> dic
     return {"type": "http.response.start", "status": code, "headers": sent}
 
 
-async def _pieces(reader: asyncio.StreamReader, headers: Headers) -> AsyncIterator[bytes]:
-    """The body as it arrives; EOFError, ValueError or OSError where it ends too early."""
+async def _pieces(reader: asyncio.StreamReader, headers: Headers) -> AsyncIterator[tuple[bytes, bool]]:
+    """The body as it arrives, each piece with whether more follows; EOFError, ValueError or OSError where it ends
+    too early.
+
+    One whose length is known comes whole: whoever reads it slowly holds memory of the worker, which is bounded by
+    client address, and no place.
+    """
     given = dict(headers)
     if given.get(b"transfer-encoding") != b"chunked":
-        async for piece in _exactly(reader, int(given.get(b"content-length", b"0"))):
-            yield piece
+        yield await reader.readexactly(int(given.get(b"content-length", b"0"))), False
         return
     while size := int(await reader.readline(), 16):
-        async for piece in _exactly(reader, size):
-            yield piece
+        while size > 0:
+            piece = await reader.read(min(size, MAX_HEAD_BYTES))
+            if not piece:
+                raise EOFError
+            size -= len(piece)
+            yield piece, True
         await reader.readexactly(2)
     await reader.readexactly(2)
+    yield b"", False
 
 
-async def _exactly(reader: asyncio.StreamReader, size: int) -> AsyncIterator[bytes]:
-    while size > 0:
-        piece = await reader.read(min(size, MAX_HEAD_BYTES))
-        if not piece:
-            raise EOFError
-        size -= len(piece)
-        yield piece
-
-
-async def _stream(pieces: AsyncIterator[bytes], send: Send) -> None:
+async def _stream(pieces: AsyncIterator[tuple[bytes, bool]], send: Send) -> None:
     """Send the body on as it arrives. How long the client may take it in is the server's affair."""
-    piece: bytes | None = b""
-    while piece is not None:
+    more = True
+    while more:
         try:
             async with asyncio.timeout(SILENCE_SECONDS):
-                piece = await anext(pieces, None)
+                piece, more = await anext(pieces)
         except TimeoutError:
             raise AnswerCut(
                 f"The control process did not answer for {SILENCE_SECONDS:g} s within an answer."
             ) from None
         except (EOFError, OSError, ValueError):
             raise AnswerCut("The control process closed the connection within an answer.") from None
-        await send({"type": "http.response.body", "body": piece or b"", "more_body": piece is not None})
+        await send({"type": "http.response.body", "body": piece, "more_body": more})
 
 
 async def _unless_gone(receive: Receive, work: Coroutine[Any, Any, None]) -> None:

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -59,7 +60,8 @@ async def test_search_that_finds_nothing_for_long_shows_that_it_goes_on(monkeypa
     async def pieces(quiet: float) -> list[bytes]:
         monkeypatch.setattr(exports, "QUIET_SECONDS", quiet)
         logs, query = SimpleNamespace(page=page), LogQuery()
-        return [each async for each in exports._pieces(logs, None, await page(), query, "jsonl")]  # type: ignore[arg-type]
+        made = exports._pieces(logs, None, await page(), query, "jsonl", nullcontext())  # type: ignore[arg-type]
+        return [each async for each in made]
 
     assert await pieces(-1.0) == [b"\n"] * 4
     pages += [SimpleNamespace(team=SimpleNamespace(id="t", name="acme"), rows=[], next=None)]

@@ -59,7 +59,7 @@ class Watched:
 
     def join(self, account: str = ADA, address: str = "", wanted: LogFilter = WANTED) -> Feed:
         """Open a tail; from an address of its account's own unless one is given."""
-        return self.open.enter_context(self.hub.joined("acme", wanted, account, address or account))
+        return self.open.enter_context(self.hub.joined("acme", wanted, account, address or account)).feed
 
     def look(self, feed: Feed, new: int = 0) -> None:
         self.ledger.last += new
@@ -148,15 +148,29 @@ def test_tails_with_the_same_filters_share_one_look_a_second(watched: Watched) -
 def test_feed_ends_with_its_last_tail_and_tails_are_bounded(watched: Watched) -> None:
     first = watched.join()
     with watched.hub.joined("acme", WANTED, ADA, ADA) as second:
-        assert second is first
+        assert second.feed is first
     assert watched.join() is first
     watched.open.close()
     assert watched.hub.tails == 0
     assert watched.join() is not first
-    for number in range(tail.MAX_TAILS - 1):
+    for number in range(tail.MAX_TAILS - 1 + tail.MAX_LEAVING):
         watched.join(f"acc_{number}")
     with pytest.raises(Busy):
         watched.join("acc_another")
+
+
+def test_oldest_tail_makes_room_for_who_has_none(watched: Watched) -> None:
+    with ExitStack() as held:
+
+        def join(number: int) -> tail.Tail:
+            return held.enter_context(watched.hub.joined("acme", WANTED, f"acc_{number}", f"192.0.2.{number}"))
+
+        tails = [join(number) for number in range(tail.MAX_TAILS)]
+        with pytest.raises(Busy):
+            join(1)
+        join(tail.MAX_TAILS)
+        join(tail.MAX_TAILS + 1)
+        assert [each.is_over for each in tails[:3]] == [True, True, False]
 
 
 def fill(watched: Watched, account: str, address: str = "") -> int:

@@ -10,7 +10,9 @@ import csv
 import io
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any, cast
+from weakref import WeakKeyDictionary
 
 import msgspec
 from litestar import Response
@@ -19,16 +21,21 @@ from litestar.response import Stream
 from tollgate.control.api import shapes
 from tollgate.control.api.errors import NO_STORE
 from tollgate.control.api.printing import cell
+from tollgate.control.api.rates import Shares
 from tollgate.control.problems import InvalidInput
 from tollgate.control.service_context import Actor
 from tollgate.control.services.logs import LogQuery, LogResults, LogService
+from tollgate.core.addresses import limit_key
 
 MAX_ROWS = 100_000
 PAGE_ROWS = 1_000
 QUIET_SECONDS = 15.0
+# Exports under way. One account may have a fourteenth of the places that are free, one client address a third.
+MAX_EXPORTS, ACCOUNT_PART, ADDRESS_PART = 64, 14, 3
 MEDIA_TYPES = {"csv": "text/csv", "jsonl": "application/jsonl"}
 COLUMNS = shapes.Log.__struct_fields__
 
+_exports: WeakKeyDictionary[LogService, Shares] = WeakKeyDictionary()
 _ending: set[asyncio.Future[None]] = set()
 """What must not be collected before its end."""
 
@@ -79,33 +86,42 @@ def answer(logs: LogService, actor: Actor, first: LogResults, query: LogQuery, f
         "Content-Disposition": f'attachment; filename="{first.team.name}-logs.{form}"',
         "X-Content-Type-Options": "nosniff",
     }
-    return streamed(_pieces(logs, actor, first, query, form), MEDIA_TYPES[form], headers)
+    places = _exports.setdefault(logs, Shares(MAX_EXPORTS, ACCOUNT_PART, ADDRESS_PART))
+    who = actor.id, limit_key(actor.client.address)
+    places.check(*who)
+    return streamed(_pieces(logs, actor, first, query, form, places.taking(*who)), MEDIA_TYPES[form], headers)
 
 
 async def _pieces(
-    logs: LogService, actor: Actor, page: LogResults, query: LogQuery, form: str
+    logs: LogService,
+    actor: Actor,
+    page: LogResults,
+    query: LogQuery,
+    form: str,
+    place: AbstractContextManager[None],
 ) -> AsyncGenerator[bytes]:
     from tollgate.control.api.logs import log_shape  # noqa: PLC0415 - it exports by this module
 
     write = _csv if form == "csv" else _lines
-    if form == "csv":
-        yield (",".join(COLUMNS) + "\r\n").encode()
-    left, written_at = MAX_ROWS, time.monotonic()
-    while True:
-        rows = page.rows[:left]
-        if rows:
-            yield write(log_shape(row, logs.cursors.id_of(row), page.team.name) for row in rows)
-            written_at = time.monotonic()
-        elif time.monotonic() - written_at > QUIET_SECONDS:
-            # A search that finds nothing for long: whoever carries the answer must see that it goes on.
-            yield b"\n"
-            written_at = time.monotonic()
-        left -= len(rows)
-        if page.next is None or left <= 0:
-            return
-        page = await logs.page(
-            actor, page.team.id, msgspec.structs.replace(query, after=page.next, limit=PAGE_ROWS)
-        )
+    with place:
+        if form == "csv":
+            yield (",".join(COLUMNS) + "\r\n").encode()
+        left, written_at = MAX_ROWS, time.monotonic()
+        while True:
+            rows = page.rows[:left]
+            if rows:
+                yield write(log_shape(row, logs.cursors.id_of(row), page.team.name) for row in rows)
+                written_at = time.monotonic()
+            elif time.monotonic() - written_at > QUIET_SECONDS:
+                # A search that finds nothing for long: whoever carries the answer must see that it goes on.
+                yield b"\n"
+                written_at = time.monotonic()
+            left -= len(rows)
+            if page.next is None or left <= 0:
+                return
+            page = await logs.page(
+                actor, page.team.id, msgspec.structs.replace(query, after=page.next, limit=PAGE_ROWS)
+            )
 
 
 def _lines(rows: Iterable[shapes.Log]) -> bytes:

@@ -11,7 +11,7 @@ from tollgate.control.api import exports, reading, shapes
 from tollgate.control.api.access import CurrentActor, HttpRequest, Part, Plane
 from tollgate.control.api.operations import LOGS, SEARCH_COST, Operation, Query, endpoint
 from tollgate.control.api.render import Answer, shown
-from tollgate.control.problems import InvalidInput, RoleNeeded
+from tollgate.control.problems import Busy, InvalidInput, RoleNeeded
 from tollgate.control.services.logs import LogQuery, LogResults, LogService
 from tollgate.core.entries import LONGEST_METHOD, LONGEST_TEXT
 from tollgate.core.logs import LogRow
@@ -95,7 +95,7 @@ async def show(plane: Plane, actor: CurrentActor, team: Part, entry: Part) -> An
         gives=str,
         media_type=exports.MEDIA_TYPES["csv"],
         also_text=(exports.MEDIA_TYPES["jsonl"],),
-        raises=(InvalidInput, RoleNeeded),
+        raises=(InvalidInput, RoleNeeded, Busy),
     ),
 )
 async def export(request: HttpRequest, plane: Plane, actor: CurrentActor, team: Part, format: Part) -> Answer:  # noqa: A002

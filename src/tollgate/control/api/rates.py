@@ -1,20 +1,22 @@
-"""Rate limits of the control plane: by credential and by client address, dearer requests count for more.
+"""Rate limits of the control plane: by credential and by client address, dearer requests count for more. And
+places for answers that last.
 
-In the memory of the one process that answers. Looked at before a request reaches its handler, a credential is read
-or the store is queried.
+In the memory of the one process that answers. Rates are looked at before a request reaches its handler, a
+credential is read or the store is queried.
 """
 
 from __future__ import annotations
 
 import hashlib
 import time
-from collections import OrderedDict
-from collections.abc import Callable
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from tollgate.control.api.access import HttpRequest, client
 from tollgate.control.api.operations import COST, OPERATION, Operation
 from tollgate.control.plane import ControlPlane
-from tollgate.control.problems import RateLimited
+from tollgate.control.problems import Busy, RateLimited
 from tollgate.core.addresses import limit_key
 from tollgate.core.limits import Limit, take
 
@@ -60,3 +62,48 @@ def _cost(request: HttpRequest) -> int:
         return int(request.route_handler.opt.get(COST, 1))
     searches = any(name in request.query_params for name in operation.searched_by)
     return operation.search_cost if searches else operation.cost
+
+
+class Shares:
+    """Places for answers that last. An account, and a client address, may have a part of those that are free.
+
+    So whoever comes next finds one, however many somebody takes.
+    """
+
+    def __init__(self, places: int, account_part: int, address_part: int) -> None:
+        self._places = places
+        self._account_part = account_part
+        self._address_part = address_part
+        self._accounts: Counter[str] = Counter()
+        self._addresses: Counter[str] = Counter()
+        self.taken = 0
+
+    @property
+    def free(self) -> int:
+        return max(self._places - self.taken, 0)
+
+    def check(self, account: str, address: str) -> None:
+        """Refuse with `Busy` who has enough, and anybody where no place is free."""
+        if not self.free:
+            raise Busy("Too many live views or exports are open: try again later.")
+        self.check_share(account, address)
+
+    def check_share(self, account: str, address: str) -> None:
+        """Refuse with `Busy` who has enough."""
+        if self._accounts[account] >= max(self.free // self._account_part, 1) or self._addresses[address] >= max(
+            self.free // self._address_part, 1
+        ):
+            raise Busy("Too many live views or exports are open: close one, then try again.")
+
+    @contextmanager
+    def taking(self, account: str, address: str) -> Iterator[None]:
+        """Take a place, and give it back."""
+        self.taken += 1
+        self._accounts[account] += 1
+        self._addresses[address] += 1
+        try:
+            yield
+        finally:
+            self.taken -= 1
+            self._accounts -= Counter([account])
+            self._addresses -= Counter([address])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -21,6 +21,7 @@ from litestar import Response
 from tollgate.control.api.access import client
 from tollgate.control.api.exports import streamed
 from tollgate.control.api.operations import COST, SEARCH_COST
+from tollgate.control.api.rates import Shares
 from tollgate.control.console import render, session
 from tollgate.control.console.frame import open_frame
 from tollgate.control.console.logs import given_of, lines_of, query_of
@@ -38,8 +39,11 @@ MAX_LINES = 50
 MAX_LOOKED = 200
 MAX_TAILS = 300
 # Of the free places one account may have as many as this part, and one client address: 20 and 75 while others have
-# none, fewer the more are taken. So whoever comes next finds one, however many accounts somebody has.
+# none, fewer the more are taken. Where none is free, the oldest tail makes room for who has none. So whoever comes
+# finds a place, however many accounts somebody has.
 ACCOUNT_PART, ADDRESS_PART = 14, 3
+# Tails that make room for others at the same time: each takes a moment to end.
+MAX_LEAVING = 50
 # How often the session and its permission to read the team's logs are checked again.
 CHECK_TICKS = 10
 # A browser opens the tail again by itself.
@@ -93,6 +97,15 @@ class Feed:
         return b"id: %d\ndata: %b\n\n" % (self.position, data)
 
 
+class Tail:
+    """One reader of a feed."""
+
+    def __init__(self, feed: Feed) -> None:
+        self.feed = feed
+        self.is_over = False
+        """Whether it makes room for another one."""
+
+
 class Hub:
     """The feeds of a process."""
 
@@ -100,37 +113,40 @@ class Hub:
         self._plane = plane
         self._clock = clock
         self._feeds: dict[tuple[str, bytes], Feed] = {}
-        self._accounts: Counter[str] = Counter()
-        self._addresses: Counter[str] = Counter()
-        self.tails = 0
+        self._places = Shares(MAX_TAILS, ACCOUNT_PART, ADDRESS_PART)
+        self._tails: dict[Tail, None] = {}
+        """Those that go on, oldest first."""
+
+    @property
+    def tails(self) -> int:
+        """How many are open."""
+        return self._places.taken
 
     def check(self, account: str, address: str) -> None:
         """Refuse a tail of an account and a client address with `Busy` where there are too many."""
-        free = MAX_TAILS - self.tails
-        if (
-            not free
-            or self._accounts[account] >= max(free // ACCOUNT_PART, 1)
-            or self._addresses[address] >= max(free // ADDRESS_PART, 1)
-        ):
-            raise Busy("Too many live views are open: close one, then try again.")
+        self._places.check_share(account, address)
+        if self.tails - len(self._tails) >= MAX_LEAVING:
+            raise Busy("Too many live views are open: try again in a moment.")
 
     @contextmanager
-    def joined(self, team: str, wanted: LogFilter, account: str, address: str) -> Iterator[Feed]:
-        """The feed of a tail, which ends with its last one; `Busy` where there are too many."""
+    def joined(self, team: str, wanted: LogFilter, account: str, address: str) -> Iterator[Tail]:
+        """A tail and its feed, which ends with its last one; `Busy` where there are too many."""
         self.check(account, address)
+        if not self._places.free:
+            oldest = next(iter(self._tails))
+            oldest.is_over = True
+            del self._tails[oldest]
         key = team, msgspec.msgpack.encode(wanted)
         feed = self._feeds.setdefault(key, Feed(self._plane, team, wanted, self._clock))
-        self._accounts[account] += 1
-        self._addresses[address] += 1
-        self.tails += 1
         feed.tails += 1
+        tail = Tail(feed)
+        self._tails[tail] = None
         try:
-            yield feed
+            with self._places.taking(account, address):
+                yield tail
         finally:
+            self._tails.pop(tail, None)
             feed.tails -= 1
-            self.tails -= 1
-            self._accounts -= Counter([account])
-            self._addresses -= Counter([address])
             if not feed.tails:
                 del self._feeds[key]
 
@@ -155,8 +171,8 @@ async def _events(
     hub: Hub, team: str, wanted: LogFilter, request: HttpRequest, plane: ControlPlane, who: tuple[str, str]
 ) -> AsyncGenerator[bytes]:
     try:
-        with hub.joined(team, wanted, *who) as feed:
-            before = _last_seen(request)
+        with hub.joined(team, wanted, *who) as joined:
+            feed, before = joined.feed, _last_seen(request)
             await feed.look(before)
             seen, ends = feed.position, time.monotonic() + LIFE_SECONDS
             yield b"retry: 1000\nid: %d\nevent: open\ndata: {}\n\n" % seen
@@ -165,6 +181,8 @@ async def _events(
             while time.monotonic() < ends and await _sees(request, plane, team) == wanted:
                 for _ in range(CHECK_TICKS):
                     await asyncio.sleep(TICK_SECONDS)
+                    if joined.is_over:
+                        return  # the browser reconnects, and goes on where it was
                     await feed.look()
                     yield feed.above(seen)
                     seen = feed.position
