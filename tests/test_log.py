@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import logging
 from typing import TYPE_CHECKING
 
@@ -87,3 +88,16 @@ def test_line_after_a_flood_shows_how_many_were_left_out(monkeypatch: pytest.Mon
     lines = output.getvalue().splitlines()
     assert '"left_out": 3' in lines[-2]
     assert "also odd (3 such lines were left out)" in lines[-1]
+
+
+def test_lines_of_libraries_are_objects_as_ours_are() -> None:
+    output = io.StringIO()
+    log.configure("info", "json", output)
+    broken = ValueError("broken\nin two")
+    logging.getLogger("asyncio").error("odd: %s", 'a"\n{"event": "forged"}', exc_info=broken)
+    (line,) = output.getvalue().splitlines()
+    written = json.loads(line)
+    assert written["event"] == 'odd: a"\n{"event": "forged"}'
+    assert (written["part"], written["level"]) == ("asyncio", "error")
+    assert written["timestamp"].endswith("Z")
+    assert "ValueError: broken" in written["exception"]

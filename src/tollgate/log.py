@@ -6,10 +6,12 @@ them: a process writes at most `MAX_LINES` of one message a minute, and then how
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any, TextIO
 
 # structlog loads rich where it finds it, for tracebacks that are not ours: 3 MB in every process.
@@ -99,6 +101,18 @@ def configure(level: str, style: str, stream: TextIO | None = None) -> None:
     logging.basicConfig(level=max(_LEVELS[level], logging.WARNING), stream=stream, force=True)
     for handler in logging.root.handlers:
         handler.addFilter(ration.of_libraries)
+        if not as_text:
+            handler.setFormatter(_JsonLine())
+
+
+class _JsonLine(logging.Formatter):
+    """A line of a library as ours are: one object, whatever is in its message."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        at = datetime.fromtimestamp(record.created, UTC).isoformat().replace("+00:00", "Z")
+        line = {"part": record.name, "event": record.getMessage(), "level": record.levelname.lower()}
+        failure = {"exception": self.formatException(record.exc_info)} if record.exc_info else {}
+        return json.dumps({**line, "timestamp": at, **failure})
 
 
 def get(name: str) -> structlog.typing.FilteringBoundLogger:

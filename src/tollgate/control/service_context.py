@@ -36,8 +36,12 @@ USUAL_ROWS = 100
 # mail's header name someone else.
 _EMAIL = re.compile(r"(?!.*=\?)[a-z0-9!#$%&'*+/=?^_`{|}~.-]{1,64}@[a-z0-9-]{1,63}(\.[a-z0-9-]{1,63})+")
 _LONGEST_EMAIL = 254
-# Neither control characters, nor what turns the direction of the text that follows, nor halves of characters.
-_PRINTABLE = re.compile(r"[^\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]*")
+# Neither control characters, nor what turns the direction of text or is not seen, nor halves of characters: two
+# names that look the same are the same. Joiners stay: some scripts and emojis need them.
+_PRINTABLE = re.compile(
+    r"[^\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\ud800-\udfff"
+    r"\U000e0000-\U000e007f]*"
+)
 
 
 class ClientInfo(Struct, frozen=True):

@@ -300,7 +300,24 @@ def test_addresses_are_kept_in_small_letters(email: str) -> None:
     assert email_of(f" {email}\t") == email.lower()
 
 
-@pytest.mark.parametrize("name", ["", " ", "x" * 101, "a\nb", "a\x00", "\x7f", "a\u2028b", "a\u202eb", "\ud800"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        " ",
+        "x" * 101,
+        "a\nb",
+        "a\x00",
+        "\x7f",
+        "a\u2028b",
+        "a\u202eb",
+        "a\u061cb",
+        "a\u200bb",
+        "\ufeffa",
+        "a\U000e0041",
+        "\ud800",
+    ],
+)
 def test_what_is_no_name_is_refused(name: str) -> None:
     with pytest.raises(InvalidInput, match=r"`name` has 1 to 100 printable characters"):
         name_of(name)
