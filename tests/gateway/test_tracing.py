@@ -11,7 +11,7 @@ from tests.gateway.calls import call
 from tests.gateway.fakes import Clock, FakeTransport, turns
 from tests.gateway.notes import known, recorded, sent
 from tests.gateway.raw_http import Answers, hello
-from tests.gateway.worker import TOKEN, Worker, echo, http, open_worker
+from tests.gateway.worker import TOKEN, Tasks, Worker, echo, http, open_worker
 
 from tollgate.gateway import tracing
 from tollgate.gateway.tracing import CLIENT, SERVER, Span, TraceContext, Tracer, read_context
@@ -155,27 +155,18 @@ async def test_call_in_a_trace_that_is_not_sampled_has_no_span_and_passes_it_on_
     assert f"\r\n{UNSAMPLED}\r\n".encode() in head
 
 
-async def test_sampling_is_decided_for_each_request_of_a_connection_and_the_rest_goes_straight(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_sampling_is_decided_for_each_request_of_a_connection_and_the_rest_goes_straight() -> None:
     tracer = make_tracer(ratio=0.5, chances=[0.9, 0.9, 0.4, 0.9])
     worker = await traced(tracer)
-    started: list[object] = []
-    start = worker.context.start
     transport = worker.connect(hello)
     transport.deliver(sent(call(1)))  # a stranger, on the general way
     await turns(60)
-
-    def noted(*args: Any) -> Any:
-        started.append(args)
-        return start(*args)
-
-    monkeypatch.setattr(worker.context, "start", noted)
+    worker.context.tasks = tasks = Tasks()
     general = []
     for number in (2, 3, 4):
         transport.deliver(sent(call(number)))
         await turns(60)
-        general.append(len(started))
+        general.append(tasks.started)
     assert [status for status, *_ in Answers(transport.take()).read] == [200] * 4
     assert general == [0, 1, 1], "only the one that is traced is a task"
     attempt, request = ended(tracer)

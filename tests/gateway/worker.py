@@ -85,6 +85,16 @@ def echo(body: bytes) -> bytes:
     return http(json.dumps(replies if isinstance(called, list) else replies[0]).encode())
 
 
+class Tasks(set[Any]):
+    """Requests under way on the general way, and how many there ever were."""
+
+    started = 0
+
+    def add(self, task: Any) -> None:
+        self.started += 1
+        super().add(task)
+
+
 class Worker:
     """Everything of one worker, on a scripted loop."""
 

@@ -110,7 +110,8 @@ _scalar = Decoder(str | int | None)
 def _eth_block(method: Method) -> Reader:
     place, state, look = method.block or 0, method.state, method.look
     tags = _tags("eth", method)
-    latest = tags[b'"latest"']
+    tip = Raw(b'"latest"')
+    latest = tags[bytes(tip)]
 
     def written(text: bytes) -> Scope:
         if text.startswith((b'"0x', b'"0X')) and len(text) <= _QUANTITY_BYTES:
@@ -130,7 +131,10 @@ def _eth_block(method: Method) -> Reader:
             return latest
         if type(params) is not list:
             return UNREADABLE
-        return scopes[bytes(params[place])] if len(params) > place else latest
+        # Most are about the tip, and to make bytes of an argument takes long.
+        if len(params) <= place or params[place] == tip:
+            return latest
+        return scopes[bytes(params[place])]
 
     return read
 

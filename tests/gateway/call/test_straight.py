@@ -6,9 +6,9 @@ and with the same nodes; where a situation demands it, it is asserted that the s
 
 from __future__ import annotations
 
-import asyncio
 import gzip
 import json
+import re
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ from msgspec import structs
 from tests.gateway.fakes import FakeTransport, turns
 from tests.gateway.raw_http import Answers, edge, hello
 from tests.gateway.scene import BROKEN, DROP, LAGGING, QUOTA, REVERTED, Http, Node, Scene
-from tests.gateway.worker import TOKEN, digest, http, token_grant
+from tests.gateway.worker import TOKEN, Tasks, digest, http, token_grant
 
 from tollgate.core.models import Team
 from tollgate.gateway.call import straight_batch
@@ -523,13 +523,7 @@ async def play(situation: Situation, *, straight: bool) -> Played:
     for node in scene.nodes:
         node.transform = situation.transform
         node.requests.clear()
-    start = worker.context.start
-
-    def counted(*args: Any) -> asyncio.Task[Any]:
-        played.tasks += 1
-        return start(*args)
-
-    worker.context.start = counted  # type: ignore[method-assign,assignment]
+    worker.context.tasks = tasks = Tasks()
     worker.journal.latencies.fold()
     before = dict(worker.regions.totals())
     fared = [(upstream.calls, upstream.failures) for upstream in scene.exchange.upstreams]
@@ -539,6 +533,7 @@ async def play(situation: Situation, *, straight: bool) -> Played:
         if not situation.together:
             await settle(scene, 0.0)
     await settle(scene, situation.seconds)
+    played.tasks = tasks.started
     played.answers = [plain_answers(transport) for transport in transports]
     played.records = [plain_record(entry) for entry in worker.sink.written[written:]]
     if situation.together:
@@ -795,6 +790,33 @@ async def test_token_that_expires_is_refused_though_it_was_let_in(seconds: float
         assert await statuses(transport, *one(LATEST), *one(LATEST)) == [200, 200]
         scene.worker.wall.advance(seconds)
         assert await statuses(transport, *one(LATEST)) == [status]
+
+
+def left(*transports: FakeTransport) -> list[str]:
+    """What the last answers say of the limit."""
+    return [re.findall(rb"r=([0-9]+);", transport.take())[-1].decode() for transport in transports]
+
+
+async def test_answers_of_one_loop_turn_show_the_same_of_a_limit_and_the_next_ones_what_is_left_then() -> None:
+    async with warm_scene(callers=3, grant={"requests_per_second": 100}) as (scene, transports):
+        for transport in transports:
+            transport.take()
+        scene.nodes[0].holds = True
+        for transport in transports[:2]:
+            transport.deliver(one(LATEST)[0])
+        await turns(30)
+        for _ in range(2):
+            scene.nodes[0].let()
+        await turns(30)
+        both = left(*transports[:2])
+        assert both[0] == both[1]
+        scene.nodes[0].holds = False
+        transports[2].deliver(one(LATEST)[0])
+        await turns(30)
+        assert int(left(transports[2])[0]) == int(both[0]) - 1
+        transports[0].deliver(batch(LATEST, CHAIN)[0])
+        await turns(30)
+        assert int(left(transports[0])[0]) == int(both[0]) - 3
 
 
 @pytest.mark.parametrize("body", [one(LATEST)[0], batch(LATEST, CHAIN)[0]], ids=["call", "batch"])

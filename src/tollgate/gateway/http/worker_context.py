@@ -140,6 +140,44 @@ class Pipeline(Protocol):
 class WorkerContext:
     """What all connections of a worker share."""
 
+    # Slots: with more than thirty attributes Python looks each up in a dictionary, and every call comes by.
+    __slots__ = (
+        "_cells",
+        "_constant_headers",
+        "_loop",
+        "_write",
+        "_writer",
+        "addresses",
+        "begin",
+        "budget",
+        "calls",
+        "clock",
+        "connections",
+        "counted",
+        "counters",
+        "date",
+        "draining",
+        "epoch",
+        "hedging",
+        "ids",
+        "journal",
+        "keep_alive_seconds",
+        "max_bytes",
+        "max_connections",
+        "max_in_flight",
+        "now",
+        "ok_head",
+        "outbox",
+        "pipeline",
+        "read_seconds",
+        "reader",
+        "tasks",
+        "time",
+        "tracer",
+        "upgraded",
+        "weighed_from",
+    )
+
     def __init__(
         self,
         pipeline: Pipeline,
