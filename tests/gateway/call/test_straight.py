@@ -24,7 +24,7 @@ from tests.gateway.scene import BROKEN, DROP, LAGGING, QUOTA, REVERTED, Http, No
 from tests.gateway.worker import TOKEN, Tasks, digest, http, token_grant
 
 from tollgate.core.models import Team
-from tollgate.gateway.call import straight_batch
+from tollgate.gateway.call import straight_batch, straight_calls
 from tollgate.gateway.http.response import FEW
 from tollgate.gateway.upstream.hedging import hedge_after
 
@@ -341,6 +341,21 @@ SITUATIONS: dict[str, Situation] = {
     "batch that is too large": Situation(batch(*[LATEST] * 101), straight=False),
     "batch with node errors": Situation(batch(LATEST, OLD), answering("0x1", REVERTED), straight=None),
     "batch that is answered in another order": Situation(batch(LATEST, CHAIN, OLD), transform=shuffled),
+    "batch of equal calls that is answered in another order": Situation(
+        batch(LATEST, LATEST, LATEST), transform=shuffled
+    ),
+    "batch with parameters by name in the cache": Situation(
+        [in_batch(b'"method":"eth_chainId","params":{"a":%d}' % number, PLAIN) for number in (1, 2, 1)],
+        answering("0x1", "0x2", "0x3", "0x4"),
+        options=CACHED,
+        straight=None,
+    ),
+    "cap that is over": Situation(one(LATEST), grant={"capped_until": 1_699_999_999.0}),
+    "cap that ends now": Situation(one(LATEST), grant={"capped_until": 1_700_000_000.0}),
+    "cap": Situation(one(LATEST), grant={"capped_until": 1_700_000_001.0}, straight=False),
+    "clients of several names on one connection": Situation(
+        [sent(call(1, LATEST), f"user-agent: {name}") for name in ("a", "b", "a", "a", "b")]
+    ),
     "batch that is cut off": Situation(
         batch(LATEST, CHAIN), first_answering(DROP, "x"), upstreams=TWO, straight=None
     ),
@@ -380,6 +395,9 @@ SITUATIONS: dict[str, Situation] = {
         straight=None,
     ),
     "batch that shows its upstream": Situation(batch(LATEST, CHAIN), grant={"show_upstream": True}),
+    "batch of equal calls that shows its upstream": Situation(
+        batch(LATEST, LATEST), grant={"show_upstream": True}
+    ),
     "equal batches that show their upstream": Situation(
         [*batch(OLD, OLD), *batch(LATEST, LATEST), *batch(OLD, CHAIN, CHAIN)],
         answering("0x1"),
@@ -672,7 +690,7 @@ async def test_ids_of_a_batch_travel_where_they_are_distinct_and_exact(
     assert [each["id"] for each in played.answers[0][0][2]] == ids
 
 
-@pytest.mark.parametrize("ids", [[1, 2, 3], [9, 10, 11], [0, 1, 2]])
+@pytest.mark.parametrize("ids", [[1, 2, 3], [9, 10, 11], [10, 11, 12], [0, 1, 2]])
 async def test_batch_of_equal_calls_and_its_answers_travel_as_they_are(
     ids: list[object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -687,6 +705,23 @@ async def test_batch_of_equal_calls_and_its_answers_travel_as_they_are(
     assert [each["result"] for each in played.answers[0][0][2]] == ["up0"] * 3
     # With ids of several lengths the answers are put together anew.
     assert len(encoded) == (1 if ids[0] == 9 else 0)
+
+
+async def test_callers_are_let_in_anew_after_a_change_and_before_there_are_too_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(straight_calls, "_MAX_ADMISSIONS", 2)
+    async with warm_scene() as (scene, (transport,)):
+        admissions = scene.worker.straight._admissions
+        admissions.clear()
+        for agent, count in (("a", 1), ("b", 2), ("c", 1), ("c", 1), ("d", 2)):
+            assert await statuses(transport, sent(call(1, LATEST), f"user-agent: {agent}")) == [200]
+            assert len(admissions) == count
+        scene.worker.context.renew()
+        assert await statuses(transport, sent(call(1, LATEST), "user-agent: d")) == [200]
+        (admission,) = admissions.values()
+        assert edge(transport).admission is admission
+        assert admission.epoch == scene.worker.context.epoch
 
 
 class InOrder(set[Any]):

@@ -266,9 +266,10 @@ def sized(size: int, target: str = "/x/eth/mainnet") -> bytes:
 @pytest.mark.parametrize(("size", "held"), [(SMALL, 0), (SMALL + 1, SMALL + 1)])
 async def test_body_counts_in_the_budget_from_the_first_byte_beyond_a_small_one(size: int, held: int) -> None:
     worker = await open_worker(node=lambda _: None)
+    worker.probe()
     first = worker.connect(hello)
-    for _ in range(2):
-        # The second time its head is known.
+    for _ in range(3):
+        # The second time its head is known, the third time its caller is let in.
         first.deliver(sized(size))
         await turns(30)
         assert worker.budget.held == held

@@ -29,6 +29,7 @@ from tests.gateway.transactions import (
 )
 
 from tollgate.errors import UpstreamError
+from tollgate.gateway.upstream.failover import MAX_ATTEMPTS
 
 # --- Broadcast ---------------------------------------------------------------------------------------------
 
@@ -92,7 +93,28 @@ async def test_broadcast_to_more_than_a_read_would_ever_call() -> None:
         assert sends(scene) == [1] * 10
 
 
+async def test_after_a_broadcast_as_many_others_are_tried_as_for_one() -> None:
+    async with open_scene(*[{}] * 10, network={"broadcast": 3}) as scene:
+        plays(scene, *[DROP] * 10)
+        await sent(scene, 1.0)
+        assert sum(sends(scene)) == 3 + MAX_ATTEMPTS - 1
+
+
 # --- What else follows -------------------------------------------------------------------------------------
+
+
+async def test_upstream_whose_quota_is_used_up_is_spared(scene: Scene) -> None:
+    plays(scene, QUOTA, "second")
+    assert await sent(scene) == "second"
+    await scene.call("eth_chainId")
+    assert [len(node.calls) for node in scene.nodes] == [1, 2]
+
+
+async def test_transaction_is_not_repeated_on_another_connection_to_the_same_upstream(scene: Scene) -> None:
+    plays(scene, DROP, "second")
+    await scene.call("eth_chainId")
+    assert await sent(scene) == "second"
+    assert [len(node.calls) for node in scene.nodes] == [2, 1]
 
 
 @pytest.mark.parametrize("reply", ["x", NONCE, DROP])

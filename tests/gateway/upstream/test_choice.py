@@ -117,6 +117,34 @@ def test_of_many_two_different_ones_are_compared(seed: int, count: int) -> None:
     assert made.upstreams[0].name in names
 
 
+@pytest.mark.parametrize(
+    ("chance", "quick_first", "quick_last"),
+    [
+        ((0.0, 0.0), "a", "b"),
+        ((0.0, 0.9), "a", "c"),
+        ((0.5, 0.0), "a", "b"),
+        ((0.5, 0.5), "b", "c"),
+        ((0.9, 0.0), "a", "c"),
+        ((0.9, 0.9), "b", "c"),
+    ],
+)
+def test_any_two_of_three_may_be_compared(chance: tuple[float, float], quick_first: str, quick_last: str) -> None:
+    for names, fit in (("abc", quick_first), ("cba", quick_last)):
+        made = company({}, {}, {})
+        for name, seconds in zip(names, (0.1, 0.2, 0.3), strict=True):
+            made[name].ewma = seconds
+        view = View(b"", b"", made.row.snapshot(), made.upstreams)
+        assert view.choose("eth_call", Scope(Holds.NEVER), made.clock(), chances(*chance)) is made[fit]
+
+
+def test_upstream_that_may_be_tried_again_is_chosen_again() -> None:
+    made = company({}, {"priority": 1})
+    made.fail("a", 5)
+    assert chosen(made, READ) == "b"
+    made.clock.advance(2.0)
+    assert chosen(made, READ) == "a"
+
+
 # --- Rotation ----------------------------------------------------------------------------------------------
 
 
@@ -304,6 +332,44 @@ def test_view_chooses_among_those_of_the_best_priority(priorities: tuple[int, ..
     for scope in (Scope(Holds.NEVER), Scope(Holds.NEVER, tip=True)):
         found = view.choose("eth_call", scope, made.clock(), chances(0.9))
         assert found is made[fit], "however slow it is"
+
+
+DENYING: Settings = {"deny_methods": ("eth_call",)}
+
+
+@pytest.mark.parametrize(
+    ("upstreams", "heads", "scope", "fit"),
+    [
+        ([{}], [NOTHING], Scope(Holds.NEVER, tip=True), "a"),
+        ([{}], [HEAD - 1], Scope(Holds.NEVER, tip=True), ""),
+        ([{}, {}], [HEAD, HEAD], Scope(Holds.NEVER, tip=True), "b"),
+        ([{}, {}], [HEAD, HEAD - 1], Scope(Holds.NEVER, tip=True), "a"),
+        ([{}, {}], [NOTHING, HEAD - 1], Scope(Holds.NEVER, number=HEAD), "a"),
+        ([{}, {}], [NOTHING, HEAD - 1], Scope(Holds.NEVER, number=HEAD - 1), "b"),
+        ([DENYING], [HEAD], Scope(Holds.NEVER), ""),
+        ([DENYING], [HEAD], Scope(Holds.NEVER, tip=True), ""),
+        ([{}, DENYING], [HEAD, HEAD], Scope(Holds.NEVER), "a"),
+        ([{}, DENYING], [HEAD - 1, HEAD], Scope(Holds.NEVER, tip=True), ""),
+    ],
+)
+def test_view_chooses_the_cheapest_that_has_the_block_and_takes_the_method(
+    upstreams: list[Settings], heads: list[int], scope: Scope, fit: str
+) -> None:
+    made = company(*upstreams)
+    made.row.publish(HEAD, NOTHING, changed=True)
+    for name, head, seconds in zip("ab", heads, (0.2, 0.1), strict=False):
+        made.put(name, head=head)
+        made[name].ewma = seconds
+    view = View(b"", b"", made.row.snapshot(), made.upstreams)
+    found = view.choose("eth_call", scope, made.clock(), chances())
+    assert (found.name if found else "") == fit
+
+
+def test_view_does_not_choose_the_only_upstream_while_its_breaker_is_open() -> None:
+    made = company({})
+    made.fail("a", 5)
+    view = View(b"", b"", made.row.snapshot(), made.upstreams)
+    assert view.choose("eth_call", Scope(Holds.NEVER), made.clock(), chances()) is None
 
 
 # Seconds, calls under way, weight.

@@ -7,7 +7,7 @@ from tests.gateway.fakes import turns
 from tests.gateway.line import BODY, Feed, Line, chunked, feeds, whole
 from tests.gateway.worker import http
 
-from tollgate.gateway.upstream.connection import Response
+from tollgate.gateway.upstream.connection import Response, ResponseFuture
 
 KEPT = {
     "length": http(BODY),
@@ -71,6 +71,13 @@ async def test_response_without_a_length_ends_with_the_connection(feed: Feed, bo
 @pytest.mark.parametrize("status", [b"404 Not Found", b"503 Service Unavailable", b"429 Too Many Requests"])
 async def test_status_is_handed_on(feed: Feed, status: bytes) -> None:
     assert await Line().answered(feed(http(b"no", status=status))) == Response(int(status[:3]), b"no")
+
+
+@pytest.mark.parametrize("length", [0, 1_023, 1_024, 1_025])
+async def test_request_has_its_length(length: int) -> None:
+    line = Line()
+    line.connection.send(b"x" * length, 2_000.0, ResponseFuture())
+    assert line.transport.take() == b"POST / HTTP/1.1\r\ncontent-length: %d\r\n\r\n%b" % (length, b"x" * length)
 
 
 async def test_response_with_an_empty_body_is_a_response() -> None:

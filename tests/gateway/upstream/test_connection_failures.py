@@ -62,6 +62,20 @@ async def test_what_surrounds_a_body_is_bounded(start: bytes, piece: bytes) -> N
     assert caught.value.sent
 
 
+@pytest.mark.parametrize("responses", [0, 1], ids=["first", "later"])
+async def test_head_of_a_response_may_be_as_long_as_the_bound_and_not_a_byte_longer(responses: int) -> None:
+    line = Line()
+    for _ in range(responses):
+        await line.answered(whole(http(b"{}")))
+    pending = line.begin()
+    line.transport.deliver((START + b"a: ").ljust(65_536, b"b"))
+    assert not line.transport.aborted
+    line.transport.deliver(b"b")
+    assert line.transport.aborted
+    with pytest.raises(AttemptFailed):
+        await pending
+
+
 async def test_large_body_in_chunks_may_have_as_many_heads_as_it_needs() -> None:
     body = b"1" * 400_000
     line = Line(most=1_000_000)
@@ -88,12 +102,16 @@ async def test_connection_that_speaks_no_http_is_given_up(response: bytes) -> No
 )
 async def test_response_over_the_limit_is_given_up_with_its_connection(feed: Feed, response: bytes) -> None:
     line = Line(most=1_000)
-    assert isinstance(await failure(line, feed(response)), ResponseTooLarge)
+    failed = await failure(line, feed(response))
+    assert isinstance(failed, ResponseTooLarge)
+    assert failed.sent
     assert line.transport.aborted
 
 
-async def test_response_of_exactly_the_limit_passes() -> None:
-    assert (await Line(most=1_000).answered(whole(http(b"x" * 1_000)))).body == b"x" * 1_000
+async def test_responses_of_exactly_the_limit_pass() -> None:
+    line = Line(most=1_000)
+    for response in (http(b"x" * 1_000), chunked(b"x" * 1_000), chunked(b"x" * 1_000)):
+        assert (await line.answered(whole(response))).body == b"x" * 1_000
 
 
 @feeds
@@ -206,9 +224,17 @@ async def test_large_response_without_a_length_counts_too() -> None:
 
 async def test_gzip_that_unpacks_to_more_than_there_is_room_for() -> None:
     line = Line(budget=SMALL)
-    with pytest.raises(NoRoom):
+    with pytest.raises(NoRoom) as caught:
         await line.answered(whole(http(gzip.compress(b"x" * SMALL * 2))))
+    assert caught.value.sent
     assert line.budget.held == 0
+
+
+@pytest.mark.parametrize(("size", "held"), [(SMALL, 0), (SMALL + 1, SMALL + 1)])
+async def test_unpacked_response_counts_from_the_first_byte_beyond_a_small_one(size: int, held: int) -> None:
+    line = Line()
+    response = await line.answered(whole(http(gzip.compress(b"x" * size))))
+    assert (len(response.body), line.budget.held) == (size, held)
 
 
 async def test_large_response_of_a_lost_connection_gives_its_bytes_back() -> None:

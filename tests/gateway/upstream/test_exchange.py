@@ -36,6 +36,45 @@ READ, UNKNOWN = "eth_chainId", "foo_bar"
 """A read, and a method that may be anything."""
 
 
+# --- What is known of upstreams ----------------------------------------------------------------------------
+
+
+async def test_status_is_read_again_only_after_a_change() -> None:
+    async with open_scene({}, {}) as scene:
+        scene.up(100, 100)
+        view = scene.exchange.view(scene.clock())
+        assert view is not None
+        assert scene.exchange.view(scene.clock()) is view
+        for change in (lambda: scene.state(1, State.DOWN), lambda: scene.up(101, 101)):
+            change()
+            later = scene.exchange.view(scene.clock())
+            assert later is not view
+            view = later
+        assert view is not None
+        until = view.snapshot.believed_until
+        assert [scene.exchange.view(now) for now in (until - 0.001, until)] == [view, None]
+
+
+@pytest.mark.parametrize(("state", "seconds"), [(State.UP, 10.0), (State.DOWN, 10.0), (State.WRONG_CHAIN, 20.0)])
+async def test_attempt_leaves_time_for_another_where_there_is_another_upstream(
+    state: State, seconds: float
+) -> None:
+    async with open_scene({"timeout_seconds": 60.0}, {"timeout_seconds": 3.0}) as scene:
+        scene.up(100, 100)
+        scene.state(1, state)
+        scene.exchange.be_patient(20.0)
+        scene.exchange.view(scene.clock())
+        assert [scene.upstream(index).patience for index in range(2)] == [seconds, 3.0]
+
+
+@pytest.mark.parametrize(("upstreams", "hedge", "hedging"), [(1, True, False), (2, True, True), (2, False, False)])
+async def test_calls_are_hedged_where_there_is_another_upstream(
+    upstreams: int, hedge: bool, hedging: bool
+) -> None:
+    async with open_scene(*[{}] * upstreams, network={"hedge": hedge}) as scene:
+        assert scene.exchange.hedging is hedging
+
+
 # --- What is an answer -------------------------------------------------------------------------------------
 
 

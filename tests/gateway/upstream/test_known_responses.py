@@ -114,6 +114,14 @@ async def test_response_with_a_known_head_is_the_same_the_second_time(body: byte
     assert line.owner.idle == [line.connection] * 3
 
 
+async def test_part_of_a_body_that_looks_like_a_known_response_is_a_part_of_it() -> None:
+    line = Line()
+    known = http(BODY)
+    assert await line.answered(whole(known)) == Response(200, BODY)
+    start, body = http(BODY + known).rsplit(known, 1)[0], BODY + known
+    assert await line.answered(iter([start, known])) == Response(200, body)
+
+
 @pytest.mark.parametrize(("waiters", "retired"), [([1], False), ([], True)])
 async def test_connection_that_somebody_waits_for_or_that_is_not_kept_goes_back_to_its_owner(
     waiters: list[int], retired: bool, monkeypatch: pytest.MonkeyPatch

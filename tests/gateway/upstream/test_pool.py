@@ -115,6 +115,22 @@ async def test_read_on_a_stale_connection_is_repeated_on_a_new_one() -> None:
     assert await sent == Response(200, b"{}")
 
 
+async def test_connection_whose_only_answer_had_a_known_head_may_be_stale_too() -> None:
+    harness = Harness()
+    sent = [harness.send(), harness.send()]
+    await turns()
+    for transport in harness.loop.transports:
+        transport.deliver(OK)
+    await asyncio.gather(*sent)
+    repeated = harness.send()
+    await turns()
+    harness.loop.transports[1].drop()
+    await turns()
+    harness.loop.transports[-1].deliver(OK)
+    assert await repeated == Response(200, b"{}")
+    assert len(harness.loop.transports) == 3
+
+
 async def test_read_is_repeated_once() -> None:
     harness = Harness()
     await harness.call()

@@ -43,6 +43,7 @@ async def test_connection_that_does_not_open_before_the_deadline_is_given_up() -
     scripted_loop().gate = asyncio.Event()
     sent = fly(pool(clock).send(b"{}", clock(), repeatable=True))
     await turns()
+    assert sent.done()
     with pytest.raises(ConnectFailed, match="in time"):
         await sent
 
