@@ -47,7 +47,7 @@ async def test_websocket_counts_as_one_connection_of_its_address_until_it_is_clo
     (count,) = addresses._open.values()
     caller.transport.close()
     await turns(40)
-    assert (count, addresses._open) == (1, {})
+    assert (count, addresses._open, server.worker.budget.held) == (1, {}, 0)
 
 
 async def test_connection_may_have_answered_requests_before(caller: Caller) -> None:

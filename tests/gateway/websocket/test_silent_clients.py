@@ -37,6 +37,10 @@ async def test_what_a_client_does_not_take_counts_until_it_does_or_is_gone(calle
         caller.socket.resume_writing()
         assert budget.held == 0
     caller.socket.pause_writing()
+    caller.socket.resume_writing()
+    await turns()
+    assert budget.held == 0, "it went on before its turn"
+    caller.socket.pause_writing()
     await turns()
     caller.transport.drop(None)
     assert budget.held == 0
@@ -112,6 +116,19 @@ async def test_nothing_more_is_read_after_our_goodbye_to_a_client_that_does_not_
         caller.socket.resume_writing()
         await turns()
         assert not caller.transport.paused
+
+
+@pytest.mark.parametrize(("blocked", "messages"), [(True, 1), (False, 70)], ids=["does not read", "sends more"])
+async def test_reading_does_not_go_on_at_once_after_our_goodbye(blocked: bool, messages: int) -> None:
+    async with open_caller(node=lambda _: None) as caller:
+        await caller.connect()
+        for number in range(messages):
+            caller.client.send_text(json.dumps(call(number)).encode())
+        caller.transport.deliver(b"".join(caller.client.data_to_send()))
+        if blocked:
+            caller.socket.pause_writing()
+        await caller.socket.send({"type": "websocket.close", "code": 1001, "reason": ""})
+        assert caller.transport.paused
 
 
 async def test_pings_that_came_together_are_not_answered_beyond_what_the_client_takes(caller: Caller) -> None:
