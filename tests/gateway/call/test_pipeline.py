@@ -54,6 +54,7 @@ async def test_notification_is_answered_204_and_is_still_sent_and_metered(node: 
     assert got == Answer(204, b"")
     assert len(worker.loop.transports) == 1
     assert worker.meters.taken == [("tok_1", 1)]
+    assert worker.counted(metrics.REFUSALS, "upstream_error") == (node is not echo)
 
 
 @pytest.mark.parametrize(
@@ -156,6 +157,8 @@ async def test_method_that_may_not_be_called_is_refused_under_the_id(method: str
         assert reply["error"]["code"] == -32601
         assert reason(reply) == "method_not_allowed"
     assert worker.loop.transports == []
+    label = worker.network.catalogue.label(method)
+    assert worker.counted(metrics.CALLS, "eth", "mainnet", label, "method_not_allowed") == 2
     assert (await send(worker, call(1)))[0] == 200
 
 

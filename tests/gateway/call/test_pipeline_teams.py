@@ -107,6 +107,7 @@ def narrow(body: bytes) -> bytes:
 @pytest.mark.parametrize("bills", [False, True])
 async def test_calls_that_one_call_needs_are_written_down_where_they_are_billed(many: bool, bills: bool) -> None:
     worker = await open_worker(node=narrow)
+    worker.store.tokens[digest(TOKEN)] = token_grant(requests_per_second=100)
     worker.row.publish(1_000, 900, changed=True)
     worker.pipeline.change(100, 30.0, bills_upstream_calls=bills)
     logs = call(1, "eth_getLogs", params=[WIDE])
@@ -115,6 +116,7 @@ async def test_calls_that_one_call_needs_are_written_down_where_they_are_billed(
     assert (got[0] if many else got)["result"] == []
     notes = [note for note in sent.calls if note[0] == "eth_getLogs"]
     assert len(notes) > 4 if bills else len(notes) == 1
+    assert sum(cost for _, cost in worker.meters.taken) > 4, "they count against limits in any case"
     assert all(note[1] == "ok" for note in notes)
     assert notes[0][3] > 0
     assert [note[3] for note in notes[1:]] == [0] * (len(notes) - 1), "the answer has its bytes once"

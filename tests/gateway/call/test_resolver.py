@@ -11,7 +11,10 @@ from tests.gateway.scene import BROKEN, DROP, REVERTED, Scene, open_scene, raw, 
 from tollgate.core.shapes import PlainCall, Reply
 from tollgate.errors import Overloaded, UpstreamError
 from tollgate.gateway.call.cache import key_of
+from tollgate.gateway.call.resolver import MAX_AHEAD, NOTHING_KNOWN, SingleFlight
 from tollgate.gateway.messages import Trace
+from tollgate.gateway.upstream.failover import OutOfStep
+from tollgate.shm.upstream_status import NOTHING
 
 KEPT = {"cache_bytes": 1_000_000}
 BALANCE = "eth_getBalance"
@@ -198,6 +201,50 @@ async def test_who_waits_is_informed_when_the_leader_is_cut_off() -> None:
 
 
 # --- Old state ---------------------------------------------------------------------------------------------------
+
+
+def test_who_leaves_is_not_informed() -> None:
+    flight = SingleFlight((0, 0, NOTHING, NOTHING))
+    informed: list[str] = []
+
+    def waiter(_: object) -> None:
+        informed.append("waits")
+
+    def leaver(_: object) -> None:
+        informed.append("has left")
+
+    flight.leave(leaver)
+    for each in (leaver, waiter):
+        flight.join(each)
+    flight.leave(leaver)
+    assert flight.waiters == [waiter]
+
+
+# --- What an answer shows of the chain -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("number", "in_step"), [(99, False), (100, True), (100 + MAX_AHEAD, True), (101 + MAX_AHEAD, False)]
+)
+async def test_answer_may_show_neither_less_than_is_known_nor_far_more(number: int, in_step: bool) -> None:
+    async with open_scene({}) as scene:
+        scene.up(100)
+        call = PlainCall("2.0", 1, "eth_blockNumber")
+        judge = scene.resolver.judge(call.method, scene.resolver.scope(call))
+        reply = Reply(raw([hex(number)])[0])
+        if in_step:
+            judge(reply)
+            return
+        with pytest.raises(OutOfStep) as caught:
+            judge(reply)
+        assert caught.value.sent
+
+
+async def test_judges_of_methods_that_nobody_knows_are_not_remembered() -> None:
+    async with open_scene({}) as scene:
+        for method, remembered in (("foo_bar", False), ("eth_chainId", True)):
+            judge = scene.resolver.judge(method, NOTHING_KNOWN)
+            assert (scene.resolver.judge(method, NOTHING_KNOWN) is judge) is remembered
 
 
 async def test_old_state_is_requested_from_an_archive_and_a_block_is_not_state() -> None:
