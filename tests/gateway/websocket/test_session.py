@@ -214,9 +214,7 @@ async def test_slow_client_is_cut_with_a_reason_and_others_go_on() -> None:
     assert slow.closed[0] == 1013
     assert "slowly" in slow.closed[1]
     assert "read faster" in slow.closed[1]
-    slow.read_on()
-    await turns(40)
-    assert len(slow.received()) <= 1, "what was on its way"
+    assert slow.received() == []
     assert quick.closed is None
     assert len(quick.received()) == 30
     assert server.worker.counted(metrics.WS_CUT, "slow") == 1
