@@ -24,6 +24,7 @@ from tollgate.errors import (
     TokenInvalid,
     TokenMissing,
 )
+from tollgate.gateway.access import credentials
 from tollgate.gateway.messages import Request
 
 
@@ -178,6 +179,19 @@ async def test_invented_origins_do_not_fill_the_memory(worker: Worker) -> None:
     held, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert held < 3_000_000
+
+
+async def test_what_is_remembered_of_credentials_is_bounded(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(credentials, "_MAX_DIGESTS", 2)
+    monkeypatch.setattr(credentials, "_MAX_HOSTS", 2)
+    remembered = []
+    for name in "abc":
+        await identify(worker, request(origin=f"https://{name}.example.com"))
+        await refusal(worker, with_token(token=secrets.new_token()))
+        remembered.append((len(worker.credentials._hosts), len(worker.credentials._digests)))
+    assert remembered == [(1, 1), (2, 2), (1, 1)]
 
 
 async def test_of_an_origin_that_can_never_be_whitelisted_the_beginning_is_shown(worker: Worker) -> None:

@@ -111,7 +111,7 @@ async def test_unknown_token_is_remembered_for_a_while(harness: Harness) -> None
     unknown = b"x" * 32
     assert await harness.directory.find_token(unknown) is None
     assert harness.directory.unknown_token(unknown)
-    harness.clock.advance(5.1)
+    harness.clock.advance(5.0)
     assert not harness.directory.unknown_token(unknown)
     assert harness.counted("unknown") == 1
 
@@ -233,6 +233,38 @@ async def test_known_grants_go_on_for_a_bounded_time_and_come_back(harness: Harn
     await harness.directory.refresh()
     assert vars(harness.directory)["stale"] is False
     assert harness.regions.totals()[metrics.DIRECTORY_STALE_SECONDS.name,] == 0
+
+
+async def test_whoever_keeps_callers_is_informed_when_they_may_be_others(harness: Harness) -> None:
+    informed: list[str] = []
+    cause = "nothing"
+    harness.directory.changed = lambda: informed.append(cause)
+    await harness.directory.find_token(A)
+    before = await harness.directory.find_host("example.com")
+    await harness.directory.refresh()
+    cause = "limits"
+    harness.directory.change(model.LimitSettings())
+    after = harness.directory.known_host("example.com")
+    assert before is not None
+    assert after is not None
+    assert after is not before
+    assert after.grant is before.grant
+    cause = "grants"
+    await harness.change(tokens=(B,))
+    cause = "silence"
+    harness.store.down = True
+    for _ in range(2):
+        harness.clock.advance(601.0)
+        await harness.directory.refresh()
+    assert informed == ["limits", "grants", "silence"]
+
+
+async def test_entries_are_counted(harness: Harness) -> None:
+    for digest in (A, B):
+        await harness.directory.find_token(digest)
+    await harness.directory.find_host("example.com")
+    await harness.directory.refresh()
+    assert harness.regions.totals()[metrics.DIRECTORY_ENTRIES.name,] == 3
 
 
 async def test_unknown_caller_is_directed_to_come_back_while_the_store_is_silent(harness: Harness) -> None:

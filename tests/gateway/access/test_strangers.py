@@ -5,7 +5,7 @@ from tests.gateway.worker import Worker, digest, identify, open_worker, refusal,
 
 from tollgate.core import secrets
 from tollgate.core.limits import Limit
-from tollgate.errors import Overloaded, RateLimited, TokenInvalid
+from tollgate.errors import OriginNotAllowed, Overloaded, RateLimited, TokenInvalid
 from tollgate.gateway.messages import Request
 
 
@@ -25,6 +25,19 @@ async def test_look_ups_in_vain_are_limited_for_each_address() -> None:
     assert isinstance(await refusal(worker, stranger("192.0.2.2")), TokenInvalid)
     worker.clock.advance(1.0)
     assert isinstance(await refusal(worker, stranger()), TokenInvalid)
+
+
+async def test_origins_that_nobody_knows_are_limited_for_each_address_too() -> None:
+    worker = await open_worker(misses_per_address=Limit(3, 1.0))
+    kinds = [type(await refusal(worker, request(origin=f"https://x{number}.net"))) for number in range(4)]
+    assert kinds == [*[OriginNotAllowed] * 3, RateLimited]
+
+
+async def test_token_that_is_known_to_be_unknown_counts_once() -> None:
+    worker = await open_worker(misses_per_address=Limit(2, 1.0))
+    unknown = secrets.new_token()
+    for token in (*[unknown] * 5, secrets.new_token()):
+        assert isinstance(await refusal(worker, with_token(token=token)), TokenInvalid)
 
 
 async def test_look_ups_in_vain_are_limited_in_all() -> None:
