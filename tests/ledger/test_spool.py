@@ -89,6 +89,16 @@ def test_records_are_in_the_file_when_write_returns(disk: Disk) -> None:
     assert (disk.spool.held_bytes, disk.spool.waiting, disk.spool.failing) == (0, False, False)
 
 
+def test_records_that_no_turn_has_written_are_written_by_the_tick_and_at_the_end(disk: Disk) -> None:
+    disk.spool.extend([b"a", b"bc"])
+    assert disk.spool.held_bytes == 3
+    disk.spool.tick()
+    assert (disk.flat(), disk.spool.held_bytes) == ([b"a", b"bc"], 0)
+    disk.spool.append(b"d")
+    disk.spool.close()
+    assert (disk.flat(), disk.spool.held_bytes) == ([b"a", b"bc", b"d"], 0)
+
+
 def test_nothing_is_written_before_write_is_called_and_no_file_made_for_nothing(disk: Disk) -> None:
     disk.spool.write()
     disk.spool.append(b"a")
