@@ -101,8 +101,6 @@ class Straight(ABC):
         self.data = render_result(context.ok_head, self.request_id, rates, extra, body, close=self.close)
         context.put(self)
         context.count_large(self.data)
-        if self.close:
-            connection.finish()
 
     @abstractmethod
     def record(self, at: bytes, now: float) -> bytes:
