@@ -178,6 +178,39 @@ def test_code_after_a_password_that_was_changed_meanwhile_lets_nobody_in(
     assert not thief.signed_in()
 
 
+# ---- a session that somebody left open
+
+
+def test_old_session_adds_no_way_in_that_outlives_it(gateway: Gateway, held: ExitStack) -> None:
+    person(gateway, "open@example.com")
+    browser = entered(gateway, held, "open@example.com")
+    assert browser.post("/console/account/passkeys/options").status_code == 200
+    assert browser.get("/console/account/totp").status_code == 200
+    tool = bearer(browser.log_tool_in()["access_token"])
+
+    async def age(records: Repositories) -> None:
+        account = await records.accounts.find(email="open@example.com")
+        assert account is not None
+        for login in await records.logins.page(10, account_id=account.id):
+            await records.logins.replace(replace(login, created_at=login.created_at - 1_000))
+        # As one whom a provider signs in.
+        await records.accounts.replace(replace(account, password_hash=""))
+
+    gateway.books.do(age)
+    assert browser.signed_in()
+    assert browser.post("/console/account/passkeys/options").status_code == 403
+    assert browser.get("/console/account/totp").status_code == 403
+    taken = {"password": OTHER_PASSWORD, "again": OTHER_PASSWORD, "current": ""}
+    assert browser.post("/console/account", act="password", **taken).status_code == 403
+    assert (
+        browser.post("/console/account", act="email", email="mallory@example.com", current="").status_code == 403
+    )
+    with httpx.Client(base_url=f"{gateway.base_url}/api/v1", headers=tool, trust_env=False) as client:
+        for path in ("/me/factors/totp", "/me/factors/passkeys/options"):
+            refused = client.post(path)
+            assert (refused.status_code, refused.json()["reason"]) == (403, "log_in_again")
+
+
 # ---- invitations as a means to fill somebody's mailbox
 
 

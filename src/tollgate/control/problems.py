@@ -3,7 +3,7 @@
     Problem
     ├── InvalidInput  NotARootDomain
     ├── NotLoggedIn  LoginExpired  WrongPassword
-    ├── NoSuchTeam  RoleNeeded  PersonalTokenRefused  SignUpClosed  InvitationForOther
+    ├── NoSuchTeam  RoleNeeded  PersonalTokenRefused  LogInAgain  SignUpClosed  InvitationForOther
     ├── NotFound
     ├── NameTaken  DomainTaken  DomainVerified  NotProven  LastOwner  AlreadyMember  LimitReached  RequestRunning
     ├── ChangedMeanwhile  KeyReused
@@ -120,6 +120,16 @@ class PersonalTokenRefused(Problem):
         super().__init__(
             f"A personal access token may not {what}: log in with `tollgate auth login` or the console."
         )
+
+
+class LogInAgain(Problem):
+    """What only somebody may do who has just shown who they are."""
+
+    status, reason = 403, "log_in_again"
+    when = "A login older than 15 minutes may not do this: log in again."
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"To {what}, log in again first: this login is older than 15 minutes.")
 
 
 class SignUpClosed(Problem):
@@ -279,6 +289,7 @@ ALL_PROBLEMS: tuple[type[Problem], ...] = (
     NoSuchTeam,
     RoleNeeded,
     PersonalTokenRefused,
+    LogInAgain,
     SignUpClosed,
     InvitationForOther,
     NotFound,

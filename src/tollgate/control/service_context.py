@@ -17,7 +17,7 @@ import msgspec
 from msgspec import UNSET, Struct
 from msgspec.structs import asdict
 
-from tollgate.control.problems import InvalidInput, NoSuchTeam, PersonalTokenRefused, RoleNeeded
+from tollgate.control.problems import InvalidInput, LogInAgain, NoSuchTeam, PersonalTokenRefused, RoleNeeded
 from tollgate.core import audit_chain, cursors, secrets
 from tollgate.core.addresses import limit_key
 from tollgate.core.audit_chain import AuditChain
@@ -30,6 +30,8 @@ from tollgate.store.base import ControlStore, Repositories, Repository, StoreUna
 
 # Several times what a database takes for what is hidden so.
 CONSTANT_SECONDS = 0.2
+# After so long a login proves no more who is there.
+RECENT_SECONDS = 900.0
 MAX_ROWS = 1_000
 USUAL_ROWS = 100
 # What RFC 5321 calls a dot-string, in ASCII: a comma, a bracket or an encoded word (`=?`, RFC 2047) would let a
@@ -202,6 +204,13 @@ class ServiceContext:
     def key_from(self, kind: str, client: ClientInfo) -> str:
         """A name for where a client is; whoever has one IPv6 address has its whole /64."""
         return self.key(kind, limit_key(client.address))
+
+    def recent(self, actor: Actor, what: str) -> Account:
+        """The account of someone who logged in just now: for what outlives the login, such as another way in."""
+        account = actor.person(what)
+        if actor.login is not None and self.now() - actor.login.created_at > RECENT_SECONDS:
+            raise LogInAgain(what)
+        return account
 
     async def membership(self, records: Repositories, actor: Actor, team: str, action: Action) -> Membership:
         """Let a member in who may do this; everybody else learns nothing."""

@@ -44,6 +44,12 @@ def personal_token_refused(api: Api) -> httpx.Response:
     return api.request("POST", "/me/tokens", token=api.harness.program("owner")[1], json={"name": "ci"})
 
 
+def log_in_again(api: Api) -> httpx.Response:
+    api.request("GET", "/me")
+    api.harness.clock.advance(901)
+    return api.request("POST", "/me/factors/totp")
+
+
 def invitation_for_other(api: Api) -> httpx.Response:
     made = api.make("/teams/acme/invitations", {"email": "other@x.example", "role": "viewer"})
     return api.request("POST", "/invitations/accept", who="loner", json={"link": made["link"]})
@@ -148,6 +154,7 @@ TABLE: dict[str, tuple[int, set[str], Scene]] = {
     "no_such_team": (403, {"team", "suggestion"}, no_such_team),
     "role_needed": (403, {"role", "roles"}, role_needed),
     "personal_token_refused": (403, set(), personal_token_refused),
+    "log_in_again": (403, set(), log_in_again),
     "invitation_for_other": (403, set(), invitation_for_other),
     "not_found": (404, set(), not_found),
     "method_not_allowed": (405, set(), method_not_allowed),

@@ -12,12 +12,20 @@ from tollgate.control.api import reading, shapes
 from tollgate.control.api.access import CurrentActor, HttpRequest, Part, Plane
 from tollgate.control.api.operations import SELF, Operation, endpoint
 from tollgate.control.api.render import Answer, done, shown
-from tollgate.control.problems import InvalidInput, LimitReached, NotFound, PersonalTokenRefused, WrongPassword
+from tollgate.control.problems import (
+    InvalidInput,
+    LimitReached,
+    LogInAgain,
+    NotFound,
+    PersonalTokenRefused,
+    WrongPassword,
+)
 from tollgate.control.services.factors import Enrolment
 from tollgate.core.people import Factor
 
 _EXAMPLE = {"id": "eA", "rawId": "eA", "type": "public-key", "response": {}}
 _REFUSED = (PersonalTokenRefused, InvalidInput)
+_NEW = (*_REFUSED, LogInAgain)
 
 
 class Passkey(Struct, frozen=True):
@@ -95,7 +103,7 @@ async def show(plane: Plane, actor: CurrentActor) -> Answer:
         summary="Get a secret for an authenticator app",
         description="It counts once a first code of it was sent to `/me/factors/totp/confirm`.",
         gives=Enrolment,
-        raises=_REFUSED,
+        raises=_NEW,
     ),
 )
 async def begin(plane: Plane, actor: CurrentActor) -> Answer:
@@ -144,7 +152,7 @@ async def end(request: HttpRequest, plane: Plane, actor: CurrentActor) -> Answer
         tag=SELF,
         summary="Get what a browser needs to make a passkey",
         gives=PasskeyOptions,
-        raises=(*_REFUSED, LimitReached),
+        raises=(*_NEW, LimitReached),
     ),
 )
 async def passkey_options(plane: Plane, actor: CurrentActor) -> Answer:

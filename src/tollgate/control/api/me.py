@@ -14,6 +14,7 @@ from tollgate.control.problems import (
     InvalidInput,
     LastOwner,
     LimitReached,
+    LogInAgain,
     NameTaken,
     NoSuchTeam,
     NotFound,
@@ -59,7 +60,7 @@ async def update(request: HttpRequest, plane: Plane, actor: CurrentActor) -> Ans
         description="All other logins end, personal access tokens included.",
         takes=bodies.PasswordChange,
         status=204,
-        raises=(WrongPassword, PersonalTokenRefused, NotFound, TooManyAttempts, Busy),
+        raises=(WrongPassword, PersonalTokenRefused, LogInAgain, NotFound, TooManyAttempts, Busy),
     ),
 )
 async def change_password(request: HttpRequest, plane: Plane, actor: CurrentActor) -> Answer:
@@ -83,7 +84,7 @@ async def change_password(request: HttpRequest, plane: Plane, actor: CurrentActo
         "link is opened or confirmed. Elsewhere the address changes at once and counts as not verified.",
         takes=bodies.NewEmail,
         gives=shapes.EmailChangeView,
-        raises=(WrongPassword, PersonalTokenRefused, NotFound, NameTaken, TooManyAttempts, Busy),
+        raises=(WrongPassword, PersonalTokenRefused, LogInAgain, NotFound, NameTaken, TooManyAttempts, Busy),
     ),
 )
 async def change_email(request: HttpRequest, plane: Plane, actor: CurrentActor) -> Answer:

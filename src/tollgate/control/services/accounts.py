@@ -210,6 +210,8 @@ class Accounts:
         account = actor.person("change the password")
         if account.password_hash:
             await self.check_own_password(actor, account, current)
+        else:
+            self._context.recent(actor, "set a password")
         self._passwords.check_new(new, account.email)
         hashed = await self._passwords.hash(new)
         async with self._context.store.changing() as records:

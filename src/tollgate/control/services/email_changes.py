@@ -47,6 +47,8 @@ class EmailChanges:
             raise InvalidInput(f"{address} is your address already.", field="email")
         if account.password_hash:
             await self._accounts.check_own_password(actor, account, password)
+        else:
+            self._context.recent(actor, "change the address")
         guards = [
             (self._context.key("email-change", account.id), throttle.LINK),
             (self._context.key("email-change-to", address), throttle.LINK),

@@ -101,7 +101,7 @@ class SecondFactors:
 
     async def begin_totp(self, actor: Actor) -> Enrolment:
         """Make a secret for an app. It counts once a code of it has come back."""
-        account = actor.person("set up codes")
+        account = self._context.recent(actor, "set up codes")
         secret = random.token_bytes(totp.SECRET_BYTES)
         sealed = self._seal.close(account.id, secret).encode()
         async with self._context.store.changing() as records:
@@ -203,7 +203,7 @@ class SecondFactors:
 
     async def begin_passkey(self, actor: Actor) -> Challenge:
         """What a browser needs to make a passkey."""
-        account = actor.person("add a passkey")
+        account = self._context.recent(actor, "add a passkey")
         async with self._context.store.reading() as records:
             held = (await self._of(records, account.id)).passkeys
         _check_room(len(held))

@@ -248,6 +248,7 @@
       const adds = button.dataset.passkey === "add";
       try {
         const answer = await post(adds ? "/console/account/passkeys/options" : "/console/sign-in/options");
+        if (answer.status === 403) throw new Error("This session is older than 15 minutes: sign out and in again, then add it.");
         if (!answer.ok) throw new Error("The service did not answer: reload the page.");
         const { ticket, options } = await answer.json();
         options.challenge = bytes(options.challenge);
