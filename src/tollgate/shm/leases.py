@@ -16,15 +16,14 @@ from __future__ import annotations
 import hashlib
 import math
 import mmap
-import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from math import floor
 from pathlib import Path
 
 from msgspec import Struct
 
 from tollgate.core.limits import HAIR, Limit, Taken
-from tollgate.shm.limits import NOWHERE, WAYS, LimitRow, SharedMeters, limit_row, numbers_left
+from tollgate.shm.limits import NOWHERE, WAYS, LimitRows, SharedMeters, numbers_left
 
 # What was taken is written for the keeper this often while calls come, and this long after the last one.
 SETTLE_SECONDS, LAST_SECONDS = 0.01, 0.05
@@ -46,16 +45,15 @@ class LeasedRow(Struct, frozen=True):
     """Seconds of the whole limit that were used up on this node, ever."""
 
 
-class LeasedRows(list[LimitRow]):
-    """Rows of a caller with their leases of one epoch, and what was taken out of them since."""
+class LeasedRows(LimitRows):
+    """Where the limits of a caller stand, their leases, and what was taken out of them lately."""
 
-    __slots__ = ("epoch", "steps", "taken")
+    __slots__ = ("leases", "taken")
 
-    def __init__(self, rows: Iterable[LimitRow]) -> None:
-        super().__init__(rows)
-        self.epoch = math.nan
-        self.steps: list[tuple[int, int, float, float, float]] = []
-        """Row, mark, seconds that a request uses up, how far ahead an arrival may lie, credit."""
+    def __init__(self) -> None:
+        super().__init__()
+        self.leases: list[tuple[int, float, float, float]] = []
+        """Row, seconds that one request uses up, how far ahead an arrival may lie, credit."""
         self.taken = 0.0
 
 
@@ -67,13 +65,12 @@ class LeasedMeters(SharedMeters):
         # The same on all nodes, so that a mark names the same limit on each; whose it is cannot be derived.
         self._salt = hashlib.blake2b(b"shared limits" + secret, digest_size=16).digest()
         rows = self._sets * WAYS
-        memory = memoryview(mmap.mmap(-1, 8 * (2 + rows * (4 + workers)))).cast("B").cast("d")
+        memory = memoryview(mmap.mmap(-1, 8 * (1 + rows * (4 + workers)))).cast("B").cast("d")
         self._default = memory[:1]
-        self._epoch = memory[1:2]
         self._factors, self._credits, self._windows, self._intervals = (
-            memory[2 + rows * number : 2 + rows * (number + 1)] for number in range(4)
+            memory[1 + rows * number : 1 + rows * (number + 1)] for number in range(4)
         )
-        self._used = memory[2 + rows * 4 :]
+        self._used = memory[1 + rows * 4 :]
         self._default[0] = 1.0
         self._seen = bytes(len(self._used) * 8)
         self._unsettled: list[LeasedRows] = []
@@ -99,26 +96,26 @@ class LeasedMeters(SharedMeters):
 
     def rows(self, limits: Sequence[tuple[str, Limit]], now: float) -> LeasedRows:
         """Where these limits stand, for `take_all`: as long as nobody else has been given their rows."""
-        found = LeasedRows([])
+        found = LeasedRows()
         for key, limit in limits:
             row = self._described(key, limit, now)
-            found.append(limit_row(row, self._marks[row], limit))
+            found.append((row, self._marks[row], limit.interval, limit.seconds))
         return found
 
     def take_all(self, rows: LeasedRows, now: float, cost: float = 1.0) -> bool:  # type: ignore[override] # those of `rows`
         """Take `cost` requests out of all limits, or out of none: False where one refuses or has another row."""
-        if rows.epoch != self._epoch[0]:
-            self._read_steps(rows)
+        if rows.epoch != self._epoch[0] and not self._look_again(rows):
+            return False
         if self._workers > 1:
             if not self._take_together_leased(rows, now, cost):
                 return False
         else:
             # Here, without a call: every request comes by.
-            arrivals, marks = self._arrivals, self._marks
-            for row, mark, step, ahead, credit in rows.steps:
+            arrivals = self._arrivals
+            for row, step, ahead, credit in rows.leases:
                 arrival, moved = arrivals[row], now + credit
                 after = (moved if moved > arrival else arrival) + cost * step  # noqa: FURB136
-                if after - moved > ahead or marks[row] != mark:
+                if after - moved > ahead:
                     self._give_back_leased(rows, row, cost)
                     return False
                 arrivals[row] = after
@@ -133,13 +130,13 @@ class LeasedMeters(SharedMeters):
     def left(self, rows: LeasedRows, now: float) -> tuple[int, ...]:  # type: ignore[override] # those of `rows`
         """What each limit has left here, and for windows of more than a second when it is whole again."""
         found: tuple[int, ...] = ()
-        for (row, _, _, seconds, _), (_, _, step, ahead, credit) in zip(rows, rows.steps, strict=True):
-            found += numbers_left(max(0.0, self._highest(row) - credit - now), step, seconds, ahead)
+        for (_, _, _, seconds), (row, step, _, credit) in zip(rows, rows.leases, strict=True):
+            found += numbers_left(max(0.0, self._highest(row) - credit - now), step, seconds)
         return found
 
     def _give_back_leased(self, rows: LeasedRows, until: int, cost: float) -> None:
         """Undo what was taken a moment ago from the rows before this one; no other worker writes to them."""
-        for row, _, step, _, _ in rows.steps:
+        for row, step, _, _ in rows.leases:
             if row == until:
                 break
             self._arrivals[row] -= cost * step
@@ -148,28 +145,32 @@ class LeasedMeters(SharedMeters):
         """Take from rows that other workers write to as well."""
         arrivals, workers = self._arrivals, self._workers
         new = []
-        for row, mark, step, ahead, credit in rows.steps:
+        for row, step, ahead, credit in rows.leases:
             start, moved = row * workers, now + credit
             arrival = max(arrivals[start : start + workers])
             after = (moved if moved > arrival else arrival) + cost * step  # noqa: FURB136
-            if after - moved > ahead or self._marks[row] != mark:
+            if after - moved > ahead:
                 return False
             new.append((start, after - cost * step, after, cost * step))
         for each in new:
             self._write(*each)
         return True
 
-    def _read_steps(self, rows: LeasedRows) -> None:
-        rows.epoch = self._epoch[0]
-        rows.steps = []
-        for row, mark, interval, seconds, _ in rows:
+    def _look_again(self, rows: LeasedRows) -> bool:  # type: ignore[override] # those of `rows`
+        epoch = self._epoch[0]
+        if self.moved(rows):
+            return False
+        rows.leases = []
+        for row, _, interval, seconds in rows:
             step = self._step(row, interval, seconds)
-            rows.steps.append((row, mark, step, seconds + HAIR * step, self._credits[row]))
+            rows.leases.append((row, step, seconds + HAIR * step, self._credits[row]))
+        rows.epoch = epoch
+        return True
 
     def settle(self) -> None:
         """Write what was taken for the keeper."""
         for rows in self._unsettled:
-            for row, mark, interval, *_ in rows:
+            for row, mark, interval, _ in rows:
                 if self._marks[row] == mark:
                     self._used[row * self._workers + self._column] += rows.taken * interval
             rows.taken = 0.0
@@ -220,10 +221,6 @@ class LeasedMeters(SharedMeters):
             self._factors[row] = self._credits[row] = 0.0
             self._change()
         return row
-
-    def _change(self) -> None:
-        """Let everybody read again. At random: two at once must not write the same as one."""
-        self._epoch[0] = random.random()
 
     # --- The keeper ------------------------------------------------------------------------------------
 

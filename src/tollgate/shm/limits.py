@@ -6,14 +6,17 @@ its limit, nothing is lost when a worker is killed, and its successor, which get
 fresh allowance. A worker that finds, after it wrote, that another took meanwhile puts itself behind it.
 
 A row is handed to a new caller under a file lock, which the kernel frees when its holder dies. A row whose
-arrival time has passed limits nothing and may be reused as it is.
+arrival time has passed limits nothing and may be reused as it is. Whenever a row gets another caller the epoch of
+the table changes, so that whoever keeps rows need not compare each of them each time.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 import mmap
 import os
+import random
 import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -26,22 +29,29 @@ from tollgate.file_lock import open_lock_file, try_lock
 # A caller may stand in any row of its set; the longest unused one makes room.
 WAYS = 16
 _LOCK_TRIES = 1_000
-LimitRow = tuple[int, int, float, float, float]
-"""A row and its mark, and the limit: seconds that one request uses up, of the whole window, and how far ahead of
-now an arrival may lie."""
+LimitRow = tuple[int, int, float, float]
+"""A row and its mark, and the limit: seconds that one request uses up, and of the whole window."""
 # A row, and a mark that none has.
 NOWHERE = (0, -1)
 
 
-def limit_row(row: int, mark: int, limit: Limit) -> LimitRow:
-    """A limit that stands in this row."""
-    return row, mark, limit.interval, limit.seconds, limit.seconds + HAIR * limit.interval
-
-
-def numbers_left(used: float, interval: float, seconds: float, ahead: float) -> tuple[int, ...]:
+def numbers_left(used: float, interval: float, seconds: float) -> tuple[int, ...]:
     """What is left of a limit of which these seconds are used up; for a long window also when it is full again."""
-    room = max(0, floor((ahead - used) / interval))
+    room = max(0, floor((seconds - used) / interval + HAIR))
     return (room,) if seconds <= 1 else (room, floor(used + 1))
+
+
+class LimitRows(list[LimitRow]):
+    """Where the limits of a caller stand."""
+
+    __slots__ = ("epoch", "steps")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.epoch = math.nan
+        """That of the table when these rows were last seen to be theirs."""
+        self.steps: list[tuple[int, float, float]] = []
+        """Row, seconds that one request uses up, and how far ahead of now an arrival may lie."""
 
 
 class SharedMeters:
@@ -53,9 +63,10 @@ class SharedMeters:
         self._lock = lock
         self._salt = secrets.token_bytes(16)
         rows = self._sets * WAYS
-        memory = memoryview(mmap.mmap(-1, rows * 8 * (1 + workers)))
-        self._marks = memory[: rows * 8].cast("Q")
-        self._arrivals = memory[rows * 8 :].cast("d")
+        memory = memoryview(mmap.mmap(-1, 8 * (1 + rows * (1 + workers))))
+        self._epoch = memory[:8].cast("d")
+        self._marks = memory[8 : 8 * (1 + rows)].cast("Q")
+        self._arrivals = memory[8 * (1 + rows) :].cast("d")
         self._max_known = rows
         self.attach(0)
 
@@ -83,61 +94,71 @@ class SharedMeters:
                 break
         return found
 
-    def rows(self, limits: Sequence[tuple[str, Limit]], now: float) -> Sequence[LimitRow]:
+    def rows(self, limits: Sequence[tuple[str, Limit]], now: float) -> LimitRows:
         """Where these limits stand, for `take_all`: as long as nobody else has been given their rows."""
-        found = []
+        found = LimitRows()
         for key, limit in limits:
             row = self._row(key, now)
-            found.append(limit_row(row, self._marks[row], limit))
-        return tuple(found)
+            found.append((row, self._marks[row], limit.interval, limit.seconds))
+        return found
 
-    def moved(self, rows: Sequence[LimitRow]) -> bool:
+    def moved(self, rows: LimitRows) -> bool:
         """Whether one of these rows was given to another limit."""
-        return any(self._marks[row] != mark for row, mark, *_ in rows)
+        return any(self._marks[row] != mark for row, mark, _, _ in rows)
 
-    def take_all(self, rows: Sequence[LimitRow], now: float, cost: float = 1.0) -> bool:
+    def _look_again(self, rows: LimitRows) -> bool:
+        """Bring rows up to the present epoch; False where another limit was given one."""
+        epoch = self._epoch[0]
+        if self.moved(rows):
+            return False
+        rows.steps = [(row, interval, seconds + HAIR * interval) for row, _, interval, seconds in rows]
+        rows.epoch = epoch
+        return True
+
+    def take_all(self, rows: LimitRows, now: float, cost: float = 1.0) -> bool:
         """Take `cost` requests out of all limits, or out of none: False where one refuses or has another row."""
+        if rows.epoch != self._epoch[0] and not self._look_again(rows):
+            return False
         if self._workers > 1:
             return self._take_all_together(rows, now, cost)
-        arrivals, marks = self._arrivals, self._marks
+        arrivals = self._arrivals
         # As `core.limits.take`, without its call and its value: every request comes by.
-        for row, mark, interval, _, ahead in rows:
+        for row, interval, ahead in rows.steps:
             arrival = arrivals[row]
             after = (now if now > arrival else arrival) + cost * interval  # noqa: FURB136
-            if after - now > ahead or marks[row] != mark:
+            if after - now > ahead:
                 self._give_back(rows, row, cost)
                 return False
             arrivals[row] = after
         return True
 
-    def left(self, rows: Sequence[LimitRow], now: float) -> tuple[int, ...]:
+    def left(self, rows: LimitRows, now: float) -> tuple[int, ...]:
         """What each limit has left, and for windows of more than a second when it is whole again.
 
         That is in seconds, plus one. `now`: when one was last taken.
         """
         found: tuple[int, ...] = ()
-        for row, _, interval, seconds, ahead in rows:
+        for row, _, interval, seconds in rows:
             start = row * self._workers
-            found += numbers_left(
-                max(0.0, max(self._arrivals[start : start + self._workers]) - now), interval, seconds, ahead
-            )
+            used = max(self._arrivals[start : start + self._workers]) - now
+            found += numbers_left(max(0.0, used), interval, seconds)
         return found
 
-    def _give_back(self, rows: Sequence[LimitRow], until: int, cost: float) -> None:
+    def _give_back(self, rows: LimitRows, until: int, cost: float) -> None:
         """Undo what was taken a moment ago from the rows before this one; no other worker writes to them."""
-        for row, _, interval, *_ in rows:
+        for row, interval, _ in rows.steps:
             if row == until:
                 break
             self._arrivals[row] -= cost * interval
 
-    def _take_all_together(self, rows: Sequence[LimitRow], now: float, cost: float) -> bool:
+    def _take_all_together(self, rows: LimitRows, now: float, cost: float) -> bool:
         """Take from rows that other workers write to as well."""
         new = []
-        for row, mark, interval, _, ahead in rows:
+        for row, interval, ahead in rows.steps:
             start = row * self._workers
             arrival = max(self._arrivals[start : start + self._workers])
             after = max(now, arrival) + cost * interval
-            if after - now > ahead or self._marks[row] != mark:
+            if after - now > ahead:
                 return False
             new.append((start, arrival, after, cost * interval))
         for each in new:
@@ -191,7 +212,12 @@ class SharedMeters:
             for column in range(best * self._workers, (best + 1) * self._workers):
                 self._arrivals[column] = 0.0
         self._marks[best] = mark
+        self._change()
         return best
+
+    def _change(self) -> None:
+        """Begin another epoch. At random: two at once must not write the same as one."""
+        self._epoch[0] = random.random()
 
     @contextmanager
     def _claiming(self) -> Iterator[None]:
