@@ -136,3 +136,10 @@ def test_method_that_is_in_no_catalogue_is_refused() -> None:
     assert refusal_of("erigon_getLogs", [Raw(b"{}")], ALLOWED, known=False) is not None
     assert refusal_of("eth_blockNumber", [], ALLOWED, known=True) is None
     assert refusal_of("eth_call", [Raw(b'{"to":"%b"}' % MINE.encode())], ALLOWED, known=False) is None
+
+
+@pytest.mark.parametrize(
+    ("address", "compared"), [("0x1Ab", "0x1ab"), ("0x001ab", "0x1ab"), ("0x2ab", "0x2ab"), ("0x00", "0x0")]
+)
+def test_address_is_compared_by_its_number(address: str, compared: str) -> None:
+    assert normal(address) == compared

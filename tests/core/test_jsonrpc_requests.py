@@ -380,3 +380,9 @@ def test_call_with_an_integer_as_id_is_read_the_quick_way(method: bytes, call_id
 def test_negative_zero_is_read_as_it_is_written() -> None:
     assert isinstance(one(request(b"-0")), WrittenCall)
     assert isinstance(many(b"[%b]" % request(b"-0"))[0], WrittenCall)
+
+
+@pytest.mark.parametrize(("members", "counted"), [(MOST + 1, f"{MOST + 1}"), (LONGEST_NAMED, f"more than {MOST}")])
+def test_members_that_are_no_calls_are_counted_only_where_they_are_few(members: int, counted: str) -> None:
+    with pytest.raises(BatchTooLarge, match=f"has {counted} calls"):
+        parse(b"[%b]" % b",".join([b"1"] * members), MOST)

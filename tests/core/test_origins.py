@@ -14,6 +14,10 @@ hosts = st.builds(
 )
 
 
+LONGEST = ".".join(["a" * 61, *["a" * 63] * 3])
+"""A name of 253 letters and dots."""
+
+
 @pytest.mark.parametrize(
     ("origin", "host"),
     [
@@ -32,6 +36,7 @@ hosts = st.builds(
         ("https://my_app.example.com", "my_app.example.com"),
         ("https://1.example.com", "1.example.com"),
         ("https://1e3.com", "1e3.com"),
+        (f"https://{LONGEST}", LONGEST),
     ],
 )
 def test_https_origin_names_its_host(origin: str, host: str) -> None:
@@ -40,6 +45,7 @@ def test_https_origin_names_its_host(origin: str, host: str) -> None:
 
 REFUSED = [
     "",
+    f"https://a{LONGEST}",
     "null",
     "example.com",
     "//example.com",

@@ -16,6 +16,7 @@ from tollgate.core.pricing import (
     cents,
     cost,
     dollars,
+    lower_cap,
     micros_of,
 )
 
@@ -165,6 +166,18 @@ def test_calls_stop_when_the_next_would_cost_more_than_the_cap(
     price: Price, requests: int, cap: int | None, reached: bool
 ) -> None:
     assert cap_reached(price, requests, cap) is reached
+
+
+def test_million_that_the_cap_did_not_cover_is_not_used_up_for_nothing() -> None:
+    assert cap_reached(STARTED, 1_500_000, 5 * DOLLAR - 1, spent=5 * DOLLAR - 1)
+    assert not cap_reached(STARTED, 1_500_000, 5 * DOLLAR, spent=5 * DOLLAR)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "lower"), [(None, None, None), (1, None, 1), (None, 0, 0), (3, 2, 2), (2, 3, 2)]
+)
+def test_cap_that_is_reached_first_is_the_lower_one(one: int | None, other: int | None, lower: int | None) -> None:
+    assert lower_cap(one, other) == lower
 
 
 @given(prices, counts, st.integers(0, 30 * DOLLAR))

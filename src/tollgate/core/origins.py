@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import importlib.util
-import ipaddress
 import re
 from pathlib import Path
 
@@ -75,13 +74,7 @@ def normal_host(name: str) -> str | None:
 def _is_address(name: str) -> bool:
     # Browsers read 127.1, 0x7f.1 and 2130706433 as IPv4 addresses: a name whose last label is a number is one.
     last = name.rpartition(".")[2]
-    if last.isdigit() or re.fullmatch(r"0x[0-9a-f]*", last):
-        return True
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
+    return last.isdigit() or re.fullmatch(r"0x[0-9a-f]*", last) is not None
 
 
 def candidates(host: str) -> list[str]:
