@@ -11,6 +11,7 @@ from tests.gateway.calls import call
 from tests.gateway.fakes import Clock, FakeTransport, turns
 from tests.gateway.notes import known, recorded, sent
 from tests.gateway.raw_http import Answers, hello
+from tests.gateway.websocket.asgi_clients import open_server
 from tests.gateway.worker import TOKEN, Tasks, Worker, echo, http, open_worker
 
 from tollgate.gateway import tracing
@@ -100,6 +101,16 @@ def test_state_of_others_is_kept_where_it_is_short_and_plain(state: bytes, kept:
 
 
 # --- Requests ----------------------------------------------------------------------------------------------
+
+
+async def test_message_of_a_websocket_has_a_span() -> None:
+    tracer = make_tracer(ratio=1.0)
+    server = await open_server(tracer=tracer)
+    client = await server.open()
+    ended(tracer)
+    await client.deliver(call(1))
+    assert len(client.received()) == 1
+    assert [span.kind for span in ended(tracer)].count(SERVER) == 1
 
 
 @pytest.mark.parametrize("cached", [0, 1_000_000])
