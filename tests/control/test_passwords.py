@@ -137,7 +137,8 @@ def test_others_are_accepted(password: str) -> None:
 
 async def test_few_are_hashed_at_once_and_few_wait(gate: Gate) -> None:
     passwords = Passwords(gate)
-    works = [asyncio.create_task(passwords.hash(PASSWORD)) for _ in range(AT_ONCE + MAX_WAITING + 8)]
+    count = AT_ONCE + MAX_WAITING + 8
+    works = [asyncio.create_task(passwords.hash(PASSWORD, f"192.0.{n}.0/24")) for n in range(count)]
     await turns()
     refused = [work for work in works if work.done()]
     assert [type(work.exception()) for work in refused] == [Busy] * 8
@@ -147,6 +148,16 @@ async def test_few_are_hashed_at_once_and_few_wait(gate: Gate) -> None:
     assert gate.most == AT_ONCE
     busy = next(result for result in results if isinstance(result, Busy))
     assert (busy.status, busy.reason, busy.headers) == (503, "busy", {"Retry-After": "2"})
+
+
+async def test_one_network_leaves_room_for_others(gate: Gate) -> None:
+    passwords = Passwords(gate)
+    works = [asyncio.create_task(passwords.hash(PASSWORD, "2001:db8::/48")) for _ in range(MAX_WAITING)]
+    await turns()
+    assert sum(work.done() for work in works) == MAX_WAITING // 2 - AT_ONCE
+    passwords.check_room("192.0.2.0/24")
+    gate.open.set()
+    await asyncio.gather(*works, return_exceptions=True)
 
 
 @pytest.mark.parametrize("new_loop", [Hands])

@@ -74,6 +74,20 @@ def test_wrong_passwords_from_changing_addresses_lock_nobody_out(http: httpx.Cli
     assert sign_in(http, PASSWORD, "203.0.113.2") == 303
 
 
+def test_guesses_from_all_addresses_of_a_network_leave_room_for_others(
+    gateway: Gateway, http: httpx.Client
+) -> None:
+    form = b"email=nobody%40example.com&password=not+the+password"
+    headers = {"Sec-Fetch-Site": "same-origin", "Content-Type": "application/x-www-form-urlencoded"}
+    with ExitStack() as held:
+        for number in range(90):
+            guess = held.enter_context(gateway.connect())
+            address = {"X-Forwarded-For": f"2001:db8:1:{number:x}::1"}
+            guess.send(request("/console/sign-in", form, {**headers, **address}))
+        pages = [http.get("/console/sign-in", headers={"X-Forwarded-For": f"203.0.113.{n}"}) for n in range(5)]
+        assert [page.status_code for page in pages] == [200] * 5
+
+
 def test_waiting_logins_of_one_address_are_few_and_others_still_come_in(http: httpx.Client) -> None:
     def start(address: str) -> int:
         form = {"client_id": "tollgate-cli"}

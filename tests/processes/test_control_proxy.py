@@ -257,6 +257,21 @@ def test_one_address_has_a_part_of_the_places_and_others_find_one() -> None:
     with_inner(test)
 
 
+def test_one_network_leaves_places_to_others() -> None:
+    async def test(inner: Inner) -> None:
+        app = inner.app(max_at_once=12)
+        held = [Client(app, scope(client=(f"2001:db8:0:{number}::1", 50_000))) for number in range(6)]
+        for _ in held:
+            await inner.next_call()
+        await problem(Client(app, scope(client=("2001:db8:0:ff::1", 50_000))), 503)
+        assert await received_request(inner, app, scope())
+        for client in held:
+            client.leave()
+            await client.task
+
+    with_inner(test)
+
+
 def test_open_streams_keep_no_request_out_and_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(control_proxy, "MAX_STREAMS", 2)
     events = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"

@@ -10,6 +10,7 @@ import asyncio
 import base64
 import re
 import secrets
+from collections import Counter
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -21,7 +22,8 @@ from tollgate.control.problems import Busy, InvalidInput
 
 SHORTEST, LONGEST = 10, 256
 AT_ONCE = 2
-MAX_WAITING = 50
+# Fewer than a worker has places for requests: who signs in must not keep others out.
+MAX_WAITING = 24
 WAIT_SECONDS = 10.0
 # Words that guessers try first. A list of all leaked passwords would be larger than the service; nearly all with
 # ten characters or more are made of a few words and habits, and those are here.
@@ -58,7 +60,8 @@ class Passwords:
     def __init__(self, hasher: PasswordHasher | None = None) -> None:
         self._hasher = hasher or PasswordHasher()
         self._turns = asyncio.Semaphore(AT_ONCE)
-        self._waiting = 0
+        self._waiting: Counter[str] = Counter()
+        """Those who wait, by network."""
         self._nobody = _nobodys(self._hasher)
 
     def check_new(self, password: str, email: str) -> None:
@@ -73,10 +76,15 @@ class Passwords:
                 field="password",
             )
 
-    async def hash(self, password: str) -> str:
-        return await self._in_turn(lambda: self._hasher.hash(password))
+    def check_room(self, network: str) -> None:
+        """Refuse with `Busy` where too many wait. One network has at most as many places as are left free."""
+        if self._waiting[network] >= MAX_WAITING - self._waiting.total():
+            raise Busy
 
-    async def fits(self, password: str, hashed: str) -> bool:
+    async def hash(self, password: str, network: str = "") -> str:
+        return await self._in_turn(lambda: self._hasher.hash(password), network)
+
+    async def fits(self, password: str, hashed: str, network: str = "") -> bool:
         """Whether this is the password. Without a hash it takes as long, and is not."""
 
         def check() -> bool:
@@ -86,23 +94,22 @@ class Passwords:
                 return False
             return bool(hashed)
 
-        return len(password) <= LONGEST and _is_text(password) and await self._in_turn(check)
+        return len(password) <= LONGEST and _is_text(password) and await self._in_turn(check, network)
 
     def outdated(self, hashed: str) -> bool:
         """Whether it was made with other parameters than today's."""
         return self._hasher.check_needs_rehash(hashed)
 
-    async def _in_turn(self, work: Callable[[], Result]) -> Result:
-        if self._waiting >= MAX_WAITING:
-            raise Busy
-        self._waiting += 1
+    async def _in_turn(self, work: Callable[[], Result], network: str) -> Result:
+        self.check_room(network)
+        self._waiting[network] += 1
         try:
             async with asyncio.timeout(WAIT_SECONDS):
                 await self._turns.acquire()
         except TimeoutError as error:
             raise Busy from error
         finally:
-            self._waiting -= 1
+            self._waiting -= Counter([network])
         # Given back when the work is done, which goes on even where nobody waits for it any more.
         running = asyncio.get_running_loop().run_in_executor(None, work)
         running.add_done_callback(lambda _: self._turns.release())

@@ -45,9 +45,10 @@ def limit_key(address: str) -> str:
     return address if parsed is None else str(parsed)
 
 
+@functools.lru_cache(maxsize=4096)
 def network_of(address: str) -> str:
-    """The network that whoever has this address may well have all of: an IPv4 /24, an IPv6 /48."""
-    parsed = _parse(address)
+    """The network that whoever has an address (or `limit_key`) may well have all of: an IPv4 /24, an IPv6 /48."""
+    parsed = _parse(address.partition("/")[0])
     if parsed is None:
         return address
     return str(ipaddress.ip_network((parsed, 48 if parsed.version == 6 else 24), strict=False))

@@ -60,26 +60,32 @@ class _ProxyRefusal(Exception):
 
 
 class Places:
-    """So many places, and how many of them are taken, in all and by client address."""
+    """So many places, and how many of them are taken, in all, by client address and by network.
+
+    A network (`network_of`) has at most as many as are left free: whoever has one address of IPv6 may well have
+    all of its /48, and others must find a place.
+    """
 
     def __init__(self, count: int) -> None:
         self._count = count
         self._of_address: Counter[str] = Counter()
+        self._of_network: Counter[str] = Counter()
         self.taken = 0
 
     def has_room(self, address: str) -> bool:
-        part = max(self._count // ADDRESS_PART, LEAST_PART)
-        return self.taken < self._count and self._of_address[address] < part
+        free, part = self._count - self.taken, max(self._count // ADDRESS_PART, LEAST_PART)
+        of_network = self._of_network[addresses.network_of(address)]
+        return free > 0 and self._of_address[address] < part and of_network < max(free, LEAST_PART)
 
     def take(self, address: str) -> None:
         self.taken += 1
         self._of_address[address] += 1
+        self._of_network[addresses.network_of(address)] += 1
 
     def leave(self, address: str) -> None:
         self.taken -= 1
-        self._of_address[address] -= 1
-        if not self._of_address[address]:
-            del self._of_address[address]
+        self._of_address -= Counter([address])
+        self._of_network -= Counter([addresses.network_of(address)])
 
 
 class _Slot:

@@ -196,7 +196,7 @@ async def _wrong(harness: Harness, email: str) -> None:
 
 def test_attempt_that_found_the_service_busy_is_not_counted(harness: Harness, plane: ControlPlane) -> None:
     class Crowded(Passwords):
-        async def fits(self, password: str, hashed: str) -> bool:
+        async def fits(self, password: str, hashed: str, network: str = "") -> bool:
             raise Busy
 
     crowded = Accounts(plane.context, Crowded(CHEAP), harness.post)

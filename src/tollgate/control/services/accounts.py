@@ -31,7 +31,7 @@ from tollgate.control.service_context import (
 )
 from tollgate.control.services import throttle
 from tollgate.core import secrets
-from tollgate.core.addresses import limit_key
+from tollgate.core.addresses import limit_key, network_of
 from tollgate.core.people import Account, Identity, Invitation, ResetLink
 from tollgate.core.roles import Role
 from tollgate.store.base import Repositories
@@ -60,11 +60,13 @@ class Accounts:
             raise SignUpClosed("Accounts are made by a link that is sent by mail: ask for one.")
         address = email_of(email)
         self._passwords.check_new(password, address)
+        network = network_of(client.address)
+        self._passwords.check_room(network)
         # Hashing is expensive, and the answer shows whether an address has an account: both are limited.
         guards = [(self._context.key_from("sign-up", client), throttle.ADDRESS)]
         async with self._context.store.changing() as records:
             await throttle.begin(self._context, records, guards, "new accounts from this address")
-        hashed = await self._passwords.hash(password)
+        hashed = await self._passwords.hash(password, network)
         async with self._context.store.changing() as records:
             return await self.add(records, Actor(None, None, client), address, hashed, name=name, verified=False)
 
@@ -81,7 +83,7 @@ class Accounts:
         if (not invitation.by_operator and sign_up == "closed") or (invitation.by_oneself and sign_up != "open"):
             raise SignUpClosed(CLOSED)
         self._passwords.check_new(password, invitation.email)
-        hashed = await self._passwords.hash(password)
+        hashed = await self._passwords.hash(password, network_of(client.address))
         async with self._context.store.changing() as records:
             row = await records.invitations.get(invitation.id)
             if row is None or self._context.now() >= row.expires_at:
@@ -155,6 +157,9 @@ class Accounts:
             address = email_of(email)
         except InvalidInput:
             raise WrongPassword from None
+        network = network_of(client.address)
+        # Before the store is: a flood of guesses costs next to nothing then.
+        self._passwords.check_room(network)
         key = self._password_key(address, client)
         from_here = self._context.key_from("address", client)
         async with self._context.store.changing() as records:
@@ -162,7 +167,7 @@ class Accounts:
             before = await throttle.begin(self._context, records, guards, "failed sign-ins")
             account = await records.accounts.find(email=address)
         try:
-            fits = await self._passwords.fits(password, account.password_hash if account else "")
+            fits = await self._passwords.fits(password, account.password_hash if account else "", network)
         except Busy:
             # Nothing was guessed: who finds the service busy must not be locked out by that.
             async with self._context.store.changing() as records:
@@ -174,7 +179,7 @@ class Accounts:
             raise WrongPassword
         hashed = ""
         if self._passwords.outdated(account.password_hash):
-            hashed = await self._passwords.hash(password)
+            hashed = await self._passwords.hash(password, network)
         async with self._context.store.changing() as records:
             # Read anew: checking took a while, and what was done to the account meanwhile must not be undone.
             now = await records.accounts.get(account.id)
@@ -213,7 +218,7 @@ class Accounts:
         else:
             self._context.recent(actor, "set a password")
         self._passwords.check_new(new, account.email)
-        hashed = await self._passwords.hash(new)
+        hashed = await self._passwords.hash(new, network_of(actor.client.address))
         async with self._context.store.changing() as records:
             account = await _own(records, actor)
             await self._set_password(records, actor, account, hashed, by_link=False)
@@ -274,7 +279,7 @@ class Accounts:
         """Set the password by a link, once; all logins end."""
         account = await self.account_of_reset(secret)
         self._passwords.check_new(password, account.email)
-        hashed = await self._passwords.hash(password)
+        hashed = await self._passwords.hash(password, network_of(client.address))
         async with self._context.store.changing() as records:
             account = await self._reset_account(records, secret)
             return await self._set_password(records, Actor(account, None, client), account, hashed, by_link=True)
