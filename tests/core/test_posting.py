@@ -63,8 +63,13 @@ def rows(posting: Posting) -> list[dict[str, Any]]:
 
 def small_blocks(posting: Posting) -> list[Block]:
     """The parts of shared blocks, as they become blocks."""
-    stored = [Stored(shared.rows, shared.records, 0.0, shared.parts, shared.data) for shared in posting.shared]
-    return [block for each in stored for block, _ in sorted_out([each])]
+    found = []
+    for shared in posting.shared:
+        stored = Stored(shared.rows, shared.records, shared.parts, shared.content.data)
+        blocks = list(sorted_out([(stored.content(), 0.0)]))
+        assert blocks == list(sorted_out([(shared.content, 0.0)])), "what is remembered is what is stored"
+        found += [block for block, _ in blocks]
+    return found
 
 
 def column(posting: Posting, name: str) -> list[Any]:

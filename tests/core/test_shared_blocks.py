@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from tollgate.core.blocks import ENOUGH_ROWS
-from tollgate.core.shared_blocks import _groups
+from tollgate.core.blocks import ENOUGH_ROWS, Run
+from tollgate.core.shared_blocks import Part, _groups
 
 
 def parts(*rows: tuple[int, int]) -> list[Any]:
     """Parts by the number of their first row, and how many there are."""
-    return [SimpleNamespace(seen=SimpleNamespace(first_no=first, rows=count)) for first, count in rows]
+    return [(Part(first, Run(count, "2026-11", 0), 0, count), None) for first, count in rows]
 
 
 def grouped(*rows: tuple[int, int]) -> list[list[int]]:
-    return [[each.seen.first_no for each in group] for group in _groups(parts(*rows))]
+    return [[part.first_no for part, _ in group] for group in _groups(parts(*rows))]
 
 
 def test_nothing_is_no_group() -> None:

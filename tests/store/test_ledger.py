@@ -20,7 +20,7 @@ from tollgate.core.posting import Opening, Posting, Rules, post
 from tollgate.core.pricing import MILLION, Price
 from tollgate.core.shared_blocks import Part
 from tollgate.store import ledger as storing
-from tollgate.store import ledger_blocks, ledger_engine, ledger_shared, sqlite, upgrade
+from tollgate.store import ledger_blocks, ledger_engine, ledger_shared, ledger_usage, sqlite, upgrade
 from tollgate.store.base import Mark
 from tollgate.store.ledger import LedgerBehind, LedgerStore, open_ledger
 from tollgate.store.ledger_tables import FINAL
@@ -55,6 +55,11 @@ class Ledger:
         return self.store.commit(
             marks or {}, batch.teams(), lambda opening: post(batch, opening, rules), self.now, known=known
         )
+
+    def restart(self) -> None:
+        """Forget what is remembered."""
+        self.store.close()
+        self.store = open_ledger(sqlite.ledger_url(self.path.parent))
 
     def rows(self, columns: str) -> list[tuple[Any, ...]]:
         return [tuple(getattr(row, name) for name in columns.split(", ")) for row in stored_rows(self.path)]
@@ -349,6 +354,23 @@ def test_last_uses_are_those_of_the_last_seconds_before_the_newest_commit(ledger
     assert ledger.store.last_uses(2 * DAY)["tok_old"] == NOON - 1
 
 
+def test_months_are_read_again_where_another_collector_has_added_to_them(ledger: Ledger) -> None:
+    ledger.commit(entry())
+    remembers, ledger.store = ledger.store, open_ledger(sqlite.ledger_url(ledger.path.parent))
+    ledger.commit(entry())
+    ledger.store.close()
+    ledger.store = remembers
+    ledger.commit(entry())
+    assert ledger.rows("seq, cost") == [(1, 0), (2, 0), (3, 1)], "two are free"
+
+
+def test_more_months_than_are_remembered_are_read_again(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger_usage, "MAX_MONTHS", 0)
+    for _ in range(4):
+        ledger.commit(entry())
+    assert ledger.rows("seq, cost") == [(1, 0), (2, 0), (3, 1), (4, 1)]
+
+
 # --- Damage ------------------------------------------------------------------------------------------------
 
 
@@ -364,6 +386,7 @@ def test_damaged_shared_block_stays_and_the_others_are_sorted(
     for _ in range(3):
         ledger.commit(entry(), entry(team="team_2"))
     spoil(ledger, "shared_blocks", 2)
+    ledger.restart()
     ledger.chores()
     assert ledger.sql("SELECT id, is_damaged FROM shared_blocks ORDER BY id") == [(1, 0), (2, 1), (3, 0)]
     ledger.commit(entry(), entry(team="team_2"))
@@ -371,6 +394,18 @@ def test_damaged_shared_block_stays_and_the_others_are_sorted(
     assert ledger.sql("SELECT id, is_damaged FROM shared_blocks") == [(2, 1)]
     blocks = ledger.sql("SELECT team_id, first_no, rows, level FROM blocks_20261115 ORDER BY 1, 2")
     assert blocks == [(team, *rest, 1) for team in ("team_1", "team_2") for rest in ((1, 1), (3, 2))]
+
+
+def test_shared_block_that_is_damaged_while_it_is_remembered_is_sorted_whole(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger_shared, "MAX_COMMITS", 2)
+    for _ in range(2):
+        ledger.commit(entry())
+    spoil(ledger, "shared_blocks", 1)
+    ledger.chores()
+    assert ledger.sql("SELECT * FROM shared_blocks") == []
+    assert ledger.rows("seq, outcome") == [(1, "ok"), (2, "ok")]
 
 
 def test_shared_block_whose_parts_do_not_lie_in_it_stays_and_the_others_are_sorted(

@@ -6,7 +6,7 @@ Four buckets for each doubling, so a percentile that is read from them is right 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 
 # Upper bounds in microseconds, from 16 µs to over a minute; what is longer stands in the last bucket.
@@ -15,6 +15,14 @@ BOUNDS = [round(16 * 2 ** (step / 4)) for step in range(90)]
 
 # The bucket of a duration: the first whose bound it does not exceed.
 bucket_of = partial(bisect_left, BOUNDS)
+# Those of short durations, which most are, by the microsecond.
+_SHORT = bytes(map(bucket_of, range(1 << 16)))
+
+
+def buckets_of(durations: Iterable[int]) -> list[int]:
+    """The bucket of each duration."""
+    short, end = _SHORT, len(_SHORT)
+    return [short[each] if each < end else bucket_of(each) for each in durations]
 
 
 def percentile(buckets: Mapping[int, int], percent: float) -> int | None:

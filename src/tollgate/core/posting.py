@@ -19,7 +19,8 @@ from operator import itemgetter
 from sys import intern
 from typing import Any
 
-from msgspec import Struct, field
+import msgspec
+from msgspec import Raw, Struct, field
 
 from tollgate.core import entries
 from tollgate.core.blocks import (
@@ -31,9 +32,9 @@ from tollgate.core.blocks import (
     written,
 )
 from tollgate.core.entries import BILLABLE, CountedCall, CountedRecord, Subject, pack
-from tollgate.core.latencies import bucket_of
+from tollgate.core.latencies import buckets_of
 from tollgate.core.pricing import MILLION, OwnPrice, Plan, Price, cost
-from tollgate.core.shared_blocks import Seen, SharedBlock, SharedWriter
+from tollgate.core.shared_blocks import SharedBlock, SharedWriter
 
 __all__ = [
     "BILLABLE",
@@ -85,12 +86,35 @@ class Opening(Struct, frozen=True):
     """Months that take nothing more."""
 
 
-Line = list[Any]
-"""A line of usage: its key, requests, cost."""
-LatencyLineKey = tuple[str, str]
-"""Network, outcome."""
-LatencyLine = tuple[str, str, dict[int, int]]
-"""Network, outcome, and calls by bucket."""
+class UsageLine:
+    """What a line of usage is about: a `LineKey`, encoded once, as JSON. Compared as an object, which is quick."""
+
+    __slots__ = ("is_billable", "key")
+
+    def __init__(self, source_id: str, network: str, method: str, outcome: str) -> None:
+        self.key = Raw(_encode_key((source_id, network, method, outcome)))
+        self.is_billable = outcome in BILLABLE
+
+
+_encode_key = msgspec.json.Encoder().encode
+_read_key = msgspec.json.Decoder(LineKey).decode
+
+Lines = dict[UsageLine, list[Any]]
+"""Lines of usage: the key again, requests, cost."""
+
+
+class LatencyLine:
+    """What a histogram is about: a network and an outcome. Compared as an object, too."""
+
+    __slots__ = ("network", "outcome")
+
+    def __init__(self, network: str, outcome: str) -> None:
+        self.network = network
+        self.outcome = outcome
+
+
+Histograms = dict[LatencyLine, tuple[str, str, dict[int, int]]]
+"""The network and the outcome again, and calls by bucket."""
 
 
 class Posting(Struct):
@@ -100,10 +124,10 @@ class Posting(Struct):
     """Of teams that have many rows, in the order of those."""
     shared: list[SharedBlock] = field(default_factory=list)
     """Of all other teams."""
-    lines: dict[tuple[str, int], dict[str, dict[LineKey, Line]]] = field(default_factory=dict)
-    """Usage: requests and cost to add, by month and hour, then by team, then by line."""
-    latencies: dict[int, dict[str, dict[LatencyLineKey, LatencyLine]]] = field(default_factory=dict)
-    """Calls to add, by hour, then by team, then by network and outcome."""
+    lines: dict[tuple[str, int], dict[str, Lines]] = field(default_factory=dict)
+    """Usage: requests and cost to add, by month and hour, then by team. Two lines may have the same key."""
+    latencies: dict[int, dict[str, Histograms]] = field(default_factory=dict)
+    """Calls to add, by hour, then by team."""
     months: dict[MonthKey, list[int]] = field(default_factory=dict)
     """Billable requests and cost to add, by team."""
     last_used: dict[str, float] = field(default_factory=dict)
@@ -114,23 +138,27 @@ class Posting(Struct):
     @property
     def usage(self) -> dict[UsageKey, list[int]]:
         """Usage, line by line."""
-        return {
-            (team_id, month, hour, *key): sums
-            for (month, hour), teams in self.lines.items()
-            for team_id, lines in teams.items()
-            for key, *sums in lines.values()
-        }
+        found: dict[UsageKey, list[int]] = {}
+        for (month, hour), teams in self.lines.items():
+            for team_id, lines in teams.items():
+                for key, requests, charged in lines.values():
+                    sums = found.setdefault((team_id, month, hour, *_read_key(key)), [0, 0])
+                    sums[0] += requests
+                    sums[1] += charged
+        return found
 
 
 class LatencyKind:
     """A network, and how many calls of a record had each outcome: what a duration counts for."""
 
-    __slots__ = ("keys", "network", "outcomes")
+    __slots__ = ("lines", "network", "outcomes")
 
-    def __init__(self, network: str, outcomes: Iterable[tuple[str, int]]) -> None:
+    def __init__(
+        self, network: str, outcomes: Iterable[tuple[str, int]], line: Callable[[str, str], LatencyLine]
+    ) -> None:
         self.network = network
         self.outcomes = tuple(outcomes)
-        self.keys = tuple([((network, outcome), calls) for outcome, calls in self.outcomes])
+        self.lines = tuple([(line(network, outcome), calls) for outcome, calls in self.outcomes])
 
 
 class CountedSubject:
@@ -146,7 +174,7 @@ class CountedSubject:
         subject: Subject,
         calls: Mapping[CountedCall, int],
         latency: LatencyKind,
-        label: Callable[[str, str], str],
+        line: Callable[[str, str, str, str], UsageLine],
     ) -> None:
         """`calls` are its calls, equal ones counted together."""
         # Tens of thousands are remembered: what they have in common is kept once.
@@ -165,10 +193,9 @@ class CountedSubject:
         billable = sum([count for outcome, count in latency.outcomes if outcome in BILLABLE])
         self.billable = billable * self.stands_for
         """Requests that one record of it bills."""
-        # Under the name that usage has for their method.
         self.lines = tuple(
             [
-                ((self.source_id, self.network, intern(label(self.network, method)), outcome), count)
+                (line(self.source_id, self.network, method, outcome), count)
                 for (method, outcome), count in calls.items()
             ]
         )
@@ -178,7 +205,10 @@ class Subjects:
     """Subjects that were met, by their bytes. `label` gives the method as usage counts it."""
 
     def __init__(self, label: Callable[[str, str], str]) -> None:
-        self.label = lru_cache(MAX_SUBJECTS)(label)
+        self._label = label
+        self.line = lru_cache(MAX_SUBJECTS)(self._line)
+        """The line of a call, by source, network, method and outcome."""
+        self._latency_line = lru_cache(MAX_SUBJECTS)(LatencyLine)
         self._known: dict[bytes, CountedSubject] = {}
         self._latencies: dict[tuple[str, tuple[tuple[str, int], ...]], LatencyKind] = {}
 
@@ -193,12 +223,15 @@ class Subjects:
     def _meet(self, content: bytes) -> CountedSubject:
         subject = entries.read_subject(content)
         lines = _calls(subject.calls)
-        found = CountedSubject(subject, lines, self._latency(subject.network, lines), self.label)
+        found = CountedSubject(subject, lines, self._latency(subject.network, lines), self.line)
         if len(content) <= LONGEST_SUBJECT:
             if len(self._known) >= MAX_SUBJECTS:
                 self._known.clear()
             self._known[content] = found
         return found
+
+    def _line(self, source_id: str, network: str, method: str, outcome: str) -> UsageLine:
+        return UsageLine(source_id, network, self._label(network, method), outcome)
 
     def _latency(self, network: str, lines: Mapping[CountedCall, int]) -> LatencyKind:
         outcomes: dict[str, int] = {}
@@ -209,7 +242,7 @@ class Subjects:
         if kind is None:
             if len(self._latencies) >= MAX_SUBJECTS:
                 self._latencies.clear()
-            kind = self._latencies[key] = LatencyKind(network, outcomes.items())
+            kind = self._latencies[key] = LatencyKind(network, outcomes.items(), self._latency_line)
         return kind
 
 
@@ -243,9 +276,10 @@ class Batch:
         """Whose records these are."""
         return {subject.team_id for subject in set(self.subjects)}
 
-    def label(self, network: str, method: str) -> str:
-        """A method as usage counts it."""
-        return self._subjects.label(network, method)
+    @property
+    def line(self) -> Callable[[str, str, str, str], UsageLine]:
+        """The line of a call, by source, network, method and outcome."""
+        return self._subjects.line
 
     def _note_uses(self, subjects: list[CountedSubject], times: list[float]) -> None:
         # As a worker writes them they are in the order of time, unless its clock was set back.
@@ -260,7 +294,7 @@ class Batch:
 
 def post(batch: Batch, opening: Opening, rules: Rules) -> Posting:
     posting = Posting(last_used=batch.last_used)
-    buckets = list(map(bucket_of, batch.durations))
+    buckets = buckets_of(batch.durations)
     for hour, start, end in _hours(batch.times):
         month = rules.month_for(float(hour * _SECONDS_OF_HOUR), opening.closed)
         accounts = _Accounts(posting, batch, opening, rules, buckets, hour, month)
@@ -334,20 +368,19 @@ class _Accounts:
         self._lines = posting.lines.setdefault((month, hour), {})
         self._latencies = posting.latencies.setdefault(hour, {})
         self._buckets = buckets
-        self._shared = SharedWriter()
+        self._shared = SharedWriter(month, batch.payloads, batch.times, batch.subjects)
 
     def add(self, team_id: str, places: list[int]) -> None:
         """Count a team's records, and make a block or a part of one of them."""
         posting, opening, month, all_subjects = self._posting, self._opening, self._month, self._batch.subjects
         subjects = [all_subjects[place] for place in places]
         kinds = _counted(subjects)
-        billed = rows = errors = 0
+        billed = rows = 0
         lowest: int | None = None
         own, is_changed = subjects[0].price, False
         for subject, count in kinds:
             billed += subject.billable * count
             rows += subject.rows * count
-            errors += subject.errors * count
             if subject.cap is not None and (lowest is None or subject.cap < lowest):
                 lowest = subject.cap
             if subject.price != own:
@@ -366,7 +399,7 @@ class _Accounts:
             usage = self._lines[team_id] = {}
         costs: int | list[int]
         if unit is None:
-            costs = _costs(usage, subjects, usual, before, spent, self._batch.label)
+            costs = _costs(usage, subjects, usual, before, spent, self._batch.line)
             total[1] += sum(costs)
         else:
             costs = unit
@@ -380,15 +413,7 @@ class _Accounts:
         if rows >= OWN_ROWS:
             self._add_blocks(team_id, first_no, places, subjects, costs)
             return
-        payloads, times = self._batch.payloads, self._batch.times
-        at = [times[place] for place in places]
-        self._shared.add(
-            team_id,
-            (rows, month, costs),
-            [payloads[place] for place in places],
-            None if rows == len(places) else [subject.rows for subject in subjects],
-            Seen(first_no, rows, errors, min(at), max(at), [subject for subject, _ in kinds]),
-        )
+        self._shared.add(team_id, first_no, rows, costs, places)
 
     def close(self) -> None:
         """Make shared blocks of the parts of small teams."""
@@ -403,26 +428,29 @@ class _Accounts:
         if len(places) <= _FEW:
             for place, subject in zip(places, subjects, strict=True):
                 bucket = buckets[place]
-                for key, calls in subject.latency.keys:
-                    line = found.get(key)
-                    if line is None:
-                        found[key] = (*key, {bucket: calls})
+                for line, calls in subject.latency.lines:
+                    histogram = found.get(line)
+                    if histogram is None:
+                        found[line] = (line.network, line.outcome, {bucket: calls})
                     else:
-                        line[2][bucket] = line[2].get(bucket, 0) + calls
+                        counts = histogram[2]
+                        counts[bucket] = counts.get(bucket, 0) + calls
             return
-        latencies = {subject.latency for subject in subjects}
-        for latency in latencies:
+        kinds = {subject.latency for subject in subjects}
+        for kind in kinds:
             its = places
-            if len(latencies) > 1:
-                its = [place for place, each in zip(places, subjects, strict=True) if each.latency is latency]
+            if len(kinds) > 1:
+                its = [place for place, each in zip(places, subjects, strict=True) if each.latency is kind]
             records = Counter([buckets[place] for place in its])
-            for key, calls in latency.keys:
-                line = found.get(key)
-                if line is None:
-                    line = found[key] = (*key, {})
-                counts = line[2]
-                for bucket, count in records.items():
-                    counts[bucket] = counts.get(bucket, 0) + count * calls
+            for line, calls in kind.lines:
+                histogram = found.get(line)
+                if histogram is None:
+                    counts = {bucket: count * calls for bucket, count in records.items()}
+                    found[line] = (line.network, line.outcome, counts)
+                else:
+                    counts = histogram[2]
+                    for bucket, count in records.items():
+                        counts[bucket] = counts.get(bucket, 0) + count * calls
 
     def _add_blocks(
         self,
@@ -472,12 +500,12 @@ def _unit(price: Price, before: int, billed: int, lowest_cap: int | None, spent:
 
 
 def _costs(
-    usage: dict[LineKey, Line],
+    usage: Lines,
     subjects: Iterable[CountedSubject],
     usual: Price,
     requests: int,
     spent: int,
-    label: Callable[[str, str], str],
+    line_of: Callable[[str, str, str, str], UsageLine],
 ) -> list[int]:
     """What each row costs, one after the other; counted as usage on the way."""
     costs = []
@@ -489,31 +517,34 @@ def _costs(
             prices[own] = own.over(usual)
         price = prices[own]
         for method, outcome in subject.calls:
+            line = line_of(subject.source_id, subject.network, method, outcome)
             charged = 0
-            if outcome in BILLABLE:
+            if line.is_billable:
                 charged = cost(price, requests, count, subject.cap, spent)
                 requests += count
                 spent += charged
-            key = (subject.source_id, subject.network, label(subject.network, method), outcome)
-            line = usage.setdefault(key, [key, 0, 0])
-            line[1] += count
-            line[2] += charged
+            sums = usage.get(line)
+            if sums is None:
+                usage[line] = [line.key, count, charged]
+            else:
+                sums[1] += count
+                sums[2] += charged
             costs.append(charged)
     return costs
 
 
-def _add_usage(usage: dict[LineKey, Line], kinds: Kinds, unit: int) -> None:
+def _add_usage(usage: Lines, kinds: Kinds, unit: int) -> None:
     for subject, records in kinds:
         requests = records * subject.stands_for
-        for key, calls in subject.lines:
+        for line, calls in subject.lines:
             count = requests * calls
-            charged = count * unit if unit and key[3] in BILLABLE else 0
-            line = usage.get(key)
-            if line is None:
-                usage[key] = [key, count, charged]
+            charged = count * unit if unit and line.is_billable else 0
+            sums = usage.get(line)
+            if sums is None:
+                usage[line] = [line.key, count, charged]
             else:
-                line[1] += count
-                line[2] += charged
+                sums[1] += count
+                sums[2] += charged
 
 
 def _pieces(subjects: Sequence[CountedSubject]) -> list[tuple[int, int]]:

@@ -8,15 +8,17 @@ commits into blocks of one team each (`sorted_out`), and lists their facts then.
 from __future__ import annotations
 
 from array import array
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate, chain
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import accumulate, pairwise
+from typing import Protocol
 
 import msgspec
 from msgspec import Struct
 
+from tollgate.core import entries
 from tollgate.core.blocks import (
-    COUNT_BYTES,
     COUNTS,
     ENOUGH_ROWS,
     LENGTH_BYTES,
@@ -32,11 +34,10 @@ from tollgate.core.blocks import (
     split,
     written,
 )
-from tollgate.core.entries import pack, read_counted, read_subject
+from tollgate.core.entries import CountedCall, pack, read_counted
 
 # Rows of a shared block: enough to compress well, few enough that a page of one of its teams reads little.
 SHARED_ROWS = 512
-_ONE = (1,)
 
 
 class Part(Struct, frozen=True, array_like=True, gc=False):
@@ -56,19 +57,24 @@ class Part(Struct, frozen=True, array_like=True, gc=False):
         return end
 
 
-PartKey = tuple[str, int]
-"""Team, first number."""
+class CountedCaller(Caller, Protocol):
+    """What a record says of its rows."""
+
+    @property
+    def rows(self) -> int: ...
+    @property
+    def errors(self) -> int: ...
 
 
-class Seen(Struct, frozen=True, gc=False):
-    """What was seen of a part's records when they were committed; later it is read from them."""
+class Content(Struct, frozen=True, gc=False):
+    """What a shared block has: its parts, its data, and what was read of each record."""
 
-    first_no: int
+    parts: Mapping[str, Part]
     rows: int
-    errors: int
-    least_at: float
-    greatest_at: float
-    callers: Collection[Caller]
+    data: bytes
+    """In the form of a block's, not compressed."""
+    times: array[float]
+    callers: Sequence[CountedCaller]
 
 
 class SharedBlock(Struct, frozen=True):
@@ -81,10 +87,8 @@ class SharedBlock(Struct, frozen=True):
     greatest_at: float
     parts: bytes
     """Team -> `Part`, encoded."""
-    data: bytes
-    """In the form of a block's, not compressed."""
-    seen: dict[PartKey, Seen]
-    """Not stored: whoever sorts the block soon is spared reading its records."""
+    content: Content
+    """Its data is stored. Whoever sorts the block soon is spared reading the rest from that."""
 
 
 read_parts = msgspec.msgpack.Decoder(dict[str, Part]).decode
@@ -103,53 +107,50 @@ def part_of(team_id: str, parts: bytes) -> Part | None:
 class SharedWriter:
     """Puts parts together, each of another team, until a block has enough rows."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, month: str, records: Sequence[bytes], times: Sequence[float], callers: Sequence[CountedCaller]
+    ) -> None:
+        """Of all records from which parts are taken: themselves, their times and callers."""
         self.blocks: list[SharedBlock] = []
+        self._month = month
+        self._records, self._times, self._callers = records, times, callers
         self._begin()
 
     def _begin(self) -> None:
-        self._parts: dict[str, object] = {}
-        self._seen: dict[PartKey, Seen] = {}
-        self._records: list[bytes] = []
-        self._counts: list[int] = []
+        self._parts: dict[str, Part] = {}
+        self._places: list[int] = []
         self._rows = 0
 
-    def add(
-        self,
-        team_id: str,
-        run: tuple[int, str, int | list[int]],
-        records: Sequence[bytes],
-        counts: Sequence[int] | None,
-        seen: Seen,
-    ) -> None:
-        """Add the part of a team. `counts` are the rows of each record, None where all have one."""
-        self._parts[team_id] = (seen.first_no, run, len(self._records), len(records))
-        self._seen[team_id, seen.first_no] = seen
-        self._records += records
-        self._counts += counts or _ONE * len(records)
-        self._rows += seen.rows
+    def add(self, team_id: str, first_no: int, rows: int, costs: int | list[int], places: Sequence[int]) -> None:
+        """Add the part of a team: the records at these places."""
+        run = Run(rows, self._month, costs)
+        self._parts[team_id] = Part(first_no, run, len(self._places), len(places))
+        self._places += places
+        self._rows += rows
         if self._rows >= SHARED_ROWS:
             self.end()
 
     def end(self) -> None:
         """Make a block of what came together."""
-        if self._parts:
-            records, rows = self._records, self._rows
-            data = written(records, None if rows == len(records) else self._counts)
-            seen = self._seen.values()
-            self.blocks.append(
-                SharedBlock(
-                    rows,
-                    len(records),
-                    sum([each.errors for each in seen]),
-                    min([each.least_at for each in seen]),
-                    max([each.greatest_at for each in seen]),
-                    pack(self._parts),
-                    data,
-                    self._seen,
-                )
+        if not self._parts:
+            return
+        places, rows = self._places, self._rows
+        times = array("d", [self._times[place] for place in places])
+        callers = [self._callers[place] for place in places]
+        counts = None if rows == len(places) else [caller.rows for caller in callers]
+        data = written([self._records[place] for place in places], counts)
+        self.blocks.append(
+            SharedBlock(
+                rows,
+                len(places),
+                sum([caller.errors for caller in callers]),
+                min(times),
+                max(times),
+                pack(self._parts),
+                Content(self._parts, rows, data, times, callers),
             )
-            self._begin()
+        )
+        self._begin()
 
 
 class Stored(Struct, frozen=True):
@@ -157,11 +158,24 @@ class Stored(Struct, frozen=True):
 
     rows: int
     records: int
-    committed_at: float
     parts: bytes
     data: bytes
     """Not compressed any more."""
-    seen: Mapping[PartKey, Seen] = {}
+
+    def content(self) -> Content:
+        """What sorting needs; a `ValueError` where that cannot be read."""
+        lengths, counts, content = split(self.data, self.records, self.rows)
+        ends = accumulate(lengths, initial=0)
+        counted = [read_counted(content[start:end]) for start, end in pairwise(ends)]
+        callers = [_caller(record.subject) for record in counted]
+        rows = [caller.rows for caller in callers]
+        if rows != ([1] * self.records if counts is None else counts.tolist()):
+            raise Broken("its records have other rows")
+        parts = read_parts(self.parts)
+        for part in parts.values():
+            if sum(rows[part.place : part.end_in(self.records)]) != part.run.rows:
+                raise Broken("a part has other rows than its records")
+        return Content(parts, self.rows, self.data, array("d", [record.at for record in counted]), callers)
 
     def opened(self, part: Part) -> OpenBlock:
         """The rows of a part, as a page reads them."""
@@ -175,106 +189,93 @@ class Stored(Struct, frozen=True):
         return OpenBlock.of(part.first_no, facts, lengths, its_counts, content)
 
 
-class _Rows(Struct, frozen=True, gc=False):
-    """A part, with its data in pieces."""
+class _Caller(Struct, frozen=True, gc=False):
+    """As it is read back."""
 
-    part: Part
-    seen: Seen
-    committed_at: float
-    lengths: bytes
-    counts: bytes | None
-    """None where each record is a row."""
-    content: bytes
+    source_id: str
+    network: str
+    status: int
+    calls: tuple[CountedCall, ...]
+    rows: int
+    errors: int
 
 
-def sorted_out(blocks: Iterable[Stored]) -> Iterator[tuple[Block, float]]:
+@lru_cache(4_096)
+def _caller(content: bytes) -> _Caller:
+    subject = entries.read_subject(content)
+    errors = sum([outcome != "ok" for _, outcome in subject.calls])
+    return _Caller(subject.source_id, subject.network, subject.status, subject.calls, len(subject.calls), errors)
+
+
+class _Opened:
+    """The content of a shared block, and where its records begin."""
+
+    def __init__(self, content: Content, committed_at: float) -> None:
+        self.times, self.callers, self.data = content.times, content.callers, content.data
+        self.committed_at = committed_at
+        lengths, _, records = split(self.data, len(self.times), content.rows)
+        self.lengths = as_bytes(lengths)
+        self.starts = list(accumulate(lengths, initial=len(self.data) - len(records)))
+
+
+_Placed = tuple[Part, _Opened]
+"""A part, and the block it stands in."""
+
+
+def sorted_out(blocks: Iterable[tuple[Content, float]]) -> Iterator[tuple[Block, float]]:
     """Blocks of one team each, in the order of teams and numbers, each with its time of commit.
 
-    Shared blocks come in the order of their commits.
+    Shared blocks come in the order of their commits, with the times of those.
     """
-    by_team: dict[str, list[_Rows]] = {}
-    for block in blocks:
-        for team_id, rows in _rows_of(block):
-            try:
-                by_team[team_id].append(rows)
-            except KeyError:
-                by_team[team_id] = [rows]
+    by_team: defaultdict[str, list[_Placed]] = defaultdict(list)
+    for content, committed_at in blocks:
+        opened = _Opened(content, committed_at)
+        for team_id, part in content.parts.items():
+            by_team[team_id].append((part, opened))
     for team_id in sorted(by_team):
         for group in _groups(by_team[team_id]):
-            yield _block(team_id, group), max([rows.committed_at for rows in group])
+            yield _block(team_id, group), max([opened.committed_at for _, opened in group])
 
 
-def _rows_of(block: Stored) -> Iterator[tuple[str, _Rows]]:
-    lengths, counts, content = split(block.data, block.records, block.rows)
-    its_lengths = as_bytes(lengths)
-    its_counts = None if counts is None else as_bytes(counts)
-    starts = list(accumulate(lengths, initial=0))
-    for team_id, part in read_parts(block.parts).items():
-        begin, end = part.place, part.end_in(block.records)
-        seen = block.seen.get((team_id, part.first_no))
-        if seen is None or seen.rows != part.run.rows:
-            seen = _seen(part, [content[starts[place] : starts[place + 1]] for place in range(begin, end)])
-        yield (
-            team_id,
-            _Rows(
-                part,
-                seen,
-                block.committed_at,
-                its_lengths[LENGTH_BYTES * begin : LENGTH_BYTES * end],
-                None if its_counts is None else its_counts[COUNT_BYTES * begin : COUNT_BYTES * end],
-                content[starts[begin] : starts[end]],
-            ),
-        )
-
-
-def _seen(part: Part, records: Sequence[bytes]) -> Seen:
-    """Read the records of a part."""
-    counted = list(map(read_counted, records))
-    times = [record.at for record in counted]
-    errors, callers = 0, []
-    for content, count in Counter([record.subject for record in counted]).items():
-        subject = read_subject(content)
-        callers.append(subject)
-        errors += count * sum([outcome != "ok" for _, outcome in subject.calls])
-    return Seen(part.first_no, part.run.rows, errors, min(times), max(times), callers)
-
-
-def _groups(parts: Sequence[_Rows]) -> Iterator[list[_Rows]]:
+def _groups(parts: Sequence[_Placed]) -> Iterator[list[_Placed]]:
     """Parts of a team that follow each other, until there are enough rows."""
-    group: list[_Rows] = []
+    group: list[_Placed] = []
     count = following = 0
-    for each in parts:
-        seen = each.seen
-        if group and (seen.first_no != following or count >= ENOUGH_ROWS):
+    for placed in parts:
+        part = placed[0]
+        rows = part.run.rows
+        if group and (part.first_no != following or count >= ENOUGH_ROWS):
             yield group
             group, count = [], 0
-        group.append(each)
-        count += seen.rows
-        following = seen.first_no + seen.rows
+        group.append(placed)
+        count += rows
+        following = part.first_no + rows
     if group:
         yield group
 
 
-def _block(team_id: str, group: Sequence[_Rows]) -> Block:
-    seen = [each.seen for each in group]
-    rows = sum([each.rows for each in seen])
-    records = sum([each.part.records for each in group])
-    pieces = [each.lengths for each in group]
-    if rows != records:
-        pieces += [
-            as_bytes(array(COUNTS, _ONE * each.part.records)) if each.counts is None else each.counts
-            for each in group
-        ]
-    pieces += [each.content for each in group]
-    callers = set(chain.from_iterable([each.callers for each in seen]))
+def _block(team_id: str, group: Sequence[_Placed]) -> Block:
+    times: array[float] = array("d")
+    callers: list[CountedCaller] = []
+    lengths: list[bytes] = []
+    records: list[bytes] = []
+    for part, opened in group:
+        start, end = part.place, part.place + part.records
+        times += opened.times[start:end]
+        callers += opened.callers[start:end]
+        lengths.append(opened.lengths[LENGTH_BYTES * start : LENGTH_BYTES * end])
+        records.append(opened.data[opened.starts[start] : opened.starts[end]])
+    runs = [part.run for part, _ in group]
+    rows = sum([run.rows for run in runs])
+    counts = b"" if rows == len(times) else as_bytes(array(COUNTS, [caller.rows for caller in callers]))
     return Block(
         team_id,
-        seen[0].first_no,
+        group[0][0].first_no,
         rows,
-        records,
-        sum([each.errors for each in seen]),
-        min([each.least_at for each in seen]),
-        max([each.greatest_at for each in seen]),
-        pack(facts_of(joined_runs([each.part.run for each in group]), callers)),
-        b"".join(pieces),
+        len(times),
+        sum([caller.errors for caller in callers]),
+        min(times),
+        max(times),
+        pack(facts_of(joined_runs(runs), set(callers))),
+        b"".join((*lengths, counts, *records)),
     )

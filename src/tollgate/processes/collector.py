@@ -130,9 +130,10 @@ class CollectorLoop:
         if posting.rows >= SOME_ROWS:
             self.pause = 0.0 if self.is_behind else COMMIT_SECONDS
         self.rows += posting.rows
-        if self._uses is not None:
+        if (uses := self._uses) is not None:
             for key, at in posting.last_used.items():
-                self._uses[key] = max(at, self._uses.get(key, 0.0))
+                if at > uses.get(key, 0.0):
+                    uses[key] = at
         if self._writer is not None and posting.rows:
             self._writer.add(self._writer.cell(metrics.LEDGER_ROWS), posting.rows)
 

@@ -24,7 +24,7 @@ from tollgate.core.blocks import OpenBlock
 from tollgate.core.clock import Clock
 from tollgate.core.entries import read_counted, read_subject
 from tollgate.core.posting import UNAUTHORIZED, Opening, Posting
-from tollgate.core.shared_blocks import PartKey, Seen
+from tollgate.core.shared_blocks import Content
 from tollgate.errors import TollgateError
 from tollgate.store import ledger_tables as tables
 from tollgate.store import ledger_usage, postgresql, sqlite
@@ -33,6 +33,7 @@ from tollgate.store.ledger_blocks import FAN, FIRST, DayBlocks, Days, Joining
 from tollgate.store.ledger_engine import among, engine_of
 from tollgate.store.ledger_rows import OldRows
 from tollgate.store.ledger_shared import SharedBlocks, Waiting
+from tollgate.store.ledger_usage import OpenMonths
 from tollgate.store.postgresql import LEDGER_SCHEMA, is_postgresql
 
 BUSY_MILLISECONDS = 10_000
@@ -42,8 +43,8 @@ _MAX_NAMED = 10_000
 P = ParamSpec("P")
 
 
-# Parts of shared blocks of which it is remembered what was seen of them.
-MAX_SEEN = 50_000
+# Rows of shared blocks that are remembered until those are sorted.
+MAX_REMEMBERED = 50_000
 
 
 class LedgerBehind(TollgateError):
@@ -94,8 +95,9 @@ class LedgerStore:
         self._engine = engine
         self._waiting: Waiting | None = None
         """Shared blocks that are not sorted; None where they are to be counted."""
-        self._seen: dict[PartKey, Seen] = {}
-        """What was seen of their records, so that sorting need not read them again."""
+        self._contents: dict[bytes, Content] = {}
+        """Their content by their parts, so that sorting need not read it again."""
+        self._months = OpenMonths()
         self._unfolded: int | None = None
         """Lines of usage that are not folded; None where that is not known."""
         self._generations: dict[int, int] | None = None
@@ -132,22 +134,27 @@ class LedgerStore:
         """
         # What is remembered holds only if all of this is committed.
         waiting, self._waiting = self._waiting, None
-        seen, self._seen = self._seen, {}
+        contents, self._contents = self._contents, {}
+        months, self._months = self._months, OpenMonths()
         unfolded, self._unfolded = self._unfolded, None
         with self._writing() as connection:
-            named = msgspec.json.encode(list(teams)).decode()
-            numbers = engine_of(connection).begin_commit(connection, marks, named)
+            listed = list(teams)
+            numbers = engine_of(connection).begin_commit(connection, marks, msgspec.json.encode(listed).decode())
             if known is not None and _marks(connection, marks) != known:
                 raise LedgerBehind("Another collector works on this spool: stop one of them.")
-            posting = post(_opening(connection, named, numbers))
+            closed = frozenset(row[0] for row in connection.exec_driver_sql("SELECT month FROM closed_months"))
+            posting = post(Opening(numbers, months.read(connection, listed, numbers), closed))
             if posting.rows:
                 self._write(connection, posting, now)
             if marks:
                 rows = [(key, mark.offset, mark.done, now) for key, mark in marks.items()]
                 connection.exec_driver_sql(_MARK, rows)
+        months.committed(posting)
+        self._months = months
         for block in posting.shared:
-            seen.update(block.seen)
-        self._seen = seen if len(seen) <= MAX_SEEN else {}
+            contents[block.parts] = block.content
+        is_much = sum([content.rows for content in contents.values()]) > MAX_REMEMBERED
+        self._contents = {} if is_much else contents
         if waiting is not None:
             self._waiting = waiting.and_more(posting.shared)
         if unfolded is not None:
@@ -244,15 +251,15 @@ class LedgerStore:
         return True
 
     def _sort_out(self) -> bool:
-        seen, self._seen = self._seen, {}
+        contents, self._contents = self._contents, {}
         with self._chore() as connection:
-            shared = SharedBlocks(connection, seen)
+            shared = SharedBlocks(connection, contents)
             waiting = shared.waiting()
             if waiting.is_enough:
                 shared.sort_out()
                 waiting = shared.waiting()
                 self._generations = None
-        self._waiting, self._seen = waiting, seen if waiting.rows else {}
+        self._waiting, self._contents = waiting, contents if waiting.rows else {}
         return True
 
     def _crowded_level(self) -> int | None:
@@ -264,8 +271,8 @@ class LedgerStore:
         """Make a slice of the open blocks of days that are over final; whether there is more to do."""
         with self._chore() as connection:
             days = Days(connection).listed()
-            if days and SharedBlocks(connection, self._seen).sort_out(before=days[-1]):
-                self._waiting, self._seen = None, {}
+            if days and SharedBlocks(connection, self._contents).sort_out(before=days[-1]):
+                self._waiting, self._contents = None, {}
                 return True
             for day in days[:-1]:
                 blocks = DayBlocks(connection, day)
@@ -301,7 +308,7 @@ class LedgerStore:
             gone = sorted({*Days(connection).drop(before), *OldRows(connection).drop(before)})
             if gone:
                 SharedBlocks(connection).drop(before)
-                self._waiting, self._seen = None, {}
+                self._waiting, self._contents = None, {}
                 connection.exec_driver_sql("UPDATE state SET dropped_before = ?", (before,))
         return gone
 
@@ -358,12 +365,6 @@ def _in_parts(ids: Iterable[bytes]) -> Iterator[tuple[bytes, ...]]:
     rest = iter(ids)
     while part := tuple(islice(rest, _MAX_NAMED)):
         yield part
-
-
-def _opening(connection: Connection, named: str, numbers: dict[str, int]) -> Opening:
-    """What stands in the ledger of teams, named as a JSON array, beside the numbers of their next rows."""
-    closed = frozenset(row[0] for row in connection.exec_driver_sql("SELECT month FROM closed_months"))
-    return Opening(numbers, ledger_usage.months_of(connection, named), closed)
 
 
 _MARK = (

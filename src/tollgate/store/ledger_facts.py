@@ -200,7 +200,7 @@ def _add_shared(connection: Connection, found: dict[MonthKey, list[int]], damage
             try:
                 if isinstance(data, ZstdError):
                     raise data
-                block = Stored(rows, records, 0.0, parts, data).opened(part)
+                block = Stored(rows, records, parts, data).opened(part)
             except (ZstdError, ValueError) as error:
                 damaged.append(f"{place}, rows {part.first_no} to {part.first_no + part.run.rows - 1}: {error}")
                 continue

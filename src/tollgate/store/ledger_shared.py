@@ -17,7 +17,7 @@ from sqlalchemy import Connection
 
 from tollgate import log
 from tollgate.core.blocks import OpenBlock
-from tollgate.core.shared_blocks import PartKey, Seen, SharedBlock, Stored, read_parts, sorted_out
+from tollgate.core.shared_blocks import Content, SharedBlock, Stored, read_parts, sorted_out
 from tollgate.core.zstandard import SHORT_LIVED, ZstdError, compress, decompress
 from tollgate.store.ledger_blocks import DayBlocks
 from tollgate.store.ledger_engine import engine_of
@@ -48,12 +48,12 @@ class Waiting(Struct, frozen=True):
 
 
 class SharedBlocks:
-    """The shared blocks of all days. `seen` is what is known of some parts."""
+    """The shared blocks of all days. `contents` are those of some, by their parts."""
 
-    def __init__(self, connection: Connection, seen: Mapping[PartKey, Seen] | None = None) -> None:
+    def __init__(self, connection: Connection, contents: Mapping[bytes, Content] | None = None) -> None:
         self._execute = connection.exec_driver_sql
         self._connection = connection
-        self._seen = seen or {}
+        self._contents = contents or {}
 
     def add(self, day: str, blocks: Sequence[SharedBlock], committed_at: float) -> None:
         """Write those of a commit."""
@@ -61,7 +61,7 @@ class SharedBlocks:
         rows = [
             (
                 day, last + 1, False, block.rows, block.records, block.errors, block.least_at, block.greatest_at,
-                committed_at, block.parts, compress(block.data, SHORT_LIVED),
+                committed_at, block.parts, compress(block.content.data, SHORT_LIVED),
             )
             for block in blocks
         ]  # fmt: skip
@@ -79,7 +79,7 @@ class SharedBlocks:
             return False
         try:
             blocks = DayBlocks(self._connection, rows[0][1])
-            blocks.write_open(sorted_out(map(self._stored, rows)), level=1)
+            blocks.write_open(sorted_out(map(self._sortable, rows)), level=1)
         except (ZstdError, ValueError):
             self._leave(rows)
             return True
@@ -93,7 +93,7 @@ class SharedBlocks:
         for row in self._execute(query, (since,)):
             # What is damaged is named when it is sorted.
             with suppress(ZstdError, ValueError):
-                block = self._stored(row)
+                block = _stored(row)
                 found += [block.opened(part) for part in read_parts(block.parts).values()]
         return found
 
@@ -117,14 +117,18 @@ class SharedBlocks:
         """Leave those that cannot be sorted where they are."""
         for row in rows:
             try:
-                list(sorted_out([self._stored(row)]))
+                list(sorted_out([self._sortable(row)]))
             except (ZstdError, ValueError) as error:
                 _log.error("a shared block is damaged", day=row[1], id=row[0], why=str(error))
                 self._execute("UPDATE shared_blocks SET is_damaged = true WHERE id = ?", (row[0],))
 
-    def _stored(self, row: Any) -> Stored:
-        _, _, rows, records, committed_at, parts, data = row
-        return Stored(rows, records, committed_at, parts, decompress(data), self._seen)
+    def _sortable(self, row: Any) -> tuple[Content, float]:
+        return self._contents.get(row[5]) or _stored(row).content(), row[4]
+
+
+def _stored(row: Any) -> Stored:
+    _, _, rows, records, _, parts, data = row
+    return Stored(rows, records, parts, decompress(data))
 
 
 _COLUMNS = "id, day, rows, records, committed_at, parts, data"

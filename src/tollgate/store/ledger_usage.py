@@ -13,19 +13,21 @@ import msgspec
 from sqlalchemy import Connection, Table
 
 from tollgate.core.entries import BILLABLE, pack
-from tollgate.core.posting import LatencyKey, LineKey, Posting
+from tollgate.core.posting import LatencyKey, LineKey, MonthKey, Posting
 from tollgate.store import ledger_tables as tables
 from tollgate.store.ledger_engine import engine_of, fetched
 
 # Lines of usage and of latencies that are folded at once, and old ones that are deleted at once.
 SLICE_LINES, SLICE_OLD = 40_000, 20_000
+# Months of teams that are remembered.
+MAX_MONTHS = 50_000
 
 Lines = dict[str, list[tuple[msgspec.Raw, int, int]]]
 """Team -> `LineKey` as it is written, requests, cost."""
 LatencyLines = dict[str, list[tuple[str, str, dict[int, int]]]]
 """Team -> network, outcome, buckets."""
 
-_write_lines = msgspec.json.Encoder().encode
+_write = msgspec.json.Encoder().encode
 _read_lines = msgspec.json.Decoder(Lines).decode
 _read_key = msgspec.json.Decoder(LineKey).decode
 _read_latencies = msgspec.msgpack.Decoder(LatencyLines).decode
@@ -69,13 +71,13 @@ FOLD_MONTH = (
 def add(connection: Connection, posting: Posting) -> None:
     """Add what a batch counts."""
     usage = [
-        (month, hour, _write_lines({team_id: [*lines.values()] for team_id, lines in teams.items()}).decode())
+        (month, hour, _write({team_id: [*lines.values()] for team_id, lines in teams.items()}).decode())
         for (month, hour), teams in posting.lines.items()
     ]
     latencies = [
         (
             hour,
-            pack({team_id: [*kinds.values()] for team_id, kinds in teams.items()}),
+            pack({team_id: [*histograms.values()] for team_id, histograms in teams.items()}),
         )
         for hour, teams in posting.latencies.items()
     ]
@@ -99,16 +101,19 @@ def fold(connection: Connection) -> bool:
     """Fold a slice of what was appended; whether there may be more."""
     execute = connection.exec_driver_sql
     # Lines that are equal are written equally: what one says is read once, when all are added up.
-    sums: dict[tuple[str, str, int], dict[bytes, list[int]]] = {}
+    sums: dict[tuple[str, int], dict[str, dict[bytes, list[int]]]] = {}
     taken: list[tuple[int]] = []
     size = 0
     query = "SELECT rowid, month, hour, lines FROM usage_new ORDER BY rowid"
     with closing(engine_of(connection).stream(connection, query)) as rows:
         for rowid, month, hour, content in rows:
             taken.append((rowid,))
+            of_hour = sums.setdefault((month, hour), {})
             for team_id, lines in _read_lines(content).items():
                 size += len(lines)
-                of_team = sums.setdefault((team_id, month, hour), {})
+                of_team = of_hour.get(team_id)
+                if of_team is None:
+                    of_team = of_hour[team_id] = {}
                 for line, requests, cost in lines:
                     written = bytes(line)
                     total = of_team.get(written)
@@ -124,7 +129,13 @@ def fold(connection: Connection) -> bool:
     if size:
         # In the order of keys, so that each page of the table is met once.
         values = [
-            (*key, *_read_key(line), *total) for key in sorted(sums) for line, total in sorted(sums[key].items())
+            (team_id, month, hour, *_read_key(line), *total)
+            for team_id, month, hour, of_team in sorted(
+                (team_id, month, hour, of_team)
+                for (month, hour), teams in sums.items()
+                for team_id, of_team in teams.items()
+            )
+            for line, total in sorted(of_team.items())
         ]
         _add_up(connection, tables.usage, values)
         _add_up(connection, tables.source_months, _by_source(values))
@@ -194,12 +205,41 @@ def forget_latencies(connection: Connection, before_hour: int) -> bool:
     return removed.rowcount == SLICE_OLD
 
 
-def months_of(connection: Connection, teams: str) -> Mapping[tuple[str, str], tuple[int, int]]:
-    """Billable requests and cost of some teams, named as a JSON array, by month that is open."""
-    named = engine_of(connection).named
-    query = (
-        f"SELECT team_id, month, requests, cost FROM months WHERE team_id IN ({named}) "  # noqa: S608 - names of our own
-        "AND month NOT IN (SELECT month FROM closed_months)"
-    )
-    rows = fetched(connection.exec_driver_sql(query, (teams,)))
-    return {(team_id, month): (requests, cost) for team_id, month, requests, cost in rows}
+class OpenMonths:
+    """Billable requests and cost of teams by month, remembered from commit to commit.
+
+    A commit that adds to a team's month adds rows of that team as well. So what is remembered of a team holds as
+    long as the number of its next row is the one that is remembered, whoever else commits.
+    """
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+        self._sums: dict[MonthKey, tuple[int, int]] = {}
+
+    def read(
+        self, connection: Connection, teams: Iterable[str], numbers: Mapping[str, int]
+    ) -> Mapping[MonthKey, tuple[int, int]]:
+        """Those of teams, among others. Months that are closed may be missing."""
+        known = self._numbers
+        new = [team_id for team_id in teams if known.get(team_id) != numbers.get(team_id, 0)]
+        if new:
+            query = (
+                "SELECT team_id, month, requests, cost FROM months "  # noqa: S608 - names of our own
+                f"WHERE team_id IN ({engine_of(connection).named}) "
+                "AND month NOT IN (SELECT month FROM closed_months)"
+            )
+            rows = fetched(connection.exec_driver_sql(query, (_write(new).decode(),)))
+            self._sums.update({(team_id, month): (requests, cost) for team_id, month, requests, cost in rows})
+        return self._sums
+
+    def committed(self, posting: Posting) -> None:
+        """Remember what a batch counted, when it is committed."""
+        sums = self._sums
+        if len(sums) > MAX_MONTHS:
+            sums.clear()
+            self._numbers.clear()
+            return
+        for key, (requests, cost) in posting.months.items():
+            before = sums.get(key)
+            sums[key] = (requests, cost) if before is None else (before[0] + requests, before[1] + cost)
+        self._numbers.update(posting.next_no)

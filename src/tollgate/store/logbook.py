@@ -246,7 +246,7 @@ class _Search:
         first_no, count, records, _, _, _, facts, data_id, start, size, _ = header
         data = self._data(day, data_id)
         if day == _SHARED:
-            return Stored(start, size, 0.0, b"", data).opened(records)
+            return Stored(start, size, b"", data).opened(records)
         return OpenBlock(first_no, count, records, read_facts(facts), data[start : start + size])
 
     def _data(self, day: str, data_id: int) -> bytes:
