@@ -317,8 +317,10 @@ def test_websockets_count_as_connections_of_the_worker_and_of_their_address(tmp_
         assert opened("127.0.0.2", 30) == [101] * 20 + [503] * 10
         with stack.gateway.connect(source="127.0.0.9") as connection:
             assert connection.exchange(PATH, call("eth_chainId"), stack.headers).status == 200
-        assert opened("127.0.0.3", 20) + opened("127.0.0.4", 20) == [101] * 40
-        assert opened("127.0.0.5", 5) == [503] * 5, "what is open altogether is bounded"
+        assert opened("127.0.0.3", 20) == [101] * 20
+        assert opened("127.0.0.4", 5) == [503] * 5, "its network has no more"
+        assert opened("127.0.1.4", 20) == [101] * 20
+        assert opened("127.0.1.5", 5) == [503] * 5, "what is open altogether is bounded"
         held.close()
         eventually(lambda: opened("127.0.0.5", 1) == [101], what="room again")
 
@@ -353,7 +355,7 @@ def test_handshakes_that_are_never_finished_count_by_worker_and_address(tmp_path
         first = begun("127.0.0.2", 40)
         eventually(lambda: open_still(first) == 20, what="the end of those beyond the bound of an address")
         assert is_answered("127.0.0.9")
-        others = begun("127.0.0.3", 20) + begun("127.0.0.4", 30)
+        others = begun("127.0.0.3", 20) + begun("127.0.1.4", 30)
         eventually(lambda: open_still(first + others) <= 50, what="the end of those beyond the bound of a worker")
         for connection in first + others:
             connection.socket.close()

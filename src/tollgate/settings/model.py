@@ -108,7 +108,8 @@ class ServerSettings(Section, frozen=True):
         Positive,
         Help(
             "Open connections of one client address (IPv6: /64), for each worker (503 `overloaded`), at most a "
-            "quarter of what fits. Addresses of `trusted_proxies` have no such bound."
+            "quarter of what fits; a network (/24, IPv6: /48) has twice as many. Addresses of `trusted_proxies` "
+            "have no such bound."
         ),
     ] = 2_000
 

@@ -194,6 +194,20 @@ def test_addresses_are_counted_by_network_and_trusted_proxies_not_at_all() -> No
     assert counted._open == {}
 
 
+@pytest.mark.parametrize("kind", ["", "tls "])
+def test_network_has_as_many_connections_as_two_addresses(kind: str) -> None:
+    counted = Addresses((), 2)
+    keys = [counted.enter(f"2001:db8:0:{number}::1", kind) for number in range(4)]
+    assert not counted.is_crowded(keys[-1])
+    keys.append(counted.enter("2001:db8:0:ff::1", kind))
+    assert counted.is_crowded(keys[-1])
+    keys.append(counted.enter("2001:db8:1::1", kind))
+    assert not counted.is_crowded(keys[-1])
+    for key in keys:
+        counted.leave(key)
+    assert counted._open == {}
+
+
 async def slow(worker: Worker) -> FakeTransport:
     """A caller that does not read its answer."""
     transport = worker.connect(hello)

@@ -27,10 +27,12 @@ from tollgate.shm import metrics
 _log = log.get("gateway")
 # How often calls under way are compared with what their upstreams usually take.
 HEDGE_SWEEP_SECONDS = 0.005
+# A network has as many connections as so many addresses: who has one of IPv6 may well have 65,536 /64s.
+NETWORK_ADDRESSES = 2
 
 
 class Addresses:
-    """How many connections each client address has open."""
+    """How many connections each client address has open, and each network (`network_of`)."""
 
     def __init__(self, trusted: tuple[addresses.Network, ...] = (), max_connections: int = 0) -> None:
         self._trusted = trusted
@@ -46,21 +48,30 @@ class Addresses:
 
     def enter(self, peer: str, kind: str = "") -> str:
         """Count a connection, by itself if it is of a kind; what `leave` takes back."""
-        if key := self.key(peer):
-            key = kind + key
-            self._open[key] = self._open.get(key, 0) + 1
+        if not (key := self.key(peer)):
+            return ""
+        key = kind + key
+        for each in (key, _network_key(key)):
+            self._open[each] = self._open.get(each, 0) + 1
         return key
 
     def is_crowded(self, key: str) -> bool:
-        """Whether an address has too many."""
-        return self._open.get(key, 0) > self._max
+        """Whether an address has too many, or its network."""
+        of_network = self._open.get(_network_key(key), 0)
+        return self._open.get(key, 0) > self._max or of_network > NETWORK_ADDRESSES * self._max
 
     def leave(self, key: str) -> None:
         """Count a connection no more."""
         if key in self._open:
-            self._open[key] -= 1
-            if not self._open[key]:
-                del self._open[key]
+            for each in (key, _network_key(key)):
+                self._open[each] -= 1
+                if not self._open[each]:
+                    del self._open[each]
+
+
+def _network_key(key: str) -> str:
+    kind, space, address = key.rpartition(" ")
+    return kind + space + addresses.network_of(address)
 
 
 class Idle(Protocol):
