@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.gateway.fakes import Clock
 
+from tollgate.shm import upstream_status
 from tollgate.shm.upstream_status import (
     MAX_NETWORKS,
     MAX_UPSTREAMS,
@@ -74,41 +75,54 @@ def test_all_rows_can_be_had() -> None:
     assert [shared_status.upstream(row).head for row in slots.upstreams.values()] == list(range(MAX_UPSTREAMS))
 
 
-def test_bytes_of_a_networks_place_change_with_it_alone() -> None:
+def test_every_change_of_a_network_or_its_upstreams_begins_another_epoch_of_it_alone() -> None:
     shared_status = SharedStatus(2)
-    row = shared_status.network(1)
+    rows = [shared_status.network(number) for number in range(3)]
+    row, upstream = shared_status.network(1, 1), shared_status.upstream(7, 1, network=1)
     changes: list[Callable[[], None]] = [
         lambda: row.publish(7, 5, changed=True),
+        lambda: row.publish(7, 5, changed=False),
+        row.pulse,
         row.nudge,
         row.forget_tip,
-        lambda: shared_status.network(1, 1).saw(9),
-        lambda: shared_status.network(1, 1).want(),
+        lambda: row.publish_reorg(6),
+        lambda: row.saw(9),
+        lambda: upstream.publish(State.UP, NOTHING),
+        lambda: upstream.publish(State.DOWN, NOTHING),
+        lambda: upstream.saw(3),
     ]
     for change in changes:
-        before = row.memory[row.place]
+        before = [each.epoch[0] for each in rows]
         change()
-        assert row.memory[row.place] != before
-    before = row.memory[row.place]
-    for neighbour in (0, 2):
-        shared_status.network(neighbour, 1).want()
-        shared_status.network(neighbour, 0).publish(7, 5, changed=True)
-    shared_status.upstream(0).publish(State.UP, 9)
-    assert row.memory[row.place] == before
+        assert [each.epoch[0] == epoch for each, epoch in zip(rows, before, strict=True)] == [True, False, True]
 
 
-def test_bytes_of_an_upstreams_place_are_its_state_and_head() -> None:
+def test_what_no_choice_depends_on_begins_no_epoch() -> None:
     shared_status = SharedStatus(2)
-    row, memory = shared_status.upstream(1), shared_status.memory
-    for state, head in ((State.UP, NOTHING), (State.UP, 3), (State.DOWN, 3)):
-        before = memory[row.place]
-        row.publish(state, head)
-        assert memory[row.place] != before
-    before = memory[row.place]
-    for worker in range(2):
-        shared_status.upstream(1, worker).report(STATS)
-        shared_status.upstream(0, worker).report(STATS)
-    shared_status.upstream(2).publish(State.UP, 9)
-    assert memory[row.place] == before
+    row, upstream = shared_status.network(1, 1), shared_status.upstream(7, 1, network=1)
+    row.saw(9)
+    upstream.saw(3)
+    before = row.epoch[0]
+    row.want()
+    row.saw(9)
+    upstream.saw(3)
+    upstream.report(STATS)
+    assert row.epoch[0] == before
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda row: row.saw(9), lambda row: row.publish(9, 5, changed=True)],
+    ids=["seen by a worker", "published"],
+)
+def test_epoch_begins_when_all_is_written(
+    change: Callable[[NetworkStatus], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = SharedStatus(1).network(0)
+    seen: list[tuple[int, int]] = []
+    monkeypatch.setattr(upstream_status, "_change", lambda _: seen.append((row.floor, row.version)))
+    change(row)
+    assert seen[-1] == (row.floor, row.version) == (9, 1)
 
 
 # --- Networks ----------------------------------------------------------------------------------------------

@@ -71,8 +71,9 @@ class Prober:
         for path, network in settings.networks.items():
             family, name = path.split("/")
             watch = before.pop(path, None) or self._watch(family, name, slots.networks[path])
+            slot = slots.networks[path]
             rows = {
-                each.name: self._shared_status.upstream(slots.upstreams[f"{path}/{each.name}"])
+                each.name: self._shared_status.upstream(slots.upstreams[f"{path}/{each.name}"], network=slot)
                 for each in network.upstreams
             }
             watch.apply(network, settings.health, rows, at_start=at_start)

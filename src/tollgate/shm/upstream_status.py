@@ -3,7 +3,8 @@
 The prober writes heads, finality, reorganisations, and the state of each upstream. A worker writes its own
 columns: the highest block that it has returned to callers, and the results of its own calls; and the head of an
 upstream where it has seen a higher one than the prober, whose next probe overwrites that. All processes read
-everything. So there is no lock that a killed process could hold; a cell is one integer, written whole.
+everything. So there is no lock that a killed process could hold; a cell is one number, written whole. After each
+change of a network or its upstreams its epoch changes: who has read them need not look again before that.
 
 Rows are assigned by name, by the parent (`assign_slots`): a row keeps its name while the service runs, so that a
 reload moves nothing. Memory only: nothing here decides.
@@ -12,6 +13,7 @@ reload moves nothing. Memory only: nothing here decides.
 from __future__ import annotations
 
 import mmap
+import random
 import struct
 import time
 from collections.abc import Callable
@@ -70,23 +72,25 @@ class SharedStatus:
         self._network_row = _NETWORK_CELLS + workers * _NETWORK_COLUMN
         self._upstream_row = _UPSTREAM_CELLS + workers * _UPSTREAM_COLUMN
         size = MAX_NETWORKS * self._network_row + MAX_UPSTREAMS * self._upstream_row
-        self.memory = mmap.mmap(-1, 8 * size)
-        self._cells = memoryview(self.memory).cast("q")
+        memory = memoryview(mmap.mmap(-1, 8 * (size + MAX_NETWORKS)))
+        self._cells = memory[: 8 * size].cast("q")
+        self._epochs = memory[8 * size :].cast("d")
 
     def network(self, row: int, worker: int = 0) -> NetworkStatus:
         """A network's row, as one worker sees it."""
         start, end = row * self._network_row, (row + 1) * self._network_row
-        status = NetworkStatus(self._cells[start:end], self.workers, worker, self._now)
-        status.memory, status.place = self.memory, slice(8 * start, 8 * end)
-        return status
+        return NetworkStatus(self._cells[start:end], self._epochs[row : row + 1], self.workers, worker, self._now)
 
-    def upstream(self, row: int, worker: int = 0) -> UpstreamStatus:
-        """An upstream's row, as one worker sees it."""
+    def upstream(self, row: int, worker: int = 0, *, network: int = 0) -> UpstreamStatus:
+        """An upstream's row, as one worker sees it, and the row of its network."""
         start = MAX_NETWORKS * self._network_row + row * self._upstream_row
-        status = UpstreamStatus(self._cells[start : start + self._upstream_row], self.workers, worker)
-        # State and head: what a choice depends on.
-        status.place = slice(8 * start, 8 * (start + _UPSTREAM_CELLS))
-        return status
+        cells, epoch = self._cells[start : start + self._upstream_row], self._epochs[network : network + 1]
+        return UpstreamStatus(cells, epoch, self.workers, worker)
+
+
+def _change(epoch: memoryview[float]) -> None:
+    """Begin another epoch, after what has changed is written. At random: two at once must not write the same."""
+    epoch[0] = random.random()
 
 
 # Cells of a network's row.
@@ -112,12 +116,17 @@ class Snapshot(Struct, frozen=True, gc=False):
 class NetworkStatus:
     """What is known of a network. `NOTHING` stands for a number that is not known."""
 
-    memory: mmap.mmap
-    place: slice
-    """Where its row lies in that memory: equal bytes mean that nothing has changed."""
-
-    def __init__(self, cells: memoryview[int], workers: int, worker: int, now: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        cells: memoryview[int],
+        epoch: memoryview[float],
+        workers: int,
+        worker: int,
+        now: Callable[[], float],
+    ) -> None:
         self._cells = cells
+        self.epoch = epoch
+        """Changes with the network and its upstreams. To be read before them."""
         self._columns = range(_NETWORK_CELLS, _NETWORK_CELLS + workers * _NETWORK_COLUMN, _NETWORK_COLUMN)
         self._mine = _NETWORK_CELLS + worker * _NETWORK_COLUMN
         self._nudged = cells[_NETWORK_CELLS + _NUDGES :: _NETWORK_COLUMN]
@@ -210,10 +219,12 @@ class NetworkStatus:
             if number > self.floor:
                 self.nudge()
             cells[mine + _SEEN] = number + 1
+            _change(self.epoch)
 
     def nudge(self) -> None:
         """Note that what was read of the tip may have changed: a transaction was sent, or a block was seen."""
         self._cells[self._mine + _NUDGES] += 1
+        _change(self.epoch)
 
     def want(self) -> None:
         """Note that there are callers or subscribers for whom the head must be fresh. Once a second is enough."""
@@ -229,6 +240,7 @@ class NetworkStatus:
     def forget_tip(self) -> None:
         """Let nothing that was read of the tip hold any longer: nobody looks whether it still does."""
         self._cells[_VERSION] += 1
+        _change(self.epoch)
 
     @property
     def nudges(self) -> int:
@@ -253,6 +265,7 @@ class NetworkStatus:
     def pulse(self) -> None:
         """Record that the network's head was seen just now."""
         self._cells[_PULSE] = int(self._now() * 1000) or 1
+        _change(self.epoch)
 
     def publish_reorg(self, ancestor: int) -> None:
         """Record that blocks above this one were replaced. Before the new head is published."""
@@ -261,6 +274,7 @@ class NetworkStatus:
         cells[8 + count % _REMEMBERED] = ancestor
         cells[_REORGS] = count
         cells[_VERSION] += 1
+        _change(self.epoch)
 
 
 # Cells of an upstream's row.
@@ -284,11 +298,10 @@ class WorkerStats(Struct, frozen=True):
 class UpstreamStatus:
     """What is known of an upstream."""
 
-    place: slice
-    """Where its state and head lie in the shared memory."""
-
-    def __init__(self, cells: memoryview[int], workers: int, worker: int) -> None:
+    def __init__(self, cells: memoryview[int], epoch: memoryview[float], workers: int, worker: int) -> None:
         self._cells = cells
+        self._epoch = epoch
+        """Its network's."""
         self._workers = workers
         self._mine = _UPSTREAM_CELLS + worker * _UPSTREAM_COLUMN
 
@@ -306,6 +319,7 @@ class UpstreamStatus:
         """Note that it has shown us this block: it may be ahead of the last probe."""
         if number >= self._cells[_UP_HEAD]:
             self._cells[_UP_HEAD] = number + 1
+            _change(self._epoch)
 
     def report(self, stats: WorkerStats) -> None:
         """Publish, once a second, the statistics of our calls."""
@@ -323,6 +337,7 @@ class UpstreamStatus:
         """Publish the state of an upstream."""
         self._cells[_UP_HEAD] = head + 1
         self._cells[_STATE] = state
+        _change(self._epoch)
 
     def worker_stats(self) -> list[WorkerStats]:
         """The statistics of each worker's calls."""

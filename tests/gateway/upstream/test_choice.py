@@ -133,7 +133,7 @@ def test_any_two_of_three_may_be_compared(chance: tuple[float, float], quick_fir
         made = company({}, {}, {})
         for name, seconds in zip(names, (0.1, 0.2, 0.3), strict=True):
             made[name].ewma = seconds
-        view = View(b"", b"", made.row.snapshot(), made.upstreams)
+        view = View(0.0, made.row.snapshot(), made.upstreams)
         assert view.choose("eth_call", Scope(Holds.NEVER), made.clock(), chances(*chance)) is made[fit]
 
 
@@ -328,7 +328,7 @@ def test_there_is_somebody_else_who_might_be_called(need: Need, tried: str, more
 def test_view_chooses_among_those_of_the_best_priority(priorities: tuple[int, ...], fit: str) -> None:
     made = company(*({"priority": each} for each in priorities))
     made.answer(fit, 5.0)
-    view = View(b"", b"", made.row.snapshot(), made.upstreams)
+    view = View(0.0, made.row.snapshot(), made.upstreams)
     for scope in (Scope(Holds.NEVER), Scope(Holds.NEVER, tip=True)):
         found = view.choose("eth_call", scope, made.clock(), chances(0.9))
         assert found is made[fit], "however slow it is"
@@ -360,7 +360,7 @@ def test_view_chooses_the_cheapest_that_has_the_block_and_takes_the_method(
     for name, head, seconds in zip("ab", heads, (0.2, 0.1), strict=False):
         made.put(name, head=head)
         made[name].ewma = seconds
-    view = View(b"", b"", made.row.snapshot(), made.upstreams)
+    view = View(0.0, made.row.snapshot(), made.upstreams)
     found = view.choose("eth_call", scope, made.clock(), chances())
     assert (found.name if found else "") == fit
 
@@ -368,7 +368,7 @@ def test_view_chooses_the_cheapest_that_has_the_block_and_takes_the_method(
 def test_view_does_not_choose_the_only_upstream_while_its_breaker_is_open() -> None:
     made = company({})
     made.fail("a", 5)
-    view = View(b"", b"", made.row.snapshot(), made.upstreams)
+    view = View(0.0, made.row.snapshot(), made.upstreams)
     assert view.choose("eth_call", Scope(Holds.NEVER), made.clock(), chances()) is None
 
 
@@ -393,7 +393,7 @@ def test_of_two_that_fit_the_view_and_the_general_way_choose_the_cheaper(
     made = company({"weight": a[2]}, {"weight": b[2]})
     for name, (seconds, in_flight, _) in (("a", a), ("b", b)):
         made[name].ewma, made[name].in_flight = seconds, in_flight
-    view = View(b"", b"", made.row.snapshot(), made.upstreams)
+    view = View(0.0, made.row.snapshot(), made.upstreams)
     assert view.choose("eth_call", Scope(Holds.NEVER), made.clock(), chances()) is made[cheaper]
     assert chosen(made, READ) == cheaper
 
@@ -453,7 +453,7 @@ def test_view_chooses_as_the_general_way_does(
             made[name].began()
     made.clock.advance(later)
     now = made.clock()
-    view = View(b"", b"", made.row.snapshot(), made.upstreams)
+    view = View(0.0, made.row.snapshot(), made.upstreams)
     found = view.choose("eth_call", scope, now, chances(*chance))
     floor = max(HEAD, shown)
     need = Need("eth_call", tip=scope.tip, oldest=scope.oldest if scope.state else None, number=scope.number)

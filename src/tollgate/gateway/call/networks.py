@@ -127,7 +127,7 @@ class Networks:
             upstream = known.pop(wanted.name, None)
             if upstream is None:
                 slot = slots.upstreams[f"{network.path}/{wanted.name}"]
-                row = self._shared_status.upstream(slot, self._worker)
+                row = self._shared_status.upstream(slot, self._worker, network=slots.networks[network.path])
                 upstream = Upstream(wanted, self._pool(wanted, settings), row, slot, network.path)
             elif _same_address(upstream.settings, wanted):
                 upstream.pool.change(settings.limits.response_bytes)

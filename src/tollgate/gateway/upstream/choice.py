@@ -24,7 +24,7 @@ _LAST_RESORT_FOR_TIPS = frozenset({State.UNKNOWN, State.UP, State.DOWN})
 class View:
     """The shared status of a network at one look, and the upstreams that a call may go to then.
 
-    Worked out again only when the shared memory holds other bytes.
+    Worked out again only when the network's epoch changes.
     """
 
     __slots__ = (
@@ -35,17 +35,17 @@ class View:
         "_only",
         "_only_tip",
         "_tip",
-        "network",
+        "believed_until",
+        "epoch",
         "picky",
         "snapshot",
-        "status",
     )
 
-    def __init__(self, network: bytes, status: bytes, snapshot: Snapshot, upstreams: Sequence[Upstream]) -> None:
-        self.network = network
-        self.status = status
-        """The bytes of the network's row and of the upstreams' rows that it was made of."""
+    def __init__(self, epoch: float, snapshot: Snapshot, upstreams: Sequence[Upstream]) -> None:
+        self.epoch = epoch
+        """The network's when it was made: it holds until the next."""
         self.snapshot = snapshot
+        self.believed_until = snapshot.believed_until
         self._all = [upstream for upstream in upstreams if upstream.row.state == _UP]
         self._any = _best(self._all)
         self.picky = any(upstream.picky for upstream in upstreams)

@@ -98,6 +98,7 @@ class Exchange:
         random: Callable[[], float] = chance,
     ) -> None:
         self.row = row
+        self._epoch = row.epoch
         self._meters = meters
         self._writer = writer
         self._cells = writer.cells
@@ -119,11 +120,6 @@ class Exchange:
         self._hedged_cell = self._writer.cell(metrics.UPSTREAM_HEDGES, *self._names)
         for upstream in upstreams:
             upstream.count_in(self._writer, *self._names)
-        rows = [upstream.row.place for upstream in upstreams]
-        self._upstream_rows = slice(
-            min((row.start for row in rows), default=0), max((row.stop for row in rows), default=0)
-        )
-        """All of the upstreams' rows, in one look; they were handed out one after the other, as a rule."""
         self._view: View | None = None
         self._calls_reported = 0
 
@@ -136,21 +132,19 @@ class Exchange:
 
     def view(self, now: float) -> View | None:
         """The status of network and upstreams; None while the prober is silent."""
-        row, view = self.row, self._view
-        memory = row.memory
-        if view is None or memory[row.place] != view.network or memory[self._upstream_rows] != view.status:
+        view = self._view
+        if view is None or self._epoch[0] != view.epoch:
             view = self._view = self._look()
-        return view if now < view.snapshot.believed_until else None
+        return view if now < view.believed_until else None
 
     def _look(self) -> View:
-        row = self.row
-        network, status = row.memory[row.place], row.memory[self._upstream_rows]
+        epoch = self._epoch[0]
         for upstream in self.upstreams:
             # As `Failover` does it: an attempt leaves time for another, where there is another upstream.
             others = any(each is not upstream and each.row.state != _WRONG_CHAIN for each in self.upstreams)
             seconds = self._request_seconds / 2 if others else self._request_seconds
             upstream.patience = min(upstream.settings.timeout_seconds, seconds)
-        return View(network, status, row.snapshot(), self.upstreams)
+        return View(epoch, self.row.snapshot(), self.upstreams)
 
     # --- One call or batch -----------------------------------------------------------------------------
 
