@@ -213,7 +213,7 @@ def as_bytes(numbers: array[int]) -> bytes:
     return numbers.tobytes()
 
 
-def _numbers(kind: str, data: bytes) -> array[int]:
+def numbers_of(kind: str, data: bytes) -> array[int]:
     numbers = array(kind, data)
     if sys.byteorder == "big":
         numbers.byteswap()
@@ -230,9 +230,9 @@ class Broken(ValueError):
 def split(data: bytes, records: int, rows: int) -> tuple[array[int], array[int] | None, bytes]:
     """Lengths, rows of each record, and the records."""
     start = LENGTH_BYTES * records
-    lengths, counts = _numbers(LENGTHS, data[:start]), None
+    lengths, counts = numbers_of(LENGTHS, data[:start]), None
     if rows != records:
-        counts = _numbers(COUNTS, data[start : start + COUNT_BYTES * records])
+        counts = numbers_of(COUNTS, data[start : start + COUNT_BYTES * records])
         start += COUNT_BYTES * records
     content = data[start:]
     if len(lengths) != records or sum(lengths) != len(content) or (counts is not None and sum(counts) != rows):

@@ -19,9 +19,11 @@ from msgspec import Struct
 
 from tollgate.core import entries
 from tollgate.core.blocks import (
+    COUNT_BYTES,
     COUNTS,
     ENOUGH_ROWS,
     LENGTH_BYTES,
+    LENGTHS,
     Block,
     Broken,
     Caller,
@@ -31,6 +33,7 @@ from tollgate.core.blocks import (
     as_bytes,
     facts_of,
     joined_runs,
+    numbers_of,
     split,
     written,
 )
@@ -213,9 +216,10 @@ class _Opened:
     def __init__(self, content: Content, committed_at: float) -> None:
         self.times, self.callers, self.data = content.times, content.callers, content.data
         self.committed_at = committed_at
-        lengths, _, records = split(self.data, len(self.times), content.rows)
-        self.lengths = as_bytes(lengths)
-        self.starts = list(accumulate(lengths, initial=len(self.data) - len(records)))
+        count = len(self.times)
+        self.lengths = self.data[: LENGTH_BYTES * count]
+        head = len(self.lengths) + (COUNT_BYTES * count if content.rows != count else 0)
+        self.starts = list(accumulate(numbers_of(LENGTHS, self.lengths), initial=head))
 
 
 _Placed = tuple[Part, _Opened]

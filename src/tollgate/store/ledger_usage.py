@@ -165,7 +165,12 @@ def _fold_latencies(connection: Connection) -> bool:
             for team_id, lines in _read_latencies(content).items():
                 size += len(lines)
                 for network, outcome, buckets in lines:
-                    _add_buckets(sums.setdefault((team_id, hour, network, outcome), {}), buckets)
+                    key = (team_id, hour, network, outcome)
+                    total = sums.get(key)
+                    if total is None:
+                        sums[key] = buckets
+                    else:
+                        _add_buckets(total, buckets)
             if size >= SLICE_LINES:
                 break
     if not taken:
