@@ -194,7 +194,6 @@ def test_nonsense_is_reported(sent: bytes) -> None:
 @pytest.mark.parametrize(
     ("sent", "end"),
     [
-        (b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhell", Call.hang_up),
         (CHUNKED + b"4\r\nhell\r\n", Call.hang_up),
         (CHUNKED + b"5\r\nhell", Call.hang_up),
         (CHUNKED + b"4\r\nhell\r\n", lambda call: call.respond(b"nonsense\r\n")),
@@ -212,6 +211,20 @@ def test_answer_that_is_cut_is_never_completed(sent: bytes, end: Callable[[Call]
             assert part["more_body"]
             body += part["body"]
         end(call)
+        with pytest.raises(AnswerCut):
+            await client.task
+        assert client.rest() == []
+
+    with_inner(test)
+
+
+def test_answer_of_a_known_length_is_sent_whole_or_cut() -> None:
+    async def test(inner: Inner) -> None:
+        client = Client(inner.app())
+        call = await inner.next_call()
+        call.respond(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhell")
+        assert (await client.next())["status"] == 200
+        call.hang_up()
         with pytest.raises(AnswerCut):
             await client.task
         assert client.rest() == []
