@@ -480,6 +480,15 @@ def test_one_address_takes_a_part_of_the_budget_with_bodies_that_never_end(tmp_p
         with stack.gateway.connect(source="127.0.0.3") as connection:
             connection.send(large)
             assert connection.read().status == 200
+        for number in range(3, 9):
+            for _ in range(6):
+                connection = held.enter_context(stack.gateway.connect(source=f"127.0.0.{number}"))
+                connection.send(request(PATH, headers={**JSON, "Content-Length": "1000000"}))
+                with suppress(OSError):
+                    connection.send(b" " * 900_000)
+        with stack.gateway.connect(source="127.0.1.3") as connection:
+            connection.send(large)
+            assert connection.read().status == 200, "all addresses of a network leave room for others"
 
 
 def test_one_address_takes_a_part_of_the_control_plane_with_bodies_that_never_end(stack: Stack) -> None:

@@ -28,6 +28,16 @@ def test_address_has_its_part_and_at_least_one_whole_body(least_part: int, part:
     assert budget.hold(100 - part, "a"), "who holds nothing may have one body of any size"
 
 
+def test_network_has_its_part_whatever_addresses_it_has() -> None:
+    budget = Budget(100)
+    names = [f"2001:db8:0:{number}::/64" for number in range(3)]
+    assert [budget.hold(20, name) for name in names] == [True, True, False]
+    assert budget.hold(20, "192.0.2.1"), "others have theirs"
+    for name in names[:2]:
+        budget.free(20, name)
+    assert budget._of_network == {"192.0.2.0/24": 20}
+
+
 def test_nothing_given_back_leaves_what_an_address_holds() -> None:
     budget = Budget(100)
     budget.free(0, "a")

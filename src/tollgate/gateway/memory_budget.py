@@ -5,9 +5,12 @@ Small bodies are not counted: their number is bounded by connections and request
 
 from __future__ import annotations
 
+from tollgate.core.addresses import network_of
+
 SMALL = 65_536
-# One client address has this part at most: who sends or takes large bodies slowly keeps none but itself out.
-ADDRESS_PART = 4
+# One client address has this part at most, and its network (`network_of`): who sends or takes large bodies slowly
+# keeps none but itself out.
+ADDRESS_PART, NETWORK_PART = 4, 2
 
 
 class Budget:
@@ -19,16 +22,19 @@ class Budget:
         """What an address may hold in any case: one whole body."""
         self.held = 0
         self._of_address: dict[str, int] = {}
+        self._of_network: dict[str, int] = {}
 
     def hold(self, count: int, address: str = "") -> bool:
         """Hold more bytes, for a client address if one is given; False where there is no room: nothing is held."""
         if self.held + count > self.max_bytes:
             return False
         if address:
-            before = self._of_address.get(address, 0)
-            if before and before + count > max(self.max_bytes // ADDRESS_PART, self.least_part):
-                return False
-            self._of_address[address] = before + count
+            network = network_of(address)
+            before, around = self._of_address.get(address, 0), self._of_network.get(network, 0)
+            for taken, part in ((before, ADDRESS_PART), (around, NETWORK_PART)):
+                if taken and taken + count > max(self.max_bytes // part, self.least_part):
+                    return False
+            self._of_address[address], self._of_network[network] = before + count, around + count
         self.held += count
         return True
 
@@ -36,9 +42,10 @@ class Budget:
         """Give bytes back."""
         self.held -= count
         if address and count:
-            self._of_address[address] -= count
-            if not self._of_address[address]:
-                del self._of_address[address]
+            for held, name in ((self._of_address, address), (self._of_network, network_of(address))):
+                held[name] -= count
+                if not held[name]:
+                    del held[name]
 
 
 class CountedBody(bytes):
