@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tollgate.processes import shared_settings
 from tollgate.processes.reloader import APPLY_SECONDS, FILE, Record, Reloader, ReloadOutcome, read_record
 from tollgate.processes.shared_settings import SharedSettings, row_names
 from tollgate.settings.file import Origin
@@ -186,8 +187,9 @@ def test_too_many_upstreams_are_refused(harness: Harness) -> None:
     assert "restart" in harness.outcome.error
 
 
-def test_settings_that_are_too_large_are_refused(harness: Harness) -> None:
-    harness.write(UPSTREAMS.format(name="a") + f'headers = {{ X = "{"a" * 9_000_000}" }}\n')
+def test_settings_that_are_too_large_are_refused(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_settings, "MAX_BYTES", 80_000)
+    harness.write(UPSTREAMS.format(name="a") + f'headers = {{ X = "{"a" * 90_000}" }}\n')
     harness.reloader.request()
     assert not harness.reloader.turn()
     assert harness.shared.current.generation == 0
