@@ -69,8 +69,8 @@ class Pair:
 @pytest.fixture(scope="module")
 def whole_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     with upstream() as first, upstream() as second:
-        one: dict[str, object] = {"url": first.url, "timeout_seconds": 0.3}
-        two: dict[str, object] = {"url": second.url, "timeout_seconds": 0.3, "priority": 5}
+        one: dict[str, object] = {"url": first.url, "timeout_seconds": 0.6}
+        two: dict[str, object] = {"url": second.url, "timeout_seconds": 0.6, "priority": 5}
         nobody: dict[str, object] = {"url": f"http://127.0.0.1:{free_port()}"}
         networks = {
             "eth/mainnet": [two, {**one, "name": "first"}],  # the priority counts, not the place
