@@ -14,7 +14,7 @@ from hypothesis import settings
 
 # No deadline: the machines of CI are slow now and then. In CI a failure must be found again by running again.
 settings.register_profile("tollgate", deadline=None)
-settings.register_profile("tollgate-fast", deadline=None, max_examples=20)
+settings.register_profile("tollgate-fast", deadline=None, max_examples=12)
 settings.register_profile("tollgate-ci", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("tollgate-ci" if os.environ.get("CI") else "tollgate")
 

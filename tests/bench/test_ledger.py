@@ -27,6 +27,7 @@ def test_collected_records_are_rows_of_the_ledger() -> None:
     assert found.bytes_a_row > 0
 
 
+@pytest.mark.e2e
 def test_ledger_is_doubled_until_it_has_enough_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ledger, "DEFAULT_ROWS", 400)
     monkeypatch.setattr(ledger, "GROWN_COMMITS", 3)

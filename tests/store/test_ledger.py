@@ -183,6 +183,7 @@ def test_commit_outlives_a_power_cut(ledger: Ledger) -> None:
         assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
 
 
+@pytest.mark.e2e  # as many as a statement may not name at once: some seconds
 def test_batches_of_very_many_teams_and_segments_are_fine(ledger: Ledger) -> None:
     marks = {number.to_bytes(16, "big"): Mark(number) for number in range(33_000)}
     posting = ledger.commit(*(entry(team=f"team_{number}") for number in range(33_000)), marks=marks, known={})
