@@ -251,6 +251,13 @@ def test_windows_of_more_than_a_second_show_when_they_are_whole_again(meters: Le
         assert meters.left(rows, 100.0) == left
 
 
+def test_rows_that_nothing_was_taken_from_yet_show_what_others_have_left(meters: LeasedMeters) -> None:
+    limits = [("a", Limit(4, 1.0)), ("b", Limit(4, 2.0))]
+    assert meters.left(meters.rows(limits, 100.0), 100.0) == (4, 4, 1)
+    assert meters.take_all(meters.rows(limits, 100.0), 100.0)
+    assert meters.left(meters.rows(limits, 100.0), 100.0) == (3, 3, 1)
+
+
 def test_who_was_overtaken_stands_behind_the_other_with_all_that_it_takes(tmp_path: Path) -> None:
     meters = LeasedMeters(64, 3, tmp_path / "lock", b"pepper")
     rows = meters.rows([("a", Limit(8, 1.0))], 128.0)

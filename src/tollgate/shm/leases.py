@@ -130,8 +130,9 @@ class LeasedMeters(SharedMeters):
     def left(self, rows: LeasedRows, now: float) -> tuple[int, ...]:  # type: ignore[override] # those of `rows`
         """What each limit has left here, and for windows of more than a second when it is whole again."""
         found: tuple[int, ...] = ()
-        for (_, _, _, seconds), (row, step, _, credit) in zip(rows, rows.leases, strict=True):
-            found += numbers_left(max(0.0, self._highest(row) - credit - now), step, seconds)
+        for row, _, interval, seconds in rows:
+            used = self._highest(row) - self._credits[row] - now
+            found += numbers_left(max(0.0, used), self._step(row, interval, seconds), seconds)
         return found
 
     def _give_back_leased(self, rows: LeasedRows, until: int, cost: float) -> None:
