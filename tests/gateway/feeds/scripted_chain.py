@@ -276,7 +276,13 @@ class FeedSetup:
             await self.pace.turn(loops)
 
     async def listen(
-        self, method: str, params: Any, *, opened: bool = True, charge: Callable[[int], None] | None = None
+        self,
+        method: str,
+        params: Any,
+        *,
+        opened: bool = True,
+        charge: Callable[[int], None] | None = None,
+        team: object = None,
     ) -> tuple[Subscriber, RecordingSink]:
         """Subscribe as a caller does."""
         given = [Raw(json.dumps(each).encode()) for each in params]
@@ -287,6 +293,7 @@ class FeedSetup:
         sink = RecordingSink()
         subscriber = Subscriber(parsed, "1", family, sink)
         subscriber.charge = charge or subscriber.charge
+        subscriber.team = team
         await self.feed.join(subscriber)
         if opened:
             subscriber.open()

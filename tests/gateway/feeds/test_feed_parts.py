@@ -11,10 +11,13 @@ from tests.gateway.fakes import turns
 from tests.gateway.feeds.scripted_chain import ADDRESSES, Chain, FeedSetup, RecordingSink, numbers
 
 from tollgate.chains import subscriptions_eth
+from tollgate.chains.heads import NodeCall
 from tollgate.chains.subscriptions import Subscription, Topic, Wrong
 from tollgate.errors import UpstreamUnavailable
 from tollgate.gateway.feeds import feed as feed_module
+from tollgate.gateway.feeds import follower as follower_module
 from tollgate.gateway.feeds import history as history_module
+from tollgate.gateway.feeds import source as source_module
 from tollgate.gateway.feeds import subscribers as subscribers_module
 from tollgate.gateway.feeds.feed import MAX_BEHIND, POLL_SECONDS, Feed, Feeds, repeat
 from tollgate.gateway.feeds.follower import AHEAD, ChainFollower
@@ -190,6 +193,35 @@ async def test_events_without_an_end_are_not_read_for_ever() -> None:
     chain._events = lambda wanted, scripted_chain: {"events": [], "continuation_token": "2"}  # type: ignore[method-assign]
     with pytest.raises(NotNow, match="no end"):
         await StarknetSource(chain.fetch).page(5, {Topic.EVENTS})
+    assert len(chain.calls) <= 1 + 32
+
+
+async def test_events_of_a_block_are_read_up_to_a_bound_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    chain = Chain("starknet")
+    source = StarknetSource(chain.fetch)
+    whole = await source.page(5, {Topic.EVENTS})
+    monkeypatch.setattr(source_module, "MAX_EVENT_BYTES", whole.size)
+    chain.calls.clear()
+    event = {"from_address": "0x1", "keys": [], "data": ["0x1"] * 10, "block_hash": chain.hash(5)}
+    chain._events = lambda wanted, scripted_chain: {"events": [event], "continuation_token": "2"}  # type: ignore[method-assign]
+    with pytest.raises(NotNow, match="no end"):
+        await source.page(5, {Topic.EVENTS})
+    assert 2 < len(chain.calls) < 10
+
+
+async def test_large_blocks_are_fetched_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    chain = Chain("eth", 60)
+    source = EthSource(chain.fetch)
+    subscribers = Subscribers("eth")
+    subscribers.want(Topic.LOGS)
+    follower = ChainFollower(source, await source.block(10), subscribers)
+    size = (await source.page(11, {Topic.LOGS})).size
+    monkeypatch.setattr(follower_module, "LARGE_BYTES", size - 1)
+    await follower.advance(30)
+    assert chain.max_at_once == 1
+    monkeypatch.setattr(follower_module, "LARGE_BYTES", 2 * size)
+    await follower.advance(60)
+    assert chain.max_at_once == AHEAD
 
 
 async def test_blocks_are_fetched_ahead_as_far_as_the_bound_and_no_further_than_needed() -> None:
@@ -207,13 +239,17 @@ async def test_what_is_fetched_ahead_counts_as_reached_until_it_fails() -> None:
     chain = Chain("eth", 40)
     source = EthSource(chain.fetch)
     follower = ChainFollower(source, await source.block(10), Subscribers("eth"))
-    chain.fail = lambda call: call.params[0] == hex(13)  # type: ignore[index]
-    work = asyncio.ensure_future(follower.advance(40))
-    await asyncio.sleep(0)
-    assert follower.reached == 10 + AHEAD
+    reached: list[int] = []
+
+    def fail(call: NodeCall) -> bool:
+        reached.append(follower.reached)
+        return call.params[0] == hex(20)  # type: ignore[index]
+
+    chain.fail = fail
     with pytest.raises(NotNow):
-        await work
-    assert (follower.reached, follower.history.last.number) == (12, 12)
+        await follower.advance(40)
+    assert sorted(set(reached)) == [11, 13, 13 + AHEAD], "one, two, then all that may be"
+    assert (follower.reached, follower.history.last.number) == (19, 19)
 
 
 @pytest.mark.parametrize("probed", [True, False])

@@ -10,7 +10,7 @@ from tollgate.chains import subscriptions_starknet
 from tollgate.chains.subscriptions import Head, Subscription, Wrong
 from tollgate.errors import RateLimited
 from tollgate.gateway.feeds import catch_up
-from tollgate.gateway.feeds.catch_up import MAX_AT_ONCE, MAX_BEHIND, STRIDE, CatchUp
+from tollgate.gateway.feeds.catch_up import MAX_AT_ONCE, MAX_BEHIND, STRIDE, CatchUp, Turns
 from tollgate.gateway.feeds.follower import AHEAD, ChainFollower
 from tollgate.gateway.feeds.source import StarknetSource
 from tollgate.gateway.feeds.subscribers import Subscriber, Subscribers
@@ -180,6 +180,76 @@ async def test_who_begins_with_the_newest_does_not_wait_for_those_with_a_long_wa
     setup.feed.close()
 
 
+async def test_who_waits_for_a_place_gets_one_in_turns_by_team() -> None:
+    places, order = Turns(1), []
+    release = asyncio.Event()
+
+    async def work(team: str, name: int) -> None:
+        async with places.turn(team):
+            order.append((team, name))
+            await release.wait()
+
+    tasks = [asyncio.create_task(work("many", number)) for number in range(5)]
+    await asyncio.sleep(0)
+    tasks += [asyncio.create_task(work(team, 9)) for team in ("one", "two")]
+    await asyncio.sleep(0)
+    tasks[3].cancel()
+    release.set()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert order == [("many", 0), ("many", 1), ("one", 9), ("two", 9), ("many", 2), ("many", 4)]
+    async with asyncio.timeout(1), places.turn("later"):
+        pass
+
+
+async def test_place_that_was_given_to_one_that_is_gone_goes_to_the_next() -> None:
+    places = Turns(1)
+
+    async def work() -> None:
+        async with places.turn("acme"):
+            await asyncio.sleep(0)
+
+    async with places.turn("acme"):
+        first, second = asyncio.create_task(work()), asyncio.create_task(work())
+        await asyncio.sleep(0)
+    first.cancel()
+    async with asyncio.timeout(1):
+        await second
+        async with places.turn("acme"):
+            pass
+
+
+async def test_thousands_of_one_team_from_the_past_do_not_hold_up_another_team() -> None:
+    setup = FeedSetup("starknet", height=1_000)
+    for _ in range(20 * MAX_AT_ONCE):
+        await setup.listen("starknet_subscribeNewHeads", [{"block_number": 1}], team="many")
+    await setup.turn(1, loops=20)
+    _, sink = await setup.listen("starknet_subscribeNewHeads", [], team="other")
+    await setup.turn(1, loops=80)
+    assert hashes(sink.results(), "block_hash") == [setup.chain.hash(1_000)]
+    setup.feed.close()
+
+
+@pytest.mark.parametrize("probed", [True, False])
+async def test_blocks_of_the_past_count_also_where_no_prober_shows_the_head(probed: bool) -> None:
+    setup = FeedSetup("starknet", height=30, probed=probed)
+    charged: list[int] = []
+    await setup.listen("starknet_subscribeNewHeads", [{"block_number": 10}], charge=charged.append)
+    assert charged == [20]
+    setup.feed.close()
+
+
+async def test_client_that_does_not_read_is_not_looked_at_all_the_time() -> None:
+    setup = FeedSetup("starknet", height=200)
+    _, sink = await setup.listen("starknet_subscribeNewHeads", [{"block_number": 1}])
+    sink.room = 0
+    await setup.turn(3)
+    setup.pace.pauses.clear()
+    await setup.turn(8)
+    # One step of the feed for each turn, and every second one of the slow client.
+    assert setup.pace.pauses.count(catch_up._ROOM_SECONDS) == 4
+    setup.feed.close()
+
+
 async def test_past_is_reported_as_fast_as_the_client_reads() -> None:
     setup = FeedSetup("starknet", height=200)
     _, sink = await setup.listen("starknet_subscribeNewHeads", [{"block_number": 1}])
@@ -223,7 +293,7 @@ async def test_blocks_of_the_past_count_against_the_limits_of_who_requests_them(
     charged: list[int] = []
     past = [None, None, {"block_number": 20}]
     await setup.listen("starknet_subscribeEvents", past, charge=charged.append)
-    assert charged == [20]
+    assert charged == [2 * 20], "a block and its events"
     with pytest.raises(RateLimited):
         await setup.listen("starknet_subscribeEvents", past, charge=refuse)
     await setup.listen("starknet_subscribeEvents", [], charge=refuse)
@@ -262,7 +332,7 @@ class Way:
         # What was fetched for them so far lacks what this one needs.
         self.others.reached = height + 1
         self.late = CatchUp(
-            subscriber, number, self.source, lambda: self.others, self.arrived.append, asyncio.Semaphore()
+            subscriber, number, self.source, lambda: self.others, self.arrived.append, Turns(1), asyncio.sleep
         )
         subscriber.open()
 

@@ -2,13 +2,16 @@
 
 It follows as they do, with its own reorganisations. It joins them where its newest block is theirs: so
 nothing is sent twice or left out, however the chain moves meanwhile. It goes no faster than its client reads, and
-in turns with others: a thousand blocks for each of many must not be fetched at once.
+in turns with others: a thousand blocks for each of many must not be fetched at once. Turns go round by team:
+thousands of one do not hold up another's.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 
 from tollgate.chains.subscriptions import Head
 from tollgate.chains.subscriptions_starknet import MAX_BLOCKS_BACK
@@ -21,7 +24,51 @@ from tollgate.gateway.feeds.subscribers import Subscriber, Subscribers
 MAX_AT_ONCE, STRIDE = 8, 16
 # Twice as far as anybody may begin in the past.
 MAX_BEHIND = 2 * MAX_BLOCKS_BACK
+# How soon it is looked at again whether a slow client has read what was sent.
+_ROOM_SECONDS = 0.25
 TOO_DEEP = "The chain was reorganised too deeply to follow: subscribe again."
+
+
+class Turns:
+    """Places for those who go on at once. Who waits gets one in turns by team, then in order."""
+
+    def __init__(self, places: int) -> None:
+        self._free = places
+        self._waiting: dict[object, deque[asyncio.Future[None]]] = {}
+
+    @asynccontextmanager
+    async def turn(self, team: object) -> AsyncIterator[None]:
+        """Have a place for a while."""
+        if self._free:
+            self._free -= 1
+        else:
+            await self._wait(team)
+        try:
+            yield
+        finally:
+            self._hand_on()
+
+    async def _wait(self, team: object) -> None:
+        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(team, deque()).append(place)
+        try:
+            await place
+        except asyncio.CancelledError:
+            if not place.cancelled():
+                self._hand_on()
+            raise
+
+    def _hand_on(self) -> None:
+        while self._waiting:
+            team = next(iter(self._waiting))
+            places = self._waiting.pop(team)
+            place = places.popleft()
+            if places:
+                self._waiting[team] = places
+            if not place.done():
+                place.set_result(None)
+                return
+        self._free += 1
 
 
 class CatchUp:
@@ -34,7 +81,8 @@ class CatchUp:
         source: Source,
         together: Callable[[], ChainFollower | None],
         arrive: Callable[[Subscriber], None],
-        turns: asyncio.Semaphore,
+        turns: Turns,
+        sleep: Callable[[float], Awaitable[None]],
     ) -> None:
         self._subscriber = subscriber
         self._number = number
@@ -43,6 +91,7 @@ class CatchUp:
         """The walk of the others."""
         self._arrive = arrive
         self._turns = turns
+        self._sleep = sleep
         self._alone = Subscribers(subscriber.family)
         self._alone.add(subscriber)
         self._follower: ChainFollower | None = None
@@ -58,10 +107,13 @@ class CatchUp:
         await self._opened.wait()
         while True:
             together = self._together()
-            # What is past can wait until the client has read what was sent.
-            if together is None or self._is_too_far_behind(together) or not self._subscriber.has_room:
+            if together is None or self._is_too_far_behind(together):
                 return False
-            async with self._turns:
+            if not self._subscriber.has_room:
+                # What is past can wait until the client has read what was sent.
+                await self._sleep(_ROOM_SECONDS)
+                return False
+            async with self._turns.turn(self._subscriber.team):
                 is_on_its_way = await self._go_on(together)
             if not is_on_its_way:
                 return self._has_arrived(together)

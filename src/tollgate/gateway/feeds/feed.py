@@ -17,7 +17,7 @@ from tollgate.chains.subscriptions import Start, Topic, Wrong
 from tollgate.chains.subscriptions_starknet import BLOCK_NOT_FOUND, MAX_BLOCKS_BACK, TOO_FAR_BACK
 from tollgate.core.health import NOTHING
 from tollgate.errors import UpstreamUnavailable
-from tollgate.gateway.feeds.catch_up import MAX_AT_ONCE, TOO_DEEP, CatchUp
+from tollgate.gateway.feeds.catch_up import MAX_AT_ONCE, TOO_DEEP, CatchUp, Turns
 from tollgate.gateway.feeds.follower import ChainFollower, TooDeep
 from tollgate.gateway.feeds.pending import PendingTransactions
 from tollgate.gateway.feeds.source import EthSource, NotNow, Source, StarknetSource
@@ -72,7 +72,7 @@ class Feed:
         self._task: asyncio.Task[None] | None = None
         self._alone: dict[Subscriber, asyncio.Task[None]] = {}
         """Those who have begun in the past and have not come up yet."""
-        self._turns = asyncio.Semaphore(MAX_AT_ONCE)
+        self._turns = Turns(MAX_AT_ONCE)
 
     # --- Subscribers -----------------------------------------------------------------------------------
 
@@ -85,12 +85,12 @@ class Feed:
         elif subscriber.subscription.start is None and not self._begins_with_newest(subscriber):
             self._join_now(subscriber)
         else:
-            number = await self._number(subscriber.subscription.start)
+            number, newest = await self._number(subscriber.subscription.start)
             if subscriber.gone:
                 return
-            if subscriber.subscription.start is not None and self._has_head:
-                # Each block of the past is fetched once more, unless it is in the cache.
-                subscriber.charge(max(0, self._row.head - number))
+            if subscriber.subscription.start is not None:
+                # Each block of the past is fetched once more, and its events, unless they are in the cache.
+                subscriber.charge((newest - number) * (2 if subscriber.topic is Topic.EVENTS else 1))
             if self._follower is None and self._start is None and subscriber.subscription.start is None:
                 self._start = number
             self._join_later(subscriber, number)
@@ -129,18 +129,18 @@ class Feed:
         self._run()
 
     def _join_later(self, subscriber: Subscriber, number: int) -> None:
-        late = CatchUp(
-            subscriber, number, _Past(self._source, self._past), lambda: self._follower, self._arrive, self._turns
-        )
+        past = _Past(self._source, self._past)
+        late = CatchUp(subscriber, number, past, lambda: self._follower, self._arrive, self._turns, self._sleep)
         self._subscribers.want(subscriber.topic)
         self._alone[subscriber] = asyncio.create_task(repeat(self._path, late.step, self._sleep))
         self._run()
 
-    async def _number(self, start: Start | None) -> int:
-        """The number of the block with which to begin; the newest where none is named."""
+    async def _number(self, start: Start | None) -> tuple[int, int]:
+        """The number of the block with which to begin, the newest where none is named; and of the newest."""
         try:
             if start is None:
-                return self._row.head if self._has_head else await self._source.newest()
+                newest = self._row.head if self._has_head else await self._source.newest()
+                return newest, newest
             number = start.number
             if number is None:
                 assert isinstance(self._source, StarknetSource)  # noqa: S101 - only Starknet begins in the past
@@ -155,7 +155,7 @@ class Feed:
             raise Wrong(BLOCK_NOT_FOUND, "Block not found")
         if newest - number > MAX_BLOCKS_BACK:
             raise Wrong(TOO_FAR_BACK, "Cannot go back more than 1024 blocks")
-        return number
+        return number, newest
 
     # --- Following the chain ---------------------------------------------------------------------------
 

@@ -15,8 +15,9 @@ from tollgate.chains.subscriptions import Head, Item, Topic
 from tollgate.gateway.feeds.history import BlockHistory, Kept
 from tollgate.gateway.feeds.source import EventPage, NotNow, Source
 
-# Blocks that are fetched at once.
+# Blocks that are fetched at once: as many while they are small, one while their events and logs are large.
 AHEAD = 8
+LARGE_BYTES = 1_048_576
 
 
 class BlockSink(Protocol):
@@ -42,6 +43,7 @@ class ChainFollower:
     def __init__(self, source: Source, first: Head, sink: BlockSink) -> None:
         self._source = source
         self._sink = sink
+        self._ahead = 1
         self.history = BlockHistory(first)
         self.reached = first.number
         """The newest block that was fetched, with what was needed of it then."""
@@ -71,11 +73,13 @@ class ChainFollower:
     async def _next(self, newest: int, under_way: dict[int, asyncio.Task[EventPage]]) -> EventPage:
         number = self.history.last.number + 1
         topics = self._sink.topics()
-        for ahead in range(number, min(newest, number + AHEAD - 1) + 1):
+        for ahead in range(number, min(newest, number + self._ahead - 1) + 1):
             if ahead not in under_way:
                 under_way[ahead] = asyncio.create_task(self._source.page(ahead, topics))
                 self.reached = max(self.reached, ahead)
-        return await under_way.pop(number)
+        page = await under_way.pop(number)
+        self._ahead = 1 if page.size > LARGE_BYTES else min(2 * self._ahead, AHEAD)
+        return page
 
     async def _go_back(self, newest: int) -> int:
         """Return to the newest block that is still in place, and take back those above it."""

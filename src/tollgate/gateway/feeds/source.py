@@ -23,8 +23,10 @@ T = TypeVar("T")
 Fetch = Callable[[NodeCall], Awaitable[Reply]]
 """Calls the upstreams of a network. Raises a Refusal where none has answered. A task must be able to await it."""
 
-# Pages of events of one block: a node that never comes to an end must not be followed for ever.
-_MAX_PAGES = 1_000
+# Events of one block, in pages and bytes: a node that never comes to an end must not be followed for ever. (A
+# sequencer's blocks have 5,000 events at most.)
+_MAX_PAGES = 32
+MAX_EVENT_BYTES = 16 * 1_048_576
 # A node may have a block before it has the logs of it; then the call is repeated, but not for ever.
 _MAX_DOUBTS = 5
 # Blocks of which that is remembered; more of them than are fetched at once.
@@ -40,6 +42,11 @@ class EventPage(Struct, frozen=True):
 
     head: Head
     items: Mapping[Topic, Sequence[Item]] = {}
+
+    @property
+    def size(self) -> int:
+        """Bytes of all that belongs to it."""
+        return sum(len(item.result) for items in self.items.values() for item in items)
 
 
 class Source(Protocol):
@@ -146,8 +153,12 @@ class StarknetSource:
     async def _events(self, head: Head) -> list[Item]:
         found: list[Item] = []
         token: str | None = None
+        size = 0
         for _ in range(_MAX_PAGES):
             result = await _result(self._fetch, subscriptions_starknet.events_call(head, token))
+            size += len(result)
+            if size > MAX_EVENT_BYTES:
+                break
             items, token = _read(lambda body: subscriptions_starknet.read_events(body, head), result)
             found += items
             if token is None:

@@ -74,6 +74,8 @@ class Subscriber:
         """What is to be done when that has left."""
         self.charge: Callable[[int], None] = _for_nothing
         """Counts calls to upstreams that are made for this one alone, or refuses them."""
+        self.team: object = None
+        """Whose it is: work for it takes turns with that for others."""
         self.number = 0
         """The order of arrival: what is under way does not concern later ones."""
 

@@ -79,24 +79,24 @@ class Declined(Refusal):
 class CallerUse:
     """What one caller has open in this worker, on all of its connections; or a team, with all of its callers."""
 
-    __slots__ = ("_max_subscriptions", "_max_terms", "_team", "connections", "subscriptions", "terms")
+    __slots__ = ("_max_subscriptions", "_max_terms", "connections", "subscriptions", "team", "terms")
 
     def __init__(self, team: CallerUse | None) -> None:
-        self._team = team
+        self.team = team
         self._max_subscriptions = self._max_terms = 0
         self.connections = self.subscriptions = self.terms = 0
 
     def bound(self, settings: WebSocketSettings) -> None:
         """Take over how much one may have."""
-        callers = TEAM_CALLERS if self._team is None else 1
+        callers = TEAM_CALLERS if self.team is None else 1
         self._max_subscriptions = callers * settings.subscriptions_per_caller
         self._max_terms = callers * settings.filter_terms_per_caller
 
     def take(self, wanted: int) -> None:
         """Count one more subscription with a filter of so many terms, or refuse it."""
         self._check(wanted)
-        if self._team is not None:
-            self._team.take(wanted)
+        if self.team is not None:
+            self.team.take(wanted)
         self.subscriptions += 1
         self.terms += wanted
 
@@ -113,8 +113,8 @@ class CallerUse:
         """Count one less."""
         self.subscriptions -= 1
         self.terms -= wanted
-        if self._team is not None:
-            self._team.give_back(wanted)
+        if self.team is not None:
+            self.team.give_back(wanted)
 
 
 def _too_many(message: str) -> RateLimited:
@@ -155,6 +155,7 @@ class Subscriptions:
                 return self._end(wanted)
             subscriber = Subscriber(wanted, self._new_id(), self._family, self._sink)
             subscriber.charge = partial(self._charge, call.method)
+            subscriber.team = self._use.team
             self._check()
             # Taken before the wait, so that many calls at once cannot go beyond the bound.
             self._use.take(terms(wanted))
