@@ -1,0 +1,81 @@
+"""Chains and teams against subscribers: blocks whose events never end, and the past."""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from websockets.sync.client import ClientConnection, connect
+
+from parts.memory import within_budget
+from parts.processes import eventually
+from parts.starknet import starknet_chain
+from parts.tollgate import Gateway, bearer, serving
+from parts.upstream import Received, Reply, upstream
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.e2e
+
+STARKNET = "starknet/sepolia"
+
+
+@contextmanager
+def socket(gateway: Gateway, token: str, network: str = STARKNET) -> Iterator[ClientConnection]:
+    url = f"ws://127.0.0.1:{gateway.port}/x/{network}"
+    with connect(url, additional_headers=bearer(token), compression=None, close_timeout=2) as client:
+        yield client
+
+
+def call(client: ClientConnection, method: str, **params: object) -> Any:
+    client.send(json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}))
+    while "id" not in (answer := json.loads(client.recv(timeout=15))):
+        continue
+    return answer
+
+
+# ---- the past
+
+
+def test_blocks_of_the_past_count_against_the_limit_with_their_events(tmp_path: Path) -> None:
+    with starknet_chain() as nodes, serving(tmp_path, {STARKNET: [nodes.nodes[0].url]}) as gateway:
+        token, _ = gateway.books.token(gateway.books.team(), requests_per_second=100)
+        past = {"block_number": nodes.height - 60}
+        with socket(gateway, token) as client:
+            assert "result" in call(client, "starknet_subscribeNewHeads", block_id=past)
+        with socket(gateway, token) as client:
+            refused = call(client, "starknet_subscribeEvents", block_id=past)
+            assert refused["error"]["data"]["reason"] == "rate_limited"
+
+
+# ---- nodes
+
+
+EVENT = {"from_address": "0x1", "keys": ["0x2"], "data": ["0x" + "7" * 60] * 60, "block_hash": "0x10"}
+# Four megabytes, and never the last.
+PAGE = json.dumps({"events": [EVENT] * 1_000, "continuation_token": "1"})
+
+
+def endless(received: Received) -> Reply:
+    return Reply(f'{{"jsonrpc":"2.0","id":{received.json()["id"]},"result":{PAGE}}}'.encode())
+
+
+def test_events_of_a_block_without_an_end_take_no_memory(tmp_path: Path) -> None:
+    with upstream() as node, ExitStack() as opened:
+        gateway = opened.enter_context(serving(tmp_path, {STARKNET: [node.url]}))
+        block = {"block_number": 16, "block_hash": "0x10", "parent_hash": "0xf", "status": "ACCEPTED_ON_L1"}
+        node.on("starknet_getEvents", endless)
+        node.on("*", lambda received: answered(received, block))
+        token, _ = gateway.books.token(gateway.books.team())
+        opened.enter_context(within_budget(gateway, 16 << 20))
+        client = opened.enter_context(socket(gateway, token))
+        assert "result" in call(client, "starknet_subscribeEvents")
+        eventually(lambda: len(node.bodies("starknet_getEvents")) > 40, within=30, what="pages")
+
+
+def answered(received: Received, value: object) -> Reply:
+    return Reply(json.dumps({"jsonrpc": "2.0", "id": received.json()["id"], "result": value}).encode())
