@@ -54,7 +54,7 @@ def _of_day(connection: sqlite3.Connection, day: str) -> Iterator[LogRow]:
         f"FROM blocks_{day} JOIN data_{day} ON id = data_id ORDER BY data_id, start"
     )
     for team, first, rows, records, errors, least, greatest, facts, start, size, data in connection.execute(query):
-        found = list(_of_block(first, rows, records, facts, decompress(data)[start : start + size]))
+        found = list(rows_of_block(first, rows, records, facts, decompress(data)[start : start + size]))
         assert [row.seq for row in found] == list(range(first, first + rows))
         assert {row.team_id for row in found} == {team}
         assert sum(row.outcome != "ok" for row in found) == errors
@@ -69,7 +69,7 @@ def _shared(connection: sqlite3.Connection, day: str) -> Iterator[LogRow]:
     for rows, records, errors, least, greatest, content, data in connection.execute(query, (day,)):
         parts = msgspec.msgpack.decode(content)
         runs = [run for _, run, _, _ in parts.values()]
-        found = list(_of_block(1, rows, records, msgspec.msgpack.encode([runs]), decompress(data)))
+        found = list(rows_of_block(1, rows, records, msgspec.msgpack.encode([runs]), decompress(data)))
         place = done = 0
         for team, (first, (count, _, _), start, size) in parts.items():
             assert start == place
@@ -83,7 +83,8 @@ def _shared(connection: sqlite3.Connection, day: str) -> Iterator[LogRow]:
         yield from found
 
 
-def _of_block(first: int, rows: int, records: int, facts: bytes, data: bytes) -> Iterator[LogRow]:
+def rows_of_block(first: int, rows: int, records: int, facts: bytes, data: bytes) -> Iterator[LogRow]:
+    """The rows of one block, in their order."""
     lengths = struct.unpack_from(f"<{records}I", data)
     place = 4 * records
     counts = (1,) * records

@@ -15,7 +15,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cached_property, lru_cache
-from itertools import accumulate
+from itertools import accumulate, groupby
 from typing import Protocol, TypeVar
 
 import msgspec
@@ -41,6 +41,8 @@ ENOUGH_ROWS = 256
 OWN_ROWS = 128
 # Of one kind of fact in one block. Beyond it a search cannot pass over the block by this kind.
 MAX_WORDS = 64
+# Remembered, of what repeats from row to row: subjects; agents, origins and methods.
+_MAX_SUBJECTS, _MAX_TEXTS = 4_096, 1_024
 LENGTHS, COUNTS = "I", "H"
 _NIL = entries.pack(None)
 _ENDS_OF_ONE = 2
@@ -220,7 +222,7 @@ def numbers_of(kind: str, data: bytes) -> array[int]:
     return numbers
 
 
-read_subject = lru_cache(4_096)(entries.read_subject)
+read_subject = lru_cache(_MAX_SUBJECTS)(entries.read_subject)
 
 
 class Broken(ValueError):
@@ -292,7 +294,7 @@ class OpenBlock:
         """Rows that fit, from above a number up."""
         first = max(0, bisect_right(self._firsts, above + 1) - 1)
         found = []
-        for place in sorted(place for place in self._places(wanted, len(self._firsts) - 2) if place >= first):
+        for place in sorted(place for place in self._places(wanted, len(self._lengths)) if place >= first):
             found += [row for row in self._rows(place) if row.seq > above and wanted.fits(row)]
         return found
 
@@ -308,15 +310,11 @@ class OpenBlock:
         """Records that may fit, the last first. Their bytes are searched before one is decoded."""
         needles = _needles(wanted, self._facts)
         if needles is None:
-            yield from range(min(last, len(self._firsts) - 2), -1, -1)
+            yield from range(min(last, len(self._lengths) - 1), -1, -1)
             return
         end = len(self._content) if last >= len(self._lengths) - 1 else self._starts[last + 1]
-        hits = heapq.merge(*(self._hits(needle, end) for needle in needles), reverse=True)
-        seen = -1
-        for place in hits:
-            if place != seen:
-                seen = place
-                yield place
+        for place, _ in groupby(heapq.merge(*(self._hits(needle, end) for needle in needles), reverse=True)):
+            yield place
 
     def _hits(self, needle: bytes, end: int) -> Iterator[int]:
         """Records that have these bytes, the last first."""
@@ -421,5 +419,4 @@ def _text(sent: bytes) -> str:
     return sent.decode("utf-8", "replace")[:LONGEST_TEXT] if sent else ""
 
 
-# What repeats from row to row.
-_known_text, _known_cut = lru_cache(1_024)(_text), lru_cache(1_024)(cut)
+_known_text, _known_cut = lru_cache(_MAX_TEXTS)(_text), lru_cache(_MAX_TEXTS)(cut)
