@@ -91,3 +91,9 @@ def test_first_entry_that_claims_another_before_it_shows() -> None:
     first, *_ = chained(1)
     forged, _ = linked(replace(first, actor="eve"), AuditChain("team_1", 0.0, 0, "f" * 64))
     assert faults([forged]) == ["entry 1: something stood before it"]
+
+
+def test_entry_after_one_without_a_number_shows() -> None:
+    _, second = chained(2)
+    fault = fault_of(shown(second), {"number": None, "hash": second.previous})
+    assert fault == "entry 2: it comes after entry None, others are missing"

@@ -13,6 +13,7 @@ def test_a_ledger_that_was_never_written_doubts_nothing() -> None:
 def test_a_gap_of_a_weekend_is_believed_and_a_larger_one_is_not() -> None:
     clock = Clock().seen(0.0)
     assert not clock.is_doubtful(MAX_GAP_SECONDS)
+    assert clock.seen(MAX_GAP_SECONDS) == Clock(MAX_GAP_SECONDS)
     assert clock.is_doubtful(MAX_GAP_SECONDS + 1)
 
 

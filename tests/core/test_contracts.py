@@ -143,3 +143,11 @@ def test_method_that_is_in_no_catalogue_is_refused() -> None:
 )
 def test_address_is_compared_by_its_number(address: str, compared: str) -> None:
     assert normal(address) == compared
+
+
+@pytest.mark.parametrize(("count", "end"), [(5, "0x5."), (6, "0x5, …."), (7, "0x5, ….")])
+def test_refusal_names_the_first_five_contracts(count: int, end: str) -> None:
+    refusal = refusal_of(
+        "eth_getCode", [Raw(b'"0xff"')], frozenset(f"0x{number}" for number in range(1, count + 1))
+    )
+    assert refusal == f"This token may read these contracts only: 0x1, 0x2, 0x3, 0x4, {end}"

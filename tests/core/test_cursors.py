@@ -91,14 +91,21 @@ def test_cursor_made_like_ours_is_read() -> None:
     assert cursors.read("tokens", written(b'["tokens",[1.5,"a"]]')) == Position(1.5, "a")
 
 
-@pytest.mark.parametrize("spoil", [lambda c: c[:-1], lambda c: c[1:], lambda c: " " + c, lambda c: c + "\n"])
+def between(cursor: str) -> str:
+    return f"{cursor[:4]}!!!!{cursor[4:]}"
+
+
+@pytest.mark.parametrize(
+    "spoil", [lambda c: c[:-1], lambda c: c[1:], lambda c: " " + c, lambda c: c + "\n", between]
+)
 def test_damaged_cursor_is_refused(spoil: Callable[[str], str]) -> None:
     with pytest.raises(BadCursor):
         cursors.read("tokens", spoil(cursors.write("tokens", HERE)))
 
 
 def test_long_cursor_is_refused_before_it_is_looked_into() -> None:
-    padded = written(b'["tokens",[1.5,"a"]]' + b" " * 300)
-    assert len(padded) > cursors.LONGEST
+    longest, longer = (written(b'["tokens",[1.5,"a"]]'.ljust(size)) for size in (225, 226))
+    assert len(longest) == cursors.LONGEST
+    assert cursors.read("tokens", longest) == Position(1.5, "a")
     with pytest.raises(BadCursor):
-        cursors.read("tokens", padded)
+        cursors.read("tokens", longer)

@@ -17,6 +17,7 @@ from tollgate.core.entries import (
     decode,
     encode,
     pack,
+    pack_sizes,
     read_counted,
     read_subject,
 )
@@ -66,9 +67,24 @@ def test_entry_is_read_as_it_was_written(entry: Entry) -> None:
 
 
 def test_values_of_the_hot_path_are_read_as_an_entry() -> None:
-    assert decode(encode(tuple(USUAL.values()))) == Entry(
-        **{**USUAL, "calls": (CallEntry("eth_call", "ok", None, 7),)}
+    entry = Entry(**{**USUAL, "calls": (CallEntry("eth_call", "ok", None, 7),)})
+    assert decode(encode(tuple(USUAL.values()))) == entry
+    assert encode(entry) == encode(tuple(USUAL.values()))
+
+
+def test_sizes_alone_are_the_details_of_a_batch_that_went_one_way() -> None:
+    calls = [("eth_call", "ok"), ("eth_chainId", "ok")]
+    at, subject, duration, _, *rest = msgspec.msgpack.decode(encode(tuple({**USUAL, "calls": calls}.values())))
+    sizes = msgspec.msgpack.decode(pack_sizes([7, 2**32 - 1]))
+    batch = decode(pack((at, subject, duration, sizes, *rest)))
+    assert batch.calls == (
+        CallEntry("eth_call", "ok", None, 7, "n0", 1, "miss"),
+        CallEntry("eth_chainId", "ok", None, 2**32 - 1, "n0", 1, "miss"),
     )
+    assert (batch.upstream, batch.attempts, batch.cache) == ("", 0, "bypass")
+    for torn in (sizes[:-1], sizes + b"\0"):
+        with pytest.raises(ValueError, match="torn"):
+            decode(pack((at, subject, duration, torn, *rest)))
 
 
 def test_counting_reads_the_beginning_alone() -> None:

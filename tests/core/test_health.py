@@ -47,6 +47,7 @@ def states(*sights: Sight, **rules: Any) -> list[State]:
         (sight(failures=1, fault="breaks off"), UP, ""),
         (sight(failures=2, fault="breaks off"), DOWN, "breaks off"),
         (sight(failures=1, refused=True, fault="refuses connections"), DOWN, "refuses connections"),
+        (sight(refused=True, fault="refuses connections"), UP, ""),
         (sight(syncing=True), SYNCING, "reports that it is syncing"),
         (sight(disagreements=2), UP, ""),
         (sight(disagreements=3), FORKED, "has another block than the others at or below 100"),

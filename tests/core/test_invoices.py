@@ -57,6 +57,15 @@ def test_free_requests_then_those_that_cost(
     assert (drawn.cost, drawn.total_cents, drawn.total) == (micros, cents, cents * CENT)
 
 
+def test_month_without_any_request_has_a_line_all_the_same() -> None:
+    assert lines(draw(TeamMonth(TEAM, MONTH, ()), "acme", EACH))[0] == (LineKind.FREE, 0, 0)
+
+
+@pytest.mark.parametrize(("price", "unit"), [(EACH, "million"), (STARTED, "started million")])
+def test_price_is_written_with_its_unit(price: Price, unit: str) -> None:
+    assert draw(used((MONTH, 2 * MILLION)), "acme", price).lines[1].text == f"Requests at $5.00 per {unit}"
+
+
 def test_rounding_stands_on_a_line_of_its_own_up_and_down() -> None:
     rounded = {n: lines(draw(used((MONTH, MILLION + n)), "acme", EACH))[-1] for n in (999, 1_000, 1_999, 2_400)}
     assert rounded == {

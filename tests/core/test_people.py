@@ -112,3 +112,4 @@ def test_changes_of_a_plan_are_reported_in_dollars_and_grouped() -> None:
         ("price for a million", "none → $3.00"),
         ("free requests", "1,000,000 → 5,000,000"),
     ]
+    assert detail_texts({"before": {"name": "ci"}, "after": "x"}) == [("before", '{"name": "ci"}'), ("after", "x")]

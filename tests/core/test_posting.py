@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from tests.store.stored_blocks import batch_of
 
 from tollgate.core import posting
-from tollgate.core.blocks import Block, OpenBlock, read_facts
+from tollgate.core.blocks import OWN_ROWS, Block, OpenBlock, read_facts
 from tollgate.core.entries import CallEntry, Entry, encode, read_counted
+from tollgate.core.latencies import bucket_of
 from tollgate.core.logs import LogFilter
 from tollgate.core.months import month_of
 from tollgate.core.posting import BILLABLE, MonthKey, Opening, Posting, Rules, Subjects, post
@@ -111,6 +112,37 @@ def test_records_of_a_new_team_are_numbered_from_one_and_their_errors_counted(co
     assert rows(made)[0]["seq"] == 1
     (lines,) = made.latencies.values()
     assert len(lines["team_1"]) == 3, "by outcome"
+
+
+@pytest.mark.parametrize("times", [1, 20], ids=["a few", "many"])
+def test_every_call_stands_once_in_the_histogram_of_its_network_and_outcome(times: int) -> None:
+    """One hour comes again, and all but one of a team's kinds of records as well."""
+    requests = [
+        entry(*outcomes, at=NOVEMBER + 3_600 * hour, team=team, network=network, duration_micros=micros)
+        for hour in (0, 1, 0)
+        for team in ("team_1", "team_2")
+        for outcomes, network, micros in (
+            (["ok"], "eth/mainnet", 10), (["ok"], "eth/mainnet", 10), (["ok"], "eth/mainnet", 900),
+            (["ok", "ok", "timeout"], "eth/mainnet", 900), (["ok", "ok", "timeout"], "eth/mainnet", 5_000),
+            (["ok"], "eth/sepolia", 70_000),
+        )
+        for _ in range(times)
+    ]  # fmt: skip
+    for networks in (("eth/mainnet", "eth/sepolia"), ("eth/mainnet",), ("eth/sepolia",)):
+        some = [each for each in requests if each.network in networks]
+        expected = Counter(
+            (int(each.at) // 3_600, each.team_id, each.network, call.outcome, bucket_of(each.duration_micros))
+            for each in some
+            for call in each.calls
+        )
+        found = {
+            (hour, team, network, outcome, bucket): count
+            for hour, teams in posted(some).latencies.items()
+            for team, histograms in teams.items()
+            for network, outcome, buckets in histograms.values()
+            for bucket, count in buckets.items()
+        }
+        assert found == expected
 
 
 # --- Rows --------------------------------------------------------------------------------------------------
@@ -236,6 +268,53 @@ def test_what_was_posted_earlier_counts() -> None:
 
 def test_cap_is_kept_inside_a_batch() -> None:
     assert column(posted([entry("ok", "ok", cap=3), entry("ok", "ok", cap=3)]), "cost") == [1, 1, 1, 0]
+
+
+def test_cap_is_kept_from_hour_to_hour_of_a_batch() -> None:
+    hours = [entry(at=NOVEMBER + 3_600 * hour, cap=3) for hour in (0, 0, 1, 1, 2)]
+    assert column(posted(hours), "cost") == [1, 1, 1, 0, 0]
+
+
+@pytest.mark.parametrize(("count", "made"), [(OWN_ROWS - 1, (0, 1)), (OWN_ROWS, (1, 0))])
+def test_team_with_enough_rows_has_a_block_of_its_own(count: int, made: tuple[int, int]) -> None:
+    posting = posted([entry()] * count)
+    assert (len(posting.blocks), len(posting.shared)) == made
+
+
+def test_rows_of_a_large_batch_are_those_of_a_small_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    requests = [entry(*["ok", "timeout", "ok"][: n % 3 + 1], at=NOVEMBER + n) for n in range(2, 22)]
+    uneven = Price(free_requests=3, micros_per_million=333_333)
+    expected = posted(requests, uneven, first=7)
+    assert len(expected.shared) == 1
+    monkeypatch.setattr(posting, "OWN_ROWS", 1)
+    monkeypatch.setattr(posting, "FULL_ROWS", 10)
+    made = posted(requests, uneven, first=7)
+    assert [(block.first_no, block.rows) for block in made.blocks] == [
+        (7, 10), (17, 8), (25, 10), (35, 8), (43, 4),
+    ]  # fmt: skip
+    assert rows(made) == rows(expected)
+    monkeypatch.setattr(posting, "FULL_ROWS", made.rows)
+    assert len(posted(requests, uneven).blocks) == 1
+
+
+@pytest.mark.parametrize(
+    ("outcome", "price", "before", "costs"),
+    [
+        ("ok", Price(free_requests=9, micros_per_million=7), 0, 0),
+        ("timeout", Price(free_requests=0, micros_per_million=333_333), 5, 0),
+        ("ok", Price(free_requests=0, micros_per_million=0), 5, 0),
+        ("ok", Price(free_requests=5, micros_per_million=2 * MILLION), 5, 2),
+        ("ok", Price(free_requests=6, micros_per_million=2 * MILLION), 5, [0, 2, 2]),
+        ("ok", Price(free_requests=5, micros_per_million=3 * MILLION), 5, [3, 3, 0]),
+        ("ok", Price(free_requests=5, micros_per_million=500_000), 5, [0, 1, 0]),
+    ],
+    ids=["free", "not billed", "no price", "up to the cap", "partly free", "beyond the cap", "parts of one"],
+)
+def test_cost_that_all_rows_have_is_written_once(
+    outcome: str, price: Price, before: int, costs: int | list[int]
+) -> None:
+    (shared,) = posted([entry(outcome, cap=6)] * 3, price, {("team_1", "2026-11"): before}).shared
+    assert shared.content.parts["team_1"].run.costs == costs
 
 
 def test_each_call_is_charged_by_the_cap_that_was_in_force_when_it_was_admitted() -> None:

@@ -22,7 +22,8 @@ def test_code_is_accepted_a_step_early_or_late_and_once() -> None:
     code = totp.code_at(SECRET, step)
     for now in (step - 1, step, step + 1):
         assert totp.step_of(SECRET, code, now * 30.0) == step
-    assert totp.step_of(SECRET, code, (step + 2) * 30.0) is None
+    for now in (step - 2, step + 2):
+        assert totp.step_of(SECRET, code, now * 30.0) is None
     assert totp.step_of(SECRET, code, step * 30.0, after=step) is None
     assert totp.step_of(SECRET, "", step * 30.0) is None
 

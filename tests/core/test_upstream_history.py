@@ -43,6 +43,10 @@ def test_a_day_is_kept_and_no_more() -> None:
     [found] = written or []
     assert len(found.steps) == STEPS
     assert found.steps[-1].start - found.steps[0].start == (STEPS - 1) * STEP_SECONDS
+    [found] = keeper.note(network(), found.steps[-1].start + (STEPS - 1) * STEP_SECONDS) or []
+    assert len(found.steps) == 2
+    [found] = keeper.note(network(), found.steps[-1].start + STEPS * STEP_SECONDS) or []
+    assert len(found.steps) == 1, "also where the prober stood still"
 
 
 def test_what_was_written_is_gone_on_with_and_what_is_not_served_any_more_is_forgotten() -> None:

@@ -13,7 +13,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from tollgate.core.pricing import Plan, Price, cents, dollars
-from tollgate.core.usage import Period, TeamMonth
+from tollgate.core.usage import TeamMonth
 
 CENT = 10_000
 """Micro-dollars."""
@@ -110,20 +110,21 @@ def number(team_id: str, month: str) -> str:
 
 def _request_lines(used: TeamMonth, price: Price) -> Iterator[Line]:
     counted = 0
-    for period in used.periods or (Period(used.month, 0, 0, 0),):
-        late = period.month != used.month
-        if late and not period.billable:
+    periods = [(period.month, period.billable) for period in used.periods] or [(used.month, 0)]
+    for month, billable in periods:
+        late = month != used.month
+        if late and not billable:
             continue
-        of_month = period.month if late else None
-        whose = f", late requests of {period.month}" if late else ""
-        free = min(period.billable, max(0, price.free_requests - counted))
-        billed = period.billable - free
+        of_month = month if late else None
+        whose = f", late requests of {month}" if late else ""
+        free = min(billable, max(0, price.free_requests - counted))
+        billed = billable - free
         if free or not billed:
             yield Line(LineKind.FREE, f"Free requests{whose}", 0, free, of_month)
         if billed:
-            amount = price.total(counted + period.billable) - price.total(counted)
+            amount = price.total(counted + billable) - price.total(counted)
             yield Line(LineKind.BILLED, f"Requests at {rate(price)}{whose}", amount, billed, of_month)
-        counted += period.billable
+        counted += billable
 
 
 def rate(price: Price) -> str:
