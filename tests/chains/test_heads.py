@@ -73,6 +73,11 @@ def test_block_of_starknet_has_hashes_without_leading_zeros() -> None:
     assert heads.read_number("starknet", encoded(STARKNET_BLOCK)) == 1_000
 
 
+def test_first_block_may_have_a_parent_of_nothing() -> None:
+    first = {"block_number": 0, "block_hash": "0x7", "parent_hash": "0x0"}
+    assert heads.read_block("starknet", encoded(first)) == Block(0, "0x7", "0x0")
+
+
 @pytest.mark.parametrize("family", sorted(heads.FAMILIES))
 @pytest.mark.parametrize("result", [b"null", b"", b"[]", b'"0x5"', b"{}", b"{", b"5", b"\xff", b"[" * 99_999])
 def test_answer_that_is_no_block_is_misread(family: str, result: bytes) -> None:
@@ -122,6 +127,10 @@ def test_chain_id_of_starknet_may_be_its_name() -> None:
     assert heads.chain_id("") == ""
 
 
+def test_chain_id_without_a_prefix_is_decimal() -> None:
+    assert heads.chain_id("10") == "0xa"
+
+
 def test_chain_id_is_read_in_that_form() -> None:
     assert heads.read_chain_id("eth", b'"0xAA36a7"') == "0xaa36a7"
     assert heads.read_chain_id("starknet", b'"0x534e5f5345504f4c4941"') == "0x534e5f5345504f4c4941"
@@ -150,7 +159,8 @@ def test_node_shows_whether_it_is_catching_up(family: str) -> None:
 @pytest.mark.parametrize("family", sorted(heads.FAMILIES))
 def test_node_that_is_nearly_there_is_not_catching_up(family: str) -> None:
     assert not heads.read_syncing(family, progress(family, 1_000, 1_000))
-    assert not heads.read_syncing(family, progress(family, 995, 1_000))
+    assert not heads.read_syncing(family, progress(family, 1_000 - heads._SLACK_BLOCKS, 1_000))
+    assert heads.read_syncing(family, progress(family, 999 - heads._SLACK_BLOCKS, 1_000))
     assert not heads.read_syncing(family, progress(family, 1_001, 1_000))
 
 

@@ -7,6 +7,7 @@ from msgspec import Raw
 from tests.chains.calls import params, result
 
 from tollgate.chains.catalogue import Catalogue, Holds, Keep
+from tollgate.chains.keeping import _EMPTY_BYTES
 
 ETH, STARKNET = Catalogue("eth"), Catalogue("starknet")
 HASH = "0x" + "ab" * 32
@@ -70,7 +71,7 @@ def test_earliest_and_the_chain_id_are_kept_for_ever() -> None:
 
 def test_earliest_block_of_a_node_without_old_history_is_kept_for_the_tip() -> None:
     assert kept("eth_getBlockByNumber", ["earliest", False], {"number": "0x0"}) == Keep(Holds.FOREVER, 0)
-    assert kept("eth_getBlockByNumber", ["earliest", False], {"number": "0x64"}) == TIP
+    assert kept("eth_getBlockByNumber", ["earliest", False], {"number": "0x1"}) == TIP
 
 
 def test_call_with_a_state_override_is_kept_like_any_other() -> None:
@@ -98,7 +99,7 @@ def test_null_is_never_kept(name: str, given: list[Any]) -> None:
     assert kept(name, given, None) == NOT
 
 
-@pytest.mark.parametrize("empty", [b"null", b" null", b"", b" "])
+@pytest.mark.parametrize("empty", [b"null", b" null", b"null".rjust(_EMPTY_BYTES), b"", b" "])
 def test_null_with_blanks_and_no_answer_at_all_are_not_kept(empty: bytes) -> None:
     assert ETH.keep(ETH.scope("eth_chainId", None), empty, HEAD, FINALIZED) == NOT
 
@@ -116,6 +117,12 @@ def test_empty_answer_is_kept_for_the_tip_at_most(empty: bytes) -> None:
         assert ETH.keep(ETH.scope(name, params(given)), Raw(empty), HEAD, FINALIZED) == TIP
     for name in ("eth_getTransactionReceipt", "trace_transaction"):
         assert ETH.keep(ETH.scope(name, params([HASH])), Raw(empty), HEAD, FINALIZED) == NOT
+
+
+@pytest.mark.parametrize("short", [b'"1"', b'"00"', b'" "', b"1", b"[0]"])
+def test_short_answer_is_not_an_empty_one(short: bytes) -> None:
+    scope = ETH.scope("eth_getCode", params(["0x11", "0x10"]))
+    assert ETH.keep(scope, Raw(short), HEAD, FINALIZED) == Keep(Holds.FOREVER, 16)
 
 
 def test_empty_answer_about_a_block_above_the_head_is_not_kept() -> None:
@@ -167,6 +174,7 @@ def test_block_number_in_texts_and_deeper_objects_is_not_taken_for_the_transacti
 def test_traces_of_a_transaction_are_kept_with_the_block_that_they_name() -> None:
     traces = [{"action": {"value": "0x0"}, "blockNumber": 950, "type": "call"}] * 3
     assert kept("trace_transaction", [HASH], traces) == Keep(Holds.BLOCK, 950)
+    assert kept("trace_transaction", [HASH], traces[:1]) == Keep(Holds.BLOCK, 950)
     assert kept("trace_get", [HASH, ["0x0"]], traces[0]) == Keep(Holds.BLOCK, 950)
     assert kept("debug_traceTransaction", [HASH], {"gas": 21_000, "structLogs": []}) == TIP
 
@@ -225,7 +233,9 @@ def test_state_of_starknet_has_no_status() -> None:
 @pytest.mark.parametrize(
     ("status", "number", "rest", "keep"),
     [
-        ("ACCEPTED_ON_L1", 800, {"block_hash": "0x5"}, Keep(Holds.FOREVER, 800)),
+        ("ACCEPTED_ON_L1", 0, {"block_hash": "0x5"}, Keep(Holds.FOREVER, 0)),
+        ("ACCEPTED_ON_L1", FINALIZED, {"block_hash": "0x5"}, Keep(Holds.FOREVER, FINALIZED)),
+        ("ACCEPTED_ON_L1", FINALIZED + 1, {"block_hash": "0x5"}, Keep(Holds.BLOCK, FINALIZED + 1)),
         ("ACCEPTED_ON_L1", 950, {"block_hash": "0x5"}, Keep(Holds.BLOCK, 950)),
         ("ACCEPTED_ON_L2", 950, {"block_hash": "0x5"}, TIP),
         ("ACCEPTED_ON_L2", 800, {"block_hash": "0x5"}, TIP),

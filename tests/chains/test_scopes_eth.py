@@ -7,7 +7,7 @@ from tests.chains.calls import params, written
 
 from tollgate.chains.catalogue import Catalogue, Holds, Scope
 from tollgate.chains.methods import UNREADABLE
-from tollgate.chains.scopes import _KEPT_BYTES, _MAX_KEPT, _Written
+from tollgate.chains.scopes import _KEPT_BYTES, _MAX_KEPT, MAX_NUMBER, _Written
 
 ETH = Catalogue("eth")
 ADDRESS = "0x" + "1" * 40
@@ -66,8 +66,14 @@ def test_number_is_a_quantity_in_any_case(name: str, text: str) -> None:
     assert at(name, text) == Scope(Holds.BLOCK, False, 0x1BC, 0x1BC, state=True)
 
 
-def test_number_may_be_an_integer() -> None:
-    assert at("eth_getBalance", 444).number == 444
+@pytest.mark.parametrize("block", [444, "0x" + "1bc".zfill(18)])
+def test_number_may_be_an_integer_or_have_leading_zeros(block: Any) -> None:
+    assert at("eth_getBalance", block).number == 444
+
+
+def test_greatest_number_is_read() -> None:
+    assert at("eth_getBalance", hex(MAX_NUMBER)).number == MAX_NUMBER
+    assert at("eth_getBalance", f"0x{MAX_NUMBER + 1:064x}").holds is Holds.HASH
 
 
 @pytest.mark.parametrize(
@@ -91,6 +97,9 @@ def test_number_may_be_an_integer() -> None:
         {"blockNumber": "0x" + "f" * 16},
         {"blockHash": 5},
         "0x" + "f" * 16,
+        hex(MAX_NUMBER + 1),
+        "0x" + "0" * 18 + "1",
+        f"0x{MAX_NUMBER:064x}",
         "0x" + "0" * 64,
         "0x" + "f" * 63,
         "0x" + "f" * 100_000,
@@ -123,7 +132,7 @@ def test_block_by_hash_in_an_object_holds_by_hash() -> None:
 
 
 def test_hash_that_must_be_canonical_holds_for_the_tip_only() -> None:
-    assert at("eth_call", {"blockHash": HASH, "requireCanonical": True}).holds is Holds.TIP
+    assert at("eth_call", {"blockHash": HASH, "requireCanonical": True}) == Scope(Holds.TIP, True, state=True)
 
 
 @pytest.mark.parametrize(
@@ -212,7 +221,7 @@ def test_range_from_a_tag_holds_for_the_tip() -> None:
 
 
 def test_range_that_touches_pending_is_never_kept() -> None:
-    assert logs(fromBlock="0x10", toBlock="pending").holds is Holds.NEVER
+    assert logs(fromBlock="0x10", toBlock="pending") == Scope(Holds.NEVER, True, 0x10, 0x10)
     assert logs(fromBlock="pending").holds is Holds.NEVER
 
 
@@ -262,4 +271,9 @@ def test_what_was_read_lately_is_bounded() -> None:
         assert kept[b"x" * (number % 300)].number == number % 300
         assert len(kept) <= _MAX_KEPT
     assert max(len(text) for text in kept) <= _KEPT_BYTES
+    kept.clear()
+    assert [kept[b"x" * size].number for size in (_KEPT_BYTES, _KEPT_BYTES + 1)] == [_KEPT_BYTES, _KEPT_BYTES + 1]
+    assert list(map(len, kept)) == [_KEPT_BYTES]
+    for number in range(_MAX_KEPT):
+        assert kept[b"%d" % number].number
     assert kept[b"tag"] is UNREADABLE

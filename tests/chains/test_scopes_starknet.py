@@ -58,7 +58,7 @@ def test_block_argument_by_position_and_by_name(name: str) -> None:
 
 @pytest.mark.parametrize("name", PLACES)
 def test_absent_block_argument_is_latest(name: str) -> None:
-    for given in (None, params([]), params({}), params({"contract_address": FELT})):
+    for given in (None, params([]), params([FELT] * PLACES[name]), params({}), params({"contract_address": FELT})):
         found = STARKNET.scope(name, given)
         assert (found.holds, found.tip) == (Holds.TIP, True)
     assert both(name, None).holds is Holds.TIP

@@ -9,7 +9,7 @@ from msgspec import Raw
 from tollgate.chains import subscriptions_eth as eth
 from tollgate.chains import subscriptions_starknet as starknet
 from tollgate.chains.catalogue import Catalogue, Kind
-from tollgate.chains.heads import Misread
+from tollgate.chains.heads import Misread, NodeCall
 from tollgate.chains.subscriptions import (
     End,
     Head,
@@ -108,6 +108,37 @@ def test_eth_subscription_that_is_wrong(params: Any, code: int) -> None:
         eth.parse("eth_subscribe", raw(params))
     assert caught.value.code == code
     assert len(caught.value.message.split()) > 3
+
+
+def test_filters_may_be_as_large_as_is_documented() -> None:
+    logs = {"address": [A] * eth.MAX_ADDRESSES, "topics": [[T1] * eth.MAX_CHOICES] * eth.MAX_TOPICS}
+    found = eth.parse("eth_subscribe", raw(["logs", logs]))
+    assert isinstance(found, Subscription)
+    assert (found.addresses, found.least_keys) == (frozenset({A.lower()}), eth.MAX_TOPICS)
+    events = {
+        "from_address": ["0x1"] * starknet.MAX_ADDRESSES,
+        "keys": [["0x1"] * starknet.MAX_CHOICES, *[[]] * (starknet.MAX_KEYS - 1)],
+    }
+    found = starknet.parse("starknet_subscribeEvents", raw(events))
+    assert isinstance(found, Subscription)
+    assert (found.addresses, found.least_keys) == (frozenset({"0x1"}), 1)
+    assert starknet.parse("starknet_subscribeNewHeads", raw({"block_id": {"block_number": 0}})) == Subscription(
+        Topic.HEADS, start=Start(0)
+    )
+
+
+def test_no_more_of_what_was_given_is_repeated_than_is_needed_to_find_it() -> None:
+    long = "x" * 200
+    for parse, method, params, size in (
+        (eth.parse, "eth_subscribe", [long], 64),
+        (eth.parse, "eth_subscribe", ["logs", {"address": long}], 80),
+        (starknet.parse, "starknet_subscribeNewHeads", {long: 1}, 64),
+        (starknet.parse, "starknet_subscribeEvents", {"from_address": long}, 80),
+    ):
+        with pytest.raises(Wrong) as caught:
+            parse(method, raw(params))
+        assert caught.value.message.count("x" * size) == 1
+        assert "x" * (size + 1) not in caught.value.message
 
 
 def test_eth_end_of_a_subscription() -> None:
@@ -389,3 +420,12 @@ def test_terms_are_what_there_is_to_keep_of_a_filter() -> None:
     chosen: tuple[frozenset[str], ...] = (frozenset("12"), frozenset(), frozenset("345"))
     assert terms(Subscription(Topic.LOGS, frozenset("ab"), chosen)) == 8
     assert terms(Subscription(Topic.HEADS)) == 1
+
+
+def test_calls_for_a_block_and_a_page_of_its_events() -> None:
+    assert eth.block_call(10) == NodeCall("eth_getBlockByNumber", ["0xa", False])
+    assert eth.read_number(b'"0x10"') == 16
+    block = {"block_hash": HEAD.hash}
+    first = {"from_block": block, "to_block": block, "chunk_size": starknet._PAGE}
+    assert starknet.events_call(HEAD, None).params == {"filter": first}
+    assert starknet.events_call(HEAD, "t").params == {"filter": first | {"continuation_token": "t"}}
