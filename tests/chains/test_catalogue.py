@@ -199,3 +199,72 @@ def test_what_the_catalogue_does_not_know_is_not_there() -> None:
     assert ETH.method("foo_bar") is None
     assert ETH.method("eth_call") is not None
     assert Catalogue("solana").cached == frozenset()
+
+
+# The tables once more, by what methods need: with a wrong word there a caller gets the answer of another block.
+STATE = """
+    debug_accountRange debug_executionWitness debug_storageRangeAt debug_traceBlockByHash
+    debug_traceBlockByNumber debug_traceCall debug_traceCallMany debug_traceTransaction eth_call
+    eth_callMany eth_createAccessList eth_estimateGas eth_getBalance eth_getCode eth_getProof
+    eth_getStorageAt eth_getStorageValues eth_getTransactionCount eth_simulateV1 starknet_call
+    starknet_estimateFee starknet_estimateMessageFee starknet_getClass starknet_getClassAt
+    starknet_getClassHashAt starknet_getNonce starknet_getStorageAt starknet_getStorageProof
+    starknet_simulateTransactions starknet_traceBlockTransactions trace_block trace_call trace_callMany
+    trace_filter trace_replayBlockTransactions trace_replayTransaction
+"""
+AT_THE_HEAD = """
+    debug_getRawTransaction debug_traceBlockByHash debug_traceCallMany debug_traceTransaction eth_baseFee
+    eth_blobBaseFee eth_blockNumber eth_callMany eth_config eth_fillTransaction eth_gasPrice
+    eth_getBlockByHash eth_getBlockTransactionCountByHash eth_getHeaderByHash
+    eth_getRawTransactionByBlockHashAndIndex eth_getRawTransactionByHash
+    eth_getTransactionByBlockHashAndIndex eth_getTransactionByHash eth_getTransactionReceipt
+    eth_getUncleByBlockHashAndIndex eth_getUncleCountByBlockHash eth_maxPriorityFeePerGas
+    eth_pendingTransactions eth_syncing starknet_blockHashAndNumber starknet_blockNumber
+    starknet_getCompiledCasm starknet_getMessagesStatus starknet_getTransactionByHash
+    starknet_getTransactionReceipt starknet_getTransactionStatus starknet_syncing starknet_traceTransaction
+    trace_get trace_rawTransaction trace_replayTransaction trace_transaction txpool_content
+    txpool_contentFrom txpool_inspect txpool_status
+"""
+BY_BARE_HASH = """
+    debug_accountRange debug_executionWitness debug_getRawBlock debug_getRawBlockAccessList
+    debug_getRawHeader debug_getRawReceipts debug_storageRangeAt debug_traceBlockByNumber debug_traceCall
+    eth_call eth_createAccessList eth_estimateGas eth_getBalance eth_getBlockAccessList eth_getBlockReceipts
+    eth_getCode eth_getProof eth_getStorageAt eth_getStorageValues eth_getTransactionCount eth_simulateV1
+    trace_block trace_call trace_callMany trace_replayBlockTransactions
+"""
+PLACES = {
+    0: """
+        debug_accountRange debug_executionWitness debug_getRawBlock debug_getRawBlockAccessList
+        debug_getRawHeader debug_getRawReceipts debug_storageRangeAt debug_traceBlockByNumber
+        eth_getBlockAccessList eth_getBlockByNumber eth_getBlockReceipts
+        eth_getBlockTransactionCountByNumber eth_getHeaderByNumber eth_getLogs
+        eth_getRawTransactionByBlockNumberAndIndex eth_getTransactionByBlockNumberAndIndex
+        eth_getUncleByBlockNumberAndIndex eth_getUncleCountByBlockNumber
+        starknet_getBlockTransactionCount starknet_getBlockWithReceipts starknet_getBlockWithTxHashes
+        starknet_getBlockWithTxs starknet_getClass starknet_getClassAt starknet_getClassHashAt
+        starknet_getEvents starknet_getNonce starknet_getStateUpdate starknet_getStorageProof
+        starknet_getTransactionByBlockIdAndIndex starknet_simulateTransactions
+        starknet_traceBlockTransactions trace_block trace_filter trace_replayBlockTransactions
+    """,
+    1: """
+        debug_traceCall eth_call eth_createAccessList eth_estimateGas eth_feeHistory eth_getBalance
+        eth_getCode eth_getStorageValues eth_getTransactionCount eth_simulateV1 starknet_call
+        starknet_estimateMessageFee trace_callMany
+    """,
+    2: """
+        eth_getProof eth_getStorageAt starknet_estimateFee starknet_getStorageAt trace_call
+    """,
+}
+
+
+def test_tables_name_what_each_method_needs() -> None:
+    methods = [*ETH_METHODS, *STARKNET_METHODS]
+    assert {method.name for method in methods if method.state} == set(STATE.split())
+    assert {method.name for method in methods if method.tip} == set(AT_THE_HEAD.split())
+    assert {method.name for method in methods if method.hashes} == set(BY_BARE_HASH.split())
+    placed = {name: place for place, names in PLACES.items() for name in names.split()}
+    assert {method.name: method.block for method in methods if method.block is not None} == placed
+
+
+def test_readers_are_those_of_the_methods_that_are_wanted() -> None:
+    assert set(ETH.readers(frozenset({"eth_call", "eth_none"}))) == {"eth_call"}
