@@ -126,6 +126,13 @@ def test_tip_that_is_too_far_ahead_is_compared_from_the_head_of_the_network(
     assert missing({5: "head"}.get, 5, far) == numbers
 
 
+def test_tip_that_is_absurdly_far_ahead_takes_neither_time_nor_memory() -> None:
+    far = UpstreamChain()
+    far.add(1 << 61, "tip", "parent")
+    assert missing({5: "head"}.get, 5, far) == [6, 5]
+    assert missing({5: "head"}.get, 5, far, whole=False) == [6]
+
+
 @pytest.mark.parametrize(
     ("network", "of", "known", "numbers"),
     [

@@ -79,3 +79,36 @@ def test_events_of_a_block_without_an_end_take_no_memory(tmp_path: Path) -> None
 
 def answered(received: Received, value: object) -> Reply:
     return Reply(json.dumps({"jsonrpc": "2.0", "id": received.json()["id"], "result": value}).encode())
+
+
+FAR = {"number": hex(1 << 61), "hash": "0x" + "ab" * 32, "parentHash": "0x" + "cd" * 32}
+LIES = {
+    "a head beyond all numbers": json.dumps(FAR).encode(),
+    "depths without an end": b'{"a":' * 50_000,
+    "a hash of a megabyte": json.dumps({**FAR, "number": "0x11", "hash": "0x" + "a" * 900_000}).encode(),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_prober_outlives_what_a_node_shows_it_and_goes_on_with_the_others(lie: str, tmp_path: Path) -> None:
+    health: dict[str, object] = {"probe_seconds": 0.05, "idle_probe_seconds": 0.05}
+    with upstream() as liar, upstream() as honest, upstream() as third, ExitStack() as opened:
+        nodes = {"eth/mainnet": [liar.url, honest.url, third.url]}
+        gateway = opened.enter_context(serving(tmp_path, nodes, {"health": health}))
+
+        def probed() -> float:
+            return sum(
+                value
+                for sample, value in gateway.metrics().items()
+                if sample.startswith("tollgate_upstream_probes_total{") and 'upstream="n0"' in sample
+            )
+
+        before = probed()
+        opened.enter_context(within_budget(gateway, processes="tg-prober"))
+        liar.probed["eth_getBlockByNumber"] = LIES[lie]
+        eventually(lambda: probed() > before + 10, what="probes")
+        block = {"number": "0x11", "hash": "0x" + "11" * 32, "parentHash": "0x" + "10" * 32}
+        for node in (honest, third):
+            node.probed["eth_getBlockByNumber"] = json.dumps(block).encode()
+        head = 'tollgate_network_head{family="eth",network="mainnet"}'
+        eventually(lambda: gateway.metrics()[head] == 0x11, what="the head of the others")

@@ -166,7 +166,7 @@ def read_syncing(family: str, result: bytes | Raw) -> bool:
     try:
         progress = _syncing[family].decode(result)
         return _number(progress.highest) - _number(progress.current) > _SLACK_BLOCKS
-    except (MsgspecError, ValueError):
+    except (MsgspecError, ValueError, RecursionError):
         return True
 
 

@@ -270,7 +270,7 @@ def read_number(result: bytes) -> int:
     """Read the number of the newest block."""
     try:
         return _number(result)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise Misread("not a block number") from error
 
 
@@ -342,7 +342,7 @@ def read_status(result: bytes) -> str:
     """Read how far a transaction has come."""
     try:
         return _status(result).finality_status
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise Misread("not a status") from error
 
 

@@ -75,10 +75,11 @@ def missing(hash_of: HashOf, head: int, chain: UpstreamChain, *, whole: bool = T
 
     `whole`: so that nothing is missing between the network's head and its tip. Otherwise one block at a time.
     """
-    # A block has its own hash and its parent's: what is fetched is linked, hash by hash.
-    gap = [number + 1 for number in range(head, chain.tip) if number not in chain.hashes]
-    if whole and gap and chain.tip - head <= MAX_MISSING:
-        return gap
+    if whole and chain.tip - head <= MAX_MISSING:
+        # A block has its own hash and its parent's: what is fetched is linked, hash by hash.
+        gap = [number + 1 for number in range(head, chain.tip) if number not in chain.hashes]
+        if gap:
+            return gap
     step = _STEP if whole else 1
     for number in range(min(chain.tip, head), max(-1, head - MAX_MISSING), -1):
         known = hash_of(number)

@@ -119,6 +119,8 @@ class Upstream(socketserver.ThreadingTCPServer):
         self.open: set[socket.socket] = set()
         self.probing: set[socket.socket] = set()
         """Connections of the prober, which are nobody's business."""
+        self.probed: dict[str, bytes] = {}
+        """Results that the prober gets in place of the usual ones, by method."""
         self.over = threading.Event()
         self._count = itertools.count()
         self._scripts: dict[str, Reply | Callable[[Received], Reply]] = {}
@@ -186,8 +188,9 @@ class _Conversation(socketserver.BaseRequestHandler):
     def _tell_prober(self, received: Received) -> None:
         self.server.open.discard(self.request)
         self.server.probing.add(self.request)
-        answer = {"jsonrpc": "2.0", "id": 1, "result": _PROBED.get(received.methods()[0])}
-        self.request.sendall(_rendered(Reply(), json.dumps(answer).encode()))
+        method = received.methods()[0]
+        result = self.server.probed.get(method) or json.dumps(_PROBED.get(method)).encode()
+        self.request.sendall(_rendered(Reply(), b'{"jsonrpc":"2.0","id":1,"result":%b}' % result))
 
     def _receive(self) -> Received | None:
         if not self._fill(lambda: b"\r\n\r\n" in self._buffer):

@@ -49,6 +49,8 @@ class Node:
         self.fault: ProbeFailed | None = None
         self.hides: range | None = None
         """Blocks that it does not give out."""
+        self.shows: str | None = None
+        """The chain that blocks below its head are of, where that is another one."""
         self.gate: asyncio.Event | None = None
         """Where set, it answers only when it is."""
         self.probes: list[Wanted] = []
@@ -75,7 +77,7 @@ class Node:
 
     async def block(self, number: int) -> Block:
         self.fetched.append(number)
-        word = self.word
+        word = self.word if self.shows is None else self.shows
         if self.fault is not None or number >= len(word) or (self.hides is not None and number in self.hides):
             raise self.fault or ProbeFailed("answers with something other than requested")
         await asyncio.sleep(0)

@@ -120,6 +120,9 @@ async def test_a_block_by_its_number() -> None:
     assert await scene.client.block(7) == Block(7, "0x77", "0x76")
     with pytest.raises(ProbeFailed):
         await scene.client.block(8)
+    scene.reply = lambda call: result(answer(call["method"], ["0x7", False]))
+    with pytest.raises(ProbeFailed, match="another block"):
+        await scene.client.block(9)
     starknet = Scene("starknet")
     assert (await starknet.client.block(9)).number == 9
     assert starknet.calls[0]["params"] == [{"block_number": 9}]
@@ -131,6 +134,8 @@ async def test_a_block_by_its_number() -> None:
         (http(b"", status=b"429 Too Many Requests"), "answers with HTTP 429: its rate limit is reached"),
         (http(b"<html>", status=b"200 OK"), "answers with something that is no JSON-RPC"),
         (http(b'{"error":"oops"}'), "answers with something that is no JSON-RPC"),
+        (http(b'{"result":' + b'{"a":' * 50_000), "answers with something that is no JSON-RPC"),
+        (http(b'{"error":{"a":' + b"[" * 50_000), "answers with something that is no JSON-RPC"),
         (error(-32005), "answers eth_getBlockByNumber with error -32005"),
         (result(None), "answers with something other than requested"),
         (result({"number": "0x1"}), "answers with something other than requested"),

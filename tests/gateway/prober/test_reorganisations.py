@@ -29,6 +29,19 @@ async def test_a_jump_that_is_too_wide_to_be_filled_is_checked_at_the_old_head()
     assert (scene.row.head, scene.reorgs[0]) == (799, 1)
 
 
+async def test_blocks_that_do_not_belong_to_the_head_are_not_fetched_without_an_end() -> None:
+    scene = await Scene(BASE, BASE, BASE).start()
+    liar = scene.nodes["a"]
+    liar.fetched.clear()
+    liar.word, liar.shows = BASE + "x" * 20, BASE + "y" * 20
+    await scene.rounds(20)
+    assert len(liar.fetched) <= 3 * 20, "three times what is missing"
+    assert (scene.row.head, scene.states) == (99, "forked up up")
+    liar.word, liar.shows = BASE, None
+    await scene.rounds(20)
+    assert scene.states == "up up up"
+
+
 async def test_another_block_at_the_tip_of_the_only_upstream_is_a_reorganisation_at_once() -> None:
     scene = await Scene(BASE + "abc").start()
     version = scene.row.version

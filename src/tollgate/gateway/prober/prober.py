@@ -132,7 +132,11 @@ class HttpProbeClient:
         )
 
     async def block(self, number: int) -> Block:
-        return _read(heads.read_block, self._family, await self.call(heads.block_call(self._family, number)))
+        """One of its blocks. Another one than was requested counts as none."""
+        found = _read(heads.read_block, self._family, await self.call(heads.block_call(self._family, number)))
+        if found.number != number:
+            raise ProbeFailed("answers with another block than requested")
+        return found
 
     def sweep(self) -> None:
         """End what has taken too long."""
@@ -156,7 +160,7 @@ class HttpProbeClient:
             if reply.failed:
                 code = _code(reply.error).code
                 raise NodeRefusal(f"answers {call.method} with error {code}", code, _message(reply.error))
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             raise ProbeFailed("answers with something that is no JSON-RPC") from error
         return bytes(reply.result)
 
@@ -175,7 +179,7 @@ def _message(error: msgspec.Raw) -> str:
     """The message of a node's error; empty where it cannot be read."""
     try:
         return _error_message(error).message
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return ""
 
 

@@ -246,11 +246,10 @@ class Watch:
                     return None
 
         blocks = [block for block in await asyncio.gather(*map(one, numbers)) if block is not None]
-        whole = len(blocks) == len(numbers)
-        each.fetched(blocks, whole=whole)
+        fits = each.fetched(blocks, whole=len(blocks) == len(numbers))
         each.fetching = None
         # Otherwise the next answer of anybody is the time to try again.
-        if whole:
+        if fits:
             self._following.know(each)
             self._settle()
 

@@ -151,12 +151,12 @@ class Watched:
         self.publish(max(block.number, self.row.head))
         return True
 
-    def fetched(self, blocks: Iterable[Block], *, whole: bool) -> None:
-        """Take in older blocks of it; `whole`: all that were requested."""
-        self.fetch_failures = 0 if whole else self.fetch_failures + 1
-        for block in sorted(blocks, key=lambda each: each.number, reverse=True):
-            if not self.chain.fill(block.number, block.hash, block.parent):
-                break
+    def fetched(self, blocks: Iterable[Block], *, whole: bool) -> bool:
+        """Take in older blocks of it, `whole`: all that were requested; whether they are a part of its chain."""
+        newest_first = sorted(blocks, key=lambda each: each.number, reverse=True)
+        fits = all(self.chain.fill(each.number, each.hash, each.parent) for each in newest_first) and whole
+        self.fetch_failures = 0 if fits else self.fetch_failures + 1
+        return fits
 
     def _saw(self, block: Block, now: float) -> None:
         self.chain.add(block.number, block.hash, block.parent)
