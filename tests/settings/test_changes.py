@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tollgate.settings.changes import SettingsChanges, compare
+from tollgate.settings.changes import _LONGEST_VALUE, SettingsChanges, compare
 from tollgate.settings.model import Settings
 from tollgate.settings.schema import describe
 
@@ -47,6 +47,14 @@ def test_same_settings_are_no_change() -> None:
 def test_changes_in_place(table: str, key: str, value: Any, line: str) -> None:
     wanted = settings(**{table: {key: value}})
     assert changes(wanted) == SettingsChanges(wanted, (line,), ())
+
+
+@pytest.mark.parametrize(("letters", "shown"), [(50, True), (51, False)])
+def test_values_are_shown_as_they_are_written_unless_they_are_long(letters: int, *, shown: bool) -> None:
+    words = f'[] -> ["{"é" * letters}"]'
+    assert (len(words) <= _LONGEST_VALUE) is shown
+    found = changes(settings(families=mainnet(A, deny_methods=["é" * letters])))
+    assert found.changed == (f"families.eth.mainnet.deny_methods: {words if shown else 'changed'}",)
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,14 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import msgspec.inspect as mi
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tollgate.settings.check import check
-from tollgate.settings.model import Settings
-from tollgate.settings.schema import describe
+from tollgate.settings.check import _within, check
+from tollgate.settings.model import DEFAULT_METRICS_PORT, Settings
+from tollgate.settings.schema import Node, describe, in_words
 
 UPSTREAM = {"name": "a", "url": "https://node.example.com/KEY"}
 
@@ -126,6 +127,13 @@ def texts(tree: dict[str, Any]) -> str:
         (upstream(url="http://[::1/"), "has a host or port that is not valid"),
         (upstream(url="http://no de/"), "has a space"),
         (upstream(url="http://nöde/"), "non-ASCII character"),
+        ({"whitelist": {"resolvers": ["1.1.1.1:0"]}}, "no DNS server"),
+        ({"whitelist": {"resolvers": ["1.1.1.1:65536"]}}, "no DNS server"),
+        ({"shared": {"url": "http://cache:6379"}}, "is not the address of a Valkey or Redis server"),
+        ({"shared": {"url": "valkey:///0"}}, "is not the address of a Valkey or Redis server"),
+        ({"shared": {"url": "valkey://cache:6379/ 0"}}, "is not the address of a Valkey or Redis server"),
+        ({"shared": {"url": "valkey://cache:99999/"}}, "has a host or port that is not valid"),
+        ({"shared": {"url": "valkey://cache/db"}}, "has a path that is no number of a database"),
         (upstream(ws_url="http://node"), "must be a URL that begins with `ws://` or `wss://`"),
         (upstream(ws_url="ws:///path"), "has no host"),
         (upstream(ws_url="wss://user@node/"), "has user-info before the host"),
@@ -154,6 +162,10 @@ def test_a_problem_is_named_with_its_key_and_what_to_do(tree: dict[str, Any], me
         server(trusted_proxies=["10.1.2.3/8", "::1", "127.0.0.1"]),
         server(tls_certificate="c", tls_key="k"),
         {"whitelist": {"resolvers": ["1.1.1.1", "127.0.0.1:5353", "::1", "[::1]:53"]}},
+        {"whitelist": {"resolvers": ["1.1.1.1:1", "1.1.1.1:65535"]}},
+        {"shared": {"url": ""}},
+        {"shared": {"url": "valkey://cache.example.com:6379/0"}},
+        {"oidc": {"issuer": ""}},
         {"oidc": {"issuer": "https://login.example.com/realm", **OIDC}},
         {"oidc": {"issuer": "http://127.0.0.1:9000", **OIDC}},
         {"mail": {"host": "smtp.example.com", "sender": "toll@example.com"}},
@@ -170,6 +182,10 @@ def test_a_problem_is_named_with_its_key_and_what_to_do(tree: dict[str, Any], me
 )
 def test_good_settings_have_no_problem(tree: dict[str, Any]) -> None:
     assert check(tree) == []
+
+
+def test_only_what_would_be_right_without_quotes_is_advised_to_lose_them() -> None:
+    assert "quotes" not in texts({"whitelist": {"allow_localhost": "yes"}})
 
 
 SECRET = "hunter2hunter2"
@@ -198,6 +214,42 @@ SECRET = "hunter2hunter2"
 def test_a_problem_never_quotes_a_secret(tree: dict[str, Any]) -> None:
     assert check(tree)
     assert SECRET not in texts(tree)
+
+
+def test_a_value_is_quoted_unless_it_is_long() -> None:
+    for value in (2**59, "x" * 58):
+        assert texts(server(port=value) if isinstance(value, int) else {"logging": {"level": value}}).endswith(
+            f", not {value!r}"
+        )
+    for value in (2**60, "x" * 59):
+        assert "not" not in texts(server(port=value) if isinstance(value, int) else {"logging": {"level": value}})
+
+
+def test_bounds_are_written_as_they_can_be_copied() -> None:
+    words = [in_words(Node(mi.IntType(ge=limit))) for limit in (99_999, 100_000)]
+    assert words == ["integer at least 99999", "integer at least 100_000"]
+
+
+def test_bounds_are_outside_or_inside_as_they_are_written() -> None:
+    for kind, inside in (
+        (mi.IntType(gt=5), [6]), (mi.IntType(ge=5), [5, 6]), (mi.IntType(lt=5), [4]), (mi.IntType(le=5), [4, 5]),
+    ):  # fmt: skip
+        assert [value for value in (4, 5, 6) if _within(kind, value)] == inside
+
+
+@pytest.mark.parametrize(
+    ("tree", "key"),
+    [
+        (server(port=1, metrics_port=1), "metrics_port"),
+        (server(port=DEFAULT_METRICS_PORT), "port"),
+    ],
+)
+def test_ports_that_are_the_same_are_named_where_one_is_written(tree: dict[str, Any], key: str) -> None:
+    assert [problem.path for problem in check(tree)] == [("server", key)]
+
+
+def test_a_problem_of_a_type_is_the_only_one_of_its_setting() -> None:
+    assert len(check({"oidc": {"issuer": 5}})) == len(check({"shared": {"url": 5}})) == 1
 
 
 def test_all_problems_are_found_in_one_pass() -> None:

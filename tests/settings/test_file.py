@@ -8,8 +8,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from tollgate.settings.environment import RESERVED
-from tollgate.settings.file import Origin, SettingsError, data_folder, find, load, require_networks
+from tollgate.settings.environment import RESERVED, Assignment
+from tollgate.settings.file import (
+    Origin,
+    SettingsError,
+    _note,
+    _Origin,
+    _origin,
+    data_folder,
+    find,
+    load,
+    require_networks,
+)
 from tollgate.settings.mask import effective
 from tollgate.settings.model import Settings
 from tollgate.settings.schema import Setting, describe
@@ -233,6 +243,18 @@ def test_a_variable_unlike_any_setting_is_refused_with_a_way_to_find_them() -> N
     assert problem == "TOLLGATE_QQ: unknown variable; `tollgate config show` lists the settings"
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "SERVER__PORT__X",
+        "FAMILIES____MAINNET__CHAIN_ID",
+        *(f"{UPSTREAM[9:-3]}{n}__URL" for n in ("X", "²", 10_000)),
+    ],
+)
+def test_a_variable_that_names_no_setting_is_refused(name: str) -> None:
+    assert problems(None, {f"TOLLGATE_{name}": "1"})[0].startswith(f"TOLLGATE_{name}: unknown variable")
+
+
 @pytest.mark.parametrize("name", ["TOLLGATE_SERVER", "TOLLGATE_FAMILIES__ETH", UPSTREAM[:-2], "TOLLGATE_"])
 def test_a_variable_that_names_a_whole_table_is_refused(name: str) -> None:
     assert problems(None, {name: "{}"})[0].startswith(f"{name}: unknown variable")
@@ -277,6 +299,20 @@ def test_a_variable_over_a_file_of_the_wrong_shape_leaves_the_files_problem(file
     file.write_text("families = 3\n", encoding="utf-8")
     found = problems(file, ONE_UPSTREAM)
     assert found[0] == f"{file}:1: `families` must be a table, not an integer"
+    file.write_text("server = 3\n", encoding="utf-8")
+    found = problems(file, {"TOLLGATE_SERVER__PORT": "1"})
+    assert found[1] == "TOLLGATE_SERVER__PORT: `server.port` has no place: what is around it is no table"
+
+
+def test_a_problem_is_named_by_what_was_written_nearest_to_it() -> None:
+    origins: Any = {(): _Origin("file", 0), ("a", "b"): _Origin("file:7", 7)}
+    assert _origin(origins, ("a", "b", "c")).label == "file:7"
+    assert _origin(origins, ("a", "x", "y")).label == "file"
+    _note(origins, Assignment(("a", "x", "y", "z"), 1, "TOLLGATE_A"))
+    assert {path: origin.label for path, origin in origins.items()} == {
+        (): "file", ("a",): "TOLLGATE_A", ("a", "b"): "file:7", ("a", "x"): "TOLLGATE_A",
+        ("a", "x", "y"): "TOLLGATE_A", ("a", "x", "y", "z"): "TOLLGATE_A",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -354,6 +390,8 @@ def test_secrets_stay_out_of_the_repr_of_loaded_settings() -> None:
     }
     loaded = load(None, environ)
     assert "hunter2" not in repr(loaded)
+    assert "name='node', url=…, ws_url='', headers=…, priority=0" in repr(loaded), "and nothing else is hidden"
+    assert "pepper=…, previous_pepper=''" in repr(loaded)
     assert b"hunter2" in msgspec.json.encode(loaded.settings)
 
 
@@ -365,6 +403,7 @@ def test_secrets_stay_out_of_the_repr_of_loaded_settings() -> None:
         ("", {}),
         ('data_dir = "data"', {"TOLLGATE_DATA_DIR": "elsewhere"}),
         ("", {"TOLLGATE_DATA_DIR": "/elsewhere"}),
+        ('data_dir = "data"', {"TOLLGATE_CACHE__BYTES": "7"}),
     ],
 )
 def test_the_data_folder_alone_is_that_of_the_whole(file: Path, text: str, environ: dict[str, str]) -> None:

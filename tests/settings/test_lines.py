@@ -165,6 +165,22 @@ def test_a_table_under_an_array_of_tables_belongs_to_its_last_element() -> None:
     }
 
 
+def test_nothing_needs_a_blank_around_it() -> None:
+    assert locate("[a]# b = 1\nc=[1,[2]]\n[[d]]#x\ne={fg=1,h=[3]}\n") == {
+        ("a",): 1,
+        ("a", "c"): 2,
+        ("a", "c", 0): 2,
+        ("a", "c", 1): 2,
+        ("a", "c", 1, 0): 2,
+        ("d",): 3,
+        ("d", 0): 3,
+        ("d", 0, "e"): 4,
+        ("d", 0, "e", "fg"): 4,
+        ("d", 0, "e", "h"): 4,
+        ("d", 0, "e", "h", 0): 4,
+    }
+
+
 def test_a_table_written_after_its_child_is_located_at_its_own_header() -> None:
     assert locate("[a.b]\n[a]\n")["a",] == 2
 
@@ -177,3 +193,4 @@ def test_a_path_is_written_as_an_operator_would() -> None:
     assert dotted(("families", "my chain", "mainnet", "upstreams", 0, "url")) == (
         'families."my chain".mainnet.upstreams[0].url'
     )
+    assert dotted(("é", "é é")) == '"é"."é é"'
