@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -308,10 +309,10 @@ def test_audit_for_a_role_that_may_not_shows_which_may(api: Api, acme: Tool) -> 
     assert (ran.code, ran.err) == (5, f"tollgate: {detail}\n")
 
 
-def exported(count: int) -> list[bytes]:
+def exported(count: int, actor: str = "ann@example.com") -> list[bytes]:
     chain, lines = AuditChain("team_1", 0.0), []
     for number in range(count):
-        entry, chain = linked(AuditEntry(f"aud_{number}", 1.5, "token.create", "ann@example.com"), chain)
+        entry, chain = linked(AuditEntry(f"aud_{number}", 1.5, "token.create", actor), chain)
         lines.append(line_of(entry))
     return lines
 
@@ -328,6 +329,21 @@ def test_audit_export_prints_every_line_as_it_is(api: Api, acme: Tool) -> None:
     on_export(api, 3, b"")
     ran = acme.run("audit", "--export")
     assert (ran.code, ran.out.encode(), ran.err) == (0, b"".join(lines), "")
+
+
+def test_audit_export_of_names_with_controls_is_exact_in_a_pipe_and_harmless_on_a_terminal(
+    api: Api, acme: Tool
+) -> None:
+    lines = exported(2, "a\u2028b\x85c\x9b2J\u202ed\x1b[2J")
+    on_export(api, 0, b"".join(lines))
+    on_export(api, 2, b"")
+    ran = acme.run("audit", "--export")
+    assert (ran.code, ran.out.encode()) == (0, b"".join(lines))
+    with acme.terminal("audit", "--export") as terminal:
+        assert terminal.end() == 0
+    shown = terminal.seen
+    assert [json.loads(line) for line in shown.splitlines()] == list(map(json.loads, lines))
+    assert "a\\u2028b\\u0085c\\u009b2J\\u202ed\\u001b[2J" in shown
 
 
 def test_audit_export_goes_on_after_a_number(api: Api, acme: Tool) -> None:

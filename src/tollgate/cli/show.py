@@ -60,9 +60,12 @@ def as_json(value: Any, *, in_one_line: bool = False) -> None:
     import json  # noqa: PLC0415 - only where it is used
 
     text = json.dumps(value, indent=None if in_one_line else 2, ensure_ascii=False)
-    # These can stand only inside strings, where an escape means the same.
-    safe = _UNSAFE.sub(lambda found: found[0] if found[0] == "\n" else f"\\u{ord(found[0]):04x}", text)
-    click.echo(safe)
+    click.echo(escaped(text))
+
+
+def escaped(text: str) -> str:
+    """JSON without control characters. They can stand only inside strings, where an escape means the same."""
+    return _UNSAFE.sub(lambda found: found[0] if found[0] == "\n" else f"\\u{ord(found[0]):04x}", text)
 
 
 def table(titles: Sequence[str], rows: Iterable[Sequence[Cell]], *, drop: Sequence[str] = ()) -> None:

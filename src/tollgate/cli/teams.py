@@ -164,7 +164,10 @@ def audit(session: Session, limit: int, after: str | None, export: bool, **given
 
 
 def _export(session: Session, after: str) -> None:
-    """Print the audit log as it is given, and check each entry against the one before."""
+    """Print the audit log as it is given, and check each entry against the one before.
+
+    On a terminal control characters are written as escapes, as JSON has them.
+    """
     import json  # noqa: PLC0415 - not for help
 
     from tollgate.core.audit_chain import fault_of  # noqa: PLC0415
@@ -174,7 +177,7 @@ def _export(session: Session, after: str) -> None:
     before: Line | None = None
     place = int(after)
     while text := session.client.audit_export(session.team, place):
-        click.echo(text, nl=False)
+        click.echo(show.escaped(text.decode(errors="replace")) if show.on_terminal() else text, nl=False)
         for line in map(json.loads, text.splitlines()):
             if fault := fault_of(line, before):
                 raise Failure(f"The audit log was tampered with: {fault}. Inform the operator of the service.")
