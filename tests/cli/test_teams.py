@@ -339,6 +339,8 @@ def test_audit_export_of_names_with_controls_is_exact_in_a_pipe_and_harmless_on_
     on_export(api, 2, b"")
     ran = acme.run("audit", "--export")
     assert (ran.code, ran.out.encode()) == (0, b"".join(lines))
+    on_export(api, 0, b"".join(lines))
+    on_export(api, 2, b"")
     with acme.terminal("audit", "--export") as terminal:
         assert terminal.end() == 0
     shown = terminal.seen
