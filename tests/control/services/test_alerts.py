@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from tests.control.services.harness import ACME, DAY, PEOPLE, RIVAL, details_of
 from tests.store.account_rows import MONTH
 
 from tollgate.control.outbound import FetchRefused, Missing, Unreachable
+from tollgate.control.services import alerts as alerts_module
 from tollgate.control.services.alerts import DELIVERY_HEADER
 from tollgate.control.services.billing import BillingUpdate
 from tollgate.core.alerts import DELIVERED, DROPPED, GIVEN_UP, PENDING, SIGNATURE_HEADER, WAITS, Alert
@@ -196,6 +198,66 @@ def test_a_slow_receiver_does_not_hold_up_the_others(metering: Metering) -> None
         return order
 
     assert metering.do(scene()) == ["rival.example", "acme.example"]
+
+
+def test_slow_site_of_many_alerts_leaves_room_for_others_and_the_next_round_comes(
+    metering: Metering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(alerts_module, "AT_ONCE_PER_SITE", 2)
+    monkeypatch.setattr(alerts_module, "AT_ONCE", 3)
+    monkeypatch.setattr(alerts_module, "ROUND_SECONDS", 0.05)
+    hooks = {ACME: "https://a.slow.com/", RIVAL: "https://rival.org/"}
+    for (team, url), who in zip(hooks.items(), ("owner", "stranger"), strict=True):
+        wanted = BillingUpdate(spending_cap=DOLLAR, alert_webhook=url, alert_emails=False)
+        metering.do(metering.plane.billing.change(metering.actor(who), team.id, wanted))
+    metering.call(2 * MILLION, team=ACME.id)
+
+    forever, called = asyncio.Event(), Counter[str]()
+
+    class Slow:
+        async def post(self, host: str, *_: object) -> None:
+            called[host] += 1
+            if host == "a.slow.com":
+                await forever.wait()
+
+    metering.plane.alerts._poster = Slow()
+    run(metering)
+    assert called == {"a.slow.com": 2}, "of three that are due"
+    metering.call(MILLION + HALF, team=RIVAL.id)
+    run(metering)
+    assert called == {"a.slow.com": 2, "rival.org": 1}
+    metering.call(HALF, team=RIVAL.id)
+    run(metering)
+    assert called == {"a.slow.com": 2, "rival.org": 3}
+    forever.set()
+    run(metering)
+    assert called == {"a.slow.com": 3, "rival.org": 3}
+    assert {row.state for row in rows(metering)} == {DELIVERED}
+
+
+def test_alerts_that_have_not_failed_yet_come_first(hooked: Metering) -> None:
+    hooked.hooks.down = True
+    hooked.call(HALF)
+    run(hooked)
+    hooked.hooks.down = False
+    hooked.clock.advance(WAITS[0])
+    hooked.call(HALF)
+    run(hooked)
+    first, *new, again = notified(hooked)
+    assert (first, sorted(new), again) == (50, [80, 100], 50)
+
+
+@pytest.mark.parametrize(
+    ("webhook", "site"),
+    [
+        ("https://a.b.example.com:8443/x", "example.com"),
+        ("https://example.com/", "example.com"),
+        ("https://hooks.inner/", "hooks.inner"),
+        ("", ""),
+    ],
+)
+def test_site_of_a_webhook_is_the_root_of_its_domain(webhook: str, site: str) -> None:
+    assert alerts_module._site(webhook) == site
 
 
 def test_another_month_begins_anew(hooked: Metering) -> None:

@@ -11,6 +11,7 @@ A threshold that is passed in the last seconds of a month is not alerted: the ca
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Protocol
@@ -31,13 +32,16 @@ from tollgate.core import alerts, secrets
 from tollgate.core.alerts import DELIVERED, DROPPED, EMAIL, GIVEN_UP, PENDING, WEBHOOK, Alert, BillingSettings
 from tollgate.core.models import Team
 from tollgate.core.months import month_of
+from tollgate.core.origins import NotARootDomain, root_domain
 from tollgate.core.pricing import dollars
 from tollgate.core.roles import Action, Role
 from tollgate.store.base import AccountBook, Conflict, Repositories
 
 EVERY_SECONDS = 5.0
-# A slow receiver takes five seconds: enough at once that one does not hold up the others.
-AT_ONCE = 8
+# A slow receiver takes five seconds: many at once, few of one site, so that it holds up none but itself.
+AT_ONCE, AT_ONCE_PER_SITE = 32, 4
+# After so long, those that were passed since are looked for; what is under way goes on.
+ROUND_SECONDS = 5.0
 # Longer than a month, in which a threshold must not be reported again.
 KEPT_SECONDS = 90 * 86_400.0
 TIDY_SECONDS = 3_600.0
@@ -84,6 +88,8 @@ class Alerts:
         self._mailer = mailer
         self._poster = poster
         self._tidied_at = 0.0
+        self._under_way: dict[asyncio.Task[None], str] = {}
+        """Webhooks that are being called, each with its site."""
 
     async def run(self) -> None:
         """Every few seconds."""
@@ -124,20 +130,43 @@ class Alerts:
                 await records.alerts.remove_older("created_at", now - KEPT_SECONDS)
 
     async def deliver(self) -> None:
-        """Try what is due."""
+        """Try what is due: mails, then webhooks, those that have not failed yet first, for a round."""
         now = self._context.now()
         async with self._context.store.reading() as records:
             pending = every(records.alerts, Alert, state=PENDING)
             due = [alert async for alert in pending if alert.next_at <= now]
-        turn = asyncio.Semaphore(AT_ONCE)
-
-        async def one(alert: Alert) -> None:
-            async with turn:
+            sites = {row.id: _site(row.webhook) async for row in every(records.billing, BillingSettings)}
+        for alert in due:
+            if alert.channel == EMAIL:
                 await self._try(alert)
+        waiting = [(alert, sites.get(alert.team_id, "")) for alert in due if alert.channel == WEBHOOK]
+        waiting.sort(key=lambda each: each[0].attempts)
+        loop = asyncio.get_running_loop()
+        ends_at = loop.time() + ROUND_SECONDS
+        while True:
+            waiting = self._start(waiting)
+            if not self._under_way:
+                return
+            timeout = max(0.0, ends_at - loop.time())
+            done, _ = await asyncio.wait(self._under_way, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+            if not done:
+                return
+            for task in done:
+                del self._under_way[task]
+            for task in done:
+                task.result()
 
-        for result in await asyncio.gather(*map(one, due), return_exceptions=True):
-            if isinstance(result, BaseException):
-                raise result
+    def _start(self, waiting: list[tuple[Alert, str]]) -> list[tuple[Alert, str]]:
+        """Call those for which there is room; return the others."""
+        left: list[tuple[Alert, str]] = []
+        of_site = Counter(self._under_way.values())
+        for alert, site in waiting:
+            if len(self._under_way) < AT_ONCE and of_site[site] < AT_ONCE_PER_SITE:
+                of_site[site] += 1
+                self._under_way[asyncio.create_task(self._try(alert))] = site
+            else:
+                left.append((alert, site))
+        return left
 
     async def _look_at(self, chosen: list[BillingSettings], month: str) -> None:
         ids = tuple(row.id for row in chosen)
@@ -249,6 +278,18 @@ class Alerts:
                     attempts=alert.attempts,
                     why=failure,
                 )
+
+
+def _site(webhook: str) -> str:
+    """Whose server a webhook is on: the root of its domain."""
+    try:
+        host = target_of(webhook).host
+    except FetchRefused:
+        return ""
+    try:
+        return root_domain(host)
+    except NotARootDomain as error:
+        return error.suggestion or host
 
 
 def payload(alert: Alert, team: Team) -> dict[str, object]:
