@@ -42,6 +42,29 @@ async def test_without_the_board_the_upstreams_are_queried_for_their_head() -> N
     setup.feed.close()
 
 
+async def test_upstreams_are_queried_for_their_head_when_the_prober_falls_silent() -> None:
+    setup = FeedSetup()
+    _, sink = await setup.listen("eth_subscribe", ["newHeads"])
+    await setup.turn()
+    setup.probed = False
+    setup.mine(2)
+    await setup.turn(20)
+    assert numbers(sink.results()) == [11, 12]
+    setup.feed.close()
+
+
+async def test_upstreams_are_queried_for_their_head_while_the_prober_has_not_seen_one() -> None:
+    setup = FeedSetup(probed=False)
+    setup.row.pulse()
+    _, sink = await setup.listen("eth_subscribe", ["newHeads"])
+    setup.probed = True
+    await setup.turn()
+    setup.chain.mine()
+    await setup.turn(2)
+    assert numbers(sink.results()) == [11]
+    setup.feed.close()
+
+
 async def test_only_what_somebody_needs_is_fetched() -> None:
     setup = FeedSetup()
     await setup.listen("eth_subscribe", ["newHeads"])

@@ -7,12 +7,15 @@ from types import SimpleNamespace
 
 import pytest
 from msgspec import Raw
+from structlog.testing import capture_logs
 from tests.gateway.fakes import turns
-from tests.gateway.feeds.scripted_chain import ADDRESSES, Chain, FeedSetup, RecordingSink, numbers
+from tests.gateway.feeds.scripted_chain import ADDRESSES, Chain, FeedSetup, RecordingSink, numbers, silence
 
 from tollgate.chains import subscriptions_eth
+from tollgate.chains import subscriptions_starknet as starknet
 from tollgate.chains.heads import NodeCall
 from tollgate.chains.subscriptions import Subscription, Topic, Wrong
+from tollgate.core.shapes import Reply
 from tollgate.errors import UpstreamUnavailable
 from tollgate.gateway.feeds import feed as feed_module
 from tollgate.gateway.feeds import follower as follower_module
@@ -21,8 +24,10 @@ from tollgate.gateway.feeds import source as source_module
 from tollgate.gateway.feeds import subscribers as subscribers_module
 from tollgate.gateway.feeds.feed import MAX_BEHIND, POLL_SECONDS, Feed, Feeds, repeat
 from tollgate.gateway.feeds.follower import AHEAD, ChainFollower
+from tollgate.gateway.feeds.pending import PendingTransactions
 from tollgate.gateway.feeds.source import EthSource, NotNow, StarknetSource
 from tollgate.gateway.feeds.subscribers import Subscriber, Subscribers
+from tollgate.settings.model import UpstreamSettings
 
 HEADS = ("eth_subscribe", ["newHeads"])
 
@@ -69,14 +74,35 @@ async def test_end_of_all_feeds_ends_their_subscriptions() -> None:
 
 async def test_statuses_of_transactions_are_joined_and_left() -> None:
     setup = FeedSetup("starknet")
+    before = asyncio.all_tasks()
     subscriber, _ = await setup.listen("starknet_subscribeTransactionStatus", ["0x5"])
     await setup.turn(2)
     calls = len(setup.chain.calls)
-    assert calls > 0
+    assert {call.method for call in setup.chain.calls} == {"starknet_getTransactionStatus"}
     setup.feed.leave(subscriber)
     await setup.turn(5)
     assert len(setup.chain.calls) == calls
+    await setup.listen("starknet_subscribeTransactionStatus", ["0x5"])
     setup.feed.close()
+    await turns()
+    assert asyncio.all_tasks() == before
+
+
+async def test_pending_transactions_are_joined_and_left() -> None:
+    setup = FeedSetup()
+    node = UpstreamSettings(name="one", url="http://node", ws_url="ws://node")
+    setup.feed._pending = PendingTransactions("eth/mainnet", lambda: [node], silence)
+    before = asyncio.all_tasks()
+    subscriber, _ = await setup.listen("eth_subscribe", ["newPendingTransactions"])
+    await turns()
+    assert len(asyncio.all_tasks()) == len(before) + 1
+    setup.feed.leave(subscriber)
+    await turns()
+    assert asyncio.all_tasks() == before
+    await setup.listen("eth_subscribe", ["newPendingTransactions"])
+    setup.feed.close()
+    await turns()
+    assert asyncio.all_tasks() == before
 
 
 @pytest.mark.parametrize(("blocks", "gives_up"), [(20, False), (21, True)])
@@ -146,7 +172,8 @@ def test_notifications_before_the_answer_wait_until_they_are_too_many(monkeypatc
     sink = RecordingSink()
     subscriber = Subscriber(parsed, "1", "eth", sink)
     subscriber.notify(b"1")
-    monkeypatch.setattr(subscribers_module, "_MAX_HELD_BYTES", subscriber._held_bytes)
+    first = subscriptions_eth.notification(Topic.HEADS, "1", b"1")
+    monkeypatch.setattr(subscribers_module, "_MAX_HELD_BYTES", len(first))
     subscriber.notify(b"2")
     assert sink.lost == []
     subscriber.notify(b"3")
@@ -186,6 +213,45 @@ async def test_blocks_whose_logs_are_doubted_are_bounded() -> None:
         with pytest.raises(NotNow, match="has logs by its header"):
             await source.page(number, {Topic.LOGS})
     assert list(source._doubts) == chain.hashes(0)[16:80]
+    for _ in range(4):
+        with pytest.raises(NotNow, match="has logs by its header"):
+            await source.page(79, {Topic.LOGS})
+    assert (await source.page(79, {Topic.LOGS})).items == {Topic.LOGS: []}, "not for ever"
+
+
+@pytest.mark.parametrize("family", ["eth", "starknet"])
+async def test_block_that_is_not_there_or_not_the_one_is_not_had_now(family: str) -> None:
+    chain = Chain(family)
+    source = EthSource(chain.fetch) if family == "eth" else StarknetSource(chain.fetch)
+    assert (await source.block(5)).number == 5
+
+    async def another(call: NodeCall) -> Reply:
+        return await chain.fetch(subscriptions_eth.block_call(6) if family == "eth" else starknet.block_call(6))
+
+    async def none(call: NodeCall) -> Reply:
+        return Reply(Raw(b"null"))
+
+    for fetch in (another, none):
+        source._fetch = fetch
+        with pytest.raises(NotNow):
+            await source.block(5)
+
+
+@pytest.mark.parametrize(
+    ("topics", "items"),
+    [
+        ((), ()),
+        ((Topic.EVENTS,), (Topic.EVENTS,)),
+        ((Topic.RECEIPTS,), (Topic.RECEIPTS, Topic.TRANSACTIONS)),
+        ((Topic.TRANSACTIONS,), (Topic.RECEIPTS, Topic.TRANSACTIONS)),
+    ],
+)
+async def test_starknet_block_has_what_is_wanted_of_it(
+    topics: tuple[Topic, ...], items: tuple[Topic, ...]
+) -> None:
+    chain = Chain("starknet")
+    page = await StarknetSource(chain.fetch).page(5, topics)
+    assert set(page.items) == set(items)
 
 
 async def test_events_without_an_end_are_not_read_for_ever() -> None:
@@ -252,6 +318,46 @@ async def test_what_is_fetched_ahead_counts_as_reached_until_it_fails() -> None:
     assert (follower.reached, follower.history.last.number) == (19, 19)
 
 
+async def test_nothing_that_was_fetched_ahead_is_left_after_a_failure() -> None:
+    chain = Chain("eth", 40)
+    source = EthSource(chain.fetch)
+    follower = ChainFollower(source, await source.block(10), Subscribers("eth"))
+    before, fetch = asyncio.all_tasks(), chain.fetch
+
+    async def scripted(call: NodeCall) -> Reply:
+        if call.params[0] == hex(13):  # type: ignore[index]
+            await asyncio.Event().wait()
+        return await fetch(call)
+
+    source._fetch = scripted
+    chain.fail = lambda call: call.params[0] == hex(12)  # type: ignore[index]
+    with pytest.raises(NotNow):
+        await follower.advance(13)
+    assert asyncio.all_tasks() == before
+
+
+async def test_blocks_of_the_old_branch_that_were_fetched_ahead_are_fetched_again() -> None:
+    chain = Chain("eth", 12)
+    source = EthSource(chain.fetch)
+    follower = ChainFollower(source, await source.block(9), Subscribers("eth"))
+    olds = {hex(number): list(chain.scripted_chain) for number in (10, 12)}
+    chain.reorganise(3, 3)
+    chain.older = lambda call: olds.pop(call.params[0], None)  # type: ignore[index]
+    await follower.advance(12)
+    assert follower.history.last.hash == chain.hash(12)
+
+
+async def test_block_whose_parent_no_node_has_is_not_waited_for_here() -> None:
+    chain = Chain("eth", 12)
+    source = EthSource(chain.fetch)
+    follower = ChainFollower(source, await source.block(11), Subscribers("eth"))
+    other = [*chain.scripted_chain[:11], 7, 7]
+    chain.older = lambda call: other if call.params[0] == hex(12) else None  # type: ignore[index]
+    chain.fail = lambda _: len(chain.calls) > 20
+    with pytest.raises(NotNow, match="whose parent"):
+        await follower.advance(12)
+
+
 @pytest.mark.parametrize("probed", [True, False])
 async def test_start_that_nobody_knows_is_refused(probed: bool) -> None:
     setup = FeedSetup("starknet", probed=probed)
@@ -276,7 +382,10 @@ async def test_start_may_be_as_far_back_as_the_bound(back: int, fits: bool) -> N
 async def test_start_may_be_a_moment_ahead_of_the_board_but_not_of_the_nodes() -> None:
     setup = FeedSetup("starknet")
     setup.chain.mine()
-    await setup.listen("starknet_subscribeNewHeads", [{"block_number": 11}], opened=False)
+    charged: list[int] = []
+    ahead = [{"block_number": 11}]
+    await setup.listen("starknet_subscribeNewHeads", ahead, opened=False, charge=charged.append)
+    assert charged == [0]
     with pytest.raises(Wrong, match="not found"):
         await setup.listen("starknet_subscribeNewHeads", [{"block_number": 12}])
     setup.feed.close()
@@ -327,6 +436,14 @@ async def test_job_is_repeated_until_it_is_done_and_waits_longer_after_each_fail
     await repeat("eth/mainnet", job.step, job.sleep)
     soon = feed_module.LOOK_SECONDS
     assert job.slept == [soon, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0, soon, 0.05]
+
+
+async def test_job_that_fails_for_long_is_logged_once_each_time() -> None:
+    late = NotNow("no")
+    job = Steps(*[late] * 9, False, *[late] * 6, False, *[late] * 7, True)
+    with capture_logs() as lines:
+        await repeat("eth/mainnet", job.step, job.sleep)
+    assert [line["event"] for line in lines] == ["blocks cannot be had; subscribers wait"] * 2
 
 
 async def test_defect_does_not_end_a_job() -> None:

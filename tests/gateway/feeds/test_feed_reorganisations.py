@@ -1,5 +1,6 @@
 """Blocks that are replaced: the new branch is reported, and what was reported of the old one is taken back."""
 
+import pytest
 from tests.gateway.feeds.scripted_chain import ADDRESSES, TOPICS, FeedSetup, hashes, numbers
 
 from tollgate.chains.heads import NodeCall
@@ -134,4 +135,40 @@ async def test_nodes_that_disagree_about_the_parent_are_called_until_they_agree(
     setup.chain.older = lambda _: None
     await setup.turn(2)
     assert hashes(sink.results()) == setup.chain.hashes(11)
+    setup.feed.close()
+
+
+async def test_reorganisation_of_unknown_depth_is_followed_block_by_block() -> None:
+    setup = FeedSetup()
+    _, sink = await setup.listen("eth_subscribe", ["newHeads"])
+    await setup.turn()
+    setup.mine()
+    await setup.turn()
+    notified = setup.chain.hashes(11)
+    setup.chain.reorganise(4, 5)
+    setup.publish()
+    await setup.turn(3)
+    assert hashes(sink.results()) == notified + setup.chain.hashes(10), "from the first that is kept"
+    setup.feed.close()
+
+
+async def test_reorganisation_down_to_the_first_block_of_a_chain_is_followed() -> None:
+    setup = FeedSetup(height=2)
+    _, sink = await setup.listen("eth_subscribe", ["newHeads"])
+    await setup.turn()
+    setup.reorganise(2, 3)
+    await setup.turn(3)
+    assert hashes(sink.results()) == setup.chain.hashes(1)
+    setup.feed.close()
+
+
+@pytest.mark.parametrize("height", [0, 1])
+async def test_chain_that_was_begun_anew_is_followed(height: int) -> None:
+    setup = FeedSetup(height=height)
+    _, sink = await setup.listen("eth_subscribe", ["newHeads"])
+    await setup.turn()
+    setup.chain.scripted_chain = [1] * (height + 2)
+    setup.publish()
+    await setup.turn(3)
+    assert hashes(sink.results()) == setup.chain.hashes(height)
     setup.feed.close()

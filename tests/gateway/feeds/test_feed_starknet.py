@@ -9,7 +9,7 @@ from tests.gateway.feeds.scripted_chain import Chain, FeedSetup, RecordingSink, 
 from tollgate.chains import subscriptions_starknet
 from tollgate.chains.subscriptions import Head, Subscription, Wrong
 from tollgate.errors import RateLimited
-from tollgate.gateway.feeds import catch_up
+from tollgate.gateway.feeds import catch_up, feed
 from tollgate.gateway.feeds.catch_up import MAX_AT_ONCE, MAX_BEHIND, STRIDE, CatchUp, Turns
 from tollgate.gateway.feeds.follower import AHEAD, ChainFollower
 from tollgate.gateway.feeds.source import StarknetSource
@@ -311,6 +311,54 @@ async def test_reorganisation_below_all_that_is_kept_is_reported_to_who_began_wi
     assert sink.lost == []
     notified = [each for each in sink.results() if "block_number" in each]
     assert hashes(notified, "block_hash")[-5:] == setup.chain.hashes(8)
+    (reorg,) = [each for each in sink.results() if "block_number" not in each]
+    assert (reorg["starting_block_number"], reorg["ending_block_number"]) == (10, 11)
+    setup.feed.close()
+
+
+async def test_reorganisation_below_all_that_is_kept_ends_who_was_sent_older_blocks() -> None:
+    setup = FeedSetup("starknet")
+    _, newest = await setup.listen("starknet_subscribeNewHeads", [])
+    await setup.turn(3)
+    _, older = await setup.listen("starknet_subscribeNewHeads", [{"block_number": 8}])
+    await setup.turn(3)
+    assert len(older.received) == 3
+    setup.reorganise(4, 5)
+    await setup.turn(3)
+    assert (newest.lost, older.lost) == ([], [catch_up.TOO_DEEP])
+    setup.feed.close()
+
+
+async def test_what_nobody_needs_any_more_is_not_fetched() -> None:
+    setup = FeedSetup("starknet")
+    await setup.listen("starknet_subscribeNewHeads", [])
+    past = [None, None, {"block_number": 8}]
+    arrived, sink = await setup.listen("starknet_subscribeEvents", past)
+    on_its_way, _ = await setup.listen("starknet_subscribeEvents", past, opened=False)
+    now, _ = await setup.listen("starknet_subscribeNewTransactions", [])
+    await setup.turn(4)
+    assert len(sink.received) == 3 * 3
+    for subscriber in (arrived, on_its_way, now):
+        setup.feed.leave(subscriber)
+    setup.chain.calls.clear()
+    setup.mine()
+    await setup.turn(3)
+    assert {call.method for call in setup.chain.calls} == {"starknet_getBlockWithTxHashes"}
+    setup.feed.close()
+
+
+async def test_feed_that_gave_up_goes_on_for_who_is_still_in_the_past(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed, "MAX_BEHIND", 20)
+    setup = FeedSetup("starknet")
+    _, lost = await setup.listen("starknet_subscribeNewTransactions", [])
+    subscriber, sink = await setup.listen("starknet_subscribeNewHeads", [{"block_number": 8}], opened=False)
+    await setup.turn()
+    setup.mine(21)
+    await setup.turn()
+    assert len(lost.lost) == 1
+    subscriber.open()
+    await setup.turn(4)
+    assert hashes(sink.results(), "block_hash") == setup.chain.hashes(8)
     setup.feed.close()
 
 

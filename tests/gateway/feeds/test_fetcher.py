@@ -92,3 +92,15 @@ async def test_past_is_requested_once_and_then_comes_from_the_cache() -> None:
     # Where the chain goes is never read from memory.
     await fetch(BLOCK)
     assert len(bodies) == 2
+
+
+async def test_failure_that_nobody_waits_for_any_more_is_no_error_of_the_loop(worker: Worker) -> None:
+    fetch, errors = BlockFetcher(lambda: None, worker.clock), []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
+    task = asyncio.ensure_future(fetch(BLOCK))
+    asyncio.get_running_loop().call_soon(task.cancel)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert task.cancelled()
+    assert not fetch._under_way
+    assert errors == []

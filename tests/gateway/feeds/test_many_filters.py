@@ -111,6 +111,8 @@ def test_log_is_compared_with_those_whom_it_may_concern_and_once_for_equal_filte
         item = Item(TOKEN, (TRANSFER, "0xyou", "0xme"), b"{}")
         assert await everybody.publish(EventPage(HEAD, {Topic.LOGS: [item]})) == [item]
         assert (len(sink.received), len(others.received), compared) == (500, 0, 1)
+        nobodys = Item(TOKEN, (TRANSFER, "0xyou"), b"{}")
+        assert await everybody.publish(EventPage(HEAD, {Topic.LOGS: [nobodys]})) == []
 
     asyncio.run(test())
 
@@ -145,3 +147,66 @@ def test_nothing_is_left_when_everybody_has_gone() -> None:
     assert not everybody._groups
     assert not any(everybody._by_place.values())
     assert not any(everybody._positions.values())
+
+
+@pytest.mark.parametrize("what", ["heads", "equal filters", "replaced"])
+def test_many_subscribers_hold_up_nobody(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    comparisons = Comparisons(monkeypatch)
+
+    class SlowSink(Sink):
+        def notify(self, data: bytes) -> None:
+            comparisons.now += 0.000_01
+            self.received.append(data)
+
+    async def test() -> None:
+        family = "starknet" if what == "replaced" else "eth"
+        everybody, sink = Subscribers(family), SlowSink()
+        subscription = wanting(TRANSFER) if what == "equal filters" else Subscription(Topic.HEADS)
+        for _ in range(2_000):
+            made = Subscriber(subscription, "1", family, sink)
+            made.open()
+            made.since = 9
+            everybody.add(made)
+        page = EventPage(HEAD, {Topic.LOGS: [Item(TOKEN, (TRANSFER,), b"{}")]})
+        given = everybody.take_back([Kept(HEAD)]) if what == "replaced" else everybody.publish(page)
+        work: asyncio.Future[object] = asyncio.ensure_future(given)
+        assert await comparisons.longest_stall(work) < 2 * subscribers.TURN_SECONDS
+        assert len(sink.received) == 2_000
+
+    asyncio.run(test())
+
+
+async def test_filter_of_one_stays_when_another_goes() -> None:
+    everybody, sink = Subscribers("eth"), Sink()
+    gone, stays = subscriber(wanting("0xother"), Sink()), subscriber(wanting(TRANSFER), sink)
+    everybody.add(gone)
+    everybody.add(stays)
+    everybody.discard(gone)
+    await everybody.publish(EventPage(HEAD, {Topic.LOGS: [Item(TOKEN, (TRANSFER,), b"{}")]}))
+    assert len(sink.received) == 1
+
+
+async def test_blocks_outside_of_a_subscription_are_not_sent() -> None:
+    everybody, sink = Subscribers("eth"), Sink()
+    everybody.add(subscriber(Subscription(Topic.HEADS, first=11, last=12), sink))
+    for number in range(9, 15):
+        await everybody.publish(EventPage(Head(number, "0xa", "0x9", b"%d" % number)))
+    assert [b'"result":%d' % number in data for number, data in zip((11, 12), sink.received, strict=True)] == [
+        True,
+        True,
+    ]
+
+
+async def test_replaced_blocks_are_reported_from_the_first_that_was_sent() -> None:
+    everybody, sinks = Subscribers("starknet"), [Sink(), Sink(), Sink()]
+    made = [Subscriber(Subscription(Topic.HEADS), "1", "starknet", sink) for sink in sinks]
+    for since, each in zip((9, 11, 12), made, strict=True):
+        each.open()
+        each.since = since
+        everybody.add(each)
+    await everybody.take_back([Kept(Head(number, f"0x{number}", "")) for number in (11, 12)])
+    assert [
+        [b'"starting_block_number":%d' % first in data for data in sink.received]
+        for first, sink in zip((11, 12, 13), sinks, strict=True)
+    ] == [[True], [True], []]
+    assert [each.since for each in made] == [9, 10, 10], "what comes in their place is sent to all"

@@ -12,6 +12,7 @@ from tests.gateway.feeds.scripted_chain import Pace, RecordingSink
 
 from tollgate.chains.subscriptions import Subscription, Topic
 from tollgate.errors import MethodNotAllowed
+from tollgate.gateway.feeds import pending as pending_module
 from tollgate.gateway.feeds.pending import PendingTransaction, PendingTransactions, Silence, listen
 from tollgate.gateway.feeds.subscribers import Subscriber
 from tollgate.settings.model import UpstreamSettings
@@ -90,13 +91,16 @@ async def test_next_upstream_is_followed_when_one_dies_and_nothing_is_reported_t
 
 
 async def test_upstreams_that_all_fail_are_tried_with_longer_and_longer_pauses(nodes: PendingNodes) -> None:
+    nodes.upstreams.append(upstream("three"))
     await nodes.join()
     for _ in range(8):
         await nodes.publish(ConnectionRefusedError())
         await nodes.pace.turn(12)
     assert nodes.pace.pauses[:3] == [0.2, 0.4, 0.8]
     assert max(nodes.pace.pauses) == 10.0
-    assert [name for name, _ in nodes.received][:4] == ["one", "two", "one", "two"]
+    assert [name for name, _ in nodes.received][:4] == ["one", "two", "three", "one"]
+    await nodes.publish(named("0xa"), ConnectionResetError())
+    assert nodes.pace.pauses[-1] == 0.2, "one that has sent something is missed but a moment"
 
 
 async def test_whole_transactions_are_reported_to_those_who_want_them(nodes: PendingNodes) -> None:
@@ -163,6 +167,10 @@ async def test_listeners_are_informed_when_no_upstream_is_left(nodes: PendingNod
     assert "ws_url" in why
     assert len(why.encode()) <= 123
     assert asyncio.all_tasks() == before
+    nodes.upstreams.append(upstream("new"))
+    _, sink = await nodes.join()
+    await nodes.publish(named("0xa"))
+    assert sink.results() == ["0xa"]
 
 
 async def test_nobody_is_followed_when_nobody_listens(nodes: PendingNodes) -> None:
@@ -172,6 +180,27 @@ async def test_nobody_is_followed_when_nobody_listens(nodes: PendingNodes) -> No
     await nodes.publish(named("0xa"))
     assert sink.received == []
     assert asyncio.all_tasks() == before
+    await nodes.join()
+    await nodes.join(full=True)
+    nodes.pending.close()
+    await turns()
+    assert asyncio.all_tasks() == before
+
+
+async def test_what_was_sent_is_remembered_while_somebody_listens(
+    nodes: PendingNodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pending_module, "_MAX_SENT", 2)
+    details, _ = await nodes.join(full=True)
+    subscriber, sink = await nodes.join()
+    await nodes.publish(*map(named, ("0xa", "0xb", "0xa", "0xb")))
+    nodes.pending.leave(details)
+    await nodes.publish(*map(named, ("0xb", "0xc", "0xb", "0xc", "0xa")))
+    assert sink.results() == ["0xa", "0xb", "0xc", "0xa"], "the oldest is forgotten for a third one"
+    nodes.pending.leave(subscriber)
+    _, sink = await nodes.join()
+    await nodes.publish(named("0xa"))
+    assert sink.results() == ["0xa"], "who comes later has seen nothing"
 
 
 async def test_without_an_address_for_websockets_it_is_refused_with_what_to_set(nodes: PendingNodes) -> None:
@@ -206,7 +235,8 @@ class Line:
 
     async def recv(self) -> str | bytes:
         if not self.messages:
-            await asyncio.Event().wait()
+            await turns()
+            raise ConnectionResetError("it was waited for")
         return json.dumps(self.messages.pop(0))
 
     @asynccontextmanager
@@ -214,9 +244,11 @@ class Line:
         yield self
 
 
-async def listen_until_failure(line: Line, *, full: bool = False) -> None:
-    """Listen until it fails; nobody waits for what does not come."""
-    async for each in listen(upstream("one"), full, line.connect, answer_seconds=0.0, silence_seconds=0.0):
+async def listen_until_failure(line: Line, answer_seconds: float, silence_seconds: float, full: bool) -> None:
+    """Listen until it fails."""
+    async for each in listen(
+        upstream("one"), full, line.connect, answer_seconds=answer_seconds, silence_seconds=silence_seconds
+    ):
         line.received += [(each.result, each.full)]
 
 
@@ -226,16 +258,18 @@ async def test_what_belongs_to_the_subscription_is_received_until_there_is_silen
 ) -> None:
     line = Line(SUBSCRIBED, notification("0xa"), notification("0xb", "0x6"), notification("0xc"))
     with pytest.raises(Silence):
-        await listen_until_failure(line, full=full)
+        await listen_until_failure(line, 60.0, 0.0, full)
     assert line.received == [(b'"0xa"', full), (b'"0xc"', full)]
     assert [each["params"] for each in line.sent] == [["newPendingTransactions", *params]]
 
 
 async def test_upstream_that_does_not_answer_is_not_waited_for() -> None:
     with pytest.raises(TimeoutError):
-        await listen_until_failure(Line(notification("0xa")))
+        await listen_until_failure(Line(notification("0xa")), 0.0, 60.0, full=False)
 
 
 async def test_upstream_that_does_not_notify_is_left() -> None:
     with pytest.raises(ConnectionError):
-        await listen_until_failure(Line({"jsonrpc": "2.0", "id": 1, "error": {"code": -32601}}))
+        await listen_until_failure(
+            Line({"jsonrpc": "2.0", "id": 1, "error": {"code": -32601}}), 0.0, 0.0, full=False
+        )

@@ -1,5 +1,6 @@
 """The status of transactions: requested at each head and every other second, reported when it changes."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 
@@ -189,3 +190,45 @@ async def test_transactions_are_requested_within_the_rate_of_a_worker(nodes: Sta
     assert len(nodes.queried) == PER_SECOND
     await nodes.turn(1.0)
     assert len(set(nodes.queried)) == 2 * PER_SECOND, "the others have their turn"
+
+
+async def test_transaction_is_requested_soon_after_a_change_and_then_at_growing_intervals(
+    nodes: StatusNodes,
+) -> None:
+    nodes.known["0x1"] = "RECEIVED"
+    await nodes.join("0x1")
+    seconds = []
+    for second in range(1, 101):
+        nodes.queried.clear()
+        await nodes.turn(1.0)
+        seconds += [second] * len(nodes.queried)
+    assert seconds == [2, 6, 14, 30, 60, 90]
+
+
+async def test_who_was_due_first_is_requested_first(nodes: StatusNodes) -> None:
+    names = [hex(number) for number in range(2 * PER_SECOND)]
+    for name in names:
+        await nodes.join(name)
+    now = nodes.clock()
+    for place, waiting in enumerate(nodes.statuses._waited_for.values()):
+        is_first = place >= PER_SECOND
+        waiting.queried_at, waiting.wait = (now - 50.0, 5.0) if is_first else (now - 60.0, 40.0)
+    nodes.queried.clear()
+    await nodes.turn(10.0)
+    assert nodes.queried == names[PER_SECOND:]
+
+
+async def test_first_block_after_the_beginning_of_a_chain_is_looked_into(nodes: StatusNodes) -> None:
+    nodes.head = 0
+    await nodes.join("0x1")
+    nodes.head = 1
+    await nodes.turn()
+    assert nodes.blocks_queried == [1]
+
+
+async def test_end_leaves_nothing_behind(nodes: StatusNodes) -> None:
+    before = asyncio.all_tasks()
+    await nodes.join("0x1")
+    nodes.statuses.close()
+    await turns()
+    assert asyncio.all_tasks() == before

@@ -14,7 +14,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 from tollgate.chains.subscriptions import Head
-from tollgate.chains.subscriptions_starknet import MAX_BLOCKS_BACK
 from tollgate.core.health import NOTHING
 from tollgate.gateway.feeds.follower import ChainFollower, TooDeep
 from tollgate.gateway.feeds.source import Source
@@ -23,7 +22,7 @@ from tollgate.gateway.feeds.subscribers import Subscriber, Subscribers
 # Those who go on at once, on one network, and how many blocks they go until others have their turn.
 MAX_AT_ONCE, STRIDE = 8, 16
 # Twice as far as anybody may begin in the past.
-MAX_BEHIND = 2 * MAX_BLOCKS_BACK
+MAX_BEHIND = 2_048
 # How soon it is looked at again whether a slow client has read what was sent.
 _ROOM_SECONDS = 0.25
 TOO_DEEP = "The chain was reorganised too deeply to follow: subscribe again."

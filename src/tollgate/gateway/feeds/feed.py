@@ -91,8 +91,6 @@ class Feed:
             if subscriber.subscription.start is not None:
                 # Each block of the past is fetched once more, and its events, unless they are in the cache.
                 subscriber.charge((newest - number) * (2 if subscriber.topic is Topic.EVENTS else 1))
-            if self._follower is None and self._start is None and subscriber.subscription.start is None:
-                self._start = number
             self._join_later(subscriber, number)
 
     def _begins_with_newest(self, subscriber: Subscriber) -> bool:
@@ -179,8 +177,6 @@ class Feed:
     async def step(self) -> bool:
         """Look at the shared status, and go on where there is something new. It is never done."""
         newest = await self._newest()
-        if newest is None:
-            return False
         if self._follower is None:
             await self._begin(newest)
         follower = self._follower
@@ -200,11 +196,11 @@ class Feed:
         self._sign, self._reorgs = sign, sign[2]
         return False
 
-    async def _newest(self) -> int | None:
+    async def _newest(self) -> int:
         if self._has_head:
             return self._row.head
         now = self._now()
-        if now - self._polled_at >= POLL_SECONDS or self._polled is None:
+        if self._polled is None or now - self._polled_at >= POLL_SECONDS:
             self._polled_at = now
             self._polled = await self._source.newest()
             # A subscriber that is notified of it must not read an older one afterwards.
@@ -226,7 +222,7 @@ class Feed:
         self._reorgs = self._row.reorgs
         follower = ChainFollower(self._source, await self._source.block(number), self._subscribers)
         for subscriber in self._subscribers:
-            subscriber.since = number if subscriber.since is None else min(subscriber.since, number)
+            subscriber.since = min(subscriber.since, number)
         self._follower = follower
 
     async def _begin_below(self, follower: ChainFollower) -> None:
@@ -240,12 +236,12 @@ class Feed:
             return
         below = await self._source.block(ancestor)
         for subscriber in self._subscribers:
-            if subscriber.since is not None and subscriber.since < first.number - 1:
+            if subscriber.since < first.number - 1:
                 # It was notified of blocks that are not kept here.
                 subscriber.lose(TOO_DEEP)
-        await self._subscribers.take_back(follower.history.cut(first.number - 1))
+        await self._subscribers.take_back(follower.history.cut(NOTHING))
         for subscriber in self._subscribers:
-            subscriber.since = ancestor if subscriber.since is None else min(subscriber.since, ancestor)
+            subscriber.since = min(subscriber.since, ancestor)
         self._follower = ChainFollower(self._source, below, self._subscribers)
 
     def _lose_all(self, why: str) -> None:

@@ -56,13 +56,8 @@ class BlockFetcher:
         """
         fetching = asyncio.ensure_future(self._fetch(call))
         self._under_way.add(fetching)
-        fetching.add_done_callback(self._done)
+        fetching.add_done_callback(self._under_way.discard)
         return await asyncio.shield(fetching)
-
-    def _done(self, fetching: asyncio.Future[Reply]) -> None:
-        self._under_way.discard(fetching)
-        if not fetching.cancelled():
-            fetching.exception()
 
     async def _fetch(self, call: NodeCall) -> Reply:
         resolver = self._network()

@@ -66,16 +66,12 @@ class BlockHistory:
         """Remember what was sent of a block."""
         kept.logs = logs
         self._bytes += _size(kept)
-        if self._bytes > MAX_KEPT_BYTES:
-            self._forget()
-
-    def _forget(self) -> None:
-        for kept in self._kept:
+        for oldest in self._kept:
             if self._bytes <= MAX_KEPT_BYTES:
                 return
-            if kept.logs:
-                self._bytes -= _size(kept)
-                kept.logs, kept.forgotten = (), True
+            if oldest.logs:
+                self._bytes -= _size(oldest)
+                oldest.logs, oldest.forgotten = (), True
 
     def at(self, number: int) -> Head | None:
         """The kept block of this number."""

@@ -148,8 +148,7 @@ class PendingTransactions:
 
     def close(self) -> None:
         """End all subscriptions."""
-        for full, subscribers in self._subscribers.items():
-            subscribers.clear()
+        for full in self._subscribers:
             self._stop(full)
 
     def _stop(self, full: bool) -> None:

@@ -14,6 +14,7 @@ from contextlib import suppress
 from tollgate import log
 from tollgate.chains.heads import Misread
 from tollgate.chains.subscriptions_starknet import FINAL_STATUSES, read_status, status_result
+from tollgate.core.health import NOTHING
 from tollgate.core.limits import Limit, take
 from tollgate.errors import Refusal
 from tollgate.gateway.feeds.source import NotNow, StarknetSource
@@ -61,7 +62,7 @@ class Statuses:
         self._now = now
         self._sleep = sleep
         self._waited_for: dict[str, _Transaction] = {}
-        self._head_seen = -1
+        self._head_seen = NOTHING
         self._limit = Limit(PER_SECOND, 1.0)
         self._arrival = 0.0
         self._task: asyncio.Task[None] | None = None
@@ -84,15 +85,11 @@ class Statuses:
         if not transaction.subscribers:
             del self._waited_for[subscriber.subscription.hash]
         if not self._waited_for:
-            self._stop()
+            self.close()
 
     def close(self) -> None:
-        """End all subscriptions."""
-        self._waited_for.clear()
-        self._stop()
-
-    def _stop(self) -> None:
-        self._head_seen = -1
+        """Query no more."""
+        self._head_seen = NOTHING
         if self._task is not None:
             self._task.cancel()
             self._task = None
@@ -122,7 +119,7 @@ class Statuses:
         """Make transactions that are in new blocks due at once."""
         head, seen = self._head(), self._head_seen
         self._head_seen = head
-        if seen < 0:
+        if seen == NOTHING:
             return
         for number in range(max(seen + 1, head - _MAX_BLOCKS + 1), head + 1):
             with suppress(NotNow):

@@ -8,6 +8,7 @@ thousands of subscribers must not hold up calls.
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -34,6 +35,8 @@ TURN_SECONDS = 0.004
 _STEPS = 32
 # What may wait for the answer to a subscription to leave: in a batch that takes as long as its slowest call.
 _MAX_HELD_BYTES = 1_048_576
+# Where notifications begin while that is not known: after all blocks.
+NOT_YET = sys.maxsize
 FILTERED = (Topic.LOGS, Topic.EVENTS, Topic.RECEIPTS, Topic.TRANSACTIONS)
 
 
@@ -63,8 +66,8 @@ class Subscriber:
         self.family = family
         self._protocol: ModuleType = FAMILIES[family]
         self._sink = sink
-        self.since: int | None = None
-        """Notifications begin after this block; None: not known yet."""
+        self.since = NOT_YET
+        """Notifications begin after this block."""
         self.gone = False
         """Set when the subscription has ended."""
         self._held: list[bytes] | None = []
@@ -76,7 +79,7 @@ class Subscriber:
         """Counts calls to upstreams that are made for this one alone, or refuses them."""
         self.team: object = None
         """Whose it is: work for it takes turns with that for others."""
-        self.number = 0
+        self.number: int
         """The order of arrival: what is under way does not concern later ones."""
 
     def notify(self, result: bytes) -> None:
@@ -265,8 +268,7 @@ class Subscribers:
             return
         pace = _Pace()
         for subscriber in self:
-            since = -1 if subscriber.since is None else subscriber.since
-            seen = [kept for kept in replaced if kept.head.number > since]
+            seen = [kept for kept in replaced if kept.head.number > subscriber.since]
             if seen and self._is_eth:
                 if subscriber.topic is Topic.LOGS and any(kept.forgotten for kept in seen):
                     subscriber.lose(
@@ -281,8 +283,7 @@ class Subscribers:
                 removed = subscriptions_eth.removed(item.result)
                 await self._notify_item(Topic.LOGS, item, removed, kept.head, newest, pace)
         for subscriber in self:
-            since = -1 if subscriber.since is None else subscriber.since
-            subscriber.since = min(since, replaced[0].head.number - 1)
+            subscriber.since = min(subscriber.since, replaced[0].head.number - 1)
 
 
 def _filter(subscription: Subscription) -> Filter:
@@ -291,7 +292,7 @@ def _filter(subscription: Subscription) -> Filter:
 
 def _receives(subscriber: Subscriber, head: Head) -> bool:
     """Whether a subscriber gets notifications of a block."""
-    if subscriber.gone or subscriber.since is None or head.number <= subscriber.since:
+    if subscriber.gone or head.number <= subscriber.since:
         return False
     subscription = subscriber.subscription
     return subscription.first <= head.number and (subscription.last is None or head.number <= subscription.last)
