@@ -123,10 +123,17 @@ class Client:
 
     async def _send(self, message: dict[str, Any]) -> None:
         while not self.reads and message["type"] == "websocket.send":
-            await self._drained.wait()
-        self.sent.append(message)
+            try:
+                await self._drained.wait()
+            except asyncio.CancelledError:
+                self.sent.append({"type": "cancelled"})
+                raise
         if message["type"] == "websocket.close":
+            self.sent.append({"type": "closing"})
+            # The server may notice the end before it has sent all of it.
             self._inbox.put_nowait({"type": "websocket.disconnect", "code": message["code"]})
+            await turns(4)
+        self.sent.append(message)
 
     async def deliver(self, message: object) -> None:
         """Send a message, and wait for what comes of it."""

@@ -305,3 +305,12 @@ async def test_stop_lets_the_app_close() -> None:
         await turns(40)
         assert [each["id"] for each in caller.messages()] == [1]
         assert caller.closed() == 1001
+
+
+async def test_server_has_no_task_of_a_connection_that_has_ended(caller: Caller) -> None:
+    await caller.connect()
+    tasks = caller.server.worker.state.tasks
+    assert len(tasks) == 1
+    caller.client.send_close(1000)
+    await caller.send()
+    assert not tasks

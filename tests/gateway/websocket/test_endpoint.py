@@ -13,7 +13,9 @@ from tollgate.core.limits import Limit
 from tollgate.errors import InternalError, Overloaded, RateLimited, Refusal, UnknownNetwork
 from tollgate.gateway.websocket import endpoint
 from tollgate.gateway.websocket.connection import CLOSE_SECONDS
+from tollgate.gateway.websocket.subscriptions import TEAM_CALLERS, CallerUse
 from tollgate.processes.status import public_app
+from tollgate.settings.model import WebSocketSettings
 from tollgate.shm import metrics
 
 OTHER = secrets.new_token()
@@ -170,8 +172,19 @@ async def test_browsers_that_are_being_shown_why_they_are_refused_are_bounded_un
     assert second.refused is not None
     assert second.refused[0] == 403
     await server.worker.loop.later(CLOSE_SECONDS)
-    third = await server.open(token=None, **page)
+    third, fourth = [await server.open(token=None, **page) for _ in range(2)]
     assert code_of(third) == 4403
+    assert fourth.refused is not None
+
+
+async def test_half_of_the_free_connections_are_left_to_other_teams() -> None:
+    server = await open_server({"connections": 4, "connections_per_domain": 1})
+    server.worker.store.tokens[digest(OTHER)] = token_grant(OTHER_TEAM)
+    mine = [await server.open() for _ in range(3)]
+    assert [client.accepted is not None for client in mine] == [True, True, False]
+    assert mine[2].refused is not None
+    assert mine[2].refused[0] == 429
+    assert (await server.open(token=OTHER)).accepted is not None
 
 
 async def test_connections_of_one_caller_are_bounded() -> None:
@@ -234,6 +247,7 @@ async def test_one_address_cannot_take_all_connections_of_a_domain() -> None:
     assert [client.closed is None for client in others] == [True, True, False]
     await mine[0].leave()
     assert (await server.open(token=None, address="203.0.113.9", **page)).closed is None
+    assert (await server.open(token=None, address="203.0.113.8", **page)).closed == (4429, "rate_limited")
 
 
 def subscribe(*addresses: str) -> object:
@@ -259,6 +273,29 @@ async def test_subscriptions_and_filters_of_one_caller_are_bounded_over_all_conn
     await one.leave()
     assert "10 addresses and topics" in await made(two, subscribe(*"12345678"))
     assert await made(two, subscribe(*"1234567")) == "result"
+    assert "10 addresses and topics" in await made(two, subscribe(*"123"))
+    server.endpoint.change(WebSocketSettings(subscriptions_per_caller=3, filter_terms_per_caller=20))
+    assert await made(two, subscribe(*"123")) == "result", "a reload has raised the bound"
+
+
+def test_team_has_as_many_subscriptions_as_some_of_its_callers() -> None:
+    settings = WebSocketSettings(subscriptions_per_caller=2, filter_terms_per_caller=10)
+    team = CallerUse(None, settings)
+    callers = [CallerUse(team, settings) for _ in range(TEAM_CALLERS + 1)]
+    for caller in callers[:-1]:
+        for terms in (4, 6):
+            caller.take(terms)
+        with pytest.raises(RateLimited, match="You have 2 "):
+            caller.take(0)
+    with pytest.raises(RateLimited, match=f"You have {2 * TEAM_CALLERS} "):
+        callers[-1].take(0)
+    callers[0].give_back(4)
+    with pytest.raises(RateLimited, match=f"may have {10 * TEAM_CALLERS} "):
+        callers[-1].take(5)
+    callers[-1].take(4)
+    with pytest.raises(RateLimited, match=f"You have {2 * TEAM_CALLERS} "):
+        callers[-1].take(0)
+    assert [(each.subscriptions, each.terms) for each in (callers[0], callers[-1])] == [(1, 6), (1, 4)]
 
 
 @pytest.mark.parametrize(
@@ -279,6 +316,7 @@ async def test_places_of_a_caller_are_free_again_when_some_of_its_connections_ar
     await second.leave()
     await first.leave()
     assert server.endpoint._uses == {}
+    assert server.endpoint._of_source == {}
 
 
 async def test_stop_closes_a_connection_with_the_last_answer_that_it_waits_for() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.gateway.fakes import turns
 from tests.gateway.websocket.asgi_clients import SocketServer, call
-from tests.gateway.worker import TOKEN, digest, token_grant
+from tests.gateway.worker import TOKEN, digest, domain_grant, token_grant
 
 from tollgate.core import secrets
 from tollgate.shm import metrics
@@ -112,6 +112,66 @@ async def test_grant_that_can_be_checked_again_stays(server: SocketServer) -> No
     assert client.closed is None
 
 
+async def lose_sight(server: SocketServer) -> None:
+    """Let a check of grants fail once."""
+    server.worker.store.news.append(Changes(2, everything=True))
+    await server.worker.directory.refresh()
+    server.worker.store.down = True
+    await server.endpoint.check()
+    await turns(40)
+    server.worker.store.down = False
+
+
+@pytest.mark.parametrize("stays", [False, True])
+async def test_grant_that_was_seen_meanwhile_is_not_in_doubt(stays: bool, server: SocketServer) -> None:
+    client = await server.open()
+    await lose_sight(server)
+    if not stays:
+        await client.leave()
+    client = await server.open()
+    if stays:
+        await server.endpoint.check()
+    await lose_sight(server)
+    assert client.closed is None
+
+
+async def test_connections_with_the_same_grant_are_checked_together_and_no_others(server: SocketServer) -> None:
+    server.worker.store.grants["other.org"] = domain_grant()
+    pages = [
+        await server.open(token=None, origin=f"https://{host}", address=f"192.0.2.{at}")
+        for host in ("example.com", "other.org")
+        for at in (1, 2)
+    ]
+    assert len(server.endpoint._grants) == 2
+    # A token may be for some addresses.
+    for at in (1, 2):
+        await server.open(address=f"192.0.2.{at}")
+    assert len(server.endpoint._grants) == 4
+    del server.worker.store.grants["other.org"]
+    server.worker.store.news.append(Changes(2, domains=("other.org",)))
+    await server.worker.directory.refresh()
+    await server.endpoint.check()
+    await turns(40)
+    assert [page.closed is None for page in pages] == [True, True, False, False]
+
+
+async def test_what_waits_for_a_client_is_not_sent_after_its_grant_has_ended(server: SocketServer) -> None:
+    client = await server.open()
+    await client.deliver(call(1, "eth_subscribe", "newHeads"))
+    client.received()
+    client.reads = False
+    for number in range(3):
+        server.stream.notify(number)
+        await turns()
+    drop_token(server)
+    await server.worker.directory.refresh()
+    await server.endpoint.check()
+    client.read_on()
+    await turns(40)
+    first, last = client.received()
+    assert (first["params"]["result"], last["error"]["data"]["reason"]) == (0, "token_invalid")
+
+
 async def test_network_that_is_not_served_any_more_is_closed(server: SocketServer) -> None:
     client = await server.open()
     server.worker.context.reader.change([], 1_000)
@@ -153,7 +213,8 @@ async def test_others_have_their_turn_while_many_grants_are_checked(server: Sock
     checking = asyncio.ensure_future(server.endpoint.check())
     await asyncio.sleep(0)
     assert not checking.done()
-    await checking
+    await turns(4)
+    assert checking.done()
 
 
 async def test_grants_that_are_in_memory_are_not_looked_up(server: SocketServer) -> None:
@@ -165,12 +226,16 @@ async def test_grants_that_are_in_memory_are_not_looked_up(server: SocketServer)
     assert (client.closed, page.closed) == (None, None)
 
 
-async def test_token_that_is_taken_from_a_network_loses_its_connections_there(server: SocketServer) -> None:
+@pytest.mark.parametrize("in_memory", [False, True])
+async def test_token_that_is_taken_from_a_network_loses_its_connections_there(
+    in_memory: bool, server: SocketServer
+) -> None:
     client = await server.open()
     server.worker.store.tokens[digest(TOKEN)] = token_grant(networks=("eth/sepolia",))
     server.worker.store.news.append(Changes(2, everything=True))
     await server.worker.directory.refresh()
-    # Looked up the first time, from memory the second.
+    if in_memory:
+        assert (await server.open()).refused is not None
     await server.endpoint.check()
     await turns(40)
     assert client.closed is not None

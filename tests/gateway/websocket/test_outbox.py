@@ -134,10 +134,33 @@ async def test_what_is_dropped_is_not_sent_and_gives_its_room_back() -> None:
     assert post.outbox.put_beyond(b"y" * 60)
     post.outbox.drop()
     assert (post.budget.held, post.outbox.has_room) == (0, True)
-    post.outbox.put(b"last")
+    full = []
+    for text in (b"last of all", b"ten bytes!"):
+        post.outbox.drop()
+        post.outbox.put(text)
+        full.append(post.outbox.is_full)
+    assert full == [True, False]
     post.outbox.finish()
     await post.write()
-    assert post.client.took == ["last"]
+    assert post.client.took == ["ten bytes!"]
+
+
+async def test_large_answer_that_goes_out_at_once_is_not_counted() -> None:
+    post = Post(SMALL)
+    writing = post.write()
+    for _ in range(2):
+        assert post.outbox.put_beyond(b"x" * (SMALL + 1))
+        assert post.budget.held == 0
+        await turns()
+    writing.cancel()
+
+
+async def test_small_answer_behind_another_is_not_counted_while_there_is_room() -> None:
+    post = Post(SMALL)
+    outbox = Outbox(post.budget, 2 * SMALL, post.count, "192.0.2.1")
+    outbox.put(b"x")
+    assert outbox.put_beyond(b"y" * SMALL)
+    assert post.budget.held == 0
 
 
 async def test_client_that_is_gone_ends_the_writing() -> None:

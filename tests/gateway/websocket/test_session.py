@@ -198,7 +198,8 @@ async def test_bound_on_messages_that_a_reload_has_lowered_holds(server: SocketS
 # --- Clients that do not read ------------------------------------------------------------------------------
 
 
-async def test_slow_client_is_cut_with_a_reason_and_others_go_on() -> None:
+@pytest.mark.parametrize("reads_on", [False, True])
+async def test_slow_client_is_cut_with_a_reason_and_others_go_on(reads_on: bool) -> None:
     server = await open_server({"queue_bytes": 2_000})
     server.worker.loop.clock = server.worker.clock
     slow, quick = await server.open(), await server.open()
@@ -209,7 +210,14 @@ async def test_slow_client_is_cut_with_a_reason_and_others_go_on() -> None:
     for _ in range(30):
         server.stream.notify("x" * 100)
         await turns()
-    await server.worker.loop.later(1.0)
+    assert len(server.stream.subscribers) == 1, "the slow one subscribes to nothing any more"
+    if reads_on:
+        slow.read_on()
+        await turns(40)
+        assert len(slow.received()) == 1, "what waits is dropped"
+    else:
+        await server.worker.loop.later(1.0)
+        assert [each["type"] for each in slow.sent[-3:]] == ["cancelled", "closing", "websocket.close"]
     assert slow.closed is not None
     assert slow.closed[0] == 1013
     assert "slowly" in slow.closed[1]
@@ -232,6 +240,39 @@ async def test_answers_that_were_requested_may_wait_and_reading_stops_meanwhile(
     await turns(400)
     assert sorted(ids(client)) == list(range(10))
     assert server.worker.budget.held == 0
+
+
+@pytest.mark.parametrize("ending", ["the client leaves", "the service stops"])
+async def test_nothing_is_left_of_a_client_that_does_not_read(ending: str) -> None:
+    server = await open_server({"queue_bytes": 1_000}, budget=1_000_000)
+    server.worker.loop.clock = server.worker.clock
+    before = asyncio.all_tasks()
+    client = await server.open()
+    client.reads = False
+    for number in range(10):
+        await client.deliver(call(number, "eth_call", "x" * 2_000))
+    assert server.worker.budget.held > 0
+    if ending == "the client leaves":
+        client.task.cancel()
+        await turns()
+    else:
+        server.endpoint.stop()
+        await server.worker.loop.later(1.0)
+    await turns(40)
+    assert (asyncio.all_tasks(), server.worker.budget.held) == (before, 0)
+
+
+async def test_reading_goes_on_after_calls_that_have_no_answer() -> None:
+    server = await open_server(node=lambda _: None)
+    client = await server.open()
+    for number in range(MAX_IN_FLIGHT):
+        await client.deliver({"jsonrpc": "2.0", "method": "eth_call", "params": [number]})
+    await client.deliver(call(1, "admin_peers"))
+    assert client.received() == []
+    for _ in range(2 * MAX_IN_FLIGHT):
+        answer_upstream(server.worker)
+        await turns()
+    assert ids(client) == [1]
 
 
 async def test_answers_beyond_what_the_worker_can_hold_cut_the_client() -> None:

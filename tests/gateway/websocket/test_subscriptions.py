@@ -10,7 +10,7 @@ from tests.gateway.websocket.asgi_clients import SocketServer, call, open_server
 from tests.gateway.worker import TOKEN, digest, token_grant
 
 from tollgate.chains.subscriptions import Wrong
-from tollgate.core.entries import BILLABLE
+from tollgate.core.entries import BILLABLE, CallEntry
 from tollgate.core.methods import Policy
 from tollgate.errors import RateLimited
 from tollgate.shm import metrics
@@ -115,6 +115,9 @@ async def test_wrong_subscription_is_given_the_reason() -> None:
     server.stream.wrong = Wrong(24, "Block not found")
     await client.deliver(call(2, "eth_subscribe", "newHeads"))
     assert [(each["id"], each["error"]["code"]) for each in client.received()] == [(1, -32601), (2, 24)]
+    server.stream.wrong = None
+    await client.deliver(call(3, "eth_subscribe", "newHeads"))
+    assert ["result" in each for each in client.received()] == [True], "it does not count"
 
 
 WRONG = [
@@ -250,7 +253,7 @@ async def test_calls_that_a_subscription_needs_are_limited_and_recorded_where_th
     assert len(records) == bills
     for entry in records:
         assert (entry.status, entry.team_id) == (200, "team_1")
-        assert [(each.method, each.outcome) for each in entry.calls] == [("starknet_subscribeNewHeads", "ok")] * 3
+        assert list(entry.calls) == [CallEntry("starknet_subscribeNewHeads", "ok")] * 3
     with pytest.raises(RateLimited):
         subscriber.charge(6)
     server.worker.sink.write()

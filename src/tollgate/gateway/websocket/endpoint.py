@@ -201,8 +201,7 @@ class Endpoint:
         """What a caller has open, or a team with all its callers."""
         use = self._uses.get(name)
         if use is None:
-            use = self._uses[name] = CallerUse(team)
-            use.bound(self._settings)
+            use = self._uses[name] = CallerUse(team, self._settings)
         return use
 
     def _forget(self, conversation: SocketSession) -> None:

@@ -81,9 +81,9 @@ class CallerUse:
 
     __slots__ = ("_max_subscriptions", "_max_terms", "connections", "subscriptions", "team", "terms")
 
-    def __init__(self, team: CallerUse | None) -> None:
+    def __init__(self, team: CallerUse | None, settings: WebSocketSettings) -> None:
         self.team = team
-        self._max_subscriptions = self._max_terms = 0
+        self.bound(settings)
         self.connections = self.subscriptions = self.terms = 0
 
     def bound(self, settings: WebSocketSettings) -> None:
