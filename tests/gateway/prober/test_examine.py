@@ -29,7 +29,7 @@ class Client:
         self.swept = asyncio.Event()
         self.closed = False
         self.head = 1_000
-        self.seconds = [0.25, 0.0123]
+        self.seconds = [0.75, 0.51239]
         self.chain_id: str | None = "0x1"
         self.syncing: bool | None = False
         self.fault: ProbeFailed | None = None
@@ -93,7 +93,7 @@ async def test_queries_that_take_too_long_are_ended_again_and_again() -> None:
 async def test_what_is_found_out_about_a_good_upstream(client: Client) -> None:
     client.fault_of = lambda method: None
     tasks = asyncio.all_tasks()
-    assert await found() == Examined("a", "", "0x1", 1_000, 12.3, archive=True)
+    assert await found() == Examined("a", "", "0x1", 1_000, 512.4, archive=True)
     assert client.calls[0] == "eth_chainId", "the first one pays for the connection"
     assert (client.closed, client.timeout_seconds, client.max_at_once) == (True, module.SECONDS, module.AT_ONCE)
     await asyncio.sleep(0)
@@ -145,7 +145,7 @@ async def test_upstream_that_cannot_be_used_is_shown_with_the_reason(client: Cli
 
 
 async def test_upstream_that_hangs_is_given_up(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "SECONDS", 0.0)
+    monkeypatch.setattr(module, "ALL_SECONDS", 0.0)
     client.hangs = True
     assert (await found()).fault == "does not answer in time"
     assert client.closed

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+
+import msgspec
 import pytest
 from tests.gateway.prober.nodes import BASE, BROKEN, PROBE, Node, Scene, block
 
-from tollgate.gateway.prober.watch import IDLE_SECONDS
+from tollgate.gateway.prober.watch import IDLE_SECONDS, USE_SECONDS
 from tollgate.settings.model import HealthSettings
 
 MAX_A_MINUTE = 12
@@ -79,7 +82,7 @@ async def test_whoever_calls_after_a_pause_is_not_served_an_old_tip() -> None:
     await scene.rounds(3)
     version = scene.row.version
     scene.in_use = False
-    for _ in range(int(IDLE_SECONDS / PROBE) + 3):
+    for _ in range(int(IDLE_SECONDS / PROBE) + 9):
         await scene.tick(PROBE)
     assert scene.row.version == version + 1, "what was read of the tip still holds while nobody looks"
     scene.nodes["a"].word += "x"
@@ -143,3 +146,82 @@ async def test_of_an_idle_upstream_one_block_before_its_head_is_fetched_at_the_s
     scene.in_use = False
     await scene.start()
     assert scene.nodes["a"].fetched == [98]
+
+
+@pytest.mark.parametrize("names", ["a", "ab"])
+async def test_an_upstream_rests_from_the_moment_on_that_it_is_idle(names: str) -> None:
+    scene = await Scene(*[BASE] * len(names)).start()
+    scene.in_use = False
+    scene.row.want()
+    for each in scene.watch.watched:
+        each.used_at = scene.clock()
+    await scene.tick(IDLE_SECONDS - USE_SECONDS)
+    if len(names) > 1:
+        # The network is in use, by others.
+        scene.row.want()
+    assert not scene["a"].is_resting
+    await scene.tick(USE_SECONDS)
+    assert scene["a"].is_resting
+
+
+async def test_use_is_looked_at_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = await Scene(BASE).start()
+    looked: list[float] = []
+    monkeypatch.setattr(scene.watch, "_look_at_use", looked.append)
+    await scene.tick(USE_SECONDS / 2)
+    assert looked == []
+    await scene.tick(USE_SECONDS / 2)
+    assert looked == [scene.clock()]
+
+
+async def test_a_network_that_nobody_has_used_yet_has_no_tip_to_forget() -> None:
+    idle, busy = Scene(BASE), await Scene(BASE).start()
+    idle.in_use = False
+    await idle.start()
+    assert idle.row.version == busy.row.version
+
+
+async def test_an_idle_upstream_that_shows_other_blocks_is_probed_until_that_is_settled() -> None:
+    scene = await Scene(BASE).start()
+    scene.in_use = False
+    for disagreements, rests in ((0, True), (1, False), (2, False), (3, True)):
+        scene["a"].sight = msgspec.structs.replace(scene["a"].sight, disagreements=disagreements)
+        scene.watch._look_at_use(scene.clock() + IDLE_SECONDS)
+        assert scene["a"].is_resting is rests
+
+
+async def test_heads_expire_where_upstreams_in_use_do_not_answer() -> None:
+    scene = await Scene(BASE).start()
+    scene.nodes["a"].gate = asyncio.Event()
+    for _ in range(40):
+        await scene.tick(PROBE)
+    assert (scene.states, scene.row.is_fresh) == ("up", False)
+
+
+async def test_an_idle_upstream_that_fails_once_is_probed_again_soon() -> None:
+    scene = Scene(BASE)
+    scene.in_use = False
+    await scene.start()
+    await scene.tick(1.5)
+    node = scene.nodes["a"]
+    node.fault = BROKEN
+    counts = []
+    await scene.tick(scene["a"].next_at - scene.clock())
+    for seconds in (0.0, 0.0, PROBE, PROBE):
+        before = len(node.probes)
+        await scene.tick(seconds)
+        counts.append(len(node.probes) - before)
+    assert counts == [0, 0, 1, 0], "until it is known whether it is down"
+    assert scene.states == "down"
+
+
+async def test_blocks_of_an_idle_upstream_make_its_next_probe_wait_for_each() -> None:
+    scene = Scene(BASE)
+    scene.in_use = False
+    await scene.start()
+    await scene.tick(1.5)
+    before = scene["a"].next_at
+    assert scene["a"].is_resting
+    scene.watch._fetch(scene["a"], [90, 91, 92])
+    assert scene["a"].next_at == before + 3 * HealthSettings().idle_probe_seconds
+    await scene.tick()

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
+import socket
+import ssl
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +15,8 @@ from tests.gateway.fakes import Clock, scripted_loop, turns
 from tests.gateway.worker import http
 
 from tollgate.chains.heads import Block
-from tollgate.gateway.prober.prober import HttpProbeClient, ProbeFailed, ProbeReport, Wanted
+from tollgate.gateway.prober.prober import HttpProbeClient, ProbeFailed, ProbeReport, Wanted, _failed
+from tollgate.gateway.upstream.connection import ConnectFailed
 from tollgate.settings import model
 
 KEY = "s3cr3t"
@@ -131,7 +135,12 @@ async def test_a_block_by_its_number() -> None:
 @pytest.mark.parametrize(
     ("response", "words"),
     [
+        (http(b"", status=b"401 No"), "answers with HTTP 401: check its key"),
+        (http(b"", status=b"402 No"), "answers with HTTP 402: its plan is used up"),
+        (http(b"", status=b"403 No"), "answers with HTTP 403: check its key, and whether it allows this address"),
+        (http(b"", status=b"404 No"), "answers with HTTP 404: check its path"),
         (http(b"", status=b"429 Too Many Requests"), "answers with HTTP 429: its rate limit is reached"),
+        (http(b"", status=b"500 No"), "answers with HTTP 500"),
         (http(b"<html>", status=b"200 OK"), "answers with something that is no JSON-RPC"),
         (http(b'{"error":"oops"}'), "answers with something that is no JSON-RPC"),
         (http(b'{"result":' + b'{"a":' * 50_000), "answers with something that is no JSON-RPC"),
@@ -156,6 +165,37 @@ async def test_a_refused_connection_is_distinguished() -> None:
     scripted_loop().refusing = True
     failure = await scene.fails()
     assert (failure.reason, failure.refused) == ("refuses connections", True)
+
+
+def tls_error(reason: str | None) -> ssl.SSLError:
+    error = ssl.SSLError(1, "no")
+    error.reason = reason  # type: ignore[assignment]
+    return error
+
+
+@pytest.mark.parametrize(
+    ("cause", "words"),
+    [
+        (TimeoutError(), "cannot be connected to in time"),
+        (socket.gaierror(), "has a name that is not found: check its address, or the DNS server"),
+        (
+            tls_error("WRONG_VERSION_NUMBER"),
+            "fails in the TLS handshake (wrong version number): try http:// instead of https://",
+        ),
+        (tls_error("NO_CIPHERS"), "fails in the TLS handshake (no ciphers)"),
+        (tls_error(None), "fails in the TLS handshake (no reason given)"),
+        (OSError(errno.EHOSTUNREACH, ""), "cannot be reached: No route to host"),
+        (OSError(), "cannot be reached"),
+    ],
+)
+async def test_why_there_is_no_connection_is_reported(cause: OSError, words: str) -> None:
+    failure = ConnectFailed("no", sent=False)
+    failure.__cause__ = cause
+    assert _failed(failure).reason == words
+
+
+def test_calls_of_a_probe_are_counted() -> None:
+    assert [Wanted().calls, Wanted(chain_id=True).calls, Wanted(True, True, True).calls] == [1, 2, 4]
 
 
 async def test_silence_ends_with_the_deadline() -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.gateway.prober.nodes import BASE, REFUSED, Scene, block
+from structlog.testing import capture_logs
+from tests.gateway.prober.nodes import BASE, PROBE, REFUSED, Scene, block
 
 from tollgate.core.health import NOTHING, State
+from tollgate.gateway.prober.watch import HASTE_SECONDS
 
 
 async def test_first_heads_are_published_with_states_and_finality() -> None:
@@ -190,3 +192,45 @@ async def test_a_newcomer_is_probed_often_from_the_first() -> None:
     scene.apply(scene.upstream("a"), at_start=True)
     assert not scene["a"].is_resting
     assert scene.watch.calls_a_minute(scene["a"]) > 60
+
+
+async def test_nudges_are_followed_as_often_as_they_may_be() -> None:
+    scene = await Scene(BASE).start()
+    before = len(scene.nodes["a"].probes)
+    for _ in range(3):
+        scene.row.nudge()
+        await scene.tick(HASTE_SECONDS)
+    assert len(scene.nodes["a"].probes) - before == 3
+
+
+async def test_a_head_that_went_back_is_probed_again_after_a_moment() -> None:
+    scene = await Scene(BASE).start()
+    scene.nodes["a"].word = BASE[:-1]
+    await scene.tick(PROBE)
+    counts = []
+    for seconds in (0.0, HASTE_SECONDS):
+        before = len(scene.nodes["a"].probes)
+        await scene.tick(seconds)
+        counts.append(len(scene.nodes["a"].probes) - before)
+    assert counts == [0, 1]
+
+
+async def test_nothing_is_concluded_where_nothing_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = await Scene(BASE).start()
+    settled: list[object] = []
+    monkeypatch.setattr(scene.watch, "_settle", lambda probed=None: settled.append(probed))
+    await scene.tick(PROBE / 2)
+    assert settled == []
+
+
+async def test_changes_of_state_are_logged() -> None:
+    scene = await Scene(BASE).start()
+    with capture_logs() as lines:
+        scene.nodes["a"].fault = REFUSED
+        await scene.rounds(2)
+        scene.nodes["a"].fault = None
+        await scene.rounds(2)
+    assert [(line["log_level"], line["upstream"], line["state"]) for line in lines] == [
+        ("warning", "a", "down"),
+        ("info", "a", "up"),
+    ]

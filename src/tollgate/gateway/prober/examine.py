@@ -21,8 +21,8 @@ from tollgate.core.health import NOTHING
 from tollgate.gateway.prober.prober import HttpProbeClient, NodeRefusal, ProbeFailed, Wanted
 from tollgate.settings.model import UpstreamSettings
 
-SECONDS = 10.0
-"""For one call; all calls take at most three times that."""
+SECONDS, ALL_SECONDS = 10.0, 30.0
+"""For one call, and for all."""
 AT_ONCE = 4
 
 # What callers miss most where it is missing.
@@ -75,7 +75,7 @@ async def examine(family: str, upstream: UpstreamSettings) -> Examined:
     client.timeout_seconds = SECONDS
     sweeping = asyncio.get_running_loop().create_task(_sweep(client))
     try:
-        async with asyncio.timeout(3 * SECONDS):
+        async with asyncio.timeout(ALL_SECONDS):
             return await _examine(client, family, upstream.name)
     except ProbeFailed as failure:
         return Examined(upstream.name, failure.reason)

@@ -87,7 +87,7 @@ class Watch:
         settings: HealthSettings,
         rows: Mapping[str, UpstreamStatus],
         *,
-        at_start: bool = False,
+        at_start: bool,
     ) -> None:
         """Take over settings. What is known of an upstream that stays the same node is kept.
 
