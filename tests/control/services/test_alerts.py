@@ -15,7 +15,7 @@ from tests.store.account_rows import MONTH
 
 from tollgate.control.outbound import FetchRefused, Missing, Unreachable
 from tollgate.control.services import alerts as alerts_module
-from tollgate.control.services.alerts import DELIVERY_HEADER
+from tollgate.control.services.alerts import DELIVERY_HEADER, KEPT_SECONDS, TIDY_SECONDS
 from tollgate.control.services.billing import BillingUpdate
 from tollgate.core.alerts import DELIVERED, DROPPED, GIVEN_UP, PENDING, SIGNATURE_HEADER, WAITS, Alert
 from tollgate.core.months import start_of
@@ -366,3 +366,17 @@ def test_old_rows_go(hooked: Metering) -> None:
     hooked.clock.advance(91 * DAY)
     run(hooked)
     assert rows(hooked) == []
+
+
+def test_old_alerts_are_forgotten_once_in_a_while(metering: Metering) -> None:
+    run(metering)
+    old = Alert(
+        "alr_1", ACME.id, "2026-01", 50, "webhook", metering.clock.now - KEPT_SECONDS, 0, 0, DELIVERED, next_at=0.0
+    )
+    metering.write(lambda records: records.alerts.add(old))
+    metering.clock.advance(TIDY_SECONDS - 1)
+    run(metering)
+    assert rows(metering) == [old]
+    metering.clock.advance(1)
+    run(metering)
+    assert rows(metering) == []

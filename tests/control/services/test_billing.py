@@ -12,7 +12,13 @@ from tests.control.metering import DOLLAR, Metering
 from tests.control.services.harness import ACME, PEPPER, details_of
 
 from tollgate.control.problems import ChangedMeanwhile, InvalidInput, NoSuchTeam, RoleNeeded, TooManyAttempts
-from tollgate.control.services.billing import MAX_CAP, BillingTerms, BillingUpdate
+from tollgate.control.services.billing import (
+    LONGEST_BUYER,
+    LONGEST_TAX_NUMBER,
+    MAX_CAP,
+    BillingTerms,
+    BillingUpdate,
+)
 from tollgate.control.versions import version_of
 from tollgate.core.alerts import webhook_secret
 from tollgate.core.months import start_of
@@ -235,3 +241,13 @@ def test_a_cap_is_raised_so_often_and_no_more_but_lowered_at_any_time(metering: 
     metering.clock.advance(3_600)
     raised(6)
     raised(None)
+
+
+@pytest.mark.parametrize(("field", "most"), [("buyer", LONGEST_BUYER), ("tax_number", LONGEST_TAX_NUMBER)])
+def test_who_pays_is_named_in_so_many_characters_and_no_more(metering: Metering, field: str, most: int) -> None:
+    for text in ("x" * most, ""):
+        assert getattr(change(metering, **{field: text})[0], field) == text
+    for text in ("x" * (most + 1), "a\x00b"):
+        with pytest.raises(InvalidInput) as refused:
+            change(metering, **{field: text})
+        assert refused.value.extras == {"field": field}

@@ -12,7 +12,7 @@ import cbor2
 import pytest
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
-from tests.control.services.harness import MINUTE, PEOPLE, VISIT, Harness
+from tests.control.services.harness import MINUTE, PEOPLE, PEPPER, VISIT, Harness
 
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import (
@@ -22,7 +22,7 @@ from tollgate.control.problems import (
     PersonalTokenRefused,
     WrongPassword,
 )
-from tollgate.control.services.factors import MAX_PASSKEYS, RECOVERY_CODES, Challenge
+from tollgate.control.services.factors import MAX_PASSKEYS, RECOVERY_CODES, Challenge, SecondFactors
 from tollgate.core import totp
 
 ORIGIN, HOST = "https://toll.example", "toll.example"
@@ -181,8 +181,11 @@ def test_removed_passkey_and_one_of_an_account_that_is_off_sign_nobody_in(
 ) -> None:
     device, other = Authenticator(), Authenticator()
     row, _ = added(harness, device), added(harness, other, "admin")
+    held = harness.do(plane.factors.list(harness.actor("owner")))
+    assert ([each.id for each in held.passkeys], held.totp) == ([row], None)
     harness.refused(NotFound, plane.factors.remove(harness.actor("admin"), row))
     harness.do(plane.factors.remove(harness.actor("owner"), row))
+    assert harness.actions()[-1] == "passkey.remove"
     harness.do(plane.admin.switch(PEOPLE["admin"], active=False))
     for each in (device, other):
         challenge = plane.factors.begin_sign_in()
@@ -196,9 +199,12 @@ def test_passkey_is_kept_once_and_there_are_not_too_many(harness: Harness, plane
     harness.refused(
         InvalidInput, plane.factors.add_passkey(actor, challenge.ticket, device.make(challenge), "Again")
     )
+    begun = harness.do(plane.factors.begin_passkey(actor))
     for _ in range(MAX_PASSKEYS - 1):
         added(harness, Authenticator())
     harness.refused(LimitReached, plane.factors.begin_passkey(actor))
+    last = Authenticator().make(begun)
+    harness.refused(LimitReached, plane.factors.add_passkey(actor, begun.ticket, last, "One too many"))
 
 
 def test_program_may_touch_no_factor(harness: Harness, plane: ControlPlane) -> None:
@@ -223,14 +229,32 @@ def test_codes_count_once_and_recovery_codes_too(harness: Harness, plane: Contro
     harness.refused(InvalidInput, plane.factors.confirm_totp(actor, "000000"))
     recovery = harness.do(plane.factors.confirm_totp(actor, code_of(harness, made.secret)))
     assert len(set(recovery)) == RECOVERY_CODES
+    assert harness.do(plane.factors.list(actor)).totp is not None
+    harness.refused(InvalidInput, plane.factors.begin_totp(actor))
     assert harness.do(plane.factors.needs_code(account)) is True
     harness.refused(WrongPassword, plane.factors.check_code(VISIT, account, code_of(harness, made.secret)))
     harness.clock.advance(totp.STEP_SECONDS)
     harness.do(plane.factors.check_code(VISIT, account, code_of(harness, made.secret)))
     harness.do(plane.factors.check_code(VISIT, account, recovery[0].upper()))
     harness.refused(WrongPassword, plane.factors.check_code(VISIT, account, recovery[0]))
+    harness.refused(WrongPassword, plane.factors.end_totp(actor, "000000"))
+    assert harness.do(plane.factors.needs_code(account)) is True
     harness.do(plane.factors.end_totp(actor, recovery[1]))
     assert harness.do(plane.factors.needs_code(account)) is False
+    assert harness.actions() == ["totp.on", "totp.off"]
+
+
+def test_secret_of_an_app_outlives_one_change_of_the_pepper(harness: Harness, plane: ControlPlane) -> None:
+    actor, account = harness.actor("owner"), harness.account("owner")
+    made = harness.do(plane.factors.begin_totp(actor))
+    harness.do(plane.factors.confirm_totp(actor, code_of(harness, made.secret)))
+    harness.clock.advance(totp.STEP_SECONDS)
+    for previous in (None, b"r" * 32):
+        factors = SecondFactors(plane.context, b"q" * 32, previous)
+        problem = harness.refused(NotFound, factors.check_code(VISIT, account, code_of(harness, made.secret)))
+        assert problem.detail == "The secret of the app cannot be read any more: ask the operator."
+    factors = SecondFactors(plane.context, b"q" * 32, PEPPER)
+    harness.do(factors.check_code(VISIT, account, code_of(harness, made.secret)))
 
 
 def test_ticket_after_the_password_is_for_one_account_and_short(harness: Harness, plane: ControlPlane) -> None:

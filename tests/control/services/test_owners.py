@@ -184,3 +184,21 @@ def test_unknown_roles_are_reported_with_the_known_ones(harness: Harness, plane:
         problem = harness.refused(InvalidInput, deed)
         assert problem.extras == {"field": "role"}
         assert problem.detail == "'boss' is no role: give one of owner, admin, developer, billing, viewer."
+
+
+# --- Owners who delete their accounts ------------------------------------------------------------------
+
+
+def test_last_owner_of_a_team_keeps_the_account_until_there_is_another(
+    harness: Harness, plane: ControlPlane
+) -> None:
+    owner = harness.actor("owner")
+    problem = harness.refused(LastOwner, plane.accounts.delete(owner))
+    assert "the last owner of acme" in problem.detail
+    harness.joins("loner", "owner")
+    made = harness.do(plane.invitations.create(owner, "acme", "new@x.example", "viewer"))
+    harness.do(plane.accounts.delete(owner))
+    assert owners(harness) == ["acc_loner"]
+    assert harness.write(lambda records: records.accounts.get("acc_owner")) is None
+    harness.refused(NotFound, plane.invitations.look(made.link))
+    assert harness.actions()[-1] == "account.delete"

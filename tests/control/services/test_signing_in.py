@@ -19,11 +19,12 @@ from tests.control.services.harness import (
     words,
 )
 
-from tollgate.control.passwords import Passwords
+from tollgate.control.passwords import MAX_WAITING, Passwords
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import Busy, TooManyAttempts, WrongPassword
 from tollgate.control.service_context import ClientInfo
 from tollgate.control.services.accounts import Accounts
+from tollgate.store.sql import SqlStore
 
 OWNER = PEOPLE["owner"]
 WRONG = "not the password"
@@ -261,3 +262,13 @@ def test_rehash_undoes_nothing_that_was_done_meanwhile(harness: Harness, plane: 
 def _keep_hash(harness: Harness, hashed: str) -> None:
     account = replace(harness.account("owner"), password_hash=hashed)
     harness.write(lambda records: records.accounts.replace(account))
+
+
+def test_flood_from_one_network_is_refused_before_the_store_is_used(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plane, harness.post.open = harness.choose(sign_up="open"), False
+    plane.accounts._passwords._waiting["192.0.2.0/24"] = MAX_WAITING
+    monkeypatch.delattr(SqlStore, "changing")
+    harness.refused(Busy, plane.accounts.check_password(VISIT, OWNER, PASSWORD))
+    harness.refused(Busy, plane.accounts.sign_up(VISIT, "new@x.example", PASSWORD))
