@@ -112,15 +112,17 @@ async def test_what_is_known_is_written_down_once_a_second(tmp_path: Path) -> No
     assert (a["calls"], a["error_rate"], a["latency_ms"], a["breaker"]) == (0, None, None, "closed")
     assert (a["probe_ms"], a["listening"]) == (10.0, False)
     (c,) = scene.shown["eth/test"]["upstreams"]
-    assert (c["state"], c["reason"], c["since"] > 1_001_000) == ("down", "refuses connections", True)
-    assert json.loads(scene.file.read_bytes())["at"] > 1_001_000.0
+    assert (c["state"], c["reason"]) == ("down", "refuses connections")
+    assert 1_001_000.0 < c["since"] < json.loads(scene.file.read_bytes())["at"]
+    assert [each["chain_id"] for each in (a, b, c)] == ["0x1"] * 3
     assert scene.file.stat().st_mode & 0o777 == 0o600
     assert sorted(scene.left) == sorted([FILE, "upstream-history.json"])
     assert "http" not in scene.file.read_text()
     history = json.loads((scene.file.parent / "upstream-history.json").read_bytes())
     assert [each["upstream"] for each in history] == ["a", "b", "c"]
-    scene.prober.close()
-    assert not scene.file.exists()
+    for _ in range(2):
+        scene.prober.close()
+        assert not scene.file.exists()
 
 
 async def test_how_calls_fared_is_added_up_over_workers(tmp_path: Path) -> None:
@@ -129,11 +131,11 @@ async def test_how_calls_fared_is_added_up_over_workers(tmp_path: Path) -> None:
     rows = [scene.shared_status.upstream(0, worker) for worker in range(2)]
     await scene.second()
     rows[0].report(WorkerStats(10, 1, 5_000, 9_000, 0.0, 2))
-    rows[1].report(WorkerStats(30, 3, 7_000, 20_000, scene.clock() + 10.0, 1))
+    rows[1].report(WorkerStats(30, 3, 7_128, 20_000, scene.clock() + 10.0, 1))
     await scene.second()
     (a,) = scene.shown["eth/main"]["upstreams"]
     assert (a["calls"], a["failures"], a["error_rate"]) == (40, 4, 0.1)
-    assert (a["latency_ms"], a["p95_ms"], a["in_flight"]) == (7.0, 20.0, 3)
+    assert (a["latency_ms"], a["p95_ms"], a["in_flight"]) == (7.13, 20.0, 3)
     assert (a["breaker"], a["open_workers"]) == ("open", 1)
     scene.clock.advance(10.0)
     await scene.second()

@@ -10,6 +10,7 @@ from msgspec import structs
 
 from tollgate.core.limits import Limit, Taken, take
 from tollgate.shm.leases import SETTLE_SECONDS, LeasedMeters, LeasedRows
+from tollgate.shm.limits import WAYS
 
 LIMIT = Limit(10, 1.0)
 
@@ -33,6 +34,7 @@ def test_same_rows_follow_a_lease_at_once(meters: LeasedMeters) -> None:
     meters.lease(rows[0][0], 0.5, None, 200.0)
     assert taken(meters, rows, 200.0) == 5
     meters.unlease(rows[0][0])
+    assert taken(meters, rows, 250.0) == 10
     meters.divide(0.2)
     assert taken(meters, rows, 300.0) == 2
     meters.alone()
@@ -46,6 +48,8 @@ def test_same_rows_follow_a_backlog_that_the_keeper_wrote(meters: LeasedMeters) 
     assert taken(meters, rows, 100.0) == 3
     meters.lease(rows[0][0], 1.0, 0.0, 100.0)
     assert taken(meters, rows, 100.0) == 10
+    meters.lease(rows[0][0], 1.0, 0.7, 100.0)
+    assert [meters.take([("a", LIMIT)], 100.0)[0].allowed for _ in range(4)] == [True, True, True, False]
 
 
 def test_refused_request_takes_from_none_of_its_limits(meters: LeasedMeters) -> None:
@@ -269,3 +273,20 @@ def test_who_was_overtaken_stands_behind_the_other_with_all_that_it_takes(tmp_pa
     assert meters.take([("a", Limit(8, 1.0))], 128.0, 3)[-1].allowed
     credit = meters._credits[row]
     assert written == [(row * 3, 128.0 + credit, 128.75 + credit, 0.75)] * 2
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_keeper_looks_at_every_row_that_was_used_since(workers: int, tmp_path: Path) -> None:
+    meters = LeasedMeters(WAYS, workers, tmp_path / "lock", b"pepper")
+    found = [meters.rows([(str(number), LIMIT)], 100.0) for number in range(WAYS)]
+    for rows in found:
+        assert taken(meters, rows, 100.0) == 10
+    assert list(meters.backlogged(100.0)) == list(range(WAYS)), "to the last"
+    assert not meters._unsettled
+    assert list(meters.backlogged(100.0)) == []
+    # What stands against a row counts as the keeper wrote it; what was taken is settled for the look.
+    for rows, backlog in ((found[0], 0.0), (found[1], 0.5)):
+        meters.lease(rows[0][0], 1.0, backlog, 100.0)
+        assert meters.take_all(rows, 100.0)
+    backlogged = list(meters.backlogged(100.0))
+    assert [rows[0][0] in backlogged for rows in found[:2]] == [False, True]

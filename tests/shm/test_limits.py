@@ -358,3 +358,11 @@ def test_who_was_overtaken_stands_behind_the_other_with_all_that_it_takes(meters
     meters._arrivals[start + 1] = NOW + 0.5
     write(start, 0.0, NOW + 0.3, 0.3)
     assert list(meters._arrivals[start : start + 2]) == [NOW + 0.8, NOW + 0.5]
+
+
+@pytest.mark.parametrize("workers", [1, WORKERS])
+def test_rounding_costs_nobody_a_request(workers: int, tmp_path: Path) -> None:
+    meters = SharedMeters(64, workers, tmp_path / "limits.lock")
+    for count in (3, 7, 10, 30, 49, 1_000):
+        rows = meters.rows([(str(count), Limit(count, 1.0))], 1_000_000.1)
+        assert sum(meters.take_all(rows, 1_000_000.1) for _ in range(count + 2)) == count

@@ -117,6 +117,19 @@ def test_duration_on_a_bound_falls_below_it() -> None:
     assert found["tollgate_upstream_seconds_bucket", labels] == 1
 
 
+def test_durations_may_come_in_any_order() -> None:
+    regions = Regions(1)
+    writer = regions.writer(0)
+    writer.observe(
+        writer.histogram(metrics.UPSTREAM_SECONDS, "eth", "mainnet", "a"), [9_000_000, 2_500, 1, 70_000]
+    )
+    found = page(regions)
+    counts = [value for (name, _), value in found.items() if name.endswith("_bucket")]
+    assert counts == sorted(counts)
+    labels = (("family", "eth"), ("le", "0.0025"), ("network", "mainnet"), ("upstream", "a"))
+    assert found["tollgate_upstream_seconds_bucket", labels] == 2
+
+
 # --- Labels ------------------------------------------------------------------------------------------------
 
 
@@ -161,6 +174,7 @@ def test_too_many_labels_are_counted_as_dropped_and_take_no_more_room() -> None:
     dropped = totals[metrics.DROPPED_LABELS.name,]
     assert dropped > 0
     assert len(totals) - 1 + dropped == invented == sum(totals.values())
+    assert len(totals) == metrics._CELLS, "every cell is used"
     for number in range(invented, invented + 500):
         writer.add(writer.cell(metrics.REFUSALS, f"invented {number}"))
     assert len(regions.totals()) == len(totals)
@@ -225,6 +239,35 @@ def test_of_some_gauges_the_greatest_value_counts_and_not_the_sum() -> None:
         writer = regions.writer(number)
         writer.set(writer.cell(metrics.DIRECTORY_STALE_SECONDS), seconds)
     assert page(regions) == {("tollgate_directory_stale_seconds", ()): 40}
+
+
+def test_gauges_that_are_the_same_for_all_processes_are_not_added_up() -> None:
+    """What one process of a node sets, or every node alike."""
+    assert {spec.name.removeprefix("tollgate_") for spec in ALL if spec.greatest} == {
+        "upstream_state",
+        "upstream_head",
+        "network_head",
+        "network_finalized",
+        "directory_stale_seconds",
+        "ledger_clock_doubted",
+        "nodes",
+        "shared_nodes",
+        "shared_leases",
+    }
+
+
+def test_gauge_whose_subject_is_gone_is_not_shown() -> None:
+    regions = Regions(1)
+    writer = regions.writer(0)
+    writer.set(writer.cell(metrics.UPSTREAM_CONNECTIONS, "eth", "mainnet", "a"), metrics.GONE)
+    writer.set(writer.cell(metrics.UPSTREAM_CONNECTIONS, "eth", "mainnet", "b"), 0)
+    assert [dict(labels)["upstream"] for _, labels in page(regions)] == ["b"]
+
+
+def test_names_on_the_page_are_those_of_alerts() -> None:
+    text = render(Regions(1)).decode()
+    for spec in ALL:
+        assert f"# TYPE {spec.page_name} " in text
 
 
 def test_cells_are_integers_and_the_page_may_show_fractions() -> None:

@@ -356,3 +356,22 @@ def test_how_calls_fared_is_reported_by_each_worker_in_its_own_column() -> None:
     nothing = WorkerStats(0, 0, 0, 0, 0.0, 0)
     assert shared_status.upstream(1).worker_stats() == [nothing, STATS]
     assert shared_status.upstream(0).worker_stats() == shared_status.upstream(2).worker_stats() == [nothing] * 2
+
+
+def test_ancestor_of_the_last_reorganisation_is_known_after_many() -> None:
+    row = rows()[0]
+    for number in range(40):
+        row.publish_reorg(100 - number)
+    assert (row.reorgs, row.ancestor(39), row.ancestor(38)) == (40, 61, 61)
+
+
+def test_block_next_to_the_head_of_an_upstream_is_seen_and_the_head_itself_is_not_news() -> None:
+    shared_status = SharedStatus(1, Clock())
+    row, epochs = shared_status.upstream(0), shared_status.network(0).epoch
+    row.publish(State.UP, 10)
+    before = epochs[0]
+    row.saw(10)
+    assert (row.head, epochs[0]) == (10, before)
+    row.saw(11)
+    assert row.head == 11
+    assert epochs[0] != before

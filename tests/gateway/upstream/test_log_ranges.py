@@ -327,3 +327,12 @@ async def test_joined_logs_are_kept_as_one_answer() -> None:
         for _ in range(2):
             assert await scene.call(GET, {"fromBlock": "0x0", "toBlock": "0x63"}) == list(range(100))
         assert (scene.counts(), scene.trace.cache) == ([2], "hit")
+
+
+@pytest.mark.parametrize(("narrow", "fits"), [(1, True), (2, False)])
+async def test_parts_are_halved_to_as_many_as_are_allowed(narrow: int, fits: bool) -> None:
+    searcher = Searcher()
+    searcher.too_much = lambda first, last: last > first and first < 2 * narrow
+    blocks = 2 * (MAX_PARTS - 1)
+    found = await searcher.get(0, blocks - 1, 2)
+    assert found == list(range(blocks)) if fits else found.code == -32005
