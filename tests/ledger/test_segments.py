@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from tollgate.ledger import segments
 from tollgate.ledger.segments import FRAME_BYTES, HEADER_BYTES, MAGIC, Damaged, frame
+from tollgate.store.base import Mark
 
 ID = bytes(range(16))
 RECORDS = [b"first", b"x" * 300, b"\0", b"last record"]
@@ -245,3 +246,25 @@ def test_writer_that_is_killed_no_longer_has_it(path: Path) -> None:
         os.close(ready)
         os.close(report)
     assert not segments.is_alive(path)
+
+
+# --- What waits --------------------------------------------------------------------------------------------
+
+
+def test_backlog_is_what_stands_behind_the_marks_and_how_long_it_waits(tmp_path: Path) -> None:
+    files: dict[Path, bytes] = {}
+    for name, identity, at in (
+        ("a", b"a", 50),
+        ("b", b"b", 40),
+        ("b copy", b"b", 30),
+        ("c", b"c", 20),
+        ("d", b"d", 10),
+    ):
+        segment(tmp_path / name)
+        os.utime(tmp_path / name, (at, at))
+        files[tmp_path / name] = identity
+    files[tmp_path / "gone"] = b"e"
+    size = (tmp_path / "a").stat().st_size
+    marks = {b"b": Mark(size - 7), b"c": Mark(size), b"d": Mark(size - 9, done=True)}
+    assert segments.backlog(files, marks) == segments.Backlog(size - HEADER_BYTES + 7 + 9, 30)
+    assert segments.backlog({}, {}) == segments.Backlog(0, None)

@@ -20,7 +20,7 @@ from structlog.testing import capture_logs
 from tollgate import log
 from tollgate.ledger import segments
 from tollgate.ledger.segments import FRAME_BYTES, HEADER_BYTES, SUFFIX, frame
-from tollgate.ledger.spool import MAX_UNSYNCED, MAX_WRITTEN_BYTES, Spool
+from tollgate.ledger.spool import MAX_UNSYNCED, MAX_WRITTEN_BYTES, Spool, _beginning
 
 Lines = list[MutableMapping[str, Any]]
 NOW = 1_800_000_000.0
@@ -294,6 +294,7 @@ def test_refused_records_are_held_reported_once_and_written_when_the_disk_is_bac
     disk.put(b"c")
     assert disk.spool.is_full
     disk.spool.tick()
+    disk.spool.tick()
     assert list(tmp_path.iterdir()) == [], "no litter"
     opener.full = False
     disk.spool.tick()
@@ -355,6 +356,19 @@ def test_last_records_that_no_disk_takes_are_reported_as_lost(tmp_path: Path, li
     disk.spool.close()
     assert messages_of(lines)[-1] == "error: records are lost: the disk takes none"
     assert lines[-1]["records"] == 2
+
+
+@pytest.mark.parametrize(
+    ("sizes", "together"),
+    [
+        ((1, 1), 2),
+        ((MAX_WRITTEN_BYTES - 1, 1, 1), 2),
+        ((MAX_WRITTEN_BYTES, 1), 1),
+        ((MAX_WRITTEN_BYTES + 1, 1), 1),
+    ],
+)
+def test_so_many_bytes_are_written_at_once_and_at_least_one_piece(sizes: tuple[int, ...], together: int) -> None:
+    assert len(_beginning([bytes(size) for size in sizes])) == together
 
 
 def test_long_outage_is_made_up_for_in_segments_of_ordinary_size(tmp_path: Path) -> None:
@@ -453,10 +467,18 @@ def test_segment_that_took_nothing_is_kept_for_the_next_try_and_does_not_become_
 
 
 def test_header_that_is_not_taken_whole_leaves_no_file(tmp_path: Path) -> None:
-    disk = Disk(tmp_path)
+    opened: list[int] = []
+
+    def opener(path: Path) -> int:
+        opened.append(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND))
+        return opened[-1]
+
+    disk = Disk(tmp_path, opener=opener)
     with files_of_at_most(HEADER_BYTES - 1):
         disk.put(b"a")
         assert list(tmp_path.iterdir()) == []
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(opened[0])
     disk.spool.tick()
     assert disk.read() == [[b"a"]]
 
