@@ -235,7 +235,10 @@ class Notes:
 
 
 class Noting:
-    """A plugin of pytest: notes which lines of some files each test runs, in processes that it forks too."""
+    """A plugin of pytest: notes which lines of some files each test runs, in processes that it forks too.
+
+    What a fixture of several tests runs, it runs for the first of them alone: it counts for all that use it.
+    """
 
     def __init__(self, folder: Path, names: list[str]) -> None:
         self._folder = folder
@@ -245,6 +248,7 @@ class Noting:
             self._starts[str(SOURCE / name)] = size
             size += (SOURCE / name).read_text().count("\n") + 2
         self._seen = mmap.mmap(-1, size)
+        self._shared: dict[object, set[int]] = defaultdict(set)
         self._notes: list[dict[str, Any]] = []
         self._failed: list[str] = []
 
@@ -260,8 +264,25 @@ class Noting:
             sys.settrace(None)
             threading.settrace(None)
             seconds = time.perf_counter() - began
-            lines = [found.start() for found in re.finditer(b"\1", self._seen[:])]
-            self._notes.append({"test": item.nodeid, "seconds": seconds, "lines": lines})
+            fixtures = getattr(item, "_fixtureinfo").name2fixturedefs.values()  # noqa: B009 - of no public kind
+            lines = self._lines().union(*(self._shared[each] for named in fixtures for each in named))
+            self._notes.append({"test": item.nodeid, "seconds": seconds, "lines": sorted(lines)})
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Generator[None, object, object]:
+        if fixturedef.scope == "function":
+            return (yield)
+        before = self._lines()
+        self._seen[:] = bytes(len(self._seen))
+        try:
+            return (yield)
+        finally:
+            self._shared[fixturedef] |= self._lines()
+            for line in before:
+                self._seen[line] = 1
+
+    def _lines(self) -> set[int]:
+        return {found.start() for found in re.finditer(b"\1", self._seen[:])}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed:
