@@ -245,6 +245,21 @@ def test_dropped_day_is_deleted_in_slices(ledger: Ledger, monkeypatch: pytest.Mo
     assert left == [3, 1]
 
 
+def test_headers_of_a_dropped_day_are_deleted_in_slices(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger_engine, "SLICE_HEADERS", 2)
+    for _ in range(5):
+        ledger.commit(*(entry() for _ in range(ENOUGH_ROWS)))
+    headers = "SELECT count(*) FROM blocks_20261115"
+    assert ledger.sql(headers) == [(5,)]
+    ledger.store.drop_days("20270101")
+    left = []
+    while ledger.store.sweep(0):
+        with suppress(sqlite3.OperationalError):
+            left.append(ledger.sql(headers)[0][0])
+    assert left == [3, 1]
+    assert ledger.sql("SELECT name FROM sqlite_master WHERE name GLOB '*_2026*'") == []
+
+
 def test_numbers_go_on_also_after_the_last_day_was_dropped(ledger: Ledger) -> None:
     ledger.commit(entry(), entry())
     assert ledger.store.drop_days("20270101") == ["20261115"]

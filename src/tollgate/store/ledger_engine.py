@@ -26,7 +26,7 @@ from tollgate.store.postgresql import BYTES, NUMBERS, TEXTS, Array
 # Rows that are fetched at once where not all may be needed.
 HEADERS_AT_ONCE = 64
 # Deleted at once, of a day that was dropped.
-SLICE_DATA = 100
+SLICE_DATA, SLICE_HEADERS = 100, 10_000
 _HEADERS = (
     "team_id VARCHAR(32) NOT NULL, first_no BIGINT NOT NULL, rows INTEGER NOT NULL, records INTEGER NOT NULL, "
     "errors INTEGER NOT NULL, level INTEGER NOT NULL, generation BIGINT NOT NULL, least_at FLOAT NOT NULL, "
@@ -138,9 +138,16 @@ class Sqlite:
             return False
         day = checked(name.removeprefix("data_"))
         removed = execute(f"DELETE FROM data_{day} WHERE id IN (SELECT id FROM data_{day} LIMIT {SLICE_DATA})")  # noqa: S608
-        if removed.rowcount < SLICE_DATA:
-            execute(f"DROP TABLE blocks_{day}")
-            execute(f"DROP TABLE data_{day}")
+        if removed.rowcount == SLICE_DATA:
+            return True
+        following = execute(
+            f"SELECT team_id, first_no FROM blocks_{day} ORDER BY team_id, first_no LIMIT 1 OFFSET {SLICE_HEADERS}"  # noqa: S608
+        ).first()
+        if following is not None:
+            execute(f"DELETE FROM blocks_{day} WHERE (team_id, first_no) < (?, ?)", tuple(following))  # noqa: S608
+            return True
+        execute(f"DROP TABLE blocks_{day}")
+        execute(f"DROP TABLE data_{day}")
         return True
 
     def data_ids(self, connection: Connection, day: str, count: int) -> Sequence[int]:
