@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
+import signal
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -17,7 +19,7 @@ from parts.memory import within_budget
 from parts.processes import eventually
 from parts.raw_http import call, request
 from parts.stack import PATH, Stack, open_stack
-from parts.tollgate import Gateway, bearer, serving
+from parts.tollgate import Gateway, bearer, linux_only, serving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -86,6 +88,35 @@ def test_guesses_from_all_addresses_of_a_network_leave_room_for_others(
             guess.send(request("/console/sign-in", form, {**headers, **address}))
         pages = [http.get("/console/sign-in", headers={"X-Forwarded-For": f"203.0.113.{n}"}) for n in range(5)]
         assert [page.status_code for page in pages] == [200] * 5
+
+
+@linux_only
+def test_who_is_signed_in_finds_a_place_while_strangers_of_many_networks_take_all_others(gateway: Gateway) -> None:
+    def asked(secret: str, network: int) -> bytes:
+        headers = {**bearer(secret), "X-Forwarded-For": f"198.18.{network}.1"}
+        return request("/api/v1/me", b"", headers, method="GET")
+
+    mine, control = gateway.books.personal_token(EMAIL), gateway.children()["tg-control"]
+    with ExitStack() as held:
+        known = held.enter_context(gateway.connect())
+        known.send(asked(mine, 200))
+        answer = known.read()
+        assert (answer.status, [name for name in answer.headers if name.startswith("x-tollgate")]) == (200, [])
+        os.kill(control, signal.SIGSTOP)
+        held.callback(os.kill, control, signal.SIGCONT)
+        strangers = [held.enter_context(gateway.connect()) for _ in range(80)]
+        for network, stranger in enumerate(strangers):
+            stranger.send(asked("tg_guess", network))
+        refused = held.enter_context(gateway.connect())
+        refused.send(asked("tg_guess", 201))
+        assert refused.read().status == 503, "all places for strangers are taken"
+        known.send(asked(mine, 202))
+        # Whoever finds no place is refused at once, and this one waits with the others.
+        late = held.enter_context(gateway.connect())
+        late.send(asked("tg_guess", 203))
+        assert late.read().status == 503
+        os.kill(control, signal.SIGCONT)
+        assert known.read().status == 200
 
 
 def test_waiting_logins_of_one_address_are_few_and_others_still_come_in(http: httpx.Client) -> None:

@@ -260,7 +260,7 @@ def test_one_address_has_a_part_of_the_places_and_others_find_one() -> None:
 def test_one_network_leaves_places_to_others() -> None:
     async def test(inner: Inner) -> None:
         app = inner.app(max_at_once=12)
-        held = [Client(app, scope(client=(f"2001:db8:0:{number}::1", 50_000))) for number in range(6)]
+        held = [Client(app, scope(client=(f"2001:db8:0:{number}::1", 50_000))) for number in range(5)]
         for _ in held:
             await inner.next_call()
         await problem(Client(app, scope(client=("2001:db8:0:ff::1", 50_000))), 503)
@@ -270,6 +270,57 @@ def test_one_network_leaves_places_to_others() -> None:
             await client.task
 
     with_inner(test)
+
+
+GOOD = b"HTTP/1.1 200 OK\r\nx-tollgate-known: 1\r\ncontent-length: 2\r\n\r\nok"
+SESSION = (b"cookie", b"a=b; __Host-tollgate=secret-1; c=d")
+TOKEN = (b"authorization", b"Bearer secret-2")
+
+
+@pytest.mark.parametrize("shown", [SESSION, TOKEN])
+def test_who_was_found_good_finds_a_place_when_strangers_of_many_networks_have_taken_the_others(
+    shown: tuple[bytes, bytes],
+) -> None:
+    async def test(inner: Inner) -> None:
+        app = inner.app(max_at_once=8)
+        mine = Client(app, scope("GET", shown))
+        (await inner.next_call()).respond(GOOD)
+        assert [header for header in (await mine.next())["headers"] if header[0].startswith(b"x-tollgate")] == []
+        await mine.task
+        guess = (shown[0], shown[1].replace(b"secret", b"guessed"))
+        other = Client(app, scope("GET", guess))
+        (await inner.next_call()).respond(OK)
+        await other.task
+        held = [Client(app, scope("GET", guess, client=(f"198.51.{number}.1", 5))) for number in range(6)]
+        for _ in held:
+            await inner.next_call()
+        await problem(Client(app, scope("GET", guess, client=("203.0.113.9", 5))), 503)
+        for _ in range(2):
+            held.append(Client(app, scope("GET", shown, client=("203.0.113.9", 5))))
+            await inner.next_call()
+        await problem(Client(app, scope("GET", shown, client=("203.0.113.10", 5))), 503)
+        for client in held:
+            client.leave()
+            await client.task
+
+    with_inner(test)
+
+
+def test_one_credential_has_two_of_the_places_that_are_kept_and_few_are_remembered() -> None:
+    known = control_proxy.Known()
+    assert not known.is_preferred(b"a")
+    known.begin(b"a")
+    known.end(b"a", is_good=True)
+    for _ in range(2):
+        assert known.is_preferred(b"a")
+        known.begin(b"a")
+    assert not known.is_preferred(b"a")
+    known.end(b"a", is_good=False)
+    assert known.is_preferred(b"a")
+    for number in range(control_proxy.MAX_KNOWN):
+        assert known.is_preferred(b"a")
+        known.end(b"%d" % number, is_good=True)
+    assert not known.is_preferred(b"a")
 
 
 def test_open_streams_keep_no_request_out_and_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ workers, so no framework may enter.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import re
 from collections import Counter
 from collections.abc import AsyncIterator, Coroutine, Iterable
@@ -28,6 +29,9 @@ MAX_STREAMS = 400
 MAX_DOWNLOADS = 64
 # One client address has this part of the places at most: who takes answers in slowly keeps none but itself out.
 ADDRESS_PART, LEAST_PART = 4, 2
+# Of the places for requests this part is kept for those whose credential was found good before, two for each; that
+# many credentials are remembered.
+KNOWN_PART, MAX_KNOWN = 4, 4_096
 _IN_DOUBT = "see whether it was done, then try again."
 
 # RFC 9110, 7.6.1, and `expect`, which the worker has met itself.
@@ -37,6 +41,8 @@ _HOP_BY_HOP = frozenset(
 _OWN = b"x-tollgate-"
 _CLIENT = b"x-tollgate-client"
 _SCHEME = b"x-tollgate-scheme"
+_KNOWN = b"x-tollgate-known"
+_SESSION = re.compile(rb"(?:^|;)\s*(?:__Host-)?tollgate=([^;]*)")
 _HOST = re.compile(rb"[A-Za-z0-9.:\[\]_-]{1,255}")
 _TRY_AGAIN = (b"retry-after", b"1")
 _CLOSE = (b"connection", b"close")
@@ -72,8 +78,9 @@ class Places:
         self._of_network: Counter[str] = Counter()
         self.taken = 0
 
-    def has_room(self, address: str) -> bool:
-        free, part = self._count - self.taken, max(self._count // ADDRESS_PART, LEAST_PART)
+    def has_room(self, address: str, kept: int = 0) -> bool:
+        """Whether there is one for a client address, while so many are kept for others."""
+        free, part = self._count - self.taken - kept, max(self._count // ADDRESS_PART, LEAST_PART)
         of_network = self._of_network[addresses.network_of(address)]
         return free > 0 and self._of_address[address] < part and of_network < max(free, LEAST_PART)
 
@@ -88,6 +95,40 @@ class Places:
         self._of_network -= Counter([addresses.network_of(address)])
 
 
+class Known:
+    """Credentials that were found good, as digests, and how many requests of each are under way."""
+
+    def __init__(self) -> None:
+        self._good: dict[bytes, None] = {}
+        self._under_way: Counter[bytes] = Counter()
+
+    def is_preferred(self, credential: bytes) -> bool:
+        """Whether it may have one of the places that are kept."""
+        return credential in self._good and self._under_way[credential] < LEAST_PART
+
+    def begin(self, credential: bytes) -> None:
+        self._under_way[credential] += 1
+
+    def end(self, credential: bytes, *, is_good: bool) -> None:
+        """Note that a request is over, and whether its credential was found good. One that ends later is forgotten
+        in time: all that it has meanwhile are two places.
+        """
+        self._under_way -= Counter([credential])
+        if is_good:
+            self._good.pop(credential, None)
+            self._good[credential] = None
+            if len(self._good) > MAX_KNOWN:
+                del self._good[next(iter(self._good))]
+
+
+def credential_of(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """The digest of what a request shows to be somebody's: its token or session; empty where it has none."""
+    given = dict(headers)
+    session = _SESSION.search(given.get(b"cookie", b""))
+    shown = given.get(b"authorization") or (session[1] if session else b"")
+    return hashlib.sha256(shown).digest() if shown else b""
+
+
 class _Slot:
     """The place of one request among those that are under way, or of its answer among those that last.
 
@@ -98,6 +139,8 @@ class _Slot:
     def __init__(self, requests: Places, address: str) -> None:
         self._places = requests
         self._address = address
+        self.is_known = False
+        """Whether the control process found the credential good."""
         requests.take(address)
 
     def move(self, places: Places) -> bool:
@@ -144,6 +187,8 @@ class ControlProxy:
         self._max_bytes = max_bytes
         self._seconds = seconds
         self._requests = Places(max_at_once)
+        self._kept = max_at_once // KNOWN_PART
+        self._known = Known()
         self._streams = Places(MAX_STREAMS)
         self._downloads = Places(MAX_DOWNLOADS)
         # Requests that are still being read count by what they hold, not by their number: otherwise a few
@@ -236,14 +281,18 @@ class ControlProxy:
         self, scope: Scope, receive: Receive, send: Send, identity: bytes, body: bytearray, client: str
     ) -> None:
         address = addresses.limit_key(client)
-        if not self._requests.has_room(address):
+        credential = credential_of(scope["headers"])
+        kept = 0 if self._known.is_preferred(credential) else self._kept
+        if not self._requests.has_room(address, kept):
             raise _ProxyRefusal(503, "Too many requests at once: try again.", _TRY_AGAIN)
         head = self._head(scope, identity, len(body), client)
         slot = _Slot(self._requests, address)
+        self._known.begin(credential)
         try:
             await _unless_gone(receive, self._exchange(scope, send, identity, head, body, slot))
         finally:
             slot.leave()
+            self._known.end(credential, is_good=slot.is_known)
 
     async def _exchange(
         self, scope: Scope, send: Send, identity: bytes, head: bytes, body: bytearray, slot: _Slot
@@ -268,6 +317,8 @@ class ControlProxy:
                 raise _ProxyRefusal(504, why) from None
             except (EOFError, OSError, ValueError, asyncio.LimitOverrunError):
                 raise _ProxyRefusal(502, f"The control plane broke off: {_IN_DOUBT}") from None
+            slot.is_known = (_KNOWN, b"1") in headers
+            headers = [header for header in headers if not header[0].startswith(_OWN)]
             lasting = self._places_of(headers)
             if lasting is not None and not slot.move(lasting):
                 why = "Too many live views or exports are open: close one, or try again."

@@ -22,6 +22,8 @@ AGENT_LENGTH = 256
 ME = "/api/v1/me"
 
 # What handlers and dependencies take, by name: `request`, `plane`, `client`, `actor`, and parts of the path.
+# Set in the state of a request whose credential is good: workers keep places for those who have one.
+KNOWN = "known"
 HttpRequest = Request[Any, Any, Any]
 Plane = NamedDependency[ControlPlane]
 CurrentClient = NamedDependency[ClientInfo]
@@ -47,6 +49,7 @@ async def actor(request: HttpRequest, plane: Plane, client: CurrentClient) -> Ac
     if scheme.lower() != "bearer":
         raise NotLoggedIn
     found = await plane.logins.actor(client, secret.strip(), TOOL, PERSONAL)
+    request.scope["state"][KNOWN] = True
     login, reads = found.login, request.method in {"GET", "HEAD"}
     if login is not None and login.read_only and not reads:
         raise PersonalTokenRefused("change anything: it is for reading")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from litestar import Response
 from litestar.datastructures import Cookie
 
+from tollgate.control.api.access import KNOWN
 from tollgate.control.console import render
 from tollgate.control.console.paths import HttpRequest
 from tollgate.control.plane import ControlPlane
@@ -38,9 +39,11 @@ async def actor_of(request: HttpRequest, plane: ControlPlane) -> Actor | None:
     if secret is None:
         return None
     try:
-        return await plane.logins.actor(client_of(request), secret, CONSOLE)
+        found = await plane.logins.actor(client_of(request), secret, CONSOLE)
     except (NotLoggedIn, LoginExpired):
         return None
+    request.scope["state"][KNOWN] = True
+    return found
 
 
 async def signed_in(request: HttpRequest, plane: ControlPlane, *, back: str) -> tuple[Actor, Account]:
