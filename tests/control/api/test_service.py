@@ -60,6 +60,18 @@ def test_request_id_of_the_worker_is_on_every_answer(api: Api) -> None:
         assert api.request(method, path).headers["X-Request-Id"] == REQUEST_ID
 
 
+def test_worker_is_shown_whose_credential_is_good(api: Api) -> None:
+    assert api.request("GET", "/me").headers["X-Tollgate-Known"] == "1"
+    assert api.request("GET", "/teams/nobodys").headers["X-Tollgate-Known"] == "1"
+    for answer in (
+        api.request("GET", "/me", who=None),
+        api.request("GET", "/me", token="tgp_guess"),
+        api.request("GET", "/openapi.json"),
+        api.request("GET", "/nothing"),
+    ):
+        assert "X-Tollgate-Known" not in answer.headers
+
+
 def test_path_of_any_text_is_refused_like_any_other(api: Api) -> None:
     for part in ("%00", "%FF%FE", "a" * 5_000, "%F0%9F%92%A9", "%2e%2e", "team_%00", "{team}", "'--", "%0d%0aX:1"):
         for method in ("GET", "PATCH"):

@@ -19,6 +19,12 @@ def test_page_shows_teams_with_roles_and_what_to_do_next(site: Site) -> None:
     assert "teams create" not in shown
 
 
+def test_worker_is_shown_whose_session_is_good(site: Site) -> None:
+    site.account()
+    assert site.signed_in().get("/console/teams").headers["x-tollgate-known"] == "1"
+    assert "x-tollgate-known" not in site.browser().get("/console/teams").headers
+
+
 def test_who_may_make_no_tokens_is_not_advised_to(site: Site) -> None:
     ada, bob = site.account(), site.account(BOB)
     link = site.do(site.plane.invitations.create(site.team(bob), "acme", ADA, "billing")).link
