@@ -49,7 +49,7 @@ async def actor(request: HttpRequest, plane: Plane, client: CurrentClient) -> Ac
     if scheme.lower() != "bearer":
         raise NotLoggedIn
     found = await plane.logins.actor(client, secret.strip(), TOOL, PERSONAL)
-    request.scope["state"][KNOWN] = True
+    request.scope.setdefault("state", {})[KNOWN] = True
     login, reads = found.login, request.method in {"GET", "HEAD"}
     if login is not None and login.read_only and not reads:
         raise PersonalTokenRefused("change anything: it is for reading")

@@ -42,7 +42,7 @@ async def actor_of(request: HttpRequest, plane: ControlPlane) -> Actor | None:
         found = await plane.logins.actor(client_of(request), secret, CONSOLE)
     except (NotLoggedIn, LoginExpired):
         return None
-    request.scope["state"][KNOWN] = True
+    request.scope.setdefault("state", {})[KNOWN] = True
     return found
 
 
