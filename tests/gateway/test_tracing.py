@@ -12,9 +12,10 @@ from tests.gateway.fakes import Clock, FakeTransport, turns
 from tests.gateway.notes import known, recorded, sent
 from tests.gateway.raw_http import Answers, hello
 from tests.gateway.websocket.asgi_clients import open_server
-from tests.gateway.worker import TOKEN, Tasks, Worker, echo, http, open_worker
+from tests.gateway.worker import TOKEN, Tasks, Worker, echo, http, open_worker, request
 
 from tollgate.gateway import tracing
+from tollgate.gateway.recording.spans import end_span
 from tollgate.gateway.tracing import CLIENT, SERVER, Span, TraceContext, Tracer, read_context
 from tollgate.shm import metrics
 from tollgate.shm.upstream_status import State
@@ -335,3 +336,32 @@ def test_spans_beyond_the_room_are_dropped_and_counted(monkeypatch: pytest.Monke
     assert len(tracer.take(10)) == 2
     assert tracer.dropped == 3
     assert tracer.take(10) == []
+
+
+@pytest.mark.parametrize(
+    ("status", "outcome", "failed"),
+    [
+        (200, "ok", False),
+        (399, "ok", False),
+        (400, "refused", False),
+        (499, "refused", False),
+        (500, "refused", True),
+    ],
+)
+def test_span_shows_how_a_request_without_calls_ended(status: int, outcome: str, failed: bool) -> None:
+    tracer = make_tracer(ratio=1.0)
+    made = request()
+    made.span = tracer.begin({})
+    end_span(made, status)
+    (span,) = ended(tracer)
+    assert (span.name, span.attributes["tollgate.outcome"], span.failed) == ("POST", outcome, failed)
+
+
+async def test_span_of_two_calls_is_that_of_a_batch(worker: Worker) -> None:
+    tracer = make_tracer(ratio=1.0)
+    made = request()
+    made.span, made.network = tracer.begin({}), worker.network
+    made.calls = [("eth_chainId", "ok", None, 0)] * 2
+    end_span(made, 200)
+    (span,) = ended(tracer)
+    assert (span.name, span.attributes["tollgate.calls"]) == ("batch", 2)

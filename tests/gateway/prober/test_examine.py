@@ -35,12 +35,14 @@ class Client:
         self.fault: ProbeFailed | None = None
         self.fault_of: Callable[[str], ProbeFailed | None] = lambda method: INVALID
         self.calls: list[str] = []
+        self.params: dict[str, object] = {}
         self.at_once = self.max_at_once = 0
         self.hangs = False
         self.timeout_seconds = 0.0
 
     async def call(self, call: NodeCall) -> object:
         self.calls.append(call.method)
+        self.params[call.method] = call.params
         self.at_once += 1
         self.max_at_once = max(self.max_at_once, self.at_once)
         await asyncio.sleep(0)
@@ -124,6 +126,10 @@ async def test_archive_is_known_by_state_of_the_first_block(
 ) -> None:
     client.fault_of = lambda method: fault if method in OLD_STATE else INVALID
     assert (await found(family)).archive is archive
+    if family == "eth":
+        assert client.params["eth_getBalance"] == ["0x0000000000000000000000000000000000000000", "0x1"]
+    else:
+        assert client.params["starknet_getNonce"] == [{"block_number": 1}, "0x1"]
 
 
 @pytest.mark.parametrize(("head", "archive"), [(128, None), (129, True)])

@@ -83,4 +83,17 @@ def test_durations_do_not_wait_without_bound(monkeypatch: pytest.MonkeyPatch) ->
         kept.appended(1)
     assert durations == []
     assert kept.durations("eth/mainnet", "ok") is durations
+    durations += [1_000] * 3
+    kept.appended(3)
+    assert len(durations) == 3, "as many may wait again"
+    durations.clear()
     assert regions.totals()["tollgate_request_seconds", "eth", "mainnet", "ok", "sum"] == 4_000
+
+
+async def test_names_that_callers_invent_are_counted_together_and_not_remembered(worker: Worker) -> None:
+    for number in range(3):
+        worker.counters.called(worker.network, f"invented_{number}", "ok")
+        worker.counters.called(worker.network, "eth_chainId", "ok")
+    assert list(worker.counters._calls) == [("eth/mainnet", "eth_chainId", "ok")]
+    counted = {key[3]: value for key, value in worker.regions.totals().items() if key[0] == metrics.CALLS.name}
+    assert counted == {"other": 3, "eth_chainId": 3}

@@ -185,7 +185,7 @@ async def test_subscription_without_an_id_is_none(server: SocketServer) -> None:
     assert client.received() == []
     (entry,) = server.worker.sink.written
     (noted,) = entry.calls
-    assert (noted.outcome, noted.response_bytes) == ("invalid_request", 0)
+    assert (entry.status, noted.outcome, noted.response_bytes) == (204, "invalid_request", 0)
 
 
 @pytest.mark.parametrize(
