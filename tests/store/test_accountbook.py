@@ -29,7 +29,7 @@ from tests.store.stored_blocks import stored_rows
 from tollgate.core.invoices import Invoice, draw
 from tollgate.core.months import end_of, start_of
 from tollgate.core.pricing import MILLION, Price
-from tollgate.core.usage import By, Period, TeamMonth, UsageItem
+from tollgate.core.usage import By, Period, Point, Split, TeamMonth, UsageItem
 from tollgate.store import sqlite
 from tollgate.store.accountbook import SqlAccountBook
 from tollgate.store.base import StoreUnavailable
@@ -95,6 +95,29 @@ async def test_a_month_without_usage_is_empty(book: SqlAccountBook) -> None:
     assert (bill.used, bill.closed, bill.invoice) == (TeamMonth(ACME, MONTH), False, None)
 
 
+async def test_series_is_the_sums_of_its_steps(books: Books, book: SqlAccountBook) -> None:
+    first = int(NOON) // 3_600
+    for place, count in ((0, 1), (1, 2), (2, 4), (5, 8), (6, 16), (-1, 32)):
+        books.commit(calls(count, NOON + 3_600 * place))
+    found = await book.series(ACME, [MONTH], (first, first + 6), 2, Split.NETWORK)
+    expected = [
+        Point(first, "eth/mainnet", 3),
+        Point(first + 2, "eth/mainnet", 4),
+        Point(first + 4, "eth/mainnet", 8),
+    ]
+    assert sorted(found, key=lambda point: point.start) == expected
+    whole = await book.series(ACME, [MONTH], (first, first), 0, Split.NETWORK)
+    assert whole == [Point(int(start_of(MONTH)) // 3_600, "eth/mainnet", 63)]
+
+
+async def test_spenders_are_those_to_whom_a_month_cost_most(books: Books, book: SqlAccountBook) -> None:
+    books.commit(calls(MILLION + 5, team=RIVAL), calls(MILLION + 7), calls(3, team="team_none"))
+    expected = {ACME: (MILLION + 7, 35), RIVAL: (MILLION + 5, 25)}
+    total, found = await book.spenders(MONTH, 2)
+    assert (total.teams, total.billable, total.cost) == (3, 2 * MILLION + 15, 60)
+    assert list(found.items()) == list(expected.items())
+
+
 # ---- closing
 
 
@@ -103,6 +126,7 @@ async def test_closing_writes_one_invoice_for_each_team_that_used_something(
 ) -> None:
     books.commit(calls(MILLION + 2), calls(3, team=RIVAL, outcome="rate_limited"), calls(9, start_of(BEFORE)))
     assert await book.open_months(AFTER) == [BEFORE, MONTH]
+    assert await book.open_months(MONTH) == [BEFORE]
     drawn = await book.close_month(MONTH, CLOSED_AT, final)
     assert drawn is not None
     assert [(each.team_id, each.requests, each.billable, each.cost) for each in drawn] == [

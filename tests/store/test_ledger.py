@@ -15,6 +15,7 @@ from tests.store.stored_blocks import batch_of, stored_blocks, stored_rows
 
 from tollgate.core.blocks import ENOUGH_ROWS, Run
 from tollgate.core.entries import CallEntry, Entry, pack
+from tollgate.core.latencies import bucket_of
 from tollgate.core.months import month_of
 from tollgate.core.posting import Opening, Posting, Rules, post
 from tollgate.core.pricing import MILLION, Price
@@ -332,6 +333,27 @@ def test_usage_is_folded_and_the_view_shows_the_same_before_and_after(ledger: Le
         (0,),
     ]
     assert ledger.sql("SELECT count(*) FROM usage") == [(3,)]
+
+
+def test_what_was_appended_is_folded_in_slices_and_adds_up(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger_usage, "SLICE_LINES", 2)
+    left = "SELECT (SELECT count(*) FROM usage_new), (SELECT count(*) FROM latencies_new)"
+    for micros in (10, 10, 900):
+        ledger.commit(entry("ok", "node_error", duration_micros=micros))
+    slices = []
+    while ledger.store.fold():
+        slices += ledger.sql(left)
+    assert slices == [(2, 3), (1, 3), (0, 3), (0, 2), (0, 1)]
+    assert ledger.sql(left) == [(0, 0)]
+    assert ledger.sql("SELECT outcome, requests FROM usage ORDER BY outcome") == [("node_error", 3), ("ok", 3)]
+    buckets = {bucket_of(10): 2, bucket_of(900): 1}
+    found = {
+        outcome: msgspec.msgpack.decode(each)
+        for outcome, each in ledger.sql("SELECT outcome, buckets FROM latencies")
+    }
+    assert found == {"node_error": buckets, "ok": buckets}
 
 
 # --- Segments ----------------------------------------------------------------------------------------------

@@ -13,12 +13,13 @@ import pytest
 from sqlalchemy import Engine, event
 from tests.store.log_rows import ACME, CI, DAY, NOON, RIVAL, THEIRS, WEB, Ledger, Reader, entry
 
+from tollgate.core import posting
 from tollgate.core.blocks import ENOUGH_ROWS
 from tollgate.core.entries import CallEntry
 from tollgate.core.logs import LogFilter, LogRow
 from tollgate.store import sqlite
 from tollgate.store.base import StoreUnavailable
-from tollgate.store.logbook import _Search
+from tollgate.store.logbook import CLOCK_SLACK_SECONDS, _Search
 
 ALL = LogFilter(ACME)
 
@@ -144,6 +145,23 @@ def test_a_day_thrown_away_in_the_middle_of_a_page_is_still_read(ledger: Ledger,
     assert reader.newest() == 6
 
 
+def test_blocks_of_one_team_and_shared_ones_are_read_in_the_order_of_rows(
+    ledger: Ledger, reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(posting, "OWN_ROWS", 5)
+    starts = [1]
+    for counts in ((2, 5, 1, 1, 6), (), (5, 1)):
+        for count in counts:
+            ledger.commit(*[entry(ledger.now)] * count)
+            starts.append(starts[-1] + count)
+        ledger.commit(*[entry(ledger.now, THEIRS)] * 5)
+        ledger.wait(DAY)
+    rows = ledger.kept(ALL)
+    for no in range(starts[-1] + 1):
+        assert reader.older(ALL, no, 4)[0] == [row for row in rows if row < no][:4]
+        assert reader.newer(ALL, no, 4)[0] == [row for row in rows[::-1] if row > no][:4]
+
+
 def test_rows_of_others_are_never_shown(ledger: Ledger, reader: Reader) -> None:
     ledger.commit(entry(NOON), entry(NOON, THEIRS), entry(NOON, WEB))
     assert reader.all_older(ALL, 10) == [2, 1]
@@ -198,6 +216,11 @@ def test_a_clock_that_was_set_back_a_little_hides_nothing(ledger: Ledger, reader
     ledger.now += 4
     ledger.commit(entry(NOON - 4), entry(NOON + 1))
     assert reader.all_older(LogFilter(ACME, since=NOON), 10) == [5, 2, 1]
+
+
+def test_a_row_that_came_as_early_as_clocks_may_differ_is_found(ledger: Ledger, reader: Reader) -> None:
+    ledger.commit(entry(NOON + CLOCK_SLACK_SECONDS))
+    assert reader.all_older(LogFilter(ACME, since=NOON + CLOCK_SLACK_SECONDS), 10) == [1]
 
 
 def test_a_row_committed_after_the_clock_was_set_back_is_found(ledger: Ledger, reader: Reader) -> None:
