@@ -68,6 +68,7 @@ def test_counter_goes_on_with_the_successor_of_a_process(proc: Proc) -> None:
     clock.now += LOOK_SECONDS
     watch.turn()
     assert regions.totals()[metrics.PROCESS_MEMORY.name, "worker-0"] == GONE
+    assert regions.totals()[metrics.PROCESS_DESCRIPTORS.name, "worker-0"] == GONE
     child.pid = 78
     proc.put(78, 1, 50)
     clock.now += LOOK_SECONDS

@@ -375,3 +375,9 @@ def test_block_next_to_the_head_of_an_upstream_is_seen_and_the_head_itself_is_no
     row.saw(11)
     assert row.head == 11
     assert epochs[0] != before
+
+
+def test_upstream_is_seen_by_the_first_worker_where_none_is_named() -> None:
+    shared_status = SharedStatus(2, Clock())
+    shared_status.upstream(0).report(STATS)
+    assert shared_status.upstream(0).worker_stats()[0] == STATS

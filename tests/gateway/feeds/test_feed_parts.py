@@ -53,11 +53,14 @@ async def test_prober_learns_of_subscribers_of_every_feed_and_of_no_others() -> 
 
 
 async def test_prober_learns_of_those_who_are_still_in_the_past() -> None:
-    setup = FeedSetup("starknet")
-    await setup.listen("starknet_subscribeNewHeads", [{"block_number": 2}], opened=False)
+    setup, before = FeedSetup("starknet"), asyncio.all_tasks()
+    subscriber, _ = await setup.listen("starknet_subscribeNewHeads", [{"block_number": 2}], opened=False)
+    await setup.turn()
     setup.feed.tick()
     assert setup.row.wanted_at == setup.clock()
-    setup.feed.close()
+    setup.feed.leave(subscriber)
+    await turns()
+    assert asyncio.all_tasks() == before
 
 
 async def test_end_of_all_feeds_ends_their_subscriptions() -> None:
@@ -275,6 +278,28 @@ async def test_events_of_a_block_are_read_up_to_a_bound_in_bytes(monkeypatch: py
     assert 2 < len(chain.calls) < 10
 
 
+@pytest.mark.parametrize(("spare", "fits"), [(0, True), (-1, False)])
+async def test_events_of_a_block_may_be_as_large_as_the_bound(
+    spare: int, fits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chain = Chain("starknet")
+    sizes: list[int] = []
+
+    async def measured(call: NodeCall) -> Reply:
+        reply = await chain.fetch(call)
+        sizes.append(len(bytes(reply.result)) if call.method == "starknet_getEvents" else 0)
+        return reply
+
+    source = StarknetSource(measured)
+    whole = await source.page(5, {Topic.EVENTS})
+    monkeypatch.setattr(source_module, "MAX_EVENT_BYTES", sum(sizes) + spare)
+    if fits:
+        assert await source.page(5, {Topic.EVENTS}) == whole
+    else:
+        with pytest.raises(NotNow, match="no end"):
+            await source.page(5, {Topic.EVENTS})
+
+
 async def test_large_blocks_are_fetched_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     chain = Chain("eth", 60)
     source = EthSource(chain.fetch)
@@ -285,7 +310,8 @@ async def test_large_blocks_are_fetched_one_by_one(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(follower_module, "LARGE_BYTES", size - 1)
     await follower.advance(30)
     assert chain.max_at_once == 1
-    monkeypatch.setattr(follower_module, "LARGE_BYTES", 2 * size)
+    sizes = {(await source.page(number, {Topic.LOGS})).size for number in range(31, 61)}
+    monkeypatch.setattr(follower_module, "LARGE_BYTES", max(sizes))
     await follower.advance(60)
     assert chain.max_at_once == AHEAD
 

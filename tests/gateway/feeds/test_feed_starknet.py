@@ -320,9 +320,9 @@ async def test_reorganisation_below_all_that_is_kept_ends_who_was_sent_older_blo
     setup = FeedSetup("starknet")
     _, newest = await setup.listen("starknet_subscribeNewHeads", [])
     await setup.turn(3)
-    _, older = await setup.listen("starknet_subscribeNewHeads", [{"block_number": 8}])
+    _, older = await setup.listen("starknet_subscribeNewHeads", [{"block_number": 9}])
     await setup.turn(3)
-    assert len(older.received) == 3
+    assert len(older.received) == 2
     setup.reorganise(4, 5)
     await setup.turn(3)
     assert (newest.lost, older.lost) == ([], [catch_up.TOO_DEEP])
@@ -450,3 +450,23 @@ async def test_who_is_too_far_behind_is_given_up_and_goes_no_further(blocks: int
     reported = await way.step()
     assert bool(way.sink.lost) is is_lost
     assert bool(reported) is not is_lost
+
+
+async def test_place_that_is_free_again_is_one() -> None:
+    places = Turns(1)
+    inside: list[str] = []
+
+    async def work(name: str) -> None:
+        async with places.turn("team"):
+            inside.append(name)
+            await asyncio.sleep(0)
+            inside.remove(name)
+
+    await work("first")
+    seen = []
+    working = asyncio.gather(*(work(name) for name in "abc"))
+    for _ in range(12):
+        await asyncio.sleep(0)
+        seen.append(len(inside))
+    await working
+    assert max(seen) == 1
