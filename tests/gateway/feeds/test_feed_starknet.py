@@ -1,18 +1,19 @@
 """Starknet: its names for what is reported, and listeners that begin in the past."""
 
 import asyncio
+from collections.abc import Collection
 from typing import Any
 
 import pytest
 from tests.gateway.feeds.scripted_chain import Chain, FeedSetup, RecordingSink, hashes
 
 from tollgate.chains import subscriptions_starknet
-from tollgate.chains.subscriptions import Head, Subscription, Wrong
+from tollgate.chains.subscriptions import Head, Subscription, Topic, Wrong
 from tollgate.errors import RateLimited
 from tollgate.gateway.feeds import catch_up, feed
-from tollgate.gateway.feeds.catch_up import MAX_AT_ONCE, MAX_BEHIND, STRIDE, CatchUp, Turns
+from tollgate.gateway.feeds.catch_up import MAX_AT_ONCE, MAX_BEHIND, STRIDE, TOO_DEEP, CatchUp, Turns
 from tollgate.gateway.feeds.follower import AHEAD, ChainFollower
-from tollgate.gateway.feeds.source import StarknetSource
+from tollgate.gateway.feeds.source import EventPage, StarknetSource
 from tollgate.gateway.feeds.subscribers import Subscriber, Subscribers
 
 
@@ -282,6 +283,41 @@ async def test_client_that_does_not_read_the_past_is_given_up_in_the_end(monkeyp
     why = sink.lost[0]
     assert "subscribe again" in why
     setup.feed.close()
+
+
+@pytest.mark.parametrize("pages", [range(31), range(12, 16)])
+async def test_past_in_the_cache_that_was_replaced_is_fetched_from_nodes(pages: range) -> None:
+    setup, stale = FeedSetup("starknet", height=30), Chain("starknet", 30)
+    stale.reorganise(20, 20)
+    cached, nodes = StarknetSource(stale.fetch), setup.feed._past
+
+    class Past(StarknetSource):
+        async def page(self, number: int, topics: Collection[Topic]) -> EventPage:
+            return await (cached if number in pages else nodes).page(number, topics)
+
+    setup.feed._past = Past(setup.chain.fetch)
+    _, sink = await setup.listen("starknet_subscribeNewHeads", [{"block_number": 5}])
+    await setup.turn(20)
+    stands: dict[int, str] = {}
+    for each in sink.results():
+        if "block_hash" in each:
+            stands[each["block_number"]] = each["block_hash"]
+    assert list(stands.values()) == setup.chain.hashes(5)
+    assert sink.lost == []
+    notified = len(sink.received)
+    await setup.turn(5)
+    assert len(sink.received) == notified
+    setup.feed.close()
+
+
+async def test_who_was_notified_of_more_than_is_kept_is_lost_in_a_reorganisation_below_it() -> None:
+    way = Way(400, 10)
+    while way.late._follower is None or way.late._follower.history.last.number < 390:
+        await way.step()
+    way.chain.reorganise(395, 395)
+    way.others = way.at(400)
+    await way.late.step()
+    assert way.sink.lost == [TOO_DEEP]
 
 
 async def test_blocks_of_the_past_count_against_the_limits_of_who_requests_them() -> None:

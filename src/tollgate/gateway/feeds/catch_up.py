@@ -138,6 +138,10 @@ class CatchUp:
             elif newest >= follower.history.first.number:
                 await follower.verify(newest)
         except TooDeep:
+            if follower.history.is_full:
+                # It was notified of blocks that are not kept here.
+                self._subscriber.lose(TOO_DEEP)
+                return False
             # All blocks that it was notified of are replaced, and some before: it begins again.
             await self._alone.take_back(follower.history.cut(follower.history.first.number))
             self._follower = None

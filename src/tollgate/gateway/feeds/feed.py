@@ -10,17 +10,17 @@ Nothing here knows a connection: subscribers are notified and, where they cannot
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 
 from tollgate import log
-from tollgate.chains.subscriptions import Start, Topic, Wrong
+from tollgate.chains.subscriptions import Head, Start, Topic, Wrong
 from tollgate.chains.subscriptions_starknet import BLOCK_NOT_FOUND, MAX_BLOCKS_BACK, TOO_FAR_BACK
 from tollgate.core.health import NOTHING
 from tollgate.errors import UpstreamUnavailable
 from tollgate.gateway.feeds.catch_up import MAX_AT_ONCE, TOO_DEEP, CatchUp, Turns
-from tollgate.gateway.feeds.follower import ChainFollower, TooDeep
+from tollgate.gateway.feeds.follower import AHEAD, ChainFollower, TooDeep, Unlinked
 from tollgate.gateway.feeds.pending import PendingTransactions
-from tollgate.gateway.feeds.source import EthSource, NotNow, Source, StarknetSource
+from tollgate.gateway.feeds.source import EthSource, EventPage, NotNow, Source, StarknetSource
 from tollgate.gateway.feeds.statuses import Statuses
 from tollgate.gateway.feeds.subscribers import Subscriber, Subscribers
 from tollgate.shm.upstream_status import NetworkStatus
@@ -130,7 +130,15 @@ class Feed:
         past = _Past(self._source, self._past)
         late = CatchUp(subscriber, number, past, lambda: self._follower, self._arrive, self._turns, self._sleep)
         self._subscribers.want(subscriber.topic)
-        self._alone[subscriber] = asyncio.create_task(repeat(self._path, late.step, self._sleep))
+
+        async def step() -> bool:
+            try:
+                return await late.step()
+            except Unlinked:
+                past.distrust()
+                raise
+
+        self._alone[subscriber] = asyncio.create_task(repeat(self._path, step, self._sleep))
         self._run()
 
     async def _number(self, start: Start | None) -> tuple[int, int]:
@@ -259,12 +267,34 @@ class Feed:
 
 
 class _Past:
-    """Blocks for those who begin in the past: whole ones from the cache; where the chain goes, from nodes."""
+    """Blocks for those who begin in the past: whole ones from the cache; where the chain goes, from nodes.
+
+    A cache holds what is final for ever. Where a chain was replaced below that, it is not used any more.
+    """
 
     def __init__(self, present: Source, past: Source) -> None:
         self.newest = present.newest
-        self.block = present.block
-        self.page = past.page
+        self._present = present
+        self._past = past
+        self._given: dict[int, str] = {}
+        """The hashes of the newest blocks that were handed out, by number."""
+
+    async def block(self, number: int) -> Head:
+        found = await self._present.block(number)
+        if self._given.get(number, found.hash) != found.hash:
+            self.distrust()
+        return found
+
+    async def page(self, number: int, topics: Collection[Topic]) -> EventPage:
+        page = await self._past.page(number, topics)
+        self._given[number] = page.head.hash
+        if len(self._given) > 2 * AHEAD:
+            del self._given[next(iter(self._given))]
+        return page
+
+    def distrust(self) -> None:
+        """Fetch whole blocks from nodes as well."""
+        self._past = self._present
 
 
 class Feeds:

@@ -37,6 +37,10 @@ class TooDeep(Exception):
     """A reorganisation below all blocks that are kept."""
 
 
+class Unlinked(NotNow):
+    """A block whose parent is not the one before, wherever that comes from."""
+
+
 class ChainFollower:
     """The walk along one chain."""
 
@@ -60,7 +64,7 @@ class ChainFollower:
                     continue
                 await _drop(under_way)
                 if await self._go_back(self.history.last.number) == page.head.number - 1:
-                    raise NotNow("a block whose parent no upstream has")
+                    raise Unlinked("a block whose parent no upstream has")
         finally:
             await _drop(under_way)
             self.reached = self.history.last.number
