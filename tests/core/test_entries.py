@@ -87,6 +87,27 @@ def test_sizes_alone_are_the_details_of_a_batch_that_went_one_way() -> None:
             decode(pack((at, subject, duration, torn, *rest)))
 
 
+def test_what_is_left_out_is_nothing() -> None:
+    least = Entry(
+        at=0.0, team_id="t", source_id="s", network="n", source_name="", status=0, calls=(CallEntry("m", "ok"),)
+    )
+    usual = CallEntry("m", "ok", None, 0, None, 0, "")
+    assert least == Entry(
+        at=0.0, team_id="t", source_id="s", network="n", source_name="", status=0, stands_for=1, cap=None,
+        price=None, calls=(usual,), duration_micros=0, request_bytes=0, request_id=b"", upstream="", attempts=0,
+        cache="bypass", address="", agent=b"", origin=b"",
+    )  # fmt: skip
+    counted = read_counted(encode(least))
+    assert decode(pack((0.0, counted.subject, 0, [[]]))) == least
+
+
+def test_greatest_values_are_kept() -> None:
+    values = {"at": 253_402_300_799.0, "stands_for": 2**53, "calls": [("m", "ok", -(2**63), 2**63 - 1)]}
+    assert decode(encode(tuple((USUAL | values).values()))).calls[0].code == -(2**63)
+    values["calls"] = [("m", "ok", 2**63 - 1, 0)]
+    assert decode(encode(tuple((USUAL | values).values()))).calls[0].code == 2**63 - 1
+
+
 def test_counting_reads_the_beginning_alone() -> None:
     record = encode(tuple(USUAL.values()))
     counted = read_counted(record)
@@ -125,6 +146,9 @@ def test_field_that_a_later_version_adds_is_passed_over() -> None:
         {"at": float("nan")},
         {"at": float("inf")},
         {"at": 1e18},
+        {"at": 253_402_300_800.0},
+        {"stands_for": 2**53 + 1},
+        {"duration_micros": -1},
         {"at": "now"},
         {"status": -1},
         {"request_bytes": 2**63},

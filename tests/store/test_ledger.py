@@ -272,9 +272,16 @@ def test_numbers_go_on_also_after_the_last_day_was_dropped(ledger: Ledger) -> No
 # --- Blocks ------------------------------------------------------------------------------------------------
 
 
+def check_commits(ledger: Ledger) -> None:
+    """Each block was committed when the newest of its rows was, of which there are two a second."""
+    found = ledger.sql("SELECT first_no + rows - 1, committed_at FROM blocks_20261115")
+    assert found == [(last, NOON + (last - 1) // 2) for last, _ in found]
+
+
 def test_small_blocks_of_teams_are_joined_level_by_level_and_nothing_else_changes(ledger: Ledger) -> None:
     teams = [f"team_{number}" for number in range(6)]
     for number in range(ledger_blocks.FAN * 3):
+        ledger.now = NOON + number
         ledger.commit(*(entry("ok", "node_error", team=team, request_id=b"%d" % number) for team in teams))
     before = sorted(stored_rows(ledger.path), key=lambda row: (row.team_id, row.seq))
     count = len(stored_blocks(ledger.path))
@@ -282,6 +289,7 @@ def test_small_blocks_of_teams_are_joined_level_by_level_and_nothing_else_change
         pass
     blocks = stored_blocks(ledger.path)
     assert len(blocks) <= count // ledger_blocks.FAN + len(teams)
+    check_commits(ledger)
     assert sorted(stored_rows(ledger.path), key=lambda row: (row.team_id, row.seq)) == before
     ledger.now += DAY
     ledger.commit(entry(team="team_9"))
@@ -289,6 +297,7 @@ def test_small_blocks_of_teams_are_joined_level_by_level_and_nothing_else_change
     settled = [block for block in stored_blocks(ledger.path) if block[0] == "20261115"]
     assert [block[1:4] for block in settled] == [(team, 1, 2 * 3 * ledger_blocks.FAN) for team in teams]
     assert {block[4] for block in settled} == {FINAL}
+    check_commits(ledger)
     rows = [row for row in stored_rows(ledger.path) if row.team_id != "team_9"]
     assert sorted(rows, key=lambda row: (row.team_id, row.seq)) == before
     assert ledger.sql("SELECT sum(blocks) FROM data_20261115") == [(len(teams),)], "no data without a block"
