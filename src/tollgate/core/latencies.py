@@ -6,7 +6,7 @@ Four buckets for each doubling, so a percentile that is read from them is right 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 # Upper bounds in microseconds, from 16 µs to over a minute; what is longer stands in the last bucket.
@@ -19,9 +19,11 @@ bucket_of = partial(bisect_left, BOUNDS)
 _SHORT = bytes(map(bucket_of, range(1 << 16)))
 
 
-def buckets_of(durations: Iterable[int]) -> list[int]:
+def buckets_of(durations: Sequence[int]) -> list[int]:
     """The bucket of each duration."""
     short, end = _SHORT, len(_SHORT)
+    if max(durations, default=0) < end:
+        return [short[each] for each in durations]
     return [short[each] if each < end else bucket_of(each) for each in durations]
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import groupby
+from itertools import chain, groupby
 from operator import itemgetter
 from sys import intern
 from typing import Any
@@ -34,7 +34,7 @@ from tollgate.core.blocks import (
 from tollgate.core.entries import BILLABLE, CountedCall, CountedRecord, Subject, pack
 from tollgate.core.latencies import buckets_of
 from tollgate.core.pricing import MILLION, OwnPrice, Plan, Price, cost
-from tollgate.core.shared_blocks import SharedBlock, SharedWriter
+from tollgate.core.shared_blocks import SharedBlock, SharedWriter, errors_of
 
 __all__ = [
     "BILLABLE",
@@ -294,12 +294,15 @@ class Batch:
 
 def post(batch: Batch, opening: Opening, rules: Rules) -> Posting:
     posting = Posting(last_used=batch.last_used)
-    buckets = buckets_of(batch.durations)
     for hour, start, end in _hours(batch.times):
         month = rules.month_for(float(hour * _SECONDS_OF_HOUR), opening.closed)
-        accounts = _Accounts(posting, batch, opening, rules, buckets, hour, month)
-        for team_id, places in _by_team(batch.subjects, start, end).items():
-            accounts.add(team_id, places)
+        by_team = _by_team(batch.subjects, start, end)
+        accounts = _Accounts(posting, _Sorted(batch, by_team), opening, rules, hour, month)
+        start = 0
+        for team_id, places in by_team.items():
+            end = start + len(places)
+            accounts.add(team_id, start, end)
+            start = end
         accounts.close()
     return posting
 
@@ -308,7 +311,7 @@ Kinds = Iterable[tuple[CountedSubject, int]]
 """Subjects, and how many records there are of each."""
 
 
-def _counted(subjects: list[CountedSubject]) -> Kinds:
+def _counted(subjects: Sequence[CountedSubject]) -> Kinds:
     """Equal ones together. Of a few it is not worth while to count them."""
     if len(subjects) > _FEW:
         return Counter(subjects).items()
@@ -347,33 +350,42 @@ def _by_team(subjects: Sequence[CountedSubject], start: int, end: int) -> dict[s
     return found
 
 
+def _picker(places: list[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    """Takes what stands at these places out of a list, at once: that is several times quicker than one by one."""
+    return itemgetter(*places) if len(places) > 1 else lambda values: [values[place] for place in places]
+
+
+class _Sorted:
+    """Records of a batch, those of each team together."""
+
+    def __init__(self, batch: Batch, by_team: Mapping[str, list[int]]) -> None:
+        pick = _picker(list(chain.from_iterable(by_team.values())))
+        self.payloads: Sequence[bytes] = pick(batch.payloads)
+        self.times: Sequence[float] = pick(batch.times)
+        self.subjects: Sequence[CountedSubject] = pick(batch.subjects)
+        self.buckets = buckets_of(pick(batch.durations))
+        self.line = batch.line
+
+
 class _Accounts:
     """The accounts of teams in one hour, whose calls have one billing month."""
 
     def __init__(
-        self,
-        posting: Posting,
-        batch: Batch,
-        opening: Opening,
-        rules: Rules,
-        buckets: list[int],
-        hour: int,
-        month: str,
+        self, posting: Posting, records: _Sorted, opening: Opening, rules: Rules, hour: int, month: str
     ) -> None:
         self._posting = posting
-        self._batch = batch
+        self._records = records
         self._opening = opening
         self._rules = rules
         self._month = month
         self._lines = posting.lines.setdefault((month, hour), {})
         self._latencies = posting.latencies.setdefault(hour, {})
-        self._buckets = buckets
-        self._shared = SharedWriter(month, batch.payloads, batch.times, batch.subjects)
+        self._shared = SharedWriter()
 
-    def add(self, team_id: str, places: list[int]) -> None:
+    def add(self, team_id: str, start: int, end: int) -> None:
         """Count a team's records, and make a block or a part of one of them."""
-        posting, opening, month, all_subjects = self._posting, self._opening, self._month, self._batch.subjects
-        subjects = [all_subjects[place] for place in places]
+        posting, opening, month, records = self._posting, self._opening, self._month, self._records
+        subjects = records.subjects[start:end]
         kinds = _counted(subjects)
         billed = rows = 0
         lowest: int | None = None
@@ -399,35 +411,36 @@ class _Accounts:
             usage = self._lines[team_id] = {}
         costs: int | list[int]
         if unit is None:
-            costs = _costs(usage, subjects, usual, before, spent, self._batch.line)
+            costs = _costs(usage, subjects, usual, before, spent, records.line)
             total[1] += sum(costs)
         else:
             costs = unit
             _add_usage(usage, kinds, unit)
             total[1] += unit * billed
         total[0] += billed
-        self._add_latencies(team_id, subjects, places)
+        self._add_latencies(team_id, subjects, kinds, records.buckets[start:end])
         first_no = posting.next_no.get(team_id) or opening.next_no.get(team_id, 1)
         posting.rows += rows
         posting.next_no[team_id] = first_no + rows
+        payloads, times = records.payloads[start:end], records.times[start:end]
         if rows >= OWN_ROWS:
-            self._add_blocks(team_id, first_no, places, subjects, costs)
+            self._add_blocks(team_id, first_no, payloads, times, subjects, costs)
             return
-        self._shared.add(team_id, first_no, rows, costs, places)
+        self._shared.add(team_id, first_no, Run(rows, month, costs), payloads, times, subjects)
 
     def close(self) -> None:
         """Make shared blocks of the parts of small teams."""
         self._shared.end()
         self._posting.shared += self._shared.blocks
 
-    def _add_latencies(self, team_id: str, subjects: Sequence[CountedSubject], places: Sequence[int]) -> None:
-        buckets = self._buckets
+    def _add_latencies(
+        self, team_id: str, subjects: Sequence[CountedSubject], kinds: Kinds, buckets: Sequence[int]
+    ) -> None:
         found = self._latencies.get(team_id)
         if found is None:
             found = self._latencies[team_id] = {}
-        if len(places) <= _FEW:
-            for place, subject in zip(places, subjects, strict=True):
-                bucket = buckets[place]
+        if len(buckets) <= _FEW:
+            for bucket, subject in zip(buckets, subjects, strict=True):
                 for line, calls in subject.latency.lines:
                     histogram = found.get(line)
                     if histogram is None:
@@ -436,16 +449,18 @@ class _Accounts:
                         counts = histogram[2]
                         counts[bucket] = counts.get(bucket, 0) + calls
             return
-        kinds = {subject.latency for subject in subjects}
-        for kind in kinds:
-            its = places
-            if len(kinds) > 1:
-                its = [place for place, each in zip(places, subjects, strict=True) if each.latency is kind]
-            records = Counter([buckets[place] for place in its])
+        latencies = {subject.latency for subject, _ in kinds}
+        for kind in latencies:
+            its = buckets
+            if len(latencies) > 1:
+                its = [bucket for bucket, each in zip(buckets, subjects, strict=True) if each.latency is kind]
+            records = Counter(its)
             for line, calls in kind.lines:
                 histogram = found.get(line)
                 if histogram is None:
-                    counts = {bucket: count * calls for bucket, count in records.items()}
+                    counts = dict(records)
+                    if calls > 1:
+                        counts = {bucket: count * calls for bucket, count in counts.items()}
                     found[line] = (line.network, line.outcome, counts)
                 else:
                     counts = histogram[2]
@@ -456,17 +471,16 @@ class _Accounts:
         self,
         team_id: str,
         first_no: int,
-        places: list[int],
-        subjects: list[CountedSubject],
+        payloads: Sequence[bytes],
+        times: Sequence[float],
+        subjects: Sequence[CountedSubject],
         costs: int | list[int],
     ) -> None:
-        payloads, times = self._batch.payloads, self._batch.times
         row = 0
         for start, end in _pieces(subjects):
-            some, of = places[start:end], subjects[start:end]
+            some, of, at = payloads[start:end], subjects[start:end], times[start:end]
             counts = [subject.rows for subject in of]
-            rows = sum(counts)
-            at = [times[place] for place in some]
+            rows, kinds = sum(counts), set(of)
             run = Run(rows, self._month, costs if isinstance(costs, int) else costs[row : row + rows])
             self._posting.blocks.append(
                 Block(
@@ -474,11 +488,11 @@ class _Accounts:
                     first_no + row,
                     rows,
                     len(some),
-                    sum([subject.errors for subject in of if subject.errors]),
+                    errors_of(of, kinds),
                     min(at),
                     max(at),
-                    pack(facts_of([run], set(of))),
-                    written([payloads[place] for place in some], counts if rows != len(some) else None),
+                    pack(facts_of([run], kinds)),
+                    written(some, counts if rows != len(some) else None),
                 )
             )
             row += rows

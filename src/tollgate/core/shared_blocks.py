@@ -110,26 +110,32 @@ def part_of(team_id: str, parts: bytes) -> Part | None:
 class SharedWriter:
     """Puts parts together, each of another team, until a block has enough rows."""
 
-    def __init__(
-        self, month: str, records: Sequence[bytes], times: Sequence[float], callers: Sequence[CountedCaller]
-    ) -> None:
-        """Of all records from which parts are taken: themselves, their times and callers."""
+    def __init__(self) -> None:
         self.blocks: list[SharedBlock] = []
-        self._month = month
-        self._records, self._times, self._callers = records, times, callers
         self._begin()
 
     def _begin(self) -> None:
         self._parts: dict[str, Part] = {}
-        self._places: list[int] = []
         self._rows = 0
+        self._records: list[bytes] = []
+        self._times: list[float] = []
+        self._callers: list[CountedCaller] = []
 
-    def add(self, team_id: str, first_no: int, rows: int, costs: int | list[int], places: Sequence[int]) -> None:
-        """Add the part of a team: the records at these places."""
-        run = Run(rows, self._month, costs)
-        self._parts[team_id] = Part(first_no, run, len(self._places), len(places))
-        self._places += places
-        self._rows += rows
+    def add(
+        self,
+        team_id: str,
+        first_no: int,
+        run: Run,
+        records: Sequence[bytes],
+        times: Sequence[float],
+        callers: Sequence[CountedCaller],
+    ) -> None:
+        """Add the part of a team: its records, with their times and callers."""
+        self._parts[team_id] = Part(first_no, run, len(self._records), len(records))
+        self._records += records
+        self._times += times
+        self._callers += callers
+        self._rows += run.rows
         if self._rows >= SHARED_ROWS:
             self.end()
 
@@ -137,23 +143,27 @@ class SharedWriter:
         """Make a block of what came together."""
         if not self._parts:
             return
-        places, rows = self._places, self._rows
-        times = array("d", [self._times[place] for place in places])
-        callers = [self._callers[place] for place in places]
-        counts = None if rows == len(places) else [caller.rows for caller in callers]
-        data = written([self._records[place] for place in places], counts)
+        rows, callers = self._rows, self._callers
+        counts = None if rows == len(callers) else [caller.rows for caller in callers]
         self.blocks.append(
             SharedBlock(
                 rows,
-                len(places),
-                sum([caller.errors for caller in callers]),
-                min(times),
-                max(times),
+                len(callers),
+                errors_of(callers, set(callers)),
+                min(self._times),
+                max(self._times),
                 pack(self._parts),
-                Content(self._parts, rows, data, times, callers),
+                Content(self._parts, rows, written(self._records, counts), array("d", self._times), callers),
             )
         )
         self._begin()
+
+
+def errors_of(callers: Sequence[CountedCaller], kinds: Iterable[CountedCaller]) -> int:
+    """Rows with errors; `kinds`: the same callers, each once. Most have none."""
+    if not any(caller.errors for caller in kinds):
+        return 0
+    return sum([caller.errors for caller in callers])
 
 
 class Stored(Struct, frozen=True):
@@ -272,14 +282,15 @@ def _block(team_id: str, group: Sequence[_Placed]) -> Block:
     runs = [part.run for part, _ in group]
     rows = sum([run.rows for run in runs])
     counts = b"" if rows == len(times) else as_bytes(array(COUNTS, [caller.rows for caller in callers]))
+    kinds = set(callers)
     return Block(
         team_id,
         group[0][0].first_no,
         rows,
         len(times),
-        sum([caller.errors for caller in callers]),
+        errors_of(callers, kinds),
         min(times),
         max(times),
-        pack(facts_of(joined_runs(runs), set(callers))),
+        pack(facts_of(joined_runs(runs), kinds)),
         b"".join((*lengths, counts, *records)),
     )

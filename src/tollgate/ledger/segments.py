@@ -18,7 +18,8 @@ import struct
 import zlib
 from collections.abc import Mapping
 from contextlib import suppress
-from itertools import accumulate, pairwise
+from itertools import accumulate
+from operator import itemgetter
 from pathlib import Path
 
 from msgspec import Struct
@@ -195,7 +196,7 @@ def _add(payloads: list[bytes], body: bytes) -> bool:
     ends = list(accumulate(lengths, initial=start))
     if ends[-1] >= len(body) or 0 in lengths:
         return False
-    payloads += [body[begin:end] for begin, end in pairwise((*ends, len(body)))]
+    payloads += itemgetter(*map(slice, ends, (*ends[1:], len(body))))(body)
     return True
 
 

@@ -12,6 +12,7 @@ as short as can be, without spaces and with each member once.
 from __future__ import annotations
 
 import struct
+from bisect import bisect_right
 from collections.abc import Coroutine, Sequence
 from math import floor
 from typing import Any, Literal, TypeVar, cast
@@ -60,6 +61,8 @@ _number = struct.Struct(">BI").pack
 _number16 = struct.Struct(">BH").pack
 _PACKED_RESULTS = [pack(cached) for cached in CACHE_RESULTS]
 _MINUS = ord("-")
+# A number has as many digits as there are powers up to it; 0 has one, too.
+_POWERS = [0, *(10**digits for digits in range(1, 17))]
 _read_batch = msgspec.json.Decoder(list[PlainCall]).decode
 
 
@@ -443,7 +446,8 @@ def _alike(calls: list[PlainCall], plan: MethodPlan) -> _Alike | None:
     greatest = least + count - 1
     if place is None or least < 0 or greatest >= _EXACT:
         return None
-    ids, written = list(range(least, greatest + 1)), cast("list[Raw]", [])
+    ids = list(range(least, greatest + 1))
+    written: list[Raw] = []
     if [call.id for call in calls] != ids:
         return None
     try:
@@ -456,7 +460,7 @@ def _alike(calls: list[PlainCall], plan: MethodPlan) -> _Alike | None:
     except (LookupError, TypeError):
         # Without the block, by name, or without parameters.
         return None
-    digits, most = len(str(least)), len(str(greatest))
+    digits, most = bisect_right(_POWERS, least), bisect_right(_POWERS, greatest)
     around = _AROUND + digits if digits == most else 0
     digits = count * digits if digits == most else sum([len(str(number)) for number in ids])
     # A comma between calls and none behind the last, as in a list of parameters; and two brackets.
