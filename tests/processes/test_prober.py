@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from structlog.testing import capture_logs
 from tests.gateway.fakes import Clock, turns
 from tests.gateway.prober.nodes import REFUSED, FakeListener, Node
@@ -16,7 +17,7 @@ from tollgate.chains.heads import Block
 from tollgate.core.health import NOTHING, State
 from tollgate.core.upstreams import FILE
 from tollgate.gateway.prober.publish import _breaker
-from tollgate.processes.prober import Prober
+from tollgate.processes.prober import SHOW_SECONDS, SWEEP_SECONDS, Prober
 from tollgate.settings import model
 from tollgate.settings.model import HealthSettings, NetworkSettings, Settings
 from tollgate.shm import metrics
@@ -123,6 +124,7 @@ async def test_what_is_known_is_written_down_once_a_second(tmp_path: Path) -> No
     for _ in range(2):
         scene.prober.close()
         assert not scene.file.exists()
+    assert all(node.closed for node in scene.nodes.values())
 
 
 async def test_how_calls_fared_is_added_up_over_workers(tmp_path: Path) -> None:
@@ -243,3 +245,31 @@ async def test_upstream_without_a_head_is_behind_nobody(tmp_path: Path) -> None:
     a, b = scene.shown["eth/main"]["upstreams"]
     assert (a["head"], a["behind"]) == (99, 0)
     assert (b["head"], b["behind"], b["state"]) == (None, 0, "down")
+
+
+async def test_what_a_predecessor_knew_holds_at_the_start_and_not_for_who_comes_later(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    rows = [scene.shared_status.upstream(row) for row in range(2)]
+    for row in rows:
+        row.publish(State.UP, 50)
+    scene.apply(main={"a": BASE})
+    assert rows[0].state == State.UP
+    scene.apply(main={"a": BASE, "b": BASE})
+    assert [row.state for row in rows] == [State.UP, State.UNKNOWN]
+
+
+async def test_deadlines_and_the_file_have_intervals_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = Scene(tmp_path)
+    scene.apply(main={"a": BASE})
+    shown: list[float] = []
+    monkeypatch.setattr(scene.prober._publisher, "show", lambda _: shown.append(scene.clock()))
+    began = scene.clock()
+    for seconds in (0.0, SHOW_SECONDS / 2, SHOW_SECONDS / 2):
+        await scene.tick(seconds)
+    assert shown == [began, began + SHOW_SECONDS]
+    before = scene.nodes["a"].swept
+    for _ in range(3):
+        await scene.tick(SWEEP_SECONDS)
+    assert scene.nodes["a"].swept == before + 3

@@ -13,6 +13,7 @@ from tests.gateway.fakes import Clock
 
 from parts.processes import eventually
 from tollgate import log
+from tollgate.processes import shared_settings
 from tollgate.processes.shared_settings import (
     MAX_BYTES,
     Fresh,
@@ -100,10 +101,12 @@ def test_process_that_is_forked_later_begins_with_the_newest(parent: SharedSetti
 
 
 def test_followers_are_waited_for_until_they_have_reported_how_it_went(parent: SharedSettings) -> None:
+    child = Child(parent)
     parent.publish(with_batch(7), ROWS)
     assert parent.waiting() == [WORKER, PROBER]
     parent.applied(PROBER, 1)
     assert parent.waiting() == [WORKER]
+    assert child.shared.poll() is not None, "what one reports is not in the way of others"
     parent.refused(WORKER, 1)
     assert (parent.waiting(), parent.failed()) == ([], [WORKER])
     parent.publish(with_batch(8), ROWS)
@@ -131,6 +134,42 @@ def test_settings_wait_until_they_are_old_enough(parent: SharedSettings, clock: 
     assert child.shared.poll(delay=0.2) is None
     clock.now += 0.11
     assert child.shared.poll(delay=0.2) is not None
+
+
+def test_settings_are_old_enough_at_the_moment_that_they_should_be(parent: SharedSettings, clock: Clock) -> None:
+    child = Child(parent)
+    parent.publish(with_batch(7), ROWS)
+    clock.now += 0.1875
+    assert child.shared.poll(delay=0.25) is None
+    clock.now += 0.0625
+    assert child.shared.poll(delay=0.25) is not None
+
+
+def test_sequence_is_odd_while_settings_are_written() -> None:
+    seen: list[int] = []
+
+    def now() -> float:
+        seen.append(made._cells[0])
+        return 0.0
+
+    made = SharedSettings(BEFORE, ROWS, [], now)
+    for calls in (7, 8):
+        made.publish(with_batch(calls), ROWS)
+    assert (seen, made._cells[0]) == ([1, 3], 4)
+
+
+@pytest.mark.parametrize(("spare", "fits"), [(0, True), (-1, False)])
+def test_settings_may_be_as_large_as_the_memory(
+    spare: int, fits: bool, parent: SharedSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parent.publish(with_batch(7), ROWS)
+    monkeypatch.setattr(shared_settings, "MAX_BYTES", parent._cells[1] + spare)
+    if fits:
+        parent.publish(with_batch(8), ROWS)
+    else:
+        with pytest.raises(SettingsTooLarge):
+            parent.publish(with_batch(8), ROWS)
+    assert parent.current.generation == 1 + fits
 
 
 def test_what_is_being_written_is_not_read(parent: SharedSettings) -> None:

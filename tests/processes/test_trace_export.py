@@ -140,6 +140,23 @@ async def test_what_is_refused_for_good_is_not_sent_again(receiver: OtlpReceiver
     await export.exporter.turn()
     assert len(receiver.bodies) == 2
     assert export.counted() == {"failed": 2, "exported": 1}
+    receiver.statuses += [401]
+    export.add(BATCH_SPANS + 1)
+    await export.exporter.turn()
+    assert export.counted() == {"failed": 2 + BATCH_SPANS, "exported": 2}, "the next batch goes at once"
+    await export.exporter.close()
+
+
+async def test_every_batch_has_as_many_attempts(receiver: OtlpReceiver) -> None:
+    export = Export(receiver.url)
+    export.add()
+    await export.exporter.turn()
+    receiver.statuses += [503] * (MAX_ATTEMPTS - 1)
+    export.add()
+    for _ in range(MAX_ATTEMPTS):
+        await export.exporter.turn()
+        export.clock.now += 60
+    assert export.counted() == {"exported": 2}
     await export.exporter.close()
 
 
@@ -149,6 +166,10 @@ async def test_spans_that_the_receiver_did_not_keep_are_counted(receiver: OtlpRe
     export.add(5)
     await export.exporter.turn()
     assert export.counted() == {"exported": 3, "failed": 2}
+    receiver.reply = b'{"partialSuccess":{"rejectedSpans":"0"}}'
+    export.add()
+    await export.exporter.turn()
+    assert export.counted() == {"exported": 4, "failed": 2}
     await export.exporter.close()
 
 
