@@ -59,6 +59,7 @@ def test_latest_is_kept_until_the_next_block() -> None:
 
 def test_pending_is_not_kept() -> None:
     assert balance("pending") == NOT
+    assert NOT.number == -1, "about no block"
     assert kept("starknet_call", [{}, "pre_confirmed"], ["0x1"]) == NOT
 
 

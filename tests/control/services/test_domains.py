@@ -50,6 +50,11 @@ def test_root_domain_is_added_unverified_and_covers_calls(harness: Harness) -> N
     assert harness.proofs.looks == []
 
 
+def test_limits_may_be_as_low_as_one(harness: Harness) -> None:
+    entry = add(harness, address_per_minute=1, domain_per_minute=1)
+    assert (entry.address_per_minute, entry.domain_per_minute) == (1, 1)
+
+
 @pytest.mark.parametrize(
     ("typed", "kept"),
     [
