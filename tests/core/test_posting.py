@@ -124,11 +124,11 @@ def test_every_call_stands_once_in_the_histogram_of_its_network_and_outcome(time
         for outcomes, network, micros in (
             (["ok"], "eth/mainnet", 10), (["ok"], "eth/mainnet", 10), (["ok"], "eth/mainnet", 900),
             (["ok", "ok", "timeout"], "eth/mainnet", 900), (["ok", "ok", "timeout"], "eth/mainnet", 5_000),
-            (["ok"], "eth/sepolia", 70_000),
+            (["ok"], "eth/sepolia", 70_000), (["ok", "ok"], "eth/holesky", 900),
         )
         for _ in range(times)
     ]  # fmt: skip
-    for networks in (("eth/mainnet", "eth/sepolia"), ("eth/mainnet",), ("eth/sepolia",)):
+    for networks in (("eth/mainnet", "eth/sepolia", "eth/holesky"), ("eth/mainnet",), ("eth/sepolia",)):
         some = [each for each in requests if each.network in networks]
         expected = Counter(
             (int(each.at) // 3_600, each.team_id, each.network, call.outcome, bucket_of(each.duration_micros))
@@ -279,6 +279,11 @@ def test_cap_is_kept_from_hour_to_hour_of_a_batch() -> None:
 def test_team_with_enough_rows_has_a_block_of_its_own(count: int, made: tuple[int, int]) -> None:
     posting = posted([entry()] * count)
     assert (len(posting.blocks), len(posting.shared)) == made
+
+
+def test_usage_charges_what_is_billed_alone() -> None:
+    usage = posted([entry("ok", "timeout"), entry("timeout")], PAID).usage
+    assert {key[-1]: sums for key, sums in usage.items()} == {"ok": [1, 1], "timeout": [2, 0]}
 
 
 def test_rows_of_a_large_batch_are_those_of_a_small_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,6 +54,14 @@ def test_access_runs_out_and_is_renewed(harness: Harness) -> None:
     assert len(rows(harness)) == 1
 
 
+def test_refresh_that_comes_too_late_is_no_theft(harness: Harness, plane: ControlPlane) -> None:
+    given = tool(harness)
+    harness.clock.advance(1_000 * DAY)
+    harness.refused(LoginExpired, plane.logins.refresh(given.refresh))
+    assert harness.actions() == ["login.open"]
+    assert len(rows(harness)) == 1
+
+
 def test_renewal_ends_the_access_token_before(harness: Harness, plane: ControlPlane) -> None:
     first = tool(harness)
     harness.do(plane.logins.refresh(first.refresh))
