@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
+import itertools
 from collections import Counter
 from typing import Any
 
@@ -17,6 +18,7 @@ from tollgate.control.outbound import FetchRefused, Missing, Unreachable
 from tollgate.control.services import alerts as alerts_module
 from tollgate.control.services.alerts import DELIVERY_HEADER, KEPT_SECONDS, TIDY_SECONDS
 from tollgate.control.services.billing import BillingUpdate
+from tollgate.core import secrets
 from tollgate.core.alerts import DELIVERED, DROPPED, GIVEN_UP, PENDING, SIGNATURE_HEADER, WAITS, Alert
 from tollgate.core.months import start_of
 from tollgate.core.pricing import MILLION
@@ -235,7 +237,10 @@ def test_slow_site_of_many_alerts_leaves_room_for_others_and_the_next_round_come
     assert {row.state for row in rows(metering)} == {DELIVERED}
 
 
-def test_alerts_that_have_not_failed_yet_come_first(hooked: Metering) -> None:
+def test_alerts_that_have_not_failed_yet_come_first(hooked: Metering, monkeypatch: pytest.MonkeyPatch) -> None:
+    # In the order in which they are read, the one that failed would be the first.
+    numbers = itertools.count()
+    monkeypatch.setattr(secrets, "new_id", lambda kind: f"{kind}_{next(numbers):08}")
     hooked.hooks.down = True
     hooked.call(HALF)
     run(hooked)

@@ -3,7 +3,8 @@
 import pytest
 from tests.gateway.feeds.scripted_chain import ADDRESSES, FeedSetup, hashes, numbers
 
-from tollgate.gateway.feeds.feed import MAX_BEHIND
+from tollgate.errors import UpstreamUnavailable
+from tollgate.gateway.feeds.feed import MAX_BEHIND, PATIENCE_SECONDS, REFUSED_SECONDS
 
 
 @pytest.mark.parametrize("method", ["eth_getBlockByNumber", "eth_getLogs"])
@@ -88,4 +89,63 @@ async def test_many_missing_blocks_are_fetched_together_and_reported_in_order() 
     setup.chain.fail = lambda _: False
     await setup.turn(2)
     assert numbers(sink.results()) == list(range(11, 51))
+    setup.feed.close()
+
+
+@pytest.mark.parametrize(
+    ("family", "failing", "needing"),
+    [
+        ("eth", "eth_getLogs", ("eth_subscribe", ["logs"])),
+        ("starknet", "starknet_getEvents", ("starknet_subscribeEvents", [])),
+        ("starknet", "starknet_getBlockWithReceipts", ("starknet_subscribeNewTransactionReceipts", [])),
+    ],
+)
+async def test_nodes_that_give_blocks_and_not_what_belongs_to_them_hold_up_heads_for_seconds_only(
+    family: str, failing: str, needing: tuple[str, list[object]]
+) -> None:
+    setup = FeedSetup(family)
+    heads = ("eth_subscribe", ["newHeads"]) if family == "eth" else ("starknet_subscribeNewHeads", [])
+    _, others = await setup.listen(*heads)
+    lost, sink = await setup.listen(*needing)
+    await setup.turn(2)
+    setup.chain.fail = lambda call: call.method == failing
+    received = len(others.received)
+    setup.mine()
+    await setup.turn(int(PATIENCE_SECONDS))
+    assert len(others.received) == received
+    assert not sink.lost
+    await setup.turn(2)
+    assert len(others.received) == received + 1
+    (why,) = sink.lost
+    assert "subscribe again later" in why
+    assert lost.gone
+    # Whoever comes back at once would hold them up again.
+    with pytest.raises(UpstreamUnavailable, match="later"):
+        await setup.listen(*needing)
+    setup.mine()
+    await setup.turn()
+    assert len(others.received) == received + 2
+    setup.chain.fail = lambda _: False
+    setup.clock.advance(REFUSED_SECONDS)
+    _, sink = await setup.listen(*needing)
+    await setup.turn(2)
+    setup.mine()
+    await setup.turn(2)
+    assert len(others.received) == received + 3
+    assert sink.received
+    setup.feed.close()
+
+
+async def test_blocks_that_come_slowly_with_their_logs_lose_nobody() -> None:
+    setup = FeedSetup()
+    _, sink = await setup.listen("eth_subscribe", ["logs"])
+    await setup.turn()
+    for _ in range(3):
+        setup.chain.fail = lambda call: call.method == "eth_getLogs"
+        setup.mine()
+        await setup.turn(int(PATIENCE_SECONDS) - 1)
+        setup.chain.fail = lambda _: False
+        await setup.turn(2)
+    assert not sink.lost
+    assert sorted(set(hashes(sink.results(), "blockHash"))) == sorted(setup.chain.hashes(11))
     setup.feed.close()

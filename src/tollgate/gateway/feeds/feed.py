@@ -10,7 +10,7 @@ Nothing here knows a connection: subscribers are notified and, where they cannot
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Iterable
 
 from tollgate import log
 from tollgate.chains.subscriptions import Head, Start, Topic, Wrong
@@ -20,7 +20,7 @@ from tollgate.errors import UpstreamUnavailable
 from tollgate.gateway.feeds.catch_up import MAX_AT_ONCE, TOO_DEEP, CatchUp, Turns
 from tollgate.gateway.feeds.follower import AHEAD, ChainFollower, TooDeep, Unlinked
 from tollgate.gateway.feeds.pending import PendingTransactions
-from tollgate.gateway.feeds.source import EthSource, EventPage, NotNow, Source, StarknetSource
+from tollgate.gateway.feeds.source import EthSource, EventPage, Incomplete, NotNow, Source, StarknetSource
 from tollgate.gateway.feeds.statuses import Statuses
 from tollgate.gateway.feeds.subscribers import Subscriber, Subscribers
 from tollgate.shm.upstream_status import NetworkStatus
@@ -32,6 +32,9 @@ _SOONEST, _LATEST = 0.05, 2.0
 MAX_BEHIND = 1_024
 # A reorganisation below the first block that is kept is followed this far down, where its depth is known.
 _DEEPEST = 256
+# A block waits this long for its logs or events while it can be had itself; then those who need them are lost, and
+# nobody can subscribe to them for a while: others wait for blocks alone.
+PATIENCE_SECONDS, REFUSED_SECONDS = 10.0, 60.0
 _log = log.get("feed")
 
 Sleep = Callable[[float], Awaitable[None]]
@@ -73,11 +76,17 @@ class Feed:
         self._alone: dict[Subscriber, asyncio.Task[None]] = {}
         """Those who have begun in the past and have not come up yet."""
         self._turns = Turns(MAX_AT_ONCE)
+        self._stuck = (NOTHING, 0.0)
+        """The block behind which one waits for its logs or events, and since when."""
+        self._refused: dict[Topic, float] = {}
+        """What could not be had, and until when nobody can subscribe to it."""
 
     # --- Subscribers -----------------------------------------------------------------------------------
 
     async def join(self, subscriber: Subscriber) -> None:
         """Add a subscriber. Raise `Wrong`, or a Refusal, where that cannot be."""
+        if self._refused.get(subscriber.topic, 0.0) > self._now():
+            raise UpstreamUnavailable("The upstreams do not give what this subscription needs: try again later.")
         if subscriber.topic is Topic.PENDING:
             self._pending.join(subscriber)
         elif subscriber.topic is Topic.STATUS and self._statuses is not None:
@@ -201,6 +210,9 @@ class Feed:
         except TooDeep:
             await self._begin_below(follower)
             return False
+        except Incomplete as failure:
+            self._wait_for(failure, follower.history.last.number)
+            raise
         self._sign, self._reorgs = sign, sign[2]
         return False
 
@@ -252,11 +264,24 @@ class Feed:
             subscriber.since = min(subscriber.since, ancestor)
         self._follower = ChainFollower(self._source, below, self._subscribers)
 
-    def _lose_all(self, why: str) -> None:
+    def _wait_for(self, failure: Incomplete, number: int) -> None:
+        """Note that the block after this one waits for its logs or events; lose who needs them after a while."""
+        now = self._now()
+        if self._stuck[0] != number:
+            self._stuck = (number, now)
+        elif now - self._stuck[1] >= PATIENCE_SECONDS:
+            self._refused |= dict.fromkeys(failure.topics, now + REFUSED_SECONDS)
+            needing = [each for each in [*self._subscribers, *self._alone] if each.topic in failure.topics]
+            self._lose(needing, f"What belongs to a block cannot be had ({failure}): subscribe again later.")
+
+    def _lose(self, subscribers: Iterable[Subscriber], why: str) -> None:
         _log.error("subscribers were lost", network=self._path, why=why)
-        for subscriber in self._subscribers:
+        for subscriber in subscribers:
             subscriber.lose(why)
             self.leave(subscriber)
+
+    def _lose_all(self, why: str) -> None:
+        self._lose(self._subscribers, why)
         self._follower = self._start = self._sign = None
 
     def _arrive(self, subscriber: Subscriber) -> None:

@@ -6,7 +6,8 @@ retries later. Nothing is kept here, and nobody is notified.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Protocol, TypeVar
 
 from msgspec import Struct
@@ -35,6 +36,22 @@ _MAX_DOUBTED = 64
 
 class NotNow(Exception):
     """It could not be had; later it may."""
+
+
+class Incomplete(NotNow):
+    """A block that is there, and of which what belongs to some topics cannot be had."""
+
+    def __init__(self, why: str, topics: Collection[Topic]) -> None:
+        super().__init__(why)
+        self.topics = topics
+
+
+@contextmanager
+def _needed_for(*topics: Topic) -> Iterator[None]:
+    try:
+        yield
+    except NotNow as error:
+        raise Incomplete(str(error), topics) from error
 
 
 class EventPage(Struct, frozen=True):
@@ -84,7 +101,10 @@ class EthSource:
     async def page(self, number: int, topics: Collection[Topic]) -> EventPage:
         """Return a block with what belongs to these topics."""
         head = await self.block(number)
-        return EventPage(head, {Topic.LOGS: await self._logs(head)} if Topic.LOGS in topics else {})
+        if Topic.LOGS not in topics:
+            return EventPage(head)
+        with _needed_for(Topic.LOGS):
+            return EventPage(head, {Topic.LOGS: await self._logs(head)})
 
     async def _logs(self, head: Head) -> list[Item]:
         result = await _result(self._fetch, subscriptions_eth.logs_call(head))
@@ -142,12 +162,14 @@ class StarknetSource:
         head = await self.block(number)
         items: dict[Topic, Sequence[Item]] = {}
         if Topic.EVENTS in topics:
-            items[Topic.EVENTS] = await self._events(head)
+            with _needed_for(Topic.EVENTS):
+                items[Topic.EVENTS] = await self._events(head)
         if Topic.RECEIPTS in topics or Topic.TRANSACTIONS in topics:
-            result = await _result(self._fetch, subscriptions_starknet.receipts_call(head))
-            items[Topic.TRANSACTIONS], items[Topic.RECEIPTS] = _read(
-                lambda body: subscriptions_starknet.read_transactions(body, head), result
-            )
+            with _needed_for(Topic.RECEIPTS, Topic.TRANSACTIONS):
+                result = await _result(self._fetch, subscriptions_starknet.receipts_call(head))
+                items[Topic.TRANSACTIONS], items[Topic.RECEIPTS] = _read(
+                    lambda body: subscriptions_starknet.read_transactions(body, head), result
+                )
         return EventPage(head, items)
 
     async def _events(self, head: Head) -> list[Item]:
