@@ -145,8 +145,10 @@ def test_lock_of_a_killed_collector_is_free(tmp_path: Path) -> None:
         os._exit(0)
     try:
         os.read(ready, 1)
+        open_files = sorted(Path("/proc/self/fd").iterdir())
         with pytest.raises(CollectorRuns):
             Lock(tmp_path)
+        assert sorted(Path("/proc/self/fd").iterdir()) == open_files
     finally:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tollgate.ledger import segments
+from tollgate.core import entries
+from tollgate.ledger import old_entries, segments
 from tollgate.ledger.segments import FRAME_BYTES, HEADER_BYTES, MAGIC, Damaged, frame
 from tollgate.store.base import Mark
 
@@ -268,3 +269,11 @@ def test_backlog_is_what_stands_behind_the_marks_and_how_long_it_waits(tmp_path:
     marks = {b"b": Mark(size - 7), b"c": Mark(size), b"d": Mark(size - 9, done=True)}
     assert segments.backlog(files, marks) == segments.Backlog(size - HEADER_BYTES + 7 + 9, 30)
     assert segments.backlog({}, {}) == segments.Backlog(0, None)
+
+
+def test_record_of_the_first_version_that_ends_early_is_read_with_what_was_meant_then() -> None:
+    old = (1_700_000_000.0, b"r" * 24, "team_1", "tok_1", "ci", "eth/mainnet", 200, (("eth_chainId", "ok"),))
+    record = entries.decode(old_entries.converted(entries.pack(old), lambda _: 7))
+    assert (record.team_id, record.cap, record.stands_for) == ("team_1", 7, 1)
+    assert (record.request_bytes, record.duration_micros, record.attempts) == (0, 0, 0)
+    assert (record.upstream, record.cache, record.address) == ("", "bypass", "")

@@ -88,8 +88,8 @@ class Request(Trace):
     """Who calls, once that is known: from then on the request is recorded."""
     calls: Sequence[CallNote] = ()
     """What became of each call."""
-    status = 0
-    """Of its answer."""
+    status: int
+    """Of its answer, once that is there."""
     answered = False
     """Set for straight calls alone: a request of the general way is over when its answer is ready."""
     began = 0.0

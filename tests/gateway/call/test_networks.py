@@ -94,11 +94,14 @@ async def test_network_that_is_taken_away_answers_what_it_was_sent(scene: Scene)
     scene.nodes[0].holds = True
     pending = scene.send(READ)
     await turns()
+    pool = scene.upstream(0).pool
     reload(scene)
     assert scene.worker.networks.all == {}
     scene.worker.networks.sweep()
     scene.nodes[0].let()
     assert summary(await pending) == "up0"
+    await turns()
+    assert pool.size == 0, "and its connection is not kept"
 
 
 async def test_cache_stays_where_its_size_changes_and_goes_where_it_is_turned_off() -> None:

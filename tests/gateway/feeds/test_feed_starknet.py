@@ -310,6 +310,23 @@ async def test_past_in_the_cache_that_was_replaced_is_fetched_from_nodes(pages: 
     setup.feed.close()
 
 
+async def test_past_comes_from_the_cache_where_nothing_was_replaced() -> None:
+    setup = FeedSetup("starknet", height=30)
+    cached: list[int] = []
+
+    class Past(StarknetSource):
+        async def page(self, number: int, topics: Collection[Topic]) -> EventPage:
+            cached.append(number)
+            return await super().page(number, topics)
+
+    setup.feed._past = Past(setup.chain.fetch)
+    await setup.listen("starknet_subscribeNewHeads", [{"block_number": 5}])
+    await setup.turn(20)
+    # With the first one the walk begins: it is needed as a block alone, or as a page.
+    assert sorted({*cached, 5}) == list(range(5, 31))
+    setup.feed.close()
+
+
 async def test_who_was_notified_of_more_than_is_kept_is_lost_in_a_reorganisation_below_it() -> None:
     way = Way(400, 10)
     while way.late._follower is None or way.late._follower.history.last.number < 390:

@@ -119,6 +119,21 @@ async def test_what_a_node_does_not_know_beside_its_head_is_no_failure() -> None
     assert (report.block.number, report.chain_id, report.syncing, report.finalized) == (100, None, None, None)
 
 
+async def test_a_probe_is_sent_again_where_the_node_has_closed_a_kept_connection() -> None:
+    scene = Scene()
+    await scene.client.probe(Wanted())
+    kept = scripted_loop().transports[0]
+
+    def hang_up(_call: object) -> None:
+        scene.reply = scene.healthy
+        asyncio.get_running_loop().call_soon(kept.drop)
+
+    scene.reply = hang_up
+    assert (await scene.client.probe(Wanted())).block.number == 100
+    assert len(scene.calls) == 3
+    assert len(scripted_loop().transports) == 2
+
+
 async def test_a_block_by_its_number() -> None:
     scene = Scene()
     assert await scene.client.block(7) == Block(7, "0x77", "0x76")

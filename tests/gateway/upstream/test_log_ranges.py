@@ -175,8 +175,8 @@ async def test_range_wider_than_an_upstream_searches_is_split_and_joined_in_orde
 
 async def test_range_that_a_node_calls_too_wide_is_halved_until_it_is_not() -> None:
     searcher = Searcher(widest=30)
-    assert await searcher.get(0, 99) == list(range(100))
-    assert searcher.ranges == [(0, 99), (0, 49), (0, 24), (25, 49), (50, 74), (75, 99)]
+    assert await searcher.get(200, 299) == list(range(200, 300))
+    assert searcher.ranges == [(200, 299), (200, 249), (200, 224), (225, 249), (250, 274), (275, 299)]
 
 
 async def test_part_that_holds_more_than_the_oldest_is_halved_again() -> None:
