@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.gateway.feeds.scripted_chain import FeedSetup, RecordingSink
 
@@ -139,6 +139,7 @@ def logs(sink: RecordingSink) -> list[str]:
 
 
 @given(moves, weathers)
+@example([("mine", 1, 0), ("turn", 1, 1), ("turn", 1, 8), ("reorganise", 2, 0)], [])
 async def test_starknet_heads_and_events_follow_reorganisations(script: list[Move], days: list[str]) -> None:
     setup, listening = await play(
         "starknet",

@@ -100,6 +100,8 @@ class Feed:
             if subscriber.subscription.start is not None:
                 # Each block of the past is fetched once more, and its events, unless they are in the cache.
                 subscriber.charge((newest - number) * (2 if subscriber.topic is Topic.EVENTS else 1))
+            elif self._follower is None and self._start is None:
+                self._start = number
             self._join_later(subscriber, number)
 
     def _begins_with_newest(self, subscriber: Subscriber) -> bool:
