@@ -349,11 +349,20 @@ def test_three_nodes_keep_a_limit_together(town: Town) -> None:
         within=20,
         what="three nodes",
     )
-    # A node that other work on the machine keeps from the shared store limits by itself for a while.
-    assert any(_over_the_limit(town, 30) <= 1.05 for _ in range(3))
+    # A node that other work on the machine keeps from the shared store limits by itself for a while: not judged.
+    for _ in range(3):
+        lost = _times_lost(town)
+        share = _share_of_limit(town, 30)
+        if _times_lost(town) == lost:
+            break
+    assert share <= 1.05
 
 
-def _over_the_limit(town: Town, rate: int) -> float:
+def _times_lost(town: Town) -> float:
+    return sum(each.metrics()["tollgate_shared_lost_total"] for each in town.gateways)
+
+
+def _share_of_limit(town: Town, rate: int) -> float:
     """How many times what a limit of so many calls a second allows were answered by all nodes together."""
     secret, _ = town.control.books.token(town.team, requests_per_second=rate)
     for each in town.gateways:

@@ -91,7 +91,9 @@ def _plane(state: State) -> ControlPlane:
 
 async def _name_request(message: Message, scope: Scope) -> None:
     """Put the request's id on every answer, and for the worker whether its credential is good."""
-    if message["type"] == "http.response.start" and (name := access.request_id(scope)):
+    if message["type"] != "http.response.start":
+        return
+    if name := access.request_id(scope):
         message["headers"] = [*message["headers"], (b"x-request-id", name.encode("latin-1"))]
-    if message["type"] == "http.response.start" and access.KNOWN in scope.get("state", ()):
+    if access.KNOWN in scope.get("state", ()):
         message["headers"] = [*message["headers"], (b"x-tollgate-known", b"1")]

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import chain, groupby
+from itertools import accumulate, chain, groupby, pairwise
 from operator import itemgetter
 from sys import intern
 from typing import Any
@@ -298,11 +298,9 @@ def post(batch: Batch, opening: Opening, rules: Rules) -> Posting:
         month = rules.month_for(float(hour * _SECONDS_OF_HOUR), opening.closed)
         by_team = _by_team(batch.subjects, start, end)
         accounts = _Accounts(posting, _Sorted(batch, by_team), opening, rules, hour, month)
-        start = 0
-        for team_id, places in by_team.items():
-            end = start + len(places)
-            accounts.add(team_id, start, end)
-            start = end
+        ends = accumulate(map(len, by_team.values()), initial=0)
+        for team_id, (first, behind) in zip(by_team, pairwise(ends), strict=True):
+            accounts.add(team_id, first, behind)
         accounts.close()
     return posting
 

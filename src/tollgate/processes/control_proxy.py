@@ -110,8 +110,9 @@ class Known:
         self._under_way[credential] += 1
 
     def end(self, credential: bytes, *, is_good: bool) -> None:
-        """Note that a request is over, and whether its credential was found good. One that ends later is forgotten
-        in time: all that it has meanwhile are two places.
+        """Note that a request is over, and whether its credential was found good.
+
+        One that is revoked is preferred until others push it out: pages that need none do not show that it is not.
         """
         self._under_way -= Counter([credential])
         if is_good:

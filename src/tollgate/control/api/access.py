@@ -21,9 +21,10 @@ from tollgate.core.people import PERSONAL, TOOL
 AGENT_LENGTH = 256
 ME = "/api/v1/me"
 
-# What handlers and dependencies take, by name: `request`, `plane`, `client`, `actor`, and parts of the path.
 # Set in the state of a request whose credential is good: workers keep places for those who have one.
 KNOWN = "known"
+
+# What handlers and dependencies take, by name: `request`, `plane`, `client`, `actor`, and parts of the path.
 HttpRequest = Request[Any, Any, Any]
 Plane = NamedDependency[ControlPlane]
 CurrentClient = NamedDependency[ClientInfo]

@@ -135,7 +135,11 @@ class Alerts:
         async with self._context.store.reading() as records:
             pending = every(records.alerts, Alert, state=PENDING)
             due = [alert async for alert in pending if alert.next_at <= now]
-            sites = {row.id: _site(row.webhook) async for row in every(records.billing, BillingSettings)}
+            hooked = tuple({alert.team_id for alert in due if alert.channel == WEBHOOK})
+            sites: dict[str, str] = {}
+            for start in range(0, len(hooked), MAX_ROWS):
+                some = hooked[start : start + MAX_ROWS]
+                sites |= {row.id: _site(row.webhook) for row in await records.billing.page(len(some), id=some)}
         for alert in due:
             if alert.channel == EMAIL:
                 await self._try(alert)

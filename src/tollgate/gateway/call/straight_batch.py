@@ -12,7 +12,6 @@ as short as can be, without spaces and with each member once.
 from __future__ import annotations
 
 import struct
-from bisect import bisect_right
 from collections.abc import Coroutine, Sequence
 from math import floor
 from typing import Any, Literal, TypeVar, cast
@@ -61,8 +60,6 @@ _number = struct.Struct(">BI").pack
 _number16 = struct.Struct(">BH").pack
 _PACKED_RESULTS = [pack(cached) for cached in CACHE_RESULTS]
 _MINUS = ord("-")
-# A number has as many digits as there are powers up to it; 0 has one, too.
-_POWERS = [0, *(10**digits for digits in range(1, 17))]
 _read_batch = msgspec.json.Decoder(list[PlainCall]).decode
 
 
@@ -460,7 +457,7 @@ def _alike(calls: list[PlainCall], plan: MethodPlan) -> _Alike | None:
     except (LookupError, TypeError):
         # Without the block, by name, or without parameters.
         return None
-    digits, most = bisect_right(_POWERS, least), bisect_right(_POWERS, greatest)
+    digits, most = len(str(least)), len(str(greatest))
     around = _AROUND + digits if digits == most else 0
     digits = count * digits if digits == most else sum([len(str(number)) for number in ids])
     # A comma between calls and none behind the last, as in a list of parameters; and two brackets.

@@ -77,7 +77,7 @@ class Feed:
         """Those who have begun in the past and have not come up yet."""
         self._turns = Turns(MAX_AT_ONCE)
         self._stuck = (NOTHING, 0.0)
-        """The block behind which one waits for its logs or events, and since when."""
+        """The last block that was published while the next one waits for its logs or events, and since when."""
         self._refused: dict[Topic, float] = {}
         """What could not be had, and until when nobody can subscribe to it."""
 
