@@ -17,7 +17,7 @@ from tollgate.core import posting
 from tollgate.core.blocks import ENOUGH_ROWS
 from tollgate.core.entries import CallEntry
 from tollgate.core.logs import LogFilter, LogRow
-from tollgate.store import sqlite
+from tollgate.store import ledger_engine, sqlite
 from tollgate.store.base import StoreUnavailable
 from tollgate.store.logbook import CLOCK_SLACK_SECONDS, _Search
 
@@ -118,6 +118,26 @@ def test_a_page_goes_on_over_days(ledger: Ledger, reader: Reader) -> None:
     assert reader.all_older(ALL, 3) == [8, 7, 6, 5, 4, 3, 2, 1], "numbers of the team alone"
     assert reader.newer(ALL, 3, 3) == ([4, 5, 6], 6)
     assert reader.newer(ALL, 6, 3) == ([7, 8], 8)
+
+
+def test_days_without_rows_of_the_team_are_passed_over_many_at_once(
+    ledger: Ledger, reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(posting, "OWN_ROWS", 1)
+    monkeypatch.setattr(ledger_engine, "DAYS_AT_ONCE", 4)
+    for source in (WEB, CI, *[THEIRS] * 9):
+        ledger.commit(entry(ledger.now, source))
+        ledger.now += DAY
+    looks: list[str] = []
+
+    def note(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        looks.extend([statement] if "EXISTS (SELECT 1 FROM blocks_" in statement else [])
+
+    with listening("after_cursor_execute", note):
+        assert reader.all_older(ALL, 10) == [2, 1]
+        assert len(looks) == 3, "the newest day is read; of the other ten four are looked at, four, and two"
+        assert reader.older(ALL, 1, 10) == ([], None)
+        assert len(looks) == 6
 
 
 def test_a_day_thrown_away_between_pages_is_no_longer_shown(ledger: Ledger, reader: Reader) -> None:

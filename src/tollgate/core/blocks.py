@@ -285,9 +285,10 @@ class OpenBlock:
 
     def older(self, wanted: LogFilter, below: int) -> Iterator[LogRow]:
         """Rows that fit, from below a number down."""
+        is_plain = wanted.is_plain
         for place in self._places(wanted, bisect_left(self._firsts, below) - 1):
             for row in reversed(self._rows(place)):
-                if row.seq < below and (wanted.is_plain or wanted.fits(row)):
+                if row.seq < below and (is_plain or wanted.fits(row)):
                     yield row
 
     def newer(self, wanted: LogFilter, above: int) -> list[LogRow]:

@@ -25,6 +25,9 @@ from tollgate.store.postgresql import BYTES, NUMBERS, TEXTS, Array
 
 # Rows that are fetched at once where not all may be needed.
 HEADERS_AT_ONCE = 64
+# Days that one statement looks at; SQLite takes at most 500 parts.
+DAYS_AT_ONCE = 100
+_IS_BELOW = "SELECT '{day}' WHERE EXISTS (SELECT 1 FROM blocks_{day} WHERE team_id = ? AND first_no < ?)"
 # Deleted at once, of a day that was dropped.
 SLICE_DATA, SLICE_HEADERS = 100, 10_000
 _HEADERS = (
@@ -182,8 +185,15 @@ class Sqlite:
         statement = f"DELETE FROM {table} WHERE team_id = ? AND first_no = ?"  # noqa: S608 - names of our own
         connection.exec_driver_sql(statement, list(keys))
 
-    def days_below(self, connection: Connection, days: list[str], team_id: str, below: int) -> list[str]:  # noqa: ARG002 - to look at each is as quick
-        return days
+    def days_below(self, connection: Connection, days: list[str], team_id: str, below: int) -> list[str]:
+        """In few statements: one for each day takes as long as reading the page."""
+        for start in range(0, len(days), DAYS_AT_ONCE):
+            some = days[start : start + DAYS_AT_ONCE]
+            query = " UNION ALL ".join([_IS_BELOW.format(day=day) for day in some]) + " LIMIT 1"
+            newest = connection.exec_driver_sql(query, (team_id, below) * len(some)).scalar()
+            if newest is not None:
+                return days[days.index(newest) :]
+        return []
 
     def stream(
         self, connection: Connection, query: str, values: tuple[Any, ...] = ()

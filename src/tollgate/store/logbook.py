@@ -27,7 +27,7 @@ from tollgate.core.logs import LogFilter, LogRow, LogSlice
 from tollgate.core.shared_blocks import Stored, part_of
 from tollgate.core.zstandard import ZstdError, decompress
 from tollgate.store.base import StoreUnavailable
-from tollgate.store.ledger_engine import HEADERS_AT_ONCE, engine_of
+from tollgate.store.ledger_engine import HEADERS_AT_ONCE, engine_of, fetched
 
 DEADLINE_SECONDS = 10.0
 THREADS = 4
@@ -265,4 +265,4 @@ def _newest(connection: Connection, team_id: str) -> int:
 
 def _days(connection: Connection) -> list[str]:
     """Days, newest first."""
-    return [row[0] for row in connection.exec_driver_sql("SELECT day FROM days ORDER BY day DESC")]
+    return [day for (day,) in fetched(connection.exec_driver_sql("SELECT day FROM days ORDER BY day DESC"))]
