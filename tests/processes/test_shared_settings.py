@@ -7,6 +7,7 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 from tests.gateway.fakes import Clock
@@ -84,6 +85,15 @@ def test_published_settings_arrive_once_and_whole(parent: SharedSettings) -> Non
     assert child.shared.poll() == Fresh(after, rows, 1)
     assert child.shared.current == parent.current == Fresh(after, rows, 1)
     assert child.shared.poll() is None
+
+
+def test_what_children_could_not_read_is_not_published(parent: SharedSettings) -> None:
+    child = Child(parent)
+    with pytest.raises(msgspec.ValidationError):
+        parent.publish(replace(BEFORE, limits=LimitSettings(batch_calls="many")), ROWS)  # type: ignore[arg-type]
+    assert parent.current.generation == 0
+    assert child.shared.poll() is None
+    assert (parent.waiting(), parent.failed()) == ([], [])
 
 
 def test_only_the_newest_arrives(parent: SharedSettings) -> None:

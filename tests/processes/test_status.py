@@ -6,25 +6,41 @@ from typing import Any
 
 import pytest
 
-from tollgate.processes.status import App, metrics_app, public_app
+from tollgate.processes.status import App, Receive, Scope, Send, metrics_app, public_app
 
 
 def get(app: App, path: str, *given: tuple[bytes, bytes]) -> tuple[int, dict[bytes, bytes], bytes]:
     """Call an app as uvicorn does."""
     sent: list[dict[str, Any]] = []
 
-    async def receive() -> dict[str, Any]:
-        raise AssertionError("no body is read")
-
     async def send(message: dict[str, Any]) -> None:
         sent.append(message)
 
-    asyncio.run(_call(app, {"type": "http", "path": path, "headers": given}, receive, send))
+    asyncio.run(_call(app, {"type": "http", "path": path, "headers": given}, _nothing_comes, send))
     start, body = sent
     assert (start["type"], body["type"]) == ("http.response.start", "http.response.body")
     headers = dict(start["headers"])
     assert headers[b"content-length"] == b"%d" % len(body["body"])
     return start["status"], headers, body["body"]
+
+
+def knock(app: App, path: str) -> list[dict[str, Any]]:
+    """Open a WebSocket; return what is sent."""
+    sent: list[dict[str, Any]] = []
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    asyncio.run(_call(app, {"type": "websocket", "path": path, "headers": ()}, _nothing_comes, send))
+    return sent
+
+
+async def refusing(_scope: Scope, _receive: Receive, _send: Send) -> None:
+    raise AssertionError("nothing belongs to it")
+
+
+async def _nothing_comes() -> dict[str, Any]:
+    raise AssertionError("no body is read")
 
 
 async def _call(app: App, *arguments: Any) -> None:
@@ -48,6 +64,28 @@ def test_readyz_shows_why_it_cannot() -> None:
     status, _, body = get(public_app(lambda: "the store cannot be reached"), "/readyz")
     assert status == 503
     assert json.loads(body) == {"status": "not ready", "reason": "the store cannot be reached"}
+
+
+def test_what_is_no_question_about_health_belongs_to_the_rest() -> None:
+    async def rest(scope: Scope, _receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 207, "headers": [(b"content-length", b"2")]})
+        await send({"type": "http.response.body", "body": b"no"})
+
+    app = public_app(lambda: None, rest)
+    assert [get(app, path)[0] for path in ("/healthz", "/readyz", "/", "/metrics")] == [200, 200, 207, 207]
+
+
+@pytest.mark.parametrize(
+    ("path", "served"), [("/x/eth/mainnet", True), ("/x", False), ("/", False), ("/healthz", False)]
+)
+def test_websockets_are_served_below_x_and_closed_elsewhere(path: str, served: bool) -> None:
+    async def sockets(_scope: Scope, _receive: Receive, send: Send) -> None:
+        await send({"type": "websocket.accept"})
+
+    accepted = [{"type": "websocket.accept" if served else "websocket.close"}]
+    assert knock(public_app(lambda: None, sockets=sockets), path) == accepted
+    # A node that is no gateway has none.
+    assert knock(public_app(lambda: None, refusing), path) == [{"type": "websocket.close"}]
 
 
 @pytest.mark.parametrize("path", ["/", "/metrics", "/healthz/", "/x", "/api/v1/teams"])

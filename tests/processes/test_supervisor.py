@@ -1,5 +1,6 @@
 """The parent of processes, with real forks: it runs in a child of the test, and its children report in files."""
 
+import errno
 import os
 import pty
 import select
@@ -169,13 +170,34 @@ def test_it_is_ready_when_every_child_has_beaten(tmp_path: Path) -> None:
 
 
 def test_child_that_is_killed_is_replaced_and_the_others_live_on(tmp_path: Path) -> None:
-    with supervised(tmp_path, until_stopped, until_stopped) as harness:
+    with supervised(tmp_path, until_stopped, until_stopped, TURN_SECONDS=60.0) as harness:
         first, second = harness.started
         os.kill(first, signal.SIGKILL)
         eventually(lambda: len(harness.started) == 3)
         assert not alive(first)
         assert alive(second)
         assert alive(harness.started[2])
+
+
+def test_replacement_that_the_system_refuses_is_tried_again_and_the_others_live_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fork, forks = os.fork, 0
+
+    def fork_or_fail() -> int:
+        nonlocal forks
+        forks += 1
+        # The supervisor, its children, then the replacement.
+        if forks in (4, 5):
+            raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+        return fork()
+
+    monkeypatch.setattr(os, "fork", fork_or_fail)
+    with supervised(tmp_path, until_stopped, until_stopped, MAX_BACKOFF_SECONDS=0.05) as harness:
+        first, second = harness.started
+        os.kill(first, signal.SIGKILL)
+        eventually(lambda: len(harness.started) == 3)
+        assert alive(second)
 
 
 def test_child_that_dies_at_birth_is_started_ever_more_slowly(tmp_path: Path) -> None:
@@ -239,14 +261,14 @@ def test_sibling_is_silent_while_it_is_dead_or_not_ready(tmp_path: Path) -> None
 
     def dies(lifeline: Lifeline) -> None:
         (tmp_path / "dies").write_text(str(os.getpid()))
-        if len(list(tmp_path.glob("child.*"))) > 2:
+        if len(list(tmp_path.glob("child.*"))) > 3:
             eventually((tmp_path / "go").exists)
         until_stopped(lifeline)
 
     def silent() -> str:
         return (tmp_path / "silent").read_text()
 
-    with supervised(tmp_path, watches, dies) as harness:
+    with supervised(tmp_path, until_stopped, watches, dies) as harness:
         eventually(lambda: silent() == "False")
         os.kill(int((tmp_path / "dies").read_text()), signal.SIGKILL)
         eventually(lambda: silent() == "True")
@@ -278,7 +300,7 @@ def test_child_that_never_becomes_ready_fails_the_start(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_stop_ends_every_child(tmp_path: Path, number: signal.Signals) -> None:
-    with supervised(tmp_path, until_stopped, until_stopped) as harness:
+    with supervised(tmp_path, until_stopped, until_stopped, KILL_AFTER_SECONDS=3_600.0) as harness:
         os.kill(harness.pid, number)
         assert ended(harness) == 0
         assert gone(harness.started)

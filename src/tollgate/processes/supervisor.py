@@ -241,7 +241,12 @@ class Supervisor:
             if self._stopping:
                 return
             if not child.pid and now >= child.restart_at:
-                self._fork(index)
+                try:
+                    self._fork(index)
+                except OSError as error:
+                    # No memory or no process is left for the moment: the others go on.
+                    child.restart_at = now + MAX_BACKOFF_SECONDS
+                    _log.error("a process cannot be started", process=child.name, error=error.strerror)
             elif child.pid and now - max(self._alive[index], child.started_at) > HUNG_SECONDS:
                 _log.error("a process hangs and is killed", process=child.name)
                 os.kill(child.pid, signal.SIGKILL)

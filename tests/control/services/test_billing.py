@@ -98,6 +98,14 @@ def test_a_cap_that_is_reached_already_stops_the_team_as_it_is_set(metering: Met
     assert metering.team().capped_until is None
 
 
+def test_a_team_that_has_called_nothing_yet_has_its_free_requests_under_a_cap_of_zero(metering: Metering) -> None:
+    metering.charge(free_requests=1)
+    change(metering, spending_cap=0)
+    assert metering.team().capped_until is None
+    metering.call(1)
+    assert metering.team().capped_until == start_of("2026-12")
+
+
 def test_a_team_is_never_charged_above_its_cap(metering: Metering) -> None:
     change(metering, spending_cap=12)
     metering.call(MILLION + 50)
