@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterator
 
@@ -12,7 +13,7 @@ from parts.otlp import OtlpReceiver, otlp_receiver
 from tollgate import __version__
 from tollgate.gateway.tracing import CLIENT, MAX_WAITING, Tracer
 from tollgate.processes import trace_export
-from tollgate.processes.trace_export import BATCH_SPANS, MAX_ATTEMPTS, TraceExporter
+from tollgate.processes.trace_export import BATCH_SPANS, MAX_ATTEMPTS, SEND_SECONDS, TraceExporter
 from tollgate.settings.model import TelemetrySettings
 from tollgate.shm import metrics
 
@@ -182,6 +183,29 @@ async def test_receiver_that_is_away_costs_no_more_than_the_spans_of_a_bounded_q
     assert export.counted() == {"dropped": 7}
     await export.exporter.close()
     assert export.counted() == {"dropped": 7, "failed": MAX_WAITING}
+
+
+async def test_receiver_that_is_silent_holds_a_batch_up_no_longer_than_its_deadline(
+    receiver: OtlpReceiver,
+) -> None:
+    receiver.gate = threading.Event()
+    export = Export(receiver.url)
+    export.add(2)
+    sending = asyncio.ensure_future(export.exporter.turn())
+    try:
+        async with asyncio.timeout(10):
+            while not sending.done():
+                await asyncio.sleep(0)
+                export.clock.now += SEND_SECONDS
+                export.exporter.sweep()
+    finally:
+        sending.cancel()
+        receiver.gate.set()
+    assert export.counted() == {}, "it is sent again"
+    export.clock.now += 60
+    await export.exporter.turn()
+    assert export.counted() == {"exported": 2}
+    await export.exporter.close()
 
 
 async def test_stop_sends_what_is_left(receiver: OtlpReceiver) -> None:
