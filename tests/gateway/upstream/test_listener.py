@@ -108,6 +108,10 @@ async def test_heads_are_received() -> None:
     assert scene.listener.listening
 
 
+async def test_nobody_listens_before_the_subscription() -> None:
+    assert not Scene(Line(SUBSCRIBED)).listener.listening
+
+
 async def test_heads_of_starknet_are_received() -> None:
     line = Line({"id": 1, "result": "1"}, STARKNET_HEAD)
     assert (await play(line, family="starknet")).heads == [Block(7, "0x7", "0x6")]
