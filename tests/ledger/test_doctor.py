@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from sqlalchemy import event
 from tests.ledger.harness import FREE, Harness, entry, identity, segment_bytes
 
 from tollgate.core.entries import encode, pack, read_counted
@@ -19,7 +20,7 @@ from tollgate.core.pricing import MILLION, Price
 from tollgate.core.usage import TeamMonth
 from tollgate.ledger.doctor import Check, check_spool, examine
 from tollgate.ledger.segments import FRAME_BYTES, HEADER_BYTES, frame
-from tollgate.store import sqlite
+from tollgate.store import ledger_shared, sqlite
 from tollgate.store.base import StoreUnavailable
 from tollgate.store.ledger_facts import LedgerFacts, read_only
 
@@ -186,6 +187,26 @@ def test_a_segment_that_comes_and_goes_while_we_look_is_not_missed(used: Harness
     ledger.close()
 
 
+def test_sums_of_a_ledger_that_is_written_meanwhile_are_of_one_moment(used: Harness) -> None:
+    engine = read_only(used.folder / "ledger.db")
+    ledger = LedgerFacts(engine)
+    before = ledger.read()
+    used.segment(3, entry("meanwhile", at=used.now))
+    rows: list[int] = []
+
+    def collect(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        if "FROM segments" in statement and not rows:
+            rows.append(used.collect())
+
+    event.listen(engine, "after_cursor_execute", collect)
+    assert ledger.read() == before
+    assert rows == [1]
+    after = ledger.read()
+    assert after.marks.keys() - before.marks.keys() == {identity(3)}
+    assert after.logs == after.usage != before.usage
+    ledger.close()
+
+
 def test_spool_check_alone() -> None:
     assert check_spool([], [], []) == Check("spool", "0 segments, 0 records wait for the collector")
 
@@ -309,6 +330,42 @@ def test_damaged_data_is_named_and_blocks_beside_it_are_shown(harness: Harness) 
         "team_1 2026-11: logs 2, usage 3 requests (-1); logs 2, usage 3 billable requests (-1)",
     )
     assert shown(harness) == [("z", "ok"), ("x", "ok")]
+
+
+def test_damage_in_the_blocks_of_a_day_is_named_and_what_stands_beside_it_is_counted(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger_shared, "MAX_COMMITS", 1)
+    for number in (1, 2):
+        harness.segment(number, entry("x"), entry("y"), entry("z", team="team_2"))
+        harness.collect()
+        store = harness.store()
+        while store.join():
+            pass
+    assert wrong(harness) == {}
+    (data,) = harness.sql("SELECT data FROM data_20261115 WHERE id = 2")[0]
+    harness.sql("UPDATE data_20261115 SET data = ? WHERE id = 2", data[:-6] + b"\xff\xff" + data[-4:])
+    found = wrong(harness)
+    assert [words.partition(":")[0] for words in found["blocks"]] == [
+        "day 20261115, team_1, rows 3 to 4",
+        "day 20261115, team_2, rows 2 to 2",
+    ]
+    assert [words.partition(";")[0] for words in found["logs"]] == [
+        "team_1 2026-11: logs 2, usage 4 requests (-2)",
+        "team_2 2026-11: logs 1, usage 2 requests (-1)",
+    ]
+
+
+def test_shared_block_whose_parts_cannot_be_read_is_named_and_the_others_are_counted(harness: Harness) -> None:
+    for number, name in enumerate("xyz", 1):
+        harness.segment(number, entry(name))
+        harness.collect()
+    harness.sql("UPDATE shared_blocks SET parts = x'c1' WHERE id = 2")
+    found = wrong(harness)
+    assert [words.partition(":")[0] for words in found["blocks"]] == ["day 20261115, shared block 2"]
+    assert found["logs"] == (
+        "team_1 2026-11: logs 2, usage 3 requests (-1); logs 2, usage 3 billable requests (-1)",
+    )
 
 
 def shown(harness: Harness) -> list[tuple[str, str]]:

@@ -118,7 +118,6 @@ class LedgerFacts:
                 if connection.dialect.name == "sqlite":
                     connection.exec_driver_sql("BEGIN")
                 yield connection
-                connection.rollback()
         except (SQLAlchemyError, sqlite3.Error, msgspec.MsgspecError) as error:
             raise StoreUnavailable(
                 f"The ledger cannot be read: {cause_of(error)}. Check that it is a Tollgate's ledger of this "
@@ -130,11 +129,9 @@ def read_only(file: Path) -> Engine:
     """Open a ledger's file to read alone."""
 
     def connect() -> sqlite3.Connection:
-        connection = sqlite3.connect(
+        return sqlite3.connect(
             f"file:{quote(str(file))}?mode=ro", uri=True, timeout=BUSY_SECONDS, isolation_level=None
         )
-        connection.execute("PRAGMA query_only=ON")
-        return connection
 
     return create_engine("sqlite://", creator=connect, poolclass=StaticPool)
 
