@@ -24,6 +24,7 @@ from tollgate.store import ledger as storing
 from tollgate.store import ledger_blocks, ledger_engine, ledger_shared, ledger_usage, sqlite, upgrade
 from tollgate.store.base import Mark
 from tollgate.store.ledger import LedgerBehind, LedgerStore, open_ledger
+from tollgate.store.ledger_blocks import DayBlocks, Joining
 from tollgate.store.ledger_tables import FINAL
 
 NOON = 1_794_744_000.0  # 2026-11-15T12:00:00Z
@@ -136,9 +137,10 @@ def test_batch_that_cannot_be_posted_leaves_nothing(ledger: Ledger) -> None:
 def test_failure_after_the_rows_takes_them_back(ledger: Ledger) -> None:
     ledger.commit(entry())
     before = ledger.everything()
-    with pytest.raises(IntegrityError):
+    with pytest.raises(IntegrityError) as failure:
         ledger.commit(entry(), entry(team="team_2"), marks={ID: Mark(cast("int", None))})
     assert ledger.everything() == before
+    assert repr(ID) not in str(failure.value), "nothing of what is recorded stands in a log"
 
 
 def test_nobody_else_writes_from_the_first_look_on(ledger: Ledger) -> None:
@@ -182,6 +184,11 @@ def test_commit_outlives_a_power_cut(ledger: Ledger) -> None:
     with ledger.store._engine.connect() as connection:
         assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 2  # FULL
         assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
+
+
+def test_collector_waits_for_whoever_closes_a_month(ledger: Ledger) -> None:
+    with ledger.store._engine.connect() as connection:
+        assert connection.exec_driver_sql("PRAGMA busy_timeout").scalar() == storing.BUSY_MILLISECONDS
 
 
 @pytest.mark.e2e  # as many as a statement may not name at once: some seconds
@@ -303,6 +310,59 @@ def test_small_blocks_of_teams_are_joined_level_by_level_and_nothing_else_change
     assert ledger.sql("SELECT sum(blocks) FROM data_20261115") == [(len(teams),)], "no data without a block"
 
 
+def open_blocks(ledger: Ledger) -> list[tuple[Any, ...]]:
+    return ledger.sql("SELECT team_id, first_no, rows, level FROM blocks_20261115 ORDER BY 1, 2")
+
+
+def commit_and_sort(ledger: Ledger, times: int) -> None:
+    """Commit two rows of one team and one of another, and do what is to be done, so many times."""
+    for _ in range(times):
+        ledger.commit(entry(), entry(), entry(team="team_2"))
+        while ledger.store.join():
+            pass
+
+
+def test_blocks_of_a_team_are_joined_when_their_level_has_enough_generations(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger_shared, "MAX_COMMITS", 1)
+    monkeypatch.setattr(storing, "FAN", 3)
+    commit_and_sort(ledger, 5)
+    assert open_blocks(ledger) == [
+        ("team_1", 1, 6, 2), ("team_1", 7, 2, 1), ("team_1", 9, 2, 1),
+        ("team_2", 1, 3, 2), ("team_2", 4, 1, 1), ("team_2", 5, 1, 1),
+    ]  # fmt: skip
+    commit_and_sort(ledger, 4)
+    assert open_blocks(ledger) == [("team_1", 1, 18, 3), ("team_2", 1, 9, 3)]
+    assert ledger.sql("SELECT blocks FROM data_20261115") == [(2,)], "no data without a block"
+    assert len(stored_rows(ledger.path)) == 27
+
+
+@pytest.mark.parametrize(
+    ("limits", "places"),
+    [
+        ((4, 9), [("team_1", 3), ("team_2", 2)]),
+        ((9, 2), [("team_1", 3), ("team_2", 1), ("team_2", 3)]),
+        ((9, 6), [("team_2", 3)]),
+        ((10, 7), []),
+    ],
+)
+def test_slice_ends_with_the_block_that_fills_it_and_the_next_begins_behind_it(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch, limits: tuple[int, int], places: list[tuple[str, int]]
+) -> None:
+    monkeypatch.setattr(ledger_shared, "MAX_COMMITS", 1)
+    commit_and_sort(ledger, 3)
+    monkeypatch.setattr(ledger_blocks, "SLICE_ROWS", limits[0])
+    monkeypatch.setattr(ledger_blocks, "SLICE_BLOCKS", limits[1])
+    with ledger.store._engine.connect() as connection:
+        blocks = DayBlocks(connection, "20261115")
+        joining: Joining | None = Joining(1, generation=0)
+        found: list[tuple[str, int]] = []
+        while (joining := blocks.join(cast("Joining", joining))) is not None:
+            found.append(joining.after)
+    assert found == places
+
+
 def test_joining_is_done_in_slices_beside_which_commits_go_on(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -324,6 +384,29 @@ def test_joining_is_done_in_slices_beside_which_commits_go_on(
     assert all(each == list(range(1, ledger_blocks.FAN + len(teams) + 1)) for each in numbers.values())
 
 
+@pytest.mark.parametrize(("limit", "bound"), [("MAX_ROWS", 6), ("MAX_COMMITS", 2)])
+def test_shared_blocks_are_sorted_as_soon_as_there_are_enough(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch, limit: str, bound: int
+) -> None:
+    monkeypatch.setattr(ledger_shared, limit, bound)
+    ledger.chores()
+    commit_and_sort(ledger, 1)
+    assert open_blocks(ledger) == []
+    commit_and_sort(ledger, 1)
+    assert open_blocks(ledger) == [("team_1", 1, 4, 1), ("team_2", 1, 2, 1)]
+    assert ledger.sql("SELECT * FROM shared_blocks") == []
+
+
+def test_shared_blocks_are_sorted_in_slices_of_the_oldest(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(3):
+        ledger.commit(entry("ok", "ok"))
+    monkeypatch.setattr(ledger_shared, "MAX_COMMITS", 1)
+    monkeypatch.setattr(ledger_shared, "SLICE_ROWS", 4)
+    assert ledger.store.join()
+    assert open_blocks(ledger) == [("team_1", 1, 4, 1)]
+    assert ledger.sql("SELECT id FROM shared_blocks") == [(3,)]
+
+
 def test_large_block_is_final_at_once_and_a_larger_batch_is_several_of_one_size(ledger: Ledger) -> None:
     ledger.commit(*(entry() for _ in range(2_500)))
     assert [(rows, level) for *_, rows, level in stored_blocks(ledger.path)] == [(834, 9), (834, 9), (832, 9)]
@@ -337,6 +420,12 @@ def test_usage_is_folded_and_the_view_shows_the_same_before_and_after(ledger: Le
     while ledger.store.fold():
         pass
     assert ledger.sql(view) == before
+    folded = ledger.sql("SELECT team_id, outcome, buckets FROM latencies ORDER BY 1, 2")
+    assert [(team, outcome, sum(msgspec.msgpack.decode(each).values())) for team, outcome, each in folded] == [
+        ("team_1", "node_error", 3),
+        ("team_1", "ok", 3),
+        ("team_2", "rate_limited", 3),
+    ]
     assert ledger.sql("SELECT count(*) FROM usage_new UNION ALL SELECT count(*) FROM latencies_new") == [
         (0,),
         (0,),
@@ -401,6 +490,20 @@ def test_last_uses_are_those_of_the_last_seconds_before_the_newest_commit(ledger
     assert ledger.store.last_uses(2 * DAY)["tok_old"] == NOON - 1
 
 
+def test_last_uses_are_found_in_the_blocks_of_two_days_and_without_those_that_are_damaged(ledger: Ledger) -> None:
+    for source in ("tok_1", "tok_2"):
+        ledger.commit(*(entry(source=source) for _ in range(ENOUGH_ROWS)))
+    ledger.now += DAY
+    ledger.commit(entry(source="tok_3", at=ledger.now))
+    everything = {"tok_1": NOON, "tok_2": NOON, "tok_3": ledger.now}
+    assert ledger.store.last_uses(DAY) == everything, "the new day has no block of its own yet"
+    ledger.now += DAY
+    ledger.commit(*(entry(source="tok_4", at=ledger.now) for _ in range(ENOUGH_ROWS)))
+    assert ledger.store.last_uses(2 * DAY) == {**everything, "tok_4": ledger.now}
+    spoil(ledger, "data_20261115", 1)
+    assert ledger.store.last_uses(2 * DAY).keys() == {"tok_2", "tok_3", "tok_4"}
+
+
 def test_months_are_read_again_where_another_collector_has_added_to_them(ledger: Ledger) -> None:
     ledger.commit(entry())
     remembers, ledger.store = ledger.store, open_ledger(sqlite.ledger_url(ledger.path.parent))
@@ -409,6 +512,22 @@ def test_months_are_read_again_where_another_collector_has_added_to_them(ledger:
     ledger.store = remembers
     ledger.commit(entry())
     assert ledger.rows("seq, cost") == [(1, 0), (2, 0), (3, 1)], "two are free"
+
+
+def test_what_is_remembered_of_a_month_goes_on_from_commit_to_commit(ledger: Ledger) -> None:
+    for _ in range(6):
+        ledger.commit(entry(cap=3))
+    assert ledger.rows("seq, cost") == [(1, 0), (2, 0), (3, 1), (4, 1), (5, 1), (6, 0)], "two are free, three paid"
+    assert ledger.store.team_months("2026-11") == {"team_1": (6, 3)}
+
+
+def test_months_of_a_team_that_were_forgotten_are_read_again(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger_usage, "MAX_MONTHS", 1)
+    for team in ("team_1", "team_1", "team_2", "team_2", "team_1"):
+        ledger.commit(entry(team=team))
+    assert ledger.store.team_months("2026-11") == {"team_1": (3, 1), "team_2": (2, 0)}
 
 
 def test_more_months_than_are_remembered_are_read_again(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:

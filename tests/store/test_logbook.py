@@ -17,7 +17,7 @@ from tollgate.core import posting
 from tollgate.core.blocks import ENOUGH_ROWS
 from tollgate.core.entries import CallEntry
 from tollgate.core.logs import LogFilter, LogRow
-from tollgate.store import ledger_engine, sqlite
+from tollgate.store import ledger_engine, logbook, sqlite
 from tollgate.store.base import StoreUnavailable
 from tollgate.store.logbook import CLOCK_SLACK_SECONDS, _Search
 
@@ -260,6 +260,17 @@ def test_a_clock_that_was_set_back_by_an_hour_hides_nothing(ledger: Ledger, read
     assert reader.all_older(LogFilter(ACME, since=NOON + 300), 10) == [3, 2]
 
 
+def test_until_is_about_the_time_of_the_row_and_blocks_behind_it_are_not_opened(
+    ledger: Ledger, short_sighted: Reader
+) -> None:
+    for hour in range(5):
+        ledger.commit(*(entry(NOON + hour * 3600 + at) for at in range(ENOUGH_ROWS)))
+    newest = 5 * ENOUGH_ROWS
+    for wanted in (LogFilter(ACME, until=NOON + 2), LogFilter(ACME, since=NOON, until=NOON + 2)):
+        assert short_sighted.older(wanted, newest + 1, 5) == ([2, 1], None)
+        assert short_sighted.newer(wanted, 0, 5) == ([1, 2], newest)
+
+
 # --- Filters ------------------------------------------------------------------------------------------------
 
 
@@ -290,6 +301,17 @@ def test_page_stops_by_time_and_shows_how_far_it_has_looked(ledger: Ledger, shor
     assert short_sighted.newer(wanted, 0, 5) == ([], 4)
     assert short_sighted.newer(wanted, 4, 5) == ([], 8)
     assert short_sighted.newer(wanted, 8, 5) == ([], 12)
+
+
+def test_page_that_opens_no_block_looks_at_the_clock_now_and_then(
+    ledger: Ledger, short_sighted: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(posting, "OWN_ROWS", 1)
+    monkeypatch.setattr(logbook, "HEADERS_AT_ONCE", 2)
+    for _ in range(7):
+        ledger.commit(entry(NOON, CI))
+    assert short_sighted.older(LogFilter(ACME, WEB), 8, 5) == ([], 4), "the second look, after four blocks"
+    assert short_sighted.newer(LogFilter(ACME, WEB), 0, 5) == ([], 4)
 
 
 def test_request_id_is_found_in_any_block(ledger: Ledger, reader: Reader) -> None:

@@ -81,13 +81,13 @@ def _write_day(connection: sqlite3.Connection, day: str, rows: list[LogRow]) -> 
     connection.execute("INSERT INTO days VALUES (?, ?)", (day, min(row.seq for row in rows)))
 
 
-def commit(store: LedgerStore, now: float) -> None:
+def commit(store: LedgerStore, now: float, *teams: str) -> None:
     batch = batch_of(
         Entry(
             at=now, team_id=team, source_id="tok_new", network="eth/mainnet", source_name="ci", status=200,
             calls=(CallEntry("eth_call", "ok"),), request_id=b"new",
         )
-        for team in TEAMS
+        for team in teams or TEAMS
     )  # fmt: skip
     rules = Rules(lambda _: Price(), lambda at, _: month_of(at))
     store.commit({}, batch.teams(), lambda opening: post(batch, opening, rules), now)
@@ -161,6 +161,22 @@ def test_pages_meanwhile_show_what_is_converted_and_go_on_by_cursor(
 
     assert asyncio.run(read()) == [row.request_id for row in old if row.team_id == "team_a"][::-1]
     store.close()
+
+
+def test_page_goes_on_only_for_a_team_that_has_rows_to_be_converted(tmp_path: Path) -> None:
+    old_ledger(tmp_path)
+    upgrade.migrate(sqlite.ledger_url(tmp_path), upgrade.LEDGER)
+    store = open_ledger(sqlite.ledger_url(tmp_path))
+    commit(store, NOON + 3 * DAY, "team_new")
+    store.close()
+
+    async def ends() -> list[bool]:
+        book = sqlite.open_logbook(sqlite.ledger_url(tmp_path), look_seconds=60.0)
+        pages = [await book.older(LogFilter(team), 1_000, 1_000) for team in ("team_new", "team_a")]
+        await book.close()
+        return [page.position is None for page in pages]
+
+    assert asyncio.run(ends()) == [True, False]
 
 
 def test_days_that_are_not_converted_yet_are_dropped_like_others(tmp_path: Path) -> None:
