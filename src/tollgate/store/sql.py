@@ -70,11 +70,7 @@ class SqlStore:
         """Return what changed after `since`."""
         table = tables.changes
         async with self._connection() as connection:
-            bounds = select(
-                select(func.min(table.c.revision)).scalar_subquery(),
-                select(func.max(table.c.revision)).scalar_subquery(),
-            )
-            oldest, newest = (value or 0 for value in (await connection.execute(bounds)).one())
+            oldest, newest = (value or 0 for value in (await connection.execute(_REVISIONS)).one())
             if since is None:
                 return Changes(newest)
             if newest == since:
@@ -140,3 +136,8 @@ class SqlStore:
 _TEAM_COLUMNS = [column.label(f"team_{column.name}") for column in tables.teams.c if column.name != "id"]
 _TOKEN_GRANT = select(tables.tokens, *_TEAM_COLUMNS).join(tables.teams)
 _DOMAIN_GRANT = select(tables.domains, *_TEAM_COLUMNS).join(tables.teams)
+# The oldest and the newest. Several times a second in each worker: made once.
+_REVISIONS = select(
+    select(func.min(tables.changes.c.revision)).scalar_subquery(),
+    select(func.max(tables.changes.c.revision)).scalar_subquery(),
+)
