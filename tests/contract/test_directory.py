@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from tests.contract.backends import Backend, Store
 
 from tollgate.core.models import Domain, Grant, Team, Token
+from tollgate.store import sql
 from tollgate.store.base import Directory, Repositories, StoreUnavailable
 
 TEAM = Team("team_1", "acme", requests_per_second=50, created_at=500.25)
@@ -231,6 +232,19 @@ async def test_worker_that_missed_trimmed_changes_is_directed_to_forget_everythi
     assert changes is not None
     assert changes.everything
     assert await directory.changes(changes.revision) is None
+
+
+async def test_worker_that_has_seen_all_that_was_trimmed_and_missed_not_too_many_reads_each(
+    change: Change, directory: Directory, by_hand: ByHand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    revision = await start(directory)
+    for active in ("false", "true", "false"):
+        by_hand(f"UPDATE tokens SET active = {active}")
+    by_hand(f"DELETE FROM changes WHERE revision <= {revision}")
+    monkeypatch.setattr(sql, "MAX_CHANGES", await start(directory) - revision)
+    changes = await directory.changes(revision)
+    assert changes is not None
+    assert (changes.everything, changes.tokens) == (False, (DIGEST,))
 
 
 async def test_worker_that_missed_too_many_changes_is_directed_to_forget_everything(

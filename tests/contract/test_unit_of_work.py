@@ -22,6 +22,7 @@ from tests.contract.samples import (
 )
 
 from tollgate.core.models import Team
+from tollgate.store import retries
 from tollgate.store.base import Conflict, Repositories, StoreUnavailable
 
 # --- All or nothing ----------------------------------------------------------------------------------------
@@ -54,6 +55,23 @@ async def test_exception_that_leaves_the_block_undoes_all_of_it_and_stays_what_i
         assert await records.teams.get(TEAM.id) == TEAM
         assert await records.tokens.get(TOKEN.id) == TOKEN
     assert await store.changes(beginning.revision) is None
+
+
+async def test_request_that_has_committed_something_is_not_retried_as_a_whole(store: Store) -> None:
+    async def fail() -> None:
+        async with store.changing():
+            raise Raised
+
+    with retries.watching() as watch:
+        retries.note_undone()
+        with pytest.raises(Raised):
+            await fail()
+        async with store.reading() as records:
+            await records.teams.count()
+        assert watch.may_retry
+        async with store.changing() as records:
+            await records.teams.add(TEAM)
+        assert not watch.may_retry
 
 
 async def test_conflict_undoes_what_came_before_it(store: Store) -> None:

@@ -27,9 +27,10 @@ from tests.store.migrated import make_ledger
 from tests.store.stored_blocks import stored_rows
 
 from tollgate.core.invoices import Invoice, draw
+from tollgate.core.latencies import bucket_of
 from tollgate.core.months import end_of, start_of
 from tollgate.core.pricing import MILLION, Price
-from tollgate.core.usage import By, Period, Point, Split, TeamMonth, UsageItem
+from tollgate.core.usage import By, MonthTotals, Period, Point, Split, TeamMonth, UsageItem
 from tollgate.store import sqlite
 from tollgate.store.accountbook import SqlAccountBook
 from tollgate.store.base import StoreUnavailable
@@ -106,6 +107,9 @@ async def test_series_is_the_sums_of_its_steps(books: Books, book: SqlAccountBoo
         Point(first + 4, "eth/mainnet", 8),
     ]
     assert sorted(found, key=lambda point: point.start) == expected
+    later = await book.series(ACME, [MONTH], (first + 1, first + 7), 3, Split.NETWORK)
+    expected = [Point(first + 1, "eth/mainnet", 6), Point(first + 4, "eth/mainnet", 24)]
+    assert sorted(later, key=lambda point: point.start) == expected
     whole = await book.series(ACME, [MONTH], (first, first), 0, Split.NETWORK)
     assert whole == [Point(int(start_of(MONTH)) // 3_600, "eth/mainnet", 63)]
 
@@ -116,6 +120,27 @@ async def test_spenders_are_those_to_whom_a_month_cost_most(books: Books, book: 
     total, found = await book.spenders(MONTH, 2)
     assert (total.teams, total.billable, total.cost) == (3, 2 * MILLION + 15, 60)
     assert list(found.items()) == list(expected.items())
+    assert await book.spenders(BEFORE, 2) == (MonthTotals(0, 0, 0), {})
+
+
+async def test_latencies_are_those_of_a_team_and_some_hours_folded_or_not(
+    books: Books, book: SqlAccountBook
+) -> None:
+    hour = int(NOON) // 3_600
+    for _ in range(2):
+        while books.ledger.fold():
+            pass
+        books.commit(
+            *(calls(1, NOON + 3_600 * place, micros=10) for place in (-1, 0, 1, 2)),
+            calls(1, micros=900),
+            calls(1, micros=10, outcome="node_error"),
+            calls(1, micros=10, team=RIVAL),
+        )
+    assert await book.latencies(ACME, hour, hour + 1) == {
+        ("eth/mainnet", "ok"): {bucket_of(10): 4, bucket_of(900): 2},
+        ("eth/mainnet", "node_error"): {bucket_of(10): 2},
+    }
+    assert await book.latencies("team_none", hour, hour + 1) == {}
 
 
 # ---- closing

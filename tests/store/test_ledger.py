@@ -14,6 +14,7 @@ from sqlalchemy.exc import IntegrityError
 from tests.store.stored_blocks import batch_of, stored_blocks, stored_rows
 
 from tollgate.core.blocks import ENOUGH_ROWS, Run
+from tollgate.core.clock import Clock
 from tollgate.core.entries import CallEntry, Entry, pack
 from tollgate.core.latencies import bucket_of
 from tollgate.core.months import month_of
@@ -221,6 +222,27 @@ def test_clock_that_is_set_back_does_not_reopen_a_day(ledger: Ledger) -> None:
     ledger.commit(entry())
     assert ledger.sql("SELECT day FROM days") == [("20261116",)]
     assert ledger.rows("seq") == [(1,), (2,)]
+
+
+def test_times_of_commits_never_go_back_although_the_clock_was_seen_to(ledger: Ledger) -> None:
+    ledger.now += 3_600
+    ledger.commit(entry())
+    ledger.store.tick(NOON)
+    ledger.now -= 3_000
+    ledger.commit(entry())
+    assert ledger.sql("SELECT committed_at FROM shared_blocks") == [(NOON + 3_600,)] * 2
+
+
+def test_time_is_noted_by_commits_and_also_while_nothing_is_committed(ledger: Ledger) -> None:
+    assert ledger.store.clock() == Clock()
+    assert ledger.store.tick(NOON) == ledger.store.clock() == Clock(NOON)
+    ledger.now += 2 * DAY
+    ledger.commit(entry())
+    ledger.store.tick(NOON + 4 * DAY)
+    assert ledger.store.clock() == Clock(NOON + 4 * DAY)
+    ledger.now += 40 * DAY
+    ledger.commit(entry())
+    assert ledger.store.clock() == Clock(ledger.now, doubted_at=ledger.now), "it jumped"
 
 
 def test_old_days_are_dropped_and_numbers_go_on(ledger: Ledger) -> None:

@@ -308,6 +308,13 @@ def test_first_fact_stands(url: URL) -> None:
     assert engines.keep_fact(url, "size", "red") == "red"
 
 
+def test_no_error_of_an_engine_repeats_values(url: URL, tmp_path: Path) -> None:
+    ledger = sqlite.ledger_url(tmp_path)
+    control = engines.open_control(url, 100)
+    readers = sqlite.open_logbook(ledger)._engine, sqlite.open_accountbook(ledger)._engine.sync_engine
+    assert all(engine.hide_parameters for engine in (control, *readers))
+
+
 async def test_reader_does_not_wait_for_a_writer(url: URL) -> None:
     upgrade.migrate(url)
     store = sqlite.open_store(url)
