@@ -13,7 +13,7 @@ from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import MetaData, create_engine
+from sqlalchemy import Connection, MetaData, create_engine, event
 from sqlalchemy.engine import URL
 
 from tollgate.core.audit_chain import fault_of, shown
@@ -341,6 +341,27 @@ async def test_writer_that_waits_too_long_is_shown_that_the_store_is_unavailable
     with pytest.raises(Conflict):
         await add_acme(store)
     await impatient.close()
+    await store.close()
+
+
+async def test_connection_that_breaks_at_the_commit_is_an_outage(url: URL) -> None:
+    upgrade.migrate(url)
+    store = sqlite.open_store(url)
+
+    async def add(team_id: str) -> None:
+        async with store.changing() as records:
+            await records.teams.add(Team(team_id, team_id))
+
+    def fail(_connection: Connection) -> None:
+        raise ConnectionResetError
+
+    event.listen(store._engine.sync_engine, "commit", fail)
+    with pytest.raises(StoreUnavailable):
+        await add("team_1")
+    event.remove(store._engine.sync_engine, "commit", fail)
+    await add("team_2")
+    async with store.reading() as records:
+        assert [team.id for team in await records.teams.page(9)] == ["team_2"]
     await store.close()
 
 

@@ -196,7 +196,7 @@ class Collector:
         for path, why in damaged:
             segment.paths.remove(path)
             self._spoilt.append((path, why))
-        if segment.paths and not known.done:
+        if not known.done:
             self._cut(torn)
         # Also where nothing is left but damage: what is behind it is for a person, and this segment is over. One
         # that comes back mended is read from here on.
