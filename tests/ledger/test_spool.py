@@ -455,11 +455,27 @@ def test_segment_with_a_torn_record_is_never_written_to_again(tmp_path: Path) ->
     assert not segments.is_alive(torn)
 
 
+def test_what_a_short_write_took_waits_for_its_sync(tmp_path: Path) -> None:
+    opener = Full()
+    disk = Disk(tmp_path, opener=opener)
+    for record in THREE:
+        disk.put(record)
+    opener.full = False
+    with files_of_at_most(HEADER_BYTES + RECORD + 5):
+        disk.spool.tick()
+    (torn,) = disk.paths()
+    assert disk.read() == [THREE[:1]]
+    assert segments.is_alive(torn)
+    asyncio.run(disk.spool.sync())
+    assert not segments.is_alive(torn)
+
+
 def test_segment_that_took_nothing_is_kept_for_the_next_try_and_does_not_become_many(tmp_path: Path) -> None:
     disk = Disk(tmp_path)
     with files_of_at_most(HEADER_BYTES):
         disk.put(b"a")
         for _ in range(5):
+            disk.now += 10.0
             disk.spool.tick()
         assert len(disk.paths()) == 1
     disk.spool.tick()
