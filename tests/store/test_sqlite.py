@@ -315,6 +315,34 @@ def test_no_error_of_an_engine_repeats_values(url: URL, tmp_path: Path) -> None:
     assert all(engine.hide_parameters for engine in (control, *readers))
 
 
+def test_whoever_is_not_a_caller_waits_for_a_busy_database_and_keeps_its_foreign_keys(url: URL) -> None:
+    upgrade.migrate(url)
+    with engines._transaction(url) as connection:
+        assert connection.exec_driver_sql("PRAGMA busy_timeout").scalar() == 1_000 * engines.PATIENT_SECONDS
+        assert connection.exec_driver_sql("PRAGMA foreign_keys").scalar() == 1
+
+
+def test_facts_are_replaced_and_others_stand(url: URL) -> None:
+    upgrade.migrate(url)
+    for name in ("colour", "size"):
+        engines.keep_fact(url, name, "old")
+    engines.replace_facts(url, {"colour": "new", "shape": "new"})
+    assert [engines.keep_fact(url, name, "") for name in ("colour", "size", "shape")] == ["new", "old", "new"]
+
+
+async def test_only_tokens_that_work_and_were_made_before_count(url: URL) -> None:
+    upgrade.migrate(url)
+    assert (engines.has_accounts(url), engines.tokens_made_before(url, 9.0)) == (False, 0)
+    store = sqlite.open_store(url)
+    async with store.changing() as records:
+        await records.teams.add(Team("team_1", "a"))
+        for number, active in ((1, True), (2, False), (3, True)):
+            made = Token(f"tok_{number}", "team_1", f"ci {number}", "tg_zzzzz", float(number), active=active)
+            await records.tokens.add(made, digest=bytes([number]) * 32)
+    await store.close()
+    assert [engines.tokens_made_before(url, at) for at in (1.0, 2.0, 3.0, 4.0)] == [0, 1, 1, 2]
+
+
 async def test_reader_does_not_wait_for_a_writer(url: URL) -> None:
     upgrade.migrate(url)
     store = sqlite.open_store(url)
