@@ -86,6 +86,13 @@ def test_a_used_one_is_well_and_shows_what_was_looked_at(used: Harness) -> None:
     }
 
 
+def test_a_closed_month_in_which_nothing_was_billable_is_well(harness: Harness) -> None:
+    harness.segment(1, entry("a", "rate_limited"))
+    harness.collect()
+    close(harness, MONTH)
+    assert wrong(harness) == {}
+
+
 def test_nothing_is_changed_by_looking(used: Harness) -> None:
     used.segment(3, entry("waits"))
 

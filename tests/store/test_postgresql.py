@@ -412,6 +412,8 @@ def test_whole_installation_is_moved_and_goes_on_there(
 
     asyncio.run(control())
     assert engines.keep_fact(migrated, "pepper", "other") == "print"
+    with pytest.raises(StartError, match="in use"):
+        moving(tmp_path, migrated)
 
 
 def test_move_into_a_store_that_is_in_use_is_refused(
@@ -422,19 +424,28 @@ def test_move_into_a_store_that_is_in_use_is_refused(
         moving(tmp_path, migrated)
 
 
+@pytest.mark.parametrize(
+    ("copied", "statement", "words"),
+    [
+        (
+            "usage",
+            f"UPDATE {postgresql.LEDGER_SCHEMA}.usage SET requests = requests + 1",
+            "usage: the sums differ",
+        ),
+        ("c.reports", f"DELETE FROM {postgresql.CONTROL_SCHEMA}.reports", "reports: 2 rows here, 0 there"),
+    ],
+)
 def test_copy_that_differs_is_refused(
-    installation: LedgerHarness, tmp_path: Path, migrated: URL, monkeypatch: pytest.MonkeyPatch
+    installation: LedgerHarness, tmp_path: Path, migrated: URL, copied: str, statement: str, words: str
 ) -> None:
     spoil = threading.Event()
 
-    def report(words: str) -> None:
-        if "usage" in words and not spoil.is_set():
+    def report(line: str) -> None:
+        if copied in line and not spoil.is_set():
             spoil.set()
-            cluster().execute(
-                f"UPDATE {postgresql.LEDGER_SCHEMA}.usage SET requests = requests + 1", migrated.database or ""
-            )
+            cluster().execute(statement, migrated.database or "")
 
-    with pytest.raises(StartError, match="usage: the sums differ"):
+    with pytest.raises(StartError, match=words):
         moving(tmp_path, migrated, report)
 
 

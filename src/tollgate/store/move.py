@@ -186,7 +186,6 @@ class Move:
 
     def _set_sequences(self) -> None:
         with self._target.begin() as connection:
-            connection.exec_driver_sql(f"SET LOCAL search_path TO {LEDGER_SCHEMA}")
             execute = connection.exec_driver_sql
             execute("SELECT setval('data_ids', (SELECT coalesce(max(id), 0) + 1 FROM data))")
             execute(
