@@ -200,6 +200,20 @@ async def test_wait_that_is_cancelled_closes_its_connection_at_once(migrated: UR
     assert connection.closed
 
 
+async def test_statement_that_outlasts_the_deadline_is_an_outage(migrated: URL) -> None:
+    holder, store = postgresql.open_store(migrated), postgresql.open_store(migrated, deadline=0.5)
+    try:
+        await put(holder, FULL, ["teams"])
+        async with holder.changing() as first:
+            await first.teams.get(TEAM.id)
+            with pytest.raises(StoreUnavailable):
+                async with store.changing() as second:
+                    await second.teams.get(TEAM.id)
+    finally:
+        await store.close()
+        await holder.close()
+
+
 # --- Changes at once ---------------------------------------------------------------------------------------
 
 

@@ -153,7 +153,8 @@ def _prepare(engine: Engine, schema: str, seconds: float, usual: str) -> None:
     def shorten(context: Any) -> None:
         # The further lines repeat the row: digests, and addresses of people.
         for error in (context.original_exception, context.sqlalchemy_exception):
-            if error is not None:
+            # A wait that is cancelled has no words.
+            if error is not None and error.args:
                 error.args = (str(error.args[0]).partition("\n")[0], *error.args[1:])
 
     @event.listens_for(engine, "connect")
