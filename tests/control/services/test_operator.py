@@ -1,6 +1,7 @@
 """What an operator sees and does."""
 
 import json
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -26,10 +27,31 @@ def operator(metering: Metering) -> Actor:
     return replace(actor, account=replace(actor.account, operator=True))
 
 
-def test_whoever_is_not_marked_is_refused(metering: Metering) -> None:
-    for role in ("owner", "loner"):
-        with pytest.raises(RoleNeeded):
-            metering.do(service(metering).teams(metering.actor(role), PageRequest()))
+DEEDS: dict[str, Callable[[Operator, Actor], Coroutine[Any, Any, object]]] = {
+    "upstreams": lambda seen, actor: seen.upstreams(actor),
+    "history": lambda seen, actor: seen.history(actor),
+    "processes": lambda seen, actor: seen.processes(actor),
+    "spool": lambda seen, actor: seen.spool(actor),
+    "examine": lambda seen, actor: seen.examine(actor),
+    "nodes": lambda seen, actor: seen.nodes(actor),
+    "teams": lambda seen, actor: seen.teams(actor, PageRequest()),
+    "team": lambda seen, actor: seen.team(actor, ACME.name),
+    "usage": lambda seen, actor: seen.usage(actor),
+    "team usage": lambda seen, actor: seen.team_usage(actor, ACME.name),
+    "terms": lambda seen, actor: seen.set_terms(actor, ACME.name, TeamTerms(suspended=True)),
+}
+
+
+@pytest.mark.parametrize("deed", DEEDS)
+def test_whoever_is_not_marked_is_refused(metering: Metering, deed: str) -> None:
+    program, _ = metering.program("owner")
+    assert program.login is not None
+    assert program.account is not None
+    marked = replace(program.account, operator=True)
+    of_a_team = replace(program, account=marked, login=replace(program.login, team_id=ACME.id))
+    for actor in (metering.actor("owner"), metering.actor("loner"), Actor(None), of_a_team):
+        metering.refused(RoleNeeded, DEEDS[deed](service(metering), actor))
+    assert metering.team() == ACME
 
 
 def test_teams_are_listed_with_their_month(metering: Metering) -> None:
@@ -158,6 +180,15 @@ def test_operators_cap_stops_a_team_in_the_same_change_and_a_cheaper_price_lets_
     metering.call(3)
     assert metering.do(service(metering).team(operator(metering), ACME.name)).cost == 20
     assert listed(metering, "capped") == []
+
+
+def test_operators_cap_of_zero_leaves_free_requests_to_a_team_that_has_called_nothing_yet(
+    metering: Metering,
+) -> None:
+    metering.charge(free_requests=1)
+    terms = TeamTerms(operator_cap=0)
+    use = metering.do(service(metering).set_terms(operator(metering), ACME.name, terms))
+    assert (use.team.capped_until, use.billable, use.cost) == (None, 0, 0)
 
 
 def test_team_cannot_raise_its_cap_beyond_the_operators(metering: Metering) -> None:
