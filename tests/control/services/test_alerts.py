@@ -7,6 +7,7 @@ import hashlib
 import hmac
 import itertools
 from collections import Counter
+from collections.abc import Coroutine
 from typing import Any
 
 import pytest
@@ -15,8 +16,9 @@ from tests.control.services.harness import ACME, DAY, PEOPLE, RIVAL, details_of
 from tests.store.account_rows import MONTH
 
 from tollgate.control.outbound import FetchRefused, Missing, Unreachable
+from tollgate.control.problems import InvalidInput, NoSuchTeam, RoleNeeded, TooManyAttempts
 from tollgate.control.services import alerts as alerts_module
-from tollgate.control.services.alerts import DELIVERY_HEADER, KEPT_SECONDS, TIDY_SECONDS
+from tollgate.control.services.alerts import DELIVERY_HEADER, KEPT_SECONDS, TESTS, TIDY_SECONDS
 from tollgate.control.services.billing import BillingUpdate
 from tollgate.core import secrets
 from tollgate.core.alerts import DELIVERED, DROPPED, GIVEN_UP, PENDING, SIGNATURE_HEADER, WAITS, Alert
@@ -385,3 +387,51 @@ def test_old_alerts_are_forgotten_once_in_a_while(metering: Metering) -> None:
     metering.clock.advance(1)
     run(metering)
     assert rows(metering) == []
+
+
+# --- Testing a webhook ---------------------------------------------------------------------------------
+
+
+def try_out(metering: Metering, who: str = "owner") -> Coroutine[Any, Any, str]:
+    return metering.plane.alerts.test(metering.actor(who), "acme")
+
+
+def test_webhook_is_called_once_as_an_alert_would_be(hooked: Metering) -> None:
+    hooked.hooks.failures += [Unreachable("hooks.example cannot be reached.")]
+    assert hooked.do(try_out(hooked)) == "hooks.example cannot be reached."
+    assert hooked.do(try_out(hooked, "billing")) == ""
+    run(hooked)
+    first, second = hooked.hooks.sent
+    assert {sent.json["type"] for sent in (first, second)} == {"test"}
+    assert (first.host, first.url, first.json["team"]["name"]) == ("hooks.example", HOOK, "acme")
+    assert (first.json["threshold_percent"], first.json["spent_micros"]) == (0, 0)
+    assert first.json["spending_cap_micros"] == DOLLAR
+    assert first.headers[DELIVERY_HEADER] == first.json["id"] != second.json["id"]
+    assert SIGNATURE_HEADER in first.headers
+    assert rows(hooked) == [], "it is not tried again"
+    entry = hooked.notes()[-1]
+    assert (entry.action, entry.team_id, details_of(entry)) == ("webhook.test", ACME.id, {"host": "hooks.example"})
+
+
+def test_team_without_a_webhook_or_a_cap_has_none_or_zero_to_test(metering: Metering) -> None:
+    assert metering.refused(InvalidInput, try_out(metering)).extras == {"field": "alert_webhook"}
+    choose(metering, alert_webhook=HOOK)
+    metering.do(try_out(metering))
+    assert metering.hooks.sent[0].json["spending_cap_micros"] == 0
+
+
+def test_webhook_is_not_tested_over_and_over(hooked: Metering) -> None:
+    """Otherwise a team could use us against somebody else's server."""
+    for _ in range(TESTS.free + 1):
+        hooked.do(try_out(hooked))
+    hooked.refused(TooManyAttempts, try_out(hooked, "billing"))
+    assert len(hooked.hooks.sent) == TESTS.free + 1
+    hooked.clock.advance(TESTS.first_wait)
+    hooked.do(try_out(hooked))
+
+
+def test_webhook_is_tested_by_whoever_may_set_it(hooked: Metering) -> None:
+    for who in ("developer", "viewer"):
+        hooked.refused(RoleNeeded, try_out(hooked, who))
+    hooked.refused(NoSuchTeam, try_out(hooked, "stranger"))
+    assert hooked.hooks.sent == []

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 from tests.control.metering import DOLLAR, Metering
-from tests.control.services.harness import ACME
+from tests.control.services.harness import ACME, PEOPLE
 
 from tollgate.control.problems import InvalidInput, NotFound, RoleNeeded
 from tollgate.control.service_context import Actor, PageRequest
@@ -52,6 +52,14 @@ def test_whoever_is_not_marked_is_refused(metering: Metering, deed: str) -> None
     for actor in (metering.actor("owner"), metering.actor("loner"), Actor(None), of_a_team):
         metering.refused(RoleNeeded, DEEDS[deed](service(metering), actor))
     assert metering.team() == ACME
+
+
+def test_account_is_marked_as_an_operators_and_not_any_more(metering: Metering) -> None:
+    metering.do(metering.plane.admin.mark(PEOPLE["loner"], operator=True))
+    metering.do(service(metering).teams(metering.actor("loner"), PageRequest()))
+    metering.do(metering.plane.admin.mark(PEOPLE["loner"], operator=False))
+    metering.refused(RoleNeeded, service(metering).teams(metering.actor("loner"), PageRequest()))
+    assert metering.actions() == ["account.operator", "account.no_operator"]
 
 
 def test_teams_are_listed_with_their_month(metering: Metering) -> None:
