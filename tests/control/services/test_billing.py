@@ -259,3 +259,7 @@ def test_who_pays_is_named_in_so_many_characters_and_no_more(metering: Metering,
         with pytest.raises(InvalidInput) as refused:
             change(metering, **{field: text})
         assert refused.value.extras == {"field": field}
+
+
+def test_empty_lines_of_who_pays_are_left_out(metering: Metering) -> None:
+    assert change(metering, buyer="Acme Ltd\n\n 1 High Street \n")[0].buyer == "Acme Ltd\n1 High Street"

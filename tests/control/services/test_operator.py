@@ -104,6 +104,12 @@ def test_terms_out_of_bounds_are_refused_and_change_nothing(metering: Metering, 
     assert metering.team() == ACME
 
 
+def test_terms_may_be_as_low_as_their_bounds(metering: Metering) -> None:
+    lowest = {"requests_per_second": 1, "free_requests": 0, "micros_per_million": 0, "operator_cap": 0}
+    team = set_terms(metering, **lowest)
+    assert {name: getattr(team, name) for name in lowest} == lowest
+
+
 def test_unknown_team_and_state_are_refused_with_what_to_do(metering: Metering) -> None:
     with pytest.raises(NotFound, match="tollgate admin teams"):
         set_terms(metering, "nobody", suspended=True)
@@ -149,7 +155,7 @@ def test_usage_and_draft_of_a_month_that_is_over_are_reported_by_its_price(meter
     set_terms(metering, micros_per_million=2 * DOLLAR)
     metering.call(10)
     month = month_of(metering.clock.now)
-    metering.clock.now = end_of(month) + 60
+    metering.clock.now = end_of(month)
     set_terms(metering, micros_per_million=9 * DOLLAR, free_requests=3)
     draft = metering.do(metering.plane.invoices.show(metering.actor("owner"), ACME.name, month))
     assert (draft.micros_per_million, draft.free_requests, draft.cost) == (2 * DOLLAR, 0, 20)

@@ -75,7 +75,7 @@ class Invoices:
             key=lambda invoice: invoice.month,
             reverse=True,
         )
-        return page_of(scope, [Listed(invoice) for invoice in found][: page.limit + 1], page.limit)
+        return page_of(scope, [Listed(invoice) for invoice in found], page.limit)
 
     async def show(self, actor: Actor, team: str, month: str) -> Invoice:
         """One invoice: the final one, or the draft as of now."""
