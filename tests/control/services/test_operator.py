@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 from tests.control.metering import DOLLAR, Metering
-from tests.control.services.harness import ACME, PEOPLE
+from tests.control.services.harness import ACME, PEOPLE, RIVAL
 
 from tollgate.control.problems import InvalidInput, NotFound, RoleNeeded
 from tollgate.control.service_context import Actor, PageRequest
@@ -68,6 +68,24 @@ def test_teams_are_listed_with_their_month(metering: Metering) -> None:
     assert {use.team.name: use.billable for use in listed}[ACME.name] == 7
 
 
+def test_teams_are_listed_page_by_page_also_those_that_called_nothing(metering: Metering) -> None:
+    metering.charge(free_requests=0, micros_per_million=DOLLAR)
+    metering.call(7)
+    someone, seen = operator(metering), service(metering)
+    first = metering.do(seen.teams(someone, PageRequest(1), "active"))
+    rest = metering.do(seen.teams(someone, PageRequest(1, first.next), "active"))
+    assert rest.next is None
+    assert {(use.team.name, use.billable, use.cost) for use in first.items + rest.items} == {
+        (ACME.name, 7, 7),
+        (RIVAL.name, 0, 0),
+    }
+    used = metering.do(seen.team(someone, RIVAL.name))
+    assert (used.billable, used.cost) == (0, 0)
+    # A cursor of one list is no cursor of another.
+    metering.refused(InvalidInput, seen.teams(someone, PageRequest(1, first.next), "capped"))
+    metering.refused(InvalidInput, seen.teams(someone, PageRequest(1, first.next)))
+
+
 def set_terms(metering: Metering, team: str = ACME.name, **terms: Any) -> Team:
     return metering.do(service(metering).set_terms(operator(metering), team, TeamTerms(**terms))).team
 
@@ -105,7 +123,12 @@ def test_terms_out_of_bounds_are_refused_and_change_nothing(metering: Metering, 
 
 
 def test_terms_may_be_as_low_as_their_bounds(metering: Metering) -> None:
-    lowest = {"requests_per_second": 1, "free_requests": 0, "micros_per_million": 0, "operator_cap": 0}
+    lowest: dict[str, Any] = {
+        "requests_per_second": 1,
+        "free_requests": 0,
+        "micros_per_million": 0,
+        "operator_cap": 0,
+    }
     team = set_terms(metering, **lowest)
     assert {name: getattr(team, name) for name in lowest} == lowest
 
@@ -126,12 +149,20 @@ def test_audit_log_shows_what_was_changed_from_what_to_what(metering: Metering) 
     assert newest.action == "team.terms"
     assert (details["before"]["free_requests"], details["after"]["free_requests"]) == (7, None)
     assert details["before"]["operator_cap_micros"] == details["after"]["operator_cap_micros"] == 5 * DOLLAR
+    assert not details["before"]["suspended"] | details["after"]["suspended"]
+    metering.clock.now += 1
+    set_terms(metering, suspended=True, suspended_reason="")
+    newest = metering.write(lambda records: records.audit.page(1, newest_first=True, team_id=ACME.id))[0]
+    details = json.loads(newest.details)
+    assert (details["before"]["suspended"], details["after"]["suspended"]) == (False, True)
 
 
 def test_team_is_suspended_while_the_ledger_is_away(metering: Metering) -> None:
     without = Operator(metering.plane.context, metering.plane.networks, None)
-    use = metering.do(without.set_terms(operator(metering), ACME.name, TeamTerms(suspended=True)))
+    terms = TeamTerms(suspended=True, operator_cap=5)
+    use = metering.do(without.set_terms(operator(metering), ACME.name, terms))
     assert (use.team.suspended_at, use.billable, use.cost) == (metering.clock.now, None, None)
+    assert (metering.team().operator_cap, metering.team().suspended_at) == (5, metering.clock.now)
 
 
 # --- Prices and caps of one team ---------------------------------------------------------------------------
@@ -166,6 +197,16 @@ def test_usage_and_draft_of_a_month_that_is_over_are_reported_by_its_price(meter
     assert month in metering.do(metering.plane.invoices.close_due())
     final = metering.do(metering.plane.invoices.show(metering.actor("owner"), ACME.name, month))
     assert (final.is_final, final.lines) == (True, draft.lines)
+
+
+def test_price_that_was_set_last_is_in_force_also_after_the_clock_was_set_back(metering: Metering) -> None:
+    for price, seconds in ((2 * DOLLAR, 100), (3 * DOLLAR, -50), (4 * DOLLAR, 100)):
+        set_terms(metering, micros_per_million=price)
+        metering.clock.now += seconds
+    draft = metering.do(
+        metering.plane.invoices.show(metering.actor("owner"), ACME.name, month_of(metering.clock.now))
+    )
+    assert draft.micros_per_million == 4 * DOLLAR
 
 
 def test_price_that_changed_within_a_month_is_a_line_of_the_invoice(metering: Metering) -> None:

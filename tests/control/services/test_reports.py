@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import Any
 
 import pytest
 from tests.control.metering import Metering
@@ -14,6 +15,7 @@ from tollgate.control.stripe import InvoiceItem, StripeRefused, StripeUnsure
 from tollgate.core.invoices import CUSTOMER, INVOICE_ITEM, Report
 from tollgate.core.months import end_of, start_of
 from tollgate.core.pricing import MILLION
+from tollgate.store.repository import SqlRepository
 
 
 class Killed(BaseException):
@@ -96,6 +98,36 @@ def test_an_invoice_is_reported_once_whatever_is_restarted(metering: Metering, p
     ]
     assert payments.attempts == 2
     assert sorted((row.kind, row.month) for row in rows(metering)) == [(CUSTOMER, ""), (INVOICE_ITEM, MONTH)]
+
+
+def test_an_invoice_of_one_cent_is_reported(metering: Metering) -> None:
+    metering.call(MILLION + 2_000)
+    metering.clock.now = end_of(MONTH) + 48 * HOUR
+    metering.do(metering.plane.invoices.close_due())
+    payments = Scripted()
+    run(metering, payments)
+    assert [item.cents for item in payments.items.values()] == [1]
+
+
+def test_a_node_that_finds_another_at_the_same_report_goes_on_with_its_key(
+    metering: Metering, payments: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a key of its own it would charge twice."""
+    theirs = [Report("rep_1", ACME.id, "", CUSTOMER, 0.0), Report("rep_2", ACME.id, MONTH, INVOICE_ITEM, 0.0)]
+    find, unseen = SqlRepository.find, {row.kind for row in theirs}
+
+    async def find_too_early(repository: SqlRepository[Any], **where: Any) -> object:
+        if where.get("kind") in unseen:
+            unseen.remove(where["kind"])
+            return None
+        return await find(repository, **where)
+
+    for row in theirs:
+        metering.write(lambda records, row=row: records.reports.add(row))  # type: ignore[misc]
+    monkeypatch.setattr(SqlRepository, "find", find_too_early)
+    run(metering, payments)
+    assert (list(payments.customers), list(payments.items)) == (["rep_1"], ["rep_2"])
+    assert not unseen
 
 
 def test_nothing_is_reported_of_a_month_that_is_open(metering: Metering) -> None:
