@@ -229,7 +229,8 @@ def test_codes_count_once_and_recovery_codes_too(harness: Harness, plane: Contro
     harness.refused(InvalidInput, plane.factors.confirm_totp(actor, "000000"))
     recovery = harness.do(plane.factors.confirm_totp(actor, code_of(harness, made.secret)))
     assert len(set(recovery)) == RECOVERY_CODES
-    assert harness.do(plane.factors.list(actor)).totp is not None
+    held = harness.do(plane.factors.list(actor))
+    assert (held.totp is not None, held.recovery_left) == (True, RECOVERY_CODES)
     harness.refused(InvalidInput, plane.factors.begin_totp(actor))
     assert harness.do(plane.factors.needs_code(account)) is True
     harness.refused(WrongPassword, plane.factors.check_code(VISIT, account, code_of(harness, made.secret)))
@@ -237,11 +238,20 @@ def test_codes_count_once_and_recovery_codes_too(harness: Harness, plane: Contro
     harness.do(plane.factors.check_code(VISIT, account, code_of(harness, made.secret)))
     harness.do(plane.factors.check_code(VISIT, account, recovery[0].upper()))
     harness.refused(WrongPassword, plane.factors.check_code(VISIT, account, recovery[0]))
+    assert harness.do(plane.factors.list(actor)).recovery_left == RECOVERY_CODES - 1
     harness.refused(WrongPassword, plane.factors.end_totp(actor, "000000"))
     assert harness.do(plane.factors.needs_code(account)) is True
     harness.do(plane.factors.end_totp(actor, recovery[1]))
     assert harness.do(plane.factors.needs_code(account)) is False
+    assert harness.do(plane.factors.list(actor)).recovery_left == 0
     assert harness.actions() == ["totp.on", "totp.off"]
+
+
+def test_who_begins_anew_is_asked_for_a_code_of_the_newest_secret(harness: Harness, plane: ControlPlane) -> None:
+    actor = harness.actor("owner")
+    older, newest = (harness.do(plane.factors.begin_totp(actor)) for _ in range(2))
+    harness.refused(InvalidInput, plane.factors.confirm_totp(actor, code_of(harness, older.secret)))
+    harness.do(plane.factors.confirm_totp(actor, code_of(harness, newest.secret)))
 
 
 def test_secret_of_an_app_outlives_one_change_of_the_pepper(harness: Harness, plane: ControlPlane) -> None:
