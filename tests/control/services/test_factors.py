@@ -12,6 +12,7 @@ import cbor2
 import pytest
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
+from msgspec.structs import replace
 from tests.control.services.harness import MINUTE, PEOPLE, PEPPER, VISIT, Harness
 
 from tollgate.control.plane import ControlPlane
@@ -272,3 +273,24 @@ def test_ticket_after_the_password_is_for_one_account_and_short(harness: Harness
     assert harness.do(plane.factors.account_of(ticket)).id == "acc_owner"
     harness.clock.advance(5 * MINUTE)
     harness.refused(WrongPassword, plane.factors.account_of(ticket))
+
+
+@pytest.mark.parametrize("how", ["another password", "switched off", "deleted"])
+def test_ticket_ends_with_the_password_that_it_was_given_for(
+    harness: Harness, plane: ControlPlane, how: str
+) -> None:
+    account = harness.account("viewer")
+    ticket = plane.factors.pending(account)
+    if how == "another password":
+        harness.write(lambda records: records.accounts.replace(replace(account, password_hash="another")))
+    elif how == "switched off":
+        harness.do(plane.admin.switch(account.email, active=False))
+    else:
+        harness.do(plane.accounts.delete(harness.actor("viewer")))
+    harness.refused(WrongPassword, plane.factors.account_of(ticket))
+
+
+def test_code_may_be_typed_in_groups(harness: Harness, plane: ControlPlane) -> None:
+    actor = harness.actor("owner")
+    code = code_of(harness, harness.do(plane.factors.begin_totp(actor)).secret)
+    harness.do(plane.factors.confirm_totp(actor, f" {code[:3]} {code[3:]}\n"))

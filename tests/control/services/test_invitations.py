@@ -272,3 +272,13 @@ def test_links_end_with_the_right_of_their_maker_to_make_them(
     harness.refused(NotFound, plane.invitations.accept(harness.actor("loner"), made.link))
     left = harness.write(lambda records: records.invitations.page(10))
     assert [row.id for row in left] == [others.invitation.id]
+
+
+def test_owner_who_becomes_an_admin_loses_the_invitations_of_owners_alone(
+    harness: Harness, plane: ControlPlane
+) -> None:
+    seat = harness.joins("loner", "owner")
+    kept, lost = invite(harness, "a@x.example", "admin", "loner"), invite(harness, "b@x.example", "owner", "loner")
+    harness.do(plane.teams.set_role(harness.actor("owner"), "acme", seat, "admin"))
+    harness.do(plane.invitations.look(kept.link))
+    harness.refused(NotFound, plane.invitations.look(lost.link))

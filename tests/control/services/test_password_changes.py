@@ -18,16 +18,17 @@ from tests.control.services.harness import (
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import (
     InvalidInput,
+    LogInAgain,
     LoginExpired,
     NotFound,
     PersonalTokenRefused,
     TooManyAttempts,
     WrongPassword,
 )
-from tollgate.control.service_context import OPERATOR, Actor, ClientInfo
+from tollgate.control.service_context import OPERATOR, RECENT_SECONDS, Actor, ClientInfo
 from tollgate.control.services.accounts import MAX_LINKS
 from tollgate.control.services.devices import OAuthError
-from tollgate.core.people import CONSOLE, PERSONAL, Identity
+from tollgate.core.people import CONSOLE, PASSKEY, PERSONAL, Factor, Identity
 
 OWNER = PEOPLE["owner"]
 NEW = "an even better password"
@@ -73,6 +74,28 @@ def test_change_sends_away_a_tool_that_was_approved_but_has_not_called_yet(
     harness.do(plane.devices.approve(actor, thief.user_code))
     harness.do(plane.accounts.change_password(actor, PASSWORD, NEW))
     assert harness.refused(OAuthError, plane.devices.poll(ELSEWHERE, thief.device_code)).code == "invalid_grant"
+
+
+def test_first_password_is_set_by_who_has_logged_in_just_now(harness: Harness, plane: ControlPlane) -> None:
+    actor, _ = signed_in(harness, "loner")
+    harness.clock.advance(RECENT_SECONDS + 1)
+    harness.refused(LogInAgain, plane.accounts.change_password(actor, "", NEW))
+    assert harness.account("loner").password_hash == ""
+    actor, _ = signed_in(harness, "loner")
+    harness.do(plane.accounts.change_password(actor, "", NEW))
+    harness.do(plane.accounts.check_password(VISIT, PEOPLE["loner"], NEW))
+
+
+def test_change_by_who_is_signed_in_proves_no_address(harness: Harness, plane: ControlPlane) -> None:
+    """Otherwise whoever signed up with a stranger's address would own that person's login."""
+    unproved = replace(harness.account("owner"), verified_at=None)
+    identity = Identity("idn_1", "acc_owner", "https://idp.example", "owner", harness.clock.now)
+    harness.write(lambda records: records.accounts.replace(unproved))
+    harness.write(lambda records: records.identities.add(identity))
+    actor, _ = signed_in(harness)
+    harness.do(plane.accounts.change_password(actor, PASSWORD, NEW))
+    assert harness.account("owner").verified_at is None
+    assert harness.write(lambda records: records.identities.get("idn_1")) == identity
 
 
 def test_change_needs_the_current_password_and_wrong_ones_are_slowed(
@@ -182,14 +205,17 @@ def test_reset_forgives_failures(harness: Harness, plane: ControlPlane) -> None:
 
 
 def test_link_proves_the_address_and_throws_out_whoever_took_it_first(harness: Harness) -> None:
-    """Someone signs up with a stranger's address and links a provider; the stranger resets the password."""
+    """Someone signs up with a stranger's address, links a provider and adds a passkey; the stranger resets it."""
     plane, harness.post.open = harness.choose(sign_up="open"), False
     squatted = harness.do(plane.accounts.sign_up(ELSEWHERE, "victim@x.example", PASSWORD))
     identity = Identity("idn_1", squatted.id, "https://idp.example", "attacker", harness.clock.now)
     harness.write(lambda records: records.identities.add(identity))
+    passkey = Factor("fac_1", squatted.id, PASSKEY, "Laptop", harness.clock.now, b"key", b"credential")
+    harness.write(lambda records: records.factors.add(passkey))
     secret = secret_of(harness.do(plane.accounts.reset_link(OPERATOR, "victim@x.example")))
     assert harness.do(plane.accounts.reset(VISIT, secret, NEW)).verified_at == harness.clock.now
     assert harness.write(lambda records: records.identities.count()) == 0
+    assert harness.write(lambda records: records.factors.count()) == 0
 
 
 def test_link_leaves_the_provider_of_a_proven_address(harness: Harness, plane: ControlPlane) -> None:

@@ -209,6 +209,30 @@ def test_attempt_that_found_the_service_busy_is_not_counted(harness: Harness, pl
     assert harness.write(lambda records: records.failures.page(10)) == before
 
 
+@pytest.mark.parametrize("how", ["another password", "switched off", "deleted"])
+def test_password_that_ends_while_it_is_checked_lets_nobody_in(
+    harness: Harness, plane: ControlPlane, how: str
+) -> None:
+    class Slow(Passwords):
+        async def fits(self, password: str, hashed: str, network: str = "") -> bool:
+            fits = await super().fits(password, hashed, network)
+            if how == "another password":
+                changed = replace(account, password_hash=CHEAP.hash("an even better password"))
+                async with harness.store.changing() as records:
+                    await records.accounts.replace(changed)
+            elif how == "switched off":
+                await plane.admin.switch(account.email, active=False)
+            else:
+                await plane.accounts.delete(viewer)
+            return fits
+
+    account = replace(harness.account("viewer"), password_hash=CHEAP.hash(PASSWORD))
+    harness.write(lambda records: records.accounts.replace(account))
+    viewer = harness.actor("viewer")
+    accounts = Accounts(plane.context, Slow(CHEAP), harness.post)
+    harness.refused(WrongPassword, accounts.check_password(VISIT, account.email, PASSWORD))
+
+
 def test_no_address_or_email_is_kept_in_clear_among_the_failures(harness: Harness) -> None:
     fail(harness, 1, "secret.person@x.example")
     rows = harness.write(lambda records: records.failures.page(10))

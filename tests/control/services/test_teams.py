@@ -12,8 +12,10 @@ from tollgate.control.problems import (
     LimitReached,
     NameTaken,
     NoSuchTeam,
+    PersonalTokenRefused,
 )
 from tollgate.control.service_context import PageRequest
+from tollgate.control.services.tokens import TokenSettings
 from tollgate.control.versions import version_of
 
 
@@ -126,3 +128,15 @@ def test_members_are_listed_page_by_page_in_the_order_of_joining(harness: Harnes
 def test_emptied_page_is_a_page(harness: Harness, plane: ControlPlane) -> None:
     page = harness.do(plane.tokens.list(harness.actor("viewer"), "acme", PageRequest(1)))
     assert (page.items, page.next) == ([], None)
+
+
+def test_team_is_deleted_with_all_that_it_has_by_a_person_alone(harness: Harness, plane: ControlPlane) -> None:
+    owner, (program, _) = harness.actor("owner"), harness.program("owner")
+    harness.do(plane.tokens.create(owner, "acme", TokenSettings(name="web")))
+    harness.refused(PersonalTokenRefused, plane.teams.delete(program, "acme"))
+    harness.do(plane.teams.delete(owner, "acme"))
+    harness.refused(NoSuchTeam, plane.teams.show(owner, "acme"))
+    for rows in ("tokens", "members"):
+        assert harness.write(lambda records, rows=rows: getattr(records, rows).count(team_id=ACME.id)) == 0  # type: ignore[misc]
+    entry = harness.notes()[-1]
+    assert (entry.action, entry.team_id, entry.name) == ("team.delete", ACME.id, "acme")

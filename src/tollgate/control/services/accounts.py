@@ -166,8 +166,33 @@ class Accounts:
             guards = [(key, throttle.PASSWORD), (from_here, throttle.ADDRESS)]
             before = await throttle.begin(self._context, records, guards, "failed sign-ins")
             account = await records.accounts.find(email=address)
+        while True:
+            account = await self._whose(client, address, account, password, before)
+            hashed = ""
+            if self._passwords.outdated(account.password_hash):
+                hashed = await self._passwords.hash(password, network)
+            async with self._context.store.changing() as records:
+                # Read anew: checking took a while, and what was done to the account meanwhile must not be undone.
+                now = await records.accounts.get(account.id)
+                if now is None or not now.active:
+                    raise WrongPassword
+                if now.password_hash == account.password_hash:
+                    await throttle.forgive(records, [key])
+                    await throttle.take_back(records, from_here, before)
+                    if hashed:
+                        now = replace(now, password_hash=hashed)
+                        await records.accounts.replace(now)
+                    return now
+            # Another password is in force by now, or another hash of the same.
+            account = now
+
+    async def _whose(
+        self, client: ClientInfo, email: str, account: Account | None, password: str, before: throttle.Before
+    ) -> Account:
+        """The account, if this is its password; refuse otherwise."""
+        hashed = account.password_hash if account else ""
         try:
-            fits = await self._passwords.fits(password, account.password_hash if account else "", network)
+            fits = await self._passwords.fits(password, hashed, network_of(client.address))
         except Busy:
             # Nothing was guessed: who finds the service busy must not be locked out by that.
             async with self._context.store.changing() as records:
@@ -175,22 +200,9 @@ class Accounts:
                     await throttle.take_back(records, each, before)
             raise
         if account is None or not fits or not account.active:
-            await self._note_failure(client, address, account)
+            await self._note_failure(client, email, account)
             raise WrongPassword
-        hashed = ""
-        if self._passwords.outdated(account.password_hash):
-            hashed = await self._passwords.hash(password, network)
-        async with self._context.store.changing() as records:
-            # Read anew: checking took a while, and what was done to the account meanwhile must not be undone.
-            now = await records.accounts.get(account.id)
-            if now is None or not now.active:
-                raise WrongPassword
-            await throttle.forgive(records, [key])
-            await throttle.take_back(records, from_here, before)
-            if hashed and now.password_hash == account.password_hash:
-                now = replace(now, password_hash=hashed)
-                await records.accounts.replace(now)
-        return now
+        return account
 
     async def check_own_password(self, actor: Actor, account: Account, password: str) -> None:
         """Check the password of whoever is signed in: which of email and password is wrong is no secret then."""
