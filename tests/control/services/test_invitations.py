@@ -25,6 +25,7 @@ from tollgate.control.problems import (
     NotFound,
 )
 from tollgate.control.service_context import OPERATOR, Actor, PageRequest
+from tollgate.control.services import throttle
 from tollgate.control.services.invitations import Invited
 from tollgate.core import secrets
 
@@ -203,6 +204,14 @@ def test_link_goes_out_by_mail_where_there_is_mail(harness: Harness) -> None:
     assert made.link in text
     assert f"{PEOPLE['owner']} invites you" in text
     assert "7 days, once" in text
+
+
+def test_one_mailbox_is_not_flooded_whoever_invites(harness: Harness) -> None:
+    mailed = [invite(harness, who=who).mailed for who in ("owner", "admin") * (throttle.LINK.free + 1)]
+    assert mailed.count(True) == len(harness.post.posted) == throttle.LINK.free + 1
+    assert invite(harness, "another@x.example").mailed
+    harness.clock.advance(throttle.LINK.first_wait)
+    assert invite(harness).mailed
 
 
 def test_without_mail_it_is_reported(harness: Harness) -> None:
