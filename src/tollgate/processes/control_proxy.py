@@ -112,7 +112,7 @@ class Known:
     def end(self, credential: bytes, *, is_good: bool) -> None:
         """Note that a request is over, and whether its credential was found good.
 
-        One that is revoked is preferred until others push it out: pages that need none do not show that it is not.
+        One that is revoked is preferred until others push it out: pages that need none say nothing about it.
         """
         self._under_way -= Counter([credential])
         if is_good:
