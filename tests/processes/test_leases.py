@@ -13,10 +13,11 @@ from tests.contract.lease_books import BOOKS, MemoryLeaseBook
 import tollgate
 from tollgate.core.leases import LeaseReport, LeaseTurn
 from tollgate.core.limits import Limit, take
-from tollgate.processes.leases import TURN_SECONDS, LeaseKeeper
+from tollgate.processes.leases import HOLD_SECONDS, TURN_SECONDS, LeaseKeeper
 from tollgate.shm import metrics
 from tollgate.shm.leases import LeasedMeters, LeasedRows
 from tollgate.store.base import LeaseBook, SharedUnreachable
+from tollgate.store.valkey import ALIVE_MILLISECONDS, DEADLINE_SECONDS
 
 SECRET = b"pepper"
 STEP = 0.005
@@ -208,6 +209,7 @@ class Flaky:
     def __init__(self) -> None:
         self.inner = MemoryLeaseBook()
         self.down = False
+        self.heard = False
         self.silent = False
 
     async def turn(self, node: str, reports: Sequence[LeaseReport]) -> LeaseTurn:
@@ -217,7 +219,10 @@ class Flaky:
 
     async def _up(self, answer: Awaitable[LeaseTurn]) -> LeaseTurn:
         if self.down:
-            answer.close()  # type: ignore[attr-defined]
+            if self.heard:
+                await answer
+            else:
+                answer.close()  # type: ignore[attr-defined]
             raise SharedUnreachable("gone")
         return await answer
 
@@ -240,16 +245,42 @@ async def test_lost_book_leaves_each_node_its_own_limit_and_it_comes_back(tmp_pa
     limit = Limit(50, 1.0)
     await play(nodes, limit, flood, 3.0)
     book.down = True
-    await play(nodes, limit, flood, 3.0, 3.0)
-    alone = [sum(at >= 4.0 for at in node.passed) for node in nodes]
+    await play(nodes, limit, flood, HOLD_SECONDS + 3.0, 3.0)
+    alone = [sum(at >= HOLD_SECONDS + 4.0 for at in node.passed) for node in nodes]
     assert alone == pytest.approx([100, 100, 100], abs=5), "each has the whole limit, as without Valkey"
     assert [node.metric(metrics.SHARED_UP) for node in nodes] == [0, 0, 0]
     assert [node.metric(metrics.SHARED_LOST) for node in nodes] == [1, 1, 1]
     book.down = False
-    await play(nodes, limit, flood, 4.0, 6.0)
-    together = sum(at >= 7.0 for node in nodes for at in node.passed)
+    await play(nodes, limit, flood, 4.0, HOLD_SECONDS + 6.0)
+    together = sum(at >= HOLD_SECONDS + 7.0 for node in nodes for at in node.passed)
     assert together == pytest.approx(150, rel=0.06)
     assert [node.metric(metrics.SHARED_NODES) for node in nodes] == [3, 3, 3]
+
+
+@pytest.mark.parametrize("load", LOADS)
+@pytest.mark.parametrize("heard", [False, True], ids=["not heard", "heard without an answer"])
+@pytest.mark.parametrize("which", [(0,), (0, 1, 2)], ids=["one node", "all nodes"])
+async def test_book_that_is_away_for_a_moment_lets_nothing_pass_that_is_over_a_limit(
+    tmp_path: Path, which: tuple[int, ...], heard: bool, load: str
+) -> None:
+    """Valkey keeps what a node holds from the others for longer than that."""
+    flaky = Flaky()
+    flaky.heard = heard
+    nodes = [Node(number, flaky if number in which else flaky.inner, tmp_path) for number in range(3)]
+    await settle(nodes)
+    limit = Limit(50, 1.0)
+    for start in (0.0, 4.0, 8.0):
+        flaky.down = False
+        await play(nodes, limit, lambda node, at: LOADS[load](node, at) * 50, 2.1, start)
+        flaky.down = True
+        await play(nodes, limit, lambda node, at: LOADS[load](node, at) * 50, 1.9, start + 2.1)
+    assert excess(nodes, limit) <= 1.05 + 0.01 / limit.count
+    assert [node.metric(metrics.SHARED_LOST) for node in nodes] == [0, 0, 0]
+    assert [node.metric(metrics.SHARED_UP) for node in nodes] == [1, 1, 1]
+
+
+async def test_leases_are_used_for_less_time_than_they_are_kept_from_others() -> None:
+    assert HOLD_SECONDS < ALIVE_MILLISECONDS / 1000 - DEADLINE_SECONDS
 
 
 async def test_book_that_never_answers_keeps_no_call_waiting(tmp_path: Path) -> None:

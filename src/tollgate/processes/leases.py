@@ -1,8 +1,9 @@
 """The process that keeps this node's leases of limits: reports what is used, and writes what may be used.
 
 One process a machine, a child of `serve`, only where `shared.url` is set. No request waits for it: workers read
-what it writes into shared memory. Where Valkey cannot be reached, or has forgotten this node, every limit counts
-for this node alone, at once; the next turn that succeeds takes part again.
+what it writes into shared memory. Leases outlast a server that is silent for a moment. Where Valkey cannot be
+reached for longer, or has forgotten this node, every limit counts for this node alone; the next turn that succeeds
+takes part again.
 """
 
 from __future__ import annotations
@@ -32,6 +33,9 @@ TURN_SECONDS, BUSY_TURN_SECONDS = 0.05, 0.025
 _MAX_TURNS_A_SECOND = 400
 # While Valkey cannot be reached.
 RETRY_SECONDS = 0.5
+# How long leases are used after the last turn that succeeded. Valkey keeps them from others for longer
+# (`ALIVE_MILLISECONDS`), so a pause of the server lets nothing pass that is over a limit.
+HOLD_SECONDS = 2.0
 # Before the service is ready: others must have made room for this node.
 _FIRST_TURNS = 3
 _START_SECONDS = 2.0
@@ -78,7 +82,9 @@ class LeaseKeeper:
         """By mark. Bounded: what is not leased is dropped after a turn."""
         self._nodes = 0
         """How many share the limits; 0: not known, this one is alone."""
-        self._lost_at = -inf
+        self._has_lost = False
+        self._joined_at = -inf
+        """When the last turn that succeeded began."""
         self._up = writer.cell(metrics.SHARED_UP)
         self._node_count = writer.cell(metrics.SHARED_NODES)
         self._lost = writer.cell(metrics.SHARED_LOST)
@@ -87,7 +93,7 @@ class LeaseKeeper:
         meters.alone()
 
     async def turn(self) -> bool:
-        """Report and take; whether it succeeded. Called again after `pause`."""
+        """Report and take; False where limits count for this node alone. Called again after `pause`."""
         now = self._now()
         for row in self._meters.backlogged(now):
             found = self._meters.read(row, now)
@@ -102,12 +108,15 @@ class LeaseKeeper:
         try:
             turn = await self._book.turn(self._node, reports)
         except SharedUnreachable as error:
+            if self._now() < self._joined_at + HOLD_SECONDS:
+                return True
             self._lose(str(error))
             return False
         if self._nodes and not turn.known:
             self._lose("it has forgotten this node")
             return True
         self._join(turn)
+        self._joined_at = now
         return True
 
     @property
@@ -180,10 +189,10 @@ class LeaseKeeper:
     def _lose(self, why: str) -> None:
         self._meters.alone()
         self._tracked.clear()
-        if self._nodes or self._lost_at == -inf:
+        if self._nodes or not self._has_lost:
             self._writer.add(self._lost)
             _log.warning("limits count for this node alone: Valkey cannot be used", reason=why)
-        self._nodes, self._lost_at = 0, self._now()
+        self._nodes, self._has_lost, self._joined_at = 0, True, -inf
         self._writer.set(self._up, 0)
         self._writer.set(self._node_count, 0)
         self._writer.set(self._leased, 0)
