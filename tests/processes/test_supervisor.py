@@ -200,6 +200,27 @@ def test_replacement_that_the_system_refuses_is_tried_again_and_the_others_live_
         assert alive(second)
 
 
+def test_child_that_the_system_refuses_at_the_start_ends_it_with_a_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fork, forks = os.fork, 0
+
+    def fork_or_fail() -> int:
+        nonlocal forks
+        forks += 1
+        # The supervisor, its first child, then the second.
+        if forks == 3:
+            raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+        return fork()
+
+    monkeypatch.setattr(os, "fork", fork_or_fail)
+    with supervised(tmp_path, until_stopped, until_stopped, ready=False) as harness:
+        assert ended(harness) == 1
+        reason = (tmp_path / "failed").read_text()
+        assert reason.startswith("c1 cannot be started: Resource temporarily unavailable. Allow this user more")
+        assert gone(harness.started)
+
+
 def test_child_that_dies_at_birth_is_started_ever_more_slowly(tmp_path: Path) -> None:
     def dies_after_the_first_time(lifeline: Lifeline) -> None:
         if len(list(tmp_path.glob("child.*"))) == 1:

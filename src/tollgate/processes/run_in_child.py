@@ -16,6 +16,7 @@ import msgspec
 from tollgate.errors import StartError, TollgateError
 
 Result = TypeVar("Result")
+FORK_REFUSED = "Allow this user more processes (`ulimit -u`, `TasksMax`), or give the machine more memory."
 
 
 class _ChildResult(msgspec.Struct):
@@ -26,7 +27,12 @@ class _ChildResult(msgspec.Struct):
 def run_in_child(work: Callable[[], Result], kind: type[Result], what: str) -> Result:
     """Run `work` in a child; return its result, which msgspec must be able to carry, or raise StartError."""
     read, write = os.pipe()
-    child = os.fork()
+    try:
+        child = os.fork()
+    except OSError as error:
+        os.close(read)
+        os.close(write)
+        raise StartError(f"{what} failed: {error.strerror}. {FORK_REFUSED}") from error
     if child == 0:
         os.close(read)
         _run(work, write)

@@ -25,6 +25,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tollgate import log
+from tollgate.processes.run_in_child import FORK_REFUSED
 
 # Without a beat for so long a child is taken for hung. Beats come ten times a second.
 HUNG_SECONDS = 20.0
@@ -170,8 +171,11 @@ class Supervisor:
     # --- Starting --------------------------------------------------------------------------------------
 
     def _start_all(self, wake_read: int) -> None:
-        for index in range(len(self._children)):
-            self._fork(index)
+        for index, child in enumerate(self._children):
+            try:
+                self._fork(index)
+            except OSError as error:
+                raise StartFailed(f"{child.name} cannot be started: {error.strerror}. {FORK_REFUSED}") from error
         deadline = time.monotonic() + START_SECONDS
         while not self._stopping and not all(self._beats):
             self._sleep(wake_read, 0.02)
