@@ -269,11 +269,13 @@ async def test_book_that_is_away_for_a_moment_lets_nothing_pass_that_is_over_a_l
     nodes = [Node(number, flaky if number in which else flaky.inner, tmp_path) for number in range(3)]
     await settle(nodes)
     limit = Limit(50, 1.0)
-    for start in (0.0, 4.0, 8.0):
+    up, down = 1.1, HOLD_SECONDS - 0.1
+    for number in range(6):
+        start = number * (up + down)
         flaky.down = False
-        await play(nodes, limit, lambda node, at: LOADS[load](node, at) * 50, 2.1, start)
+        await play(nodes, limit, lambda node, at: LOADS[load](node, at) * 50, up, start)
         flaky.down = True
-        await play(nodes, limit, lambda node, at: LOADS[load](node, at) * 50, 1.9, start + 2.1)
+        await play(nodes, limit, lambda node, at: LOADS[load](node, at) * 50, down, start + up)
     assert excess(nodes, limit) <= 1.05 + 0.01 / limit.count
     assert [node.metric(metrics.SHARED_LOST) for node in nodes] == [0, 0, 0]
     assert [node.metric(metrics.SHARED_UP) for node in nodes] == [1, 1, 1]

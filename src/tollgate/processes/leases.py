@@ -35,7 +35,7 @@ _MAX_TURNS_A_SECOND = 400
 RETRY_SECONDS = 0.5
 # How long leases are used after the last turn that succeeded. Valkey keeps them from others for longer
 # (`ALIVE_MILLISECONDS`), so a pause of the server lets nothing pass that is over a limit.
-HOLD_SECONDS = 2.0
+HOLD_SECONDS = 1.0
 # Before the service is ready: others must have made room for this node.
 _FIRST_TURNS = 3
 _START_SECONDS = 2.0
