@@ -119,10 +119,13 @@ def chained(folder: Path, count: int) -> URL:
 
     async def fill() -> None:
         store, chain = sqlite.open_store(url), AuditChain("team_1", 0.0)
+        # In slices: a change has a deadline.
+        for start in range(0, count, 100):
+            async with store.changing() as records:
+                for number in range(start, min(start + 100, count)):
+                    entry, chain = linked(AuditEntry(f"aud_{number}", 1.5, "x", "ann", team_id="team_1"), chain)
+                    await records.audit.add(entry)
         async with store.changing() as records:
-            for number in range(count):
-                entry, chain = linked(AuditEntry(f"aud_{number}", 1.5, "x", "ann", team_id="team_1"), chain)
-                await records.audit.add(entry)
             await records.audit_chains.add(chain)
         await store.close()
 

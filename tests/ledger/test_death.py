@@ -167,6 +167,7 @@ def _collect_dying_at_point(harness: Harness, number: int) -> None:
 
 
 @pytest.mark.e2e
+@pytest.mark.timeout(400)  # a life for each of some hundred lines, and the machine may be busy
 def test_death_at_every_line(nights: Callable[[], Harness]) -> None:
     lines: list[Line] = []
     collect_traced(nights(), lines.append)
