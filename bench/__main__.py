@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from bench import cache, collector, gateway, goals, load, machine, nginx, processes, rounds, scale
 from bench.plan import CACHED, CASES, DIRECT, FEW_TOKENS, MISS, MORE_WORKERS, PARTS, WORKERS_CASE, BenchError, Plan
 from bench.report import Report
+from tollgate import log
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,6 +28,7 @@ def main() -> int:
         print("bench: Linux is needed, for pinning and /proc", file=sys.stderr)
         return 1
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that all is stopped
+    log.configure("warning", "text")
     try:
         if options.logs:
             # Imported here: it needs the control plane, which the other parts need not carry.
