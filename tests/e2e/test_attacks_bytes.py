@@ -407,7 +407,7 @@ def road(request: pytest.FixtureRequest) -> Stack:
 
 @pytest.mark.parametrize("how", ["kept", "close", "1.0", "half-closed"])
 def test_answer_that_nobody_reads_counts_whatever_becomes_of_its_connection(road: Stack, how: str) -> None:
-    body = b'{"jsonrpc":"2.0","id":1,"result":"%b"}' % (b"a" * (16 << 20))
+    body = b'{"jsonrpc":"2.0","id":1,"result":"%b"}' % (b"a" * (8 << 20))
     road.node.on("eth_getLogs", Reply(body))
 
     def held() -> float:
@@ -429,7 +429,7 @@ def test_answer_that_nobody_reads_counts_whatever_becomes_of_its_connection(road
 
 
 def test_answer_that_nobody_reads_from_a_websocket_counts(road: Stack) -> None:
-    body = b'{"jsonrpc":"2.0","id":1,"result":"%b"}' % (b"a" * (16 << 20))
+    body = b'{"jsonrpc":"2.0","id":1,"result":"%b"}' % (b"a" * (8 << 20))
     road.node.on("eth_getLogs", Reply(body))
 
     def held() -> float:

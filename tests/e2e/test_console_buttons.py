@@ -138,6 +138,7 @@ def contexts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[dict[st
         yield running.printed, browser
 
 
+@pytest.mark.timeout(400)  # every button of every page, and the machine may be busy
 def test_no_button_or_link_leads_to_a_failure(contexts: tuple[dict[str, Any], Any]) -> None:
     printed, browser = contexts
     with browser.new_context() as context:
