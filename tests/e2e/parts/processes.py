@@ -24,7 +24,7 @@ TAIL = 4000
 """How much of a program's output, in characters, a failure shows."""
 
 
-def eventually(predicate: Callable[[], T], *, within: float = 20.0, what: str = "the condition") -> T:
+def eventually(predicate: Callable[[], T], *, within: float = 40.0, what: str = "the condition") -> T:
     """Try again until the result is true, and return it; fail when the time has passed."""
     deadline = time.monotonic() + within
     while True:
