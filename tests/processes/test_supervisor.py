@@ -1,6 +1,7 @@
 """The parent of processes, with real forks: it runs in a child of the test, and its children report in files."""
 
 import errno
+import itertools
 import os
 import pty
 import select
@@ -179,20 +180,23 @@ def test_child_that_is_killed_is_replaced_and_the_others_live_on(tmp_path: Path)
         assert alive(harness.started[2])
 
 
-def test_replacement_that_the_system_refuses_is_tried_again_and_the_others_live_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fork, forks = os.fork, 0
+def refuse_forks(monkeypatch: pytest.MonkeyPatch, *numbers: int) -> None:
+    """Let the system have no process left at these forks."""
+    fork, forks = os.fork, itertools.count(1)
 
     def fork_or_fail() -> int:
-        nonlocal forks
-        forks += 1
-        # The supervisor, its children, then the replacement.
-        if forks in (4, 5):
+        if next(forks) in numbers:
             raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
         return fork()
 
     monkeypatch.setattr(os, "fork", fork_or_fail)
+
+
+def test_replacement_that_the_system_refuses_is_tried_again_and_the_others_live_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The supervisor, its children, then the replacement.
+    refuse_forks(monkeypatch, 4, 5)
     with supervised(tmp_path, until_stopped, until_stopped, MAX_BACKOFF_SECONDS=0.05) as harness:
         first, second = harness.started
         os.kill(first, signal.SIGKILL)
@@ -203,17 +207,8 @@ def test_replacement_that_the_system_refuses_is_tried_again_and_the_others_live_
 def test_child_that_the_system_refuses_at_the_start_ends_it_with_a_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fork, forks = os.fork, 0
-
-    def fork_or_fail() -> int:
-        nonlocal forks
-        forks += 1
-        # The supervisor, its first child, then the second.
-        if forks == 3:
-            raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
-        return fork()
-
-    monkeypatch.setattr(os, "fork", fork_or_fail)
+    # The supervisor, its first child, then the second.
+    refuse_forks(monkeypatch, 3)
     with supervised(tmp_path, until_stopped, until_stopped, ready=False) as harness:
         assert ended(harness) == 1
         reason = (tmp_path / "failed").read_text()
