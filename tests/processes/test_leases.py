@@ -281,7 +281,7 @@ async def test_book_that_is_away_for_a_moment_lets_nothing_pass_that_is_over_a_l
     assert [node.metric(metrics.SHARED_UP) for node in nodes] == [1, 1, 1]
 
 
-async def test_leases_are_used_for_less_time_than_they_are_kept_from_others() -> None:
+def test_leases_are_used_for_less_time_than_they_are_kept_from_others() -> None:
     assert HOLD_SECONDS < ALIVE_MILLISECONDS / 1000 - DEADLINE_SECONDS
 
 
