@@ -31,7 +31,7 @@ from tollgate.core import totp
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from playwright.sync_api import Browser, BrowserContext, Page
+    from playwright.sync_api import Browser, BrowserContext, Page, Route
 
     from parts.tollgate import Demo
 
@@ -358,6 +358,17 @@ def test_live_tail_shows_a_call_within_seconds(console: Console) -> None:
         assert call(console, console.printed["token"], method="eth_gasPrice") == 200
         page.locator("#lines").get_by_text("eth_gasPrice").first.wait_for(timeout=15_000)
         click(page, "Stop")
+
+
+def test_live_tail_waits_for_requests_only_once_it_would_see_them(console: Console) -> None:
+    asked: list[Route] = []
+    with console.page(f"{TEAM}/logs") as page:
+        page.route("**/logs/tail?*", lambda route: asked.append(route))  # noqa: PLW0108 - Playwright marks what it is given
+        with page.expect_request("**/logs/tail?*"):
+            click(page, "Live tail")
+        assert page.locator("#tail-words").inner_text() == "Connecting…"
+        asked[0].continue_()
+        page.get_by_text("Waiting for requests").wait_for()
 
 
 # --- Endpoints ---------------------------------------------------------------------------------------------

@@ -175,7 +175,7 @@ async def _events(
             feed, before = joined.feed, _last_seen(request)
             await feed.look(before)
             seen, ends = feed.position, time.monotonic() + LIFE_SECONDS
-            yield b"retry: 1000\nid: %d\nevent: open\ndata: {}\n\n" % seen
+            yield b"retry: 1000\nid: %d\nevent: ready\ndata: {}\n\n" % seen
             if before is not None:
                 yield feed.above(before)
             while time.monotonic() < ends and await _sees(request, plane, team) == wanted:

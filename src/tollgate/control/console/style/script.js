@@ -120,7 +120,9 @@
       live.setAttribute("aria-pressed", "true");
       label.textContent = "Stop";
       words.hidden = false;
-      words.textContent = "Waiting for requests…";
+      words.textContent = "Connecting…";
+      // From here on nothing is missed.
+      source.addEventListener("ready", () => { words.textContent = "Waiting for requests…"; });
       source.onmessage = (event) => {
         const { lines: fresh, more } = JSON.parse(event.data);
         lines.insertAdjacentHTML("afterbegin", fresh.join(""));
