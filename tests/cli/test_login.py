@@ -121,7 +121,7 @@ def test_two_tools_at_once_renew_once(api: Api, tmp_path: Path) -> None:
     def work() -> None:
         with Transport(api.url) as transport:
             login = kept_login(tmp_path, transport, old)
-            at_once.wait(10)
+            at_once.wait(30)
             secrets.append(login.secret())
 
     threads = [threading.Thread(target=work) for _ in range(2)]

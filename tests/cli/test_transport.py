@@ -50,7 +50,7 @@ def serving(answer: Callable[[socket.socket], None], listener: socket.socket | N
     finally:
         listening.shutdown(socket.SHUT_RDWR)
         listening.close()
-        thread.join(10)
+        thread.join(30)
 
 
 def sending(*parts: bytes) -> Callable[[socket.socket], None]:
@@ -100,7 +100,7 @@ def test_a_get_that_is_refused_is_sent_once_more() -> None:
 
     with closed, Transport(url, sleep=server_comes_back) as transport:
         assert transport.send("GET", "/").status == 200
-        thread.join(10)
+        thread.join(30)
     assert len(pauses) == 1
 
 
@@ -153,7 +153,7 @@ def test_a_server_that_is_silent_is_given_up_in_time() -> None:
     done = threading.Event()
 
     def say_nothing(connection: socket.socket) -> None:
-        done.wait(10)
+        done.wait(30)
 
     with serving(say_nothing) as url, Transport(url, total=0.05) as transport:
         with pytest.raises(TooSlow, match="did not answer within"):

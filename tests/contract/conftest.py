@@ -52,4 +52,4 @@ async def broken(request: pytest.FixtureRequest, backend: Backend) -> AsyncItera
     await opened.close()
     # aiosqlite notifies the loop of a failed connection's end from its thread, which nobody awaits.
     for thread in set(threading.enumerate()) - others:
-        thread.join(timeout=5)
+        thread.join(timeout=30)

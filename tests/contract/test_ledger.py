@@ -129,7 +129,7 @@ def test_new_day_that_several_begin_at_once_is_made_once(ledger: LedgerHarness) 
 
     def collect(by: LedgerHarness, team: str) -> None:
         by.now = NOON + DAY
-        start.wait(10)
+        start.wait(30)
         by.commit(entry(team))
 
     with ThreadPoolExecutor(3) as pool:
@@ -172,10 +172,10 @@ def test_commit_that_is_under_way_is_in_the_invoice_of_a_month_that_is_closed_me
 
     def slowly() -> None:
         inside.set()
-        released.wait(10)
+        released.wait(30)
 
     def close() -> list[Invoice] | None:
-        inside.wait(10)
+        inside.wait(30)
         # By then the closing waits for the commit; where it did not, it would be over.
         threading.Timer(0.3, released.set).start()
         return closed(ledger)

@@ -89,7 +89,7 @@ async def on_the_web(site: Site, tls: Certificate | None) -> AsyncIterator[Site]
             yield site
         finally:
             if site.connections:
-                await asyncio.wait_for(site.left.wait(), 5)
+                await asyncio.wait_for(site.left.wait(), 30)
 
 
 class Given:
@@ -284,17 +284,17 @@ async def test_handshake_that_hangs_ends_at_the_deadline_and_closes_the_connecti
     async with on_the_web(Site(b""), None) as site:
         with pytest.raises(Unreachable):
             await bench.fetcher(site, seconds=0.3).get(HOST, WELL_KNOWN)
-        await asyncio.wait_for(site.left.wait(), 5)
+        await asyncio.wait_for(site.left.wait(), 30)
 
 
 async def test_fetch_cancelled_within_the_handshake_closes_the_connection(bench: Bench) -> None:
     async with on_the_web(Site(b""), None) as site:
         task = asyncio.create_task(bench.fetcher(site).get(HOST, WELL_KNOWN))
-        await asyncio.wait_for(site.came.wait(), 5)
+        await asyncio.wait_for(site.came.wait(), 30)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        await asyncio.wait_for(site.left.wait(), 5)
+        await asyncio.wait_for(site.left.wait(), 30)
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ def socket(gateway: Gateway, token: str, network: str = STARKNET) -> Iterator[Cl
 
 def call(client: ClientConnection, method: str, **params: object) -> Any:
     client.send(json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}))
-    while "id" not in (answer := json.loads(client.recv(timeout=15))):
+    while "id" not in (answer := json.loads(client.recv(timeout=30))):
         continue
     return answer
 

@@ -143,4 +143,4 @@ def socket(stack: Stack, token: str) -> ClientConnection:
 
 def subscribed(client: ClientConnection) -> bool:
     client.send(call("eth_subscribe", "newHeads"))
-    return "result" in json.loads(client.recv(timeout=10))
+    return "result" in json.loads(client.recv(timeout=30))

@@ -167,7 +167,7 @@ def test_however_it_is_written_no_node_is_steered(stack: Stack, body: bytes) -> 
         stack.exchange(body, path=path)
     url = f"ws://127.0.0.1:{stack.gateway.port}/x/eth/mainnet"
     with (
-        connect(url, additional_headers=stack.headers, open_timeout=10) as socket,
+        connect(url, additional_headers=stack.headers, open_timeout=30) as socket,
         suppress(ConnectionClosed, TimeoutError),
     ):
         socket.send(body.decode("utf-8", "replace"))
@@ -185,10 +185,10 @@ def test_however_it_is_written_no_node_is_steered(stack: Stack, body: bytes) -> 
 def test_no_node_is_steered_by_a_websocket(stack: Stack, method: str) -> None:
     url = f"ws://127.0.0.1:{stack.gateway.port}/x/eth/mainnet"
     for headers in (stack.headers, FORGED):
-        with connect(url, additional_headers=headers, open_timeout=10) as socket:
+        with connect(url, additional_headers=headers, open_timeout=30) as socket:
             socket.send(call(method).decode())
-            assert json.loads(socket.recv(timeout=5))["error"]["data"]["reason"] == "method_not_allowed"
+            assert json.loads(socket.recv(timeout=30))["error"]["data"]["reason"] == "method_not_allowed"
             socket.send((b"[%b,%b]" % (call("eth_call"), call(method))).decode())
-            answers = json.loads(socket.recv(timeout=5))
+            answers = json.loads(socket.recv(timeout=30))
             assert ["error" in each for each in answers] == [False, True]
     assert {method for each in stack.node.received for method in each.methods()} == {"eth_call"}

@@ -85,6 +85,6 @@ def test_token_follows_its_contracts_alone_however_the_subscription_is_written(s
             for wanted in (json.dumps({"address": OTHER}), json.dumps({"address": [MINE, OTHER]}), "{}"):
                 body = f'{{"jsonrpc":"2.0","id":1,"method":"eth_subscribe","params":[{kind},{wanted}]}}'
                 socket.send(body)
-                assert "error" in json.loads(socket.recv(timeout=5)), body
+                assert "error" in json.loads(socket.recv(timeout=30)), body
         socket.send(f'{{"jsonrpc":"2.0","id":1,"method":" eth_call","params":[{{"to":"{OTHER}"}}]}}')
-        assert "error" in json.loads(socket.recv(timeout=5))
+        assert "error" in json.loads(socket.recv(timeout=30))

@@ -72,7 +72,7 @@ def test_parts_are_on_the_bill_by_setting(both: tuple[Gateway, Upstream]) -> Non
             answer = connection.exchange("/api/v1/teams/billed/logs", b"", headers, method="GET")
         return len(answer.json()["items"])
 
-    eventually(lambda: used() == 10, within=10, what="ten calls")
+    eventually(lambda: used() == 10, what="ten calls")
 
 
 # ---- more than a node can do

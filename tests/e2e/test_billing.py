@@ -130,7 +130,7 @@ def test_a_cap_stops_calls_within_five_seconds_and_no_cent_more_is_charged(tmp_p
         assert found["billable_requests"] >= FREE + 4
 
         service.ran("usage", "cap", "none")
-        eventually(lambda: service.call() == [200], within=5, what="the end of the cap")
+        eventually(lambda: service.call() == [200], what="the end of the cap")
         assert service.doctor().returncode == 0
 
 
@@ -191,9 +191,9 @@ def test_a_webhook_is_called_once_for_each_threshold_and_signed(
         service.ran("usage", "cap", "0.00005")  # ten requests beyond the free ones
         chosen = service.ran("usage", "alerts", "--webhook", f"https://{HOST}:{receiver.port}/hook")
         service.call(FREE + 5)
-        eventually(lambda: receiver.thresholds == [50], within=15, what="the first alert")
-        eventually(lambda: service.call() == [402], within=15, what="the end of what the cap allows")
-        eventually(lambda: receiver.thresholds == [50, 80, 100], within=15, what="all alerts")
+        eventually(lambda: receiver.thresholds == [50], what="the first alert")
+        eventually(lambda: service.call() == [402], what="the end of what the cap allows")
+        eventually(lambda: receiver.thresholds == [50, 80, 100], what="all alerts")
 
         headers, body = receiver.calls[0]
         moment, _, mac = headers["x-tollgate-signature"].partition(",")
@@ -217,9 +217,7 @@ def test_no_webhook_inside_the_private_network_is_called(tmp_path: Path) -> None
         service.ran("usage", "alerts", "--webhook", f"https://{HOST}/hook")
         service.call(FREE)
         output = service.stack.gateway.program.err
-        eventually(
-            lambda: "has a loopback address" in output.read_text(), within=15, what="the refusal in the log"
-        )
+        eventually(lambda: "has a loopback address" in output.read_text(), what="the refusal in the log")
         assert "/hook" not in output.read_text()
 
 
@@ -269,7 +267,7 @@ def test_a_month_that_is_over_becomes_final_and_late_calls_are_on_the_next_invoi
     # The next start finds a month with usage whose grace is over.
     with open_again(tmp_path, service) as again:
         oldest = previous_month(before)
-        final = eventually(again.final_ones, within=10, what="the final invoice")[0]
+        final = eventually(again.final_ones, what="the final invoice")[0]
         assert (final["month"], final["billable_requests"], final["cost_micros"]) == (oldest, FREE + 3, 3 * EACH)
         whole = again.ran("invoices", "show", oldest)
         assert sum(line["amount_micros"] for line in whole["lines"]) == whole["total_cents"] * 10_000

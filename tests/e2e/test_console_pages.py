@@ -598,7 +598,7 @@ def test_process_that_was_replaced_is_shown_to_the_operator(console: Console) ->
 
 def test_defect_is_a_page_that_shows_what_to_do(console: Console) -> None:
     # No date can be made of it, so the page fails; nothing else reads it.
-    with sqlite3.connect(Path(console.printed["data_dir"]) / "control.db", timeout=10) as store:
+    with sqlite3.connect(Path(console.printed["data_dir"]) / "control.db", timeout=30) as store:
         store.execute("UPDATE invitations SET expires_at = expires_at + 1e17")
     try:
         with console.context() as context:
@@ -612,7 +612,7 @@ def test_defect_is_a_page_that_shows_what_to_do(console: Console) -> None:
             page.get_by_role("link", name="Go to the start").click()
             assert page.url == console.base_url + TEAM
     finally:
-        with sqlite3.connect(Path(console.printed["data_dir"]) / "control.db", timeout=10) as store:
+        with sqlite3.connect(Path(console.printed["data_dir"]) / "control.db", timeout=30) as store:
             store.execute("UPDATE invitations SET expires_at = expires_at - 1e17")
         store.close()
 

@@ -116,8 +116,8 @@ def test_subscribers_get_the_new_blocks(
     url = shown.printed["networks"][network].replace("http", "ws", 1)
     with connect(url, additional_headers=bearer(shown.printed["token"])) as client:
         client.send(subscribe.decode())
-        assert "result" in json.loads(client.recv(timeout=15))
-        heads = [json.loads(client.recv(timeout=15))["params"]["result"] for _ in range(3)]
+        assert "result" in json.loads(client.recv(timeout=30))
+        heads = [json.loads(client.recv(timeout=30))["params"]["result"] for _ in range(3)]
     assert all(new[parent] == old[name] and new[number] != old[number] for old, new in pairwise(heads))
 
 
@@ -235,7 +235,7 @@ def test_signal_ends_it_with_code_0_and_nothing_left(tmp_path: Path, number: sig
             os.killpg(it.program.pid, number)
         else:
             it.program.send(number)
-        assert it.program.popen.wait(10) == 0
+        assert it.program.popen.wait(30) == 0
         assert not any(alive(pid) for pid in started)
         assert not data_dir.exists()
         assert "Traceback" not in it.program.err.read_text()

@@ -96,7 +96,7 @@ class Scene:
 
     def by_hand(self, statement: str, *values: object) -> None:
         """Change the database past the service."""
-        with closing(sqlite3.connect(self.folder / "data" / "control.db", timeout=10)) as connection:
+        with closing(sqlite3.connect(self.folder / "data" / "control.db", timeout=30)) as connection:
             connection.execute(statement, values)
             connection.commit()
 

@@ -107,7 +107,7 @@ def pair(whole_pair: Pair) -> Pair:
         node.clear()
         node.on("*", result(node.url))
     for network in ("eth/mainnet", "eth/single", "starknet/mainnet"):
-        eventually(partial(is_asked_first, whole_pair, network), within=15, what="the end of the breaker")
+        eventually(partial(is_asked_first, whole_pair, network), what="the end of the breaker")
     for node in nodes:
         node.hang_up()
     eventually(lambda: not any(node.open for node in nodes), what="the end of the kept connections")

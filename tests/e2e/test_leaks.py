@@ -33,12 +33,11 @@ def nothing_left(stack: Stack) -> Iterator[None]:
     yield
     eventually(
         lambda: not any(stack.gateway.metrics()[gauge] for gauge in GAUGES),
-        within=10,
         what=f"nothing left: {[(gauge, stack.gateway.metrics()[gauge]) for gauge in GAUGES]}",
     )
     assert "Traceback" not in stack.gateway.program.err.read_text()
     # The gauges are a moment old: answers of callers that left may still be on their way from the node.
-    eventually(lambda: stack.exchange(LARGE).status == 200, within=5, what="room for a large request")
+    eventually(lambda: stack.exchange(LARGE).status == 200, what="room for a large request")
 
 
 def test_large_bodies_that_pass_and_that_do_not(stack: Stack) -> None:

@@ -33,7 +33,7 @@ def test_a_service_with_one_worker_fits_160_megabytes(tmp_path: Path) -> None:
     with upstream() as node, serving(tmp_path, {"eth/mainnet": [node.url]}, {"server": {"workers": 1}}) as gateway:
         # Used once: pages are made and modules loaded when they are first needed.
         for path in ("/readyz", "/api/v1/service", "/console/sign-in", "/api/v1/docs"):
-            with urllib.request.urlopen(f"{gateway.base_url}{path}", timeout=10) as response:
+            with urllib.request.urlopen(f"{gateway.base_url}{path}", timeout=30) as response:
                 response.read()
         gateway.metrics()
         taken = megabytes([gateway.program.pid, *descendants(gateway.program.pid)])

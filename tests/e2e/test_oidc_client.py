@@ -65,7 +65,7 @@ async def open_client(
 
 async def visit(start: SignInStart, login: str, *, deny: bool = False) -> dict[str, str]:
     """Go through the provider's pages as a browser would, and give the query of the callback."""
-    async with httpx.AsyncClient(trust_env=False, timeout=10) as browser:
+    async with httpx.AsyncClient(trust_env=False, timeout=30) as browser:
         answer = await browser.get(start.url)
         for _ in range(10):
             if answer.has_redirect_location:

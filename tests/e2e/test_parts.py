@@ -211,10 +211,10 @@ def test_certificate_is_trusted_by_its_authority_alone(tmp_path: Path) -> None:
     with served_page("<h1>kept</h1>", certificate) as port:
         trusted = certificate.client_context()
         for host in ("localhost", "127.0.0.1"):
-            with urllib.request.urlopen(f"https://{host}:{port}/", context=trusted, timeout=10) as response:
+            with urllib.request.urlopen(f"https://{host}:{port}/", context=trusted, timeout=30) as response:
                 assert response.read() == b"<h1>kept</h1>"
         with pytest.raises(urllib.error.URLError, match="CERTIFICATE_VERIFY_FAILED"):
-            urllib.request.urlopen(f"https://localhost:{port}/", timeout=10)
+            urllib.request.urlopen(f"https://localhost:{port}/", timeout=30)
     assert not accepts(port)
 
 

@@ -28,6 +28,8 @@ pytestmark = [pytest.mark.e2e, linux_only]
 
 NOWHERE = {"eth/mainnet": ["http://127.0.0.1:1"]}
 TWO = {"server": {"workers": 2}}
+MAX_WAIT_SECONDS = 10.0
+"""For a caller while a worker is replaced: usually a fraction of a second. A worker that hangs has 20."""
 
 
 @pytest.fixture
@@ -59,14 +61,18 @@ def test_killed_worker_is_replaced_and_others_are_untouched(stack: Stack) -> Non
             ),
             what="answers for everybody",
         )
-        eventually(lambda: len(callers.since(killed + 2.0)) > 20, what="load two seconds later")
+        well = max(
+            min(each.ended for each in callers.since(killed) if each.caller == caller and each.status == 200)
+            for caller in range(len(doomed) + len(safe))
+        )
+        eventually(lambda: len(callers.since(well)) > 20, what="load after that")
         during = gateway.metrics()
     lost = [each for each in callers.since(0.0) if each.status == BROKEN]
     assert {each.caller for each in lost} <= set(range(len(doomed))), "only the dead worker's connections"
     assert len(lost) <= len(doomed), "each of them once"
     again = min(each.ended for each in callers.since(killed) if each.caller < len(doomed) and each.status)
-    assert again - killed <= 2.0
-    assert all(each.status == 200 for each in callers.since(killed + 2.0))
+    assert again - killed <= MAX_WAIT_SECONDS
+    assert all(each.status == 200 for each in callers.since(well))
     assert victim not in gateway.workers().values()
     assert len(gateway.workers()) == 2
     fallen = {
@@ -95,7 +101,7 @@ def test_connections_go_to_workers_that_live_however_often_one_dies(stack: Stack
             except (ConnectionError, EOFError):
                 continue  # it was the victim's
             waits.append(time.monotonic() - began)
-    assert max(waits) < 2.0, sorted(waits)[-5:]
+    assert max(waits) < MAX_WAIT_SECONDS, sorted(waits)[-5:]
 
 
 def test_connections_of_a_worker_that_hangs_go_to_others(stack: Stack) -> None:
@@ -105,7 +111,7 @@ def test_connections_of_a_worker_that_hangs_go_to_others(stack: Stack) -> None:
         for _ in range(20):
             began = time.monotonic()
             assert stack.exchange(call("eth_chainId")).status == 200
-            assert time.monotonic() - began < 3.0
+            assert time.monotonic() - began < MAX_WAIT_SECONDS
     finally:
         os.kill(victim, signal.SIGCONT)
     assert stack.exchange(call("eth_chainId")).status == 200
@@ -121,7 +127,7 @@ def test_upstream_that_is_silent_for_longer_than_a_hung_process_may_be_costs_the
             # The start has taken 15 s; a prober that gives no sign of life would be killed after 20.
             first = gateway.children()["tg-prober"]
             began = time.monotonic()
-            eventually(lambda: time.monotonic() - began > 10.0, within=20.0, what="half a minute of silence")
+            eventually(lambda: time.monotonic() - began > 10.0, what="half a minute of silence")
             assert gateway.children()["tg-prober"] == first
             assert "hangs" not in gateway.program.err.read_text()
 
@@ -138,7 +144,7 @@ def test_all_workers_killed_at_once(stack: Stack) -> None:
         os.kill(pid, signal.SIGKILL)
     killed = time.monotonic()
     assert stack.exchange(call("eth_chainId")).status == 200
-    assert time.monotonic() - killed <= 2.0
+    assert time.monotonic() - killed <= MAX_WAIT_SECONDS
     eventually(lambda: len(stack.gateway.workers()) == 2, what="both replaced")
 
 
@@ -182,7 +188,7 @@ def test_workers_end_with_a_parent_that_is_killed(tmp_path: Path) -> None:
             connection.send(stack.request())
             assert connection.read().status == 200
             stack.gateway.program.send(signal.SIGKILL)
-            eventually(lambda: not any(map(alive, children)), within=5, what="the children's end")
+            eventually(lambda: not any(map(alive, children)), what="the children's end")
             assert connection.ended()
         assert not accepts(stack.gateway.port)
         raise AssertionError("killed on purpose")

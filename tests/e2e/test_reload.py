@@ -254,7 +254,7 @@ def test_bound_on_messages_of_websockets_changes_for_those_opened_afterwards(set
         with connect(url, additional_headers=bearer(setup.token), compression=None, close_timeout=2) as client:
             client.send(call(READ, "0x" + "00" * 20, "latest").ljust(size).decode())
             try:
-                return "result" not in json.loads(client.recv(timeout=10))
+                return "result" not in json.loads(client.recv(timeout=30))
             except ConnectionClosed as end:
                 return end.rcvd is not None and end.rcvd.code == 1009
 

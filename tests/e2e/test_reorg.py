@@ -176,7 +176,7 @@ def test_chain_that_went_back_is_reported_as_it_is(setting: Setting) -> None:
         eventually(lambda: at_the_head(setting), what="the blocks to be undone")
         queries = remembered(setting)
     setting.chain.mine(ticks=2)
-    eventually(lambda: at_the_head(setting), within=15, what="the next block")
+    eventually(lambda: at_the_head(setting), what="the next block")
     assert not differing(setting, queries)
 
 

@@ -56,7 +56,10 @@ def before_and_after(
         assert {outcome.status for outcome in callers.since(0.0)} == {before}
         change()
         late = time.monotonic() + BOUND
-        eventually(lambda: answered(callers, late, connections), within=15, what="load after the bound")
+        eventually(lambda: answered(callers, late, connections), what="load after the bound")
+        # Where other work holds up the machine, it holds up answers too.
+        late += max(outcome.ended - outcome.began for outcome in callers.since(0.0))
+        eventually(lambda: answered(callers, late, connections), what="load after the bound")
         assert {outcome.status for outcome in callers.since(late)} == {after}
 
 
@@ -100,7 +103,7 @@ def test_token_expires_by_itself(stack: Stack) -> None:
     secret, _ = stack.gateway.books.token(stack.team, expires_at=at)
     with busy(stack, bearer(secret)) as (callers, connections):
         end = time.monotonic() + at - time.time()
-        eventually(lambda: answered(callers, end + 0.05, connections), within=15, what="load after the end")
+        eventually(lambda: answered(callers, end + 0.05, connections), what="load after the end")
         early = {outcome.status for outcome in callers.since(0.0) if outcome.ended < end - 0.05}
         assert early == {200}
         assert {outcome.status for outcome in callers.since(end + 0.05)} == {401}

@@ -70,7 +70,7 @@ def test_final_answer_travels_and_a_lost_valkey_delays_nobody(tmp_path: Path) ->
         began = time.monotonic()
         one.call_twice(8)
         assert [other.how(number) for number in (8, 9)] == ["miss", "miss"]
-        assert time.monotonic() - began < 2.0, "nobody waits for it"
+        assert time.monotonic() - began < 10.0, "nobody waits for it"
         eventually(lambda: "answers are cached by this worker alone" in log_of(one), what="a log line")
         server.signal(signal.SIGCONT)
         eventually(lambda: "answers are shared with other nodes again" in log_of(one), what="a log line")

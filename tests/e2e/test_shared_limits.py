@@ -65,7 +65,7 @@ class Nodes:
 
     def await_all(self) -> None:
         """Wait until every node shares its limits with the other two."""
-        eventually(lambda: self.metric("tollgate_shared_nodes") == [3, 3, 3], within=20, what="three nodes")
+        eventually(lambda: self.metric("tollgate_shared_nodes") == [3, 3, 3], what="three nodes")
 
     @contextmanager
     def under_load(self, token: str, connections: tuple[int, ...] = (1, 1, 1)) -> Iterator[Load]:
@@ -102,7 +102,7 @@ def passed(nodes: Nodes, connections: tuple[int, ...]) -> tuple[int, float]:
         if count:
             assert gateway.exchange(BODY, token=token).status == 200, "and its grant is known"
     time_to_refill = time.monotonic() + 1.0
-    eventually(lambda: time.monotonic() >= time_to_refill, within=5, what="a whole window")
+    eventually(lambda: time.monotonic() >= time_to_refill, what="a whole window")
     began = time.monotonic()
     with nodes.under_load(token, connections) as callers:
         eventually(lambda: time.monotonic() - began >= SECONDS, within=SECONDS + 10, what="the time")
@@ -155,7 +155,7 @@ def pausing(server: Valkey) -> Iterator[None]:
         yield
     finally:
         ended.set()
-        thread.join(timeout=10)
+        thread.join(timeout=30)
 
 
 def test_one_node_alone_may_use_nearly_all(nodes: Nodes) -> None:
@@ -177,9 +177,7 @@ def test_lost_valkey_fails_no_call_and_comes_back(nodes: Nodes, how: str) -> Non
             server.signal(signal.SIGSTOP)
         else:
             server.command("FLUSHALL")
-        eventually(
-            lambda: sum(nodes.metric("tollgate_shared_lost_total")) >= lost + 3, within=20, what="all have lost it"
-        )
+        eventually(lambda: sum(nodes.metric("tollgate_shared_lost_total")) >= lost + 3, what="all have lost it")
         if how != "flushed":
             assert nodes.metric("tollgate_shared_up") == [0, 0, 0]
         before = len(callers)
@@ -201,7 +199,7 @@ def test_each_node_has_its_own_limits_without_valkey(nodes: Nodes) -> None:
     nodes.await_all()
     nodes.server.kill()
     try:
-        eventually(lambda: nodes.metric("tollgate_shared_up") == [0, 0, 0], within=20, what="all have lost it")
+        eventually(lambda: nodes.metric("tollgate_shared_up") == [0, 0, 0], what="all have lost it")
         count, seconds = passed(nodes, (1, 1, 1))
         # Far more than one limit for all; callers that the machine holds up do not use all of three.
         assert 1.5 * (RATE * seconds + RATE) <= count <= 3 * 1.1 * (RATE * seconds + RATE)

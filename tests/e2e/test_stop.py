@@ -48,7 +48,7 @@ def test_calls_under_way_are_answered_and_new_ones_refused(stack: Stack) -> None
             assert (answer.status, answer.json()["id"]) == (200, number)
             assert answer.headers["connection"] == "close"
             assert connection.ended()
-    assert program.popen.wait(10) == 0
+    assert program.popen.wait(30) == 0
     assert not any(map(alive, children))
 
 
@@ -64,7 +64,7 @@ def test_no_call_is_cut_under_load(stack: Stack) -> None:
         mine = [outcome for outcome in callers.outcomes if outcome.caller == caller]
         assert mine[-1].closing
         assert not any(outcome.closing for outcome in mine[:-1])
-    assert stack.gateway.program.popen.wait(10) == 0
+    assert stack.gateway.program.popen.wait(30) == 0
 
 
 @pytest.mark.parametrize("between", [b"", request("/healthz", headers={}, method="GET")])
@@ -92,7 +92,7 @@ def test_idle_connections_do_not_hold_it_up(stack: Stack) -> None:
         connections = [connection for each in held.values() for connection in each]
         assert connections[0].exchange("/healthz", method="GET").status == 200
         stack.gateway.program.send(signal.SIGTERM)
-        assert stack.gateway.program.popen.wait(5) == 0
+        assert stack.gateway.program.popen.wait(9) == 0
         for connection in connections:
             assert connection.ended()
 
@@ -107,7 +107,7 @@ def test_call_that_outlasts_the_grace_is_reported(tmp_path: Path) -> None:
             answer = connection.read()
             assert (answer.status, reason(answer)) == (503, "overloaded")
             assert answer.headers["connection"] == "close"
-        assert stack.gateway.program.popen.wait(10) == 0
+        assert stack.gateway.program.popen.wait(30) == 0
 
 
 def test_second_signal_does_not_cut_calls(stack: Stack) -> None:
@@ -121,4 +121,4 @@ def test_second_signal_does_not_cut_calls(stack: Stack) -> None:
         eventually(lambda: not accepts(stack.gateway.port), what="the door shut")
         gate.set()
         assert connection.read().json()["id"] == 1
-    assert stack.gateway.program.popen.wait(10) == 0
+    assert stack.gateway.program.popen.wait(30) == 0

@@ -73,7 +73,7 @@ def everybody_is_there(nodes: Chain, clients: dict[str, Callable[[], list[dict[s
             for lines in every
         )
 
-    eventually(there, within=20, what="the newest block and its logs")
+    eventually(there, what="the newest block and its logs")
 
 
 def happen(nodes: Chain, clients: dict[str, Callable[[], list[dict[str, Any]]]]) -> None:
@@ -86,7 +86,7 @@ def happen(nodes: Chain, clients: dict[str, Callable[[], list[dict[str, Any]]]])
         eventually(lambda: nodes.height >= height + 5, what="growth")
         nodes.leave(first)
         first.kill()
-        eventually(lambda: nodes.height >= height + 15, within=20, what="growth")
+        eventually(lambda: nodes.height >= height + 15, what="growth")
     everybody_is_there(nodes, clients)
     nodes.leave(third)
     nodes.mine(2, ticks=2)
@@ -194,16 +194,16 @@ def test_starknet_heads_and_events_go_on_when_the_upstream_dies(tmp_path: Path) 
             )
 
         nodes.mine(3)
-        eventually(has_newest, within=20, what="the first blocks")
+        eventually(has_newest, what="the first blocks")
         nodes.leave(second)
         nodes.mine(2)
-        eventually(has_newest, within=20, what="the blocks that one node has")
+        eventually(has_newest, what="the blocks that one node has")
         assert has_answered(gateway, "n0")
         nodes.leave(first)
         first.kill()
         nodes.join(second)
         nodes.mine(5)
-        eventually(has_newest, within=20, what="the blocks of the other node")
+        eventually(has_newest, what="the blocks of the other node")
         assert values_of(lines(), "broken") == []
         heads = [
             (head["block_number"], head["block_hash"], head["parent_hash"]) for head in values_of(lines(), "head")
@@ -231,20 +231,16 @@ def test_starknet_py_is_reported_of_blocks_transactions_and_a_reorganisation(tmp
 
         def waits_for(number: int, what: str) -> None:
             wanted = int(node.call("starknet_getBlockWithTxHashes", {"block_number": number})["block_hash"], 16)
-            eventually(lambda: wanted in [head[1] for head in values_of(lines(), "head")], within=20, what=what)
+            eventually(lambda: wanted in [head[1] for head in values_of(lines(), "head")], what=what)
 
         nodes.mine(2)
         waits_for(before + 2, "two blocks")
         # Each kind of notification comes at its own time.
         numbers = set(range(before, before + 3))
-        eventually(
-            lambda: set(values_of(lines(), "event")) == numbers, within=20, what="the events of these blocks"
-        )
-        eventually(
-            lambda: "ACCEPTED_ON_L2" in values_of(lines(), "status"), within=20, what="the transaction's status"
-        )
+        eventually(lambda: set(values_of(lines(), "event")) == numbers, what="the events of these blocks")
+        eventually(lambda: "ACCEPTED_ON_L2" in values_of(lines(), "status"), what="the transaction's status")
         for kind in ("receipt", "transaction"):
-            eventually(lambda: int(sent, 16) in values_of(lines(), kind), within=20, what=f"the {kind}")  # noqa: B023
+            eventually(lambda: int(sent, 16) in values_of(lines(), kind), what=f"the {kind}")  # noqa: B023
         first = values_of(lines(), "head")
         assert [head[0] for head in first] == [before, before + 1, before + 2]
         assert all(new[2] == old[1] for old, new in pairwise(first))

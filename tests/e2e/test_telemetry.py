@@ -82,7 +82,7 @@ def test_messages_of_a_websocket_are_traced_one_by_one_and_the_last_ones_when_th
             with connect(url, additional_headers=bearer(token), compression=None, close_timeout=2) as client:
                 for number in range(2):
                     client.send(json.dumps({"jsonrpc": "2.0", "id": number, "method": READ, "params": []}))
-                    assert json.loads(client.recv(timeout=15))["id"] == number
+                    assert json.loads(client.recv(timeout=30))["id"] == number
         requests = [span for span in receiver.spans if span.kind == 2]
         attempts = [span for span in receiver.spans if span.kind == 3]
         assert [span.name for span in requests] == [READ] * 2

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.e2e
 
-PATIENCE = 15.0
+PATIENCE = 40.0
 ETH, STARKNET = "/x/eth/sepolia", "/x/starknet/sepolia"
 
 
@@ -313,7 +313,7 @@ def logged(place: Place, team: str, count: int) -> list[dict[str, Any]]:
             ]
         return list(reversed(found)) if len(found) == count else []
 
-    return eventually(rows, within=10, what=f"{count} rows in the log")
+    return eventually(rows, what=f"{count} rows in the log")
 
 
 # --- Subscriptions: eth ------------------------------------------------------------------------------------
@@ -520,4 +520,4 @@ def test_stop_answers_what_is_under_way_and_closes(tmp_path: Path) -> None:
             assert "result" in received(busy)
             assert closed(busy).code == 1001
         gateway.program.popen.wait(20)
-        assert time.monotonic() - since < 6.0, "the grace was not used up"
+        assert time.monotonic() - since < 10.0, "the grace was not used up"

@@ -205,7 +205,7 @@ def test_claim_that_was_never_proven_is_taken_over_at_once_by_proof(town: Town) 
     page = f"https://app.{domain}"
     old = ada.add(domain)
     assert ada.allows(page)
-    eventually(lambda: town.browses(page) == 200, within=2, what="the page's call")
+    eventually(lambda: town.browses(page) == 200, what="the page's call")
     with town.dns({f"_tollgate.{domain}": [grace.proof]}):
         new = grace.add(domain, "--take-over")
     assert new["id"] != old["id"]
@@ -227,9 +227,9 @@ def test_claim_that_was_never_proven_is_taken_over_at_once_by_proof(town: Town) 
     assert grace.allows(page)
     assert town.browses(page) == 200
     assert grace.whitelist("update", new["id"], "--inactive").code == 0
-    eventually(lambda: town.browses(page) == 403, within=2, what="the end of the page's calls")
+    eventually(lambda: town.browses(page) == 403, what="the end of the page's calls")
     assert grace.whitelist("update", new["id"], "--active").code == 0
-    eventually(lambda: town.browses(page) == 200, within=2, what="the return of the page's calls")
+    eventually(lambda: town.browses(page) == 200, what="the return of the page's calls")
 
 
 def test_verified_claim_is_taken_over_once_its_proof_has_vanished(town: Town) -> None:

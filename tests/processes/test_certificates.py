@@ -68,7 +68,7 @@ async def test_a_changed_certificate_is_shown_to_new_connections_and_old_ones_go
         await connected(port, old)
 
     writer.write(b"still here")
-    assert await asyncio.wait_for(reader.read(100), 5) == b"still here"
+    assert await asyncio.wait_for(reader.read(100), 30) == b"still here"
     writer.close()
     server.close()
 

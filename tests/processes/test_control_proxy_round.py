@@ -123,7 +123,7 @@ async def serving(app: App, listener: socket.socket) -> AsyncIterator[None]:
     server = _Server(app)
     task = asyncio.ensure_future(server.serve([listener]))
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await server.ready.wait()
         yield
     finally:
@@ -148,7 +148,7 @@ def go_round(new_loop: NewLoop, test: Callable[[httpx.AsyncClient, Control], Cor
             async with (
                 serving(behind_workers(control), inner),
                 serving(proxy(inner), outer),
-                httpx.AsyncClient(base_url=url, trust_env=False, timeout=10) as client,
+                httpx.AsyncClient(base_url=url, trust_env=False, timeout=30) as client,
             ):
                 await test(client, control)
 
@@ -252,7 +252,7 @@ def test_app_notices_that_the_client_is_gone(new_loop: NewLoop) -> None:
     async def test(client: httpx.AsyncClient, control: Control) -> None:
         async with client.stream("GET", "/endless") as answer:
             assert await anext(answer.aiter_raw()) == b"first"
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await control.lost_client.wait()
 
     go_round(new_loop, test)

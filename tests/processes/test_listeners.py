@@ -44,7 +44,7 @@ def test_workers_share_the_connections_of_one_port(open_sockets: ExitStack) -> N
     assert len({each.fileno() for each in bound}) == 2
     accepted = {each.fileno(): 0 for each in bound}
     for _ in range(100):
-        client = open_sockets.enter_context(socket.create_connection(bound[0].getsockname(), timeout=5))
+        client = open_sockets.enter_context(socket.create_connection(bound[0].getsockname(), timeout=30))
         (ready, *_), _, _ = select.select(bound, [], [], 5)
         server, peer = ready.accept()
         open_sockets.enter_context(server)
@@ -75,7 +75,7 @@ def test_second_service_on_the_same_port_is_reported(open_sockets: ExitStack) ->
 def test_port_is_free_again_once_the_service_has_stopped() -> None:
     first = listeners.bind(HOST, 0, 2, "server.listen")
     port = first[0].getsockname()[1]
-    client = socket.create_connection((HOST, port), timeout=5)
+    client = socket.create_connection((HOST, port), timeout=30)
     for each in {*first}:
         each.close()
     client.close()
@@ -116,7 +116,7 @@ def test_workers_share_one_socket_where_ports_are_not_shared(
     monkeypatch.setattr(listeners, "_REUSE_PORT", False)
     first, second = bind(open_sockets, HOST, 0, 2)
     assert first is second
-    with socket.create_connection(first.getsockname(), timeout=5), first.accept()[0]:
+    with socket.create_connection(first.getsockname(), timeout=30), first.accept()[0]:
         pass
 
 

@@ -193,7 +193,7 @@ async def test_receiver_that_is_silent_holds_a_batch_up_no_longer_than_its_deadl
     export.add(2)
     sending = asyncio.ensure_future(export.exporter.turn())
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while not sending.done():
                 await asyncio.sleep(0)
                 export.clock.now += SEND_SECONDS

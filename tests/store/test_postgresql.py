@@ -130,7 +130,7 @@ def test_missing_driver_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch,
 
 async def until(is_so: Callable[[], bool]) -> None:
     """Let the loop run until something has come over the network."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while not is_so():  # noqa: ASYNC110 - what is waited for has no event
             await asyncio.sleep(0.01)
 
@@ -224,7 +224,7 @@ async def test_changes_of_different_rows_do_not_wait_for_each_other(migrated: UR
         await put(store, PLAIN, ["teams"])
         async with store.changing() as first:
             await first.teams.get(TEAM.id)
-            async with asyncio.timeout(2), store.changing() as second:
+            async with asyncio.timeout(30), store.changing() as second:
                 await second.teams.get(OTHER.id)
     finally:
         await store.close()

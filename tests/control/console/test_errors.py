@@ -110,7 +110,7 @@ def test_store_that_is_away_is_a_page_that_advises_to_try_again(site: Site) -> N
     # As in tests/contract/conftest.py: a failed connection's thread outlives the answer.
     for thread in set(threading.enumerate()) - others:
         if not thread.name.startswith("asyncio_"):  # those of the loop's own pool stay
-            thread.join(timeout=5)
+            thread.join(timeout=30)
 
 
 def test_request_id_of_a_caller_is_escaped(site: Site) -> None:

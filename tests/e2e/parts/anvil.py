@@ -38,7 +38,7 @@ class Anvil:
         """Call the node itself, not what stands in front of it, and return the result."""
         body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode()
         request = urllib.request.Request(self.url, body, {"Content-Type": "application/json"})
-        with urllib.request.urlopen(request, timeout=10) as response:
+        with urllib.request.urlopen(request, timeout=30) as response:
             return json.load(response)["result"]
 
     def kill(self) -> None:

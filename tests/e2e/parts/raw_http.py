@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Mapping
 
-PATIENCE = 10.0
+PATIENCE = 30.0
 """How long an answer may take before it counts as a hang."""
 JSON = {"Content-Type": "application/json"}
 

@@ -83,7 +83,7 @@ class MailServer(socketserver.ThreadingTCPServer):
             fitting = (mail for mail in self.to(address) if subject in mail.message["Subject"])
             return next(fitting, None)
 
-        mail = eventually(found, within=10, what=f"a mail to {address}")
+        mail = eventually(found, what=f"a mail to {address}")
         assert mail is not None
         return mail
 

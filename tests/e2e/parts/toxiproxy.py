@@ -43,7 +43,7 @@ class Proxy:
     def mend(self, kind: str) -> None:
         """Take a toxic away; what it has swallowed is lost."""
         request = urllib.request.Request(f"{self.control}/proxies/{self.name}/toxics/{kind}", method="DELETE")
-        urllib.request.urlopen(request, timeout=10).close()
+        urllib.request.urlopen(request, timeout=30).close()
 
     def cut(self) -> None:
         """Cut all connections, and let new ones through."""
@@ -72,7 +72,7 @@ class Toxiproxy:
 
 def _post(url: str, body: object) -> Any:
     request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=10) as response:
+    with urllib.request.urlopen(request, timeout=30) as response:
         return json.load(response)
 
 

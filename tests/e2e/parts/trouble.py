@@ -51,7 +51,7 @@ class Scene:
     def becomes(self, name: str, state: str) -> None:
         """Wait until the prober shows an upstream so."""
         labels = (f'upstream="{name}"', f'state="{state}"')
-        eventually(lambda: self.sum("tollgate_upstream_state", *labels), within=20, what=f"{name} being {state}")
+        eventually(lambda: self.sum("tollgate_upstream_state", *labels), what=f"{name} being {state}")
 
 
 @contextmanager

@@ -40,7 +40,7 @@ class Valkey:
         argv += ["--save", "", "--appendonly", "no"]
         with (self._folder / "log").open("ab") as output:
             self._server = subprocess.Popen(argv, stdout=output, stderr=output)
-        eventually(lambda: accepts(self.port), within=20, what="Valkey")
+        eventually(lambda: accepts(self.port), what="Valkey")
 
     def signal(self, number: signal.Signals) -> None:
         assert self._server is not None
@@ -50,12 +50,12 @@ class Valkey:
         """End it as a crash would."""
         if self._server is not None:
             self._server.kill()
-            self._server.wait(10)
+            self._server.wait(30)
             self._server = None
 
     def command(self, *words: str) -> bytes:
         """Send one command, and give the beginning of the answer."""
-        with socket.create_connection(("127.0.0.1", self.port), timeout=5) as connection:
+        with socket.create_connection(("127.0.0.1", self.port), timeout=30) as connection:
             parts = [f"*{len(words)}", *(part for word in words for part in (f"${len(word)}", word))]
             connection.sendall("".join(f"{part}\r\n" for part in parts).encode())
             return connection.recv(65_536)

@@ -187,7 +187,7 @@ async def test_a_real_connection_carries_headers_and_heads() -> None:
             name="a", url="http://a", ws_url=f"ws://127.0.0.1:{port}", headers={"Authorization": "Bearer x"}
         )
         listener = UpstreamListener("eth", upstream, heads.put_nowait)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             assert await heads.get() == Block(7, "0x7b", "0x6b")
         listener.stop()
     assert seen == ["Bearer x"]
