@@ -356,7 +356,7 @@ def test_live_tail_shows_a_call_within_seconds(console: Console) -> None:
         click(page, "Live tail")
         page.get_by_text("Waiting for requests").wait_for()
         assert call(console, console.printed["token"], method="eth_gasPrice") == 200
-        page.locator("#lines").get_by_text("eth_gasPrice").first.wait_for(timeout=15_000)
+        page.locator("#lines").get_by_text("eth_gasPrice").first.wait_for()
         click(page, "Stop")
 
 
@@ -398,7 +398,7 @@ def test_first_call_turns_the_guide_green(console: Console) -> None:
         page.goto(console.base_url + "/console/teams/brand-new/endpoints")
         assert page.locator("#guide-last.done").count() == 0
         assert call(console, secret) == 200
-        page.locator("#guide-last.done").wait_for(timeout=20_000)
+        page.locator("#guide-last.done").wait_for()
         page.goto(console.base_url + "/console/teams/brand-new/settings")
         page.fill("#typed", "brand-new")
         click(page, "Delete team")
