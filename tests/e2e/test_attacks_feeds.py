@@ -74,7 +74,7 @@ def test_events_of_a_block_without_an_end_take_no_memory(tmp_path: Path) -> None
         opened.enter_context(within_budget(gateway, 16 << 20))
         client = opened.enter_context(socket(gateway, token))
         assert "result" in call(client, "starknet_subscribeEvents")
-        eventually(lambda: len(node.bodies("starknet_getEvents")) > 40, within=30, what="pages")
+        eventually(lambda: len(node.bodies("starknet_getEvents")) > 40, within=60, what="pages")
 
 
 def answered(received: Received, value: object) -> Reply:

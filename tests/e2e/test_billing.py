@@ -63,11 +63,10 @@ class Shop:
         assert output.code == 0, output.err
         return output.json
 
-    def used(self, count: int, within: float = 5) -> Any:
+    def used(self, count: int) -> Any:
         """Wait until so many requests are in the month's usage."""
         return eventually(
             lambda: next((found for found in [self.ran("usage")] if found["requests"] == count), None),
-            within=within,
             what=f"a usage of {count} requests",
         )
 

@@ -100,7 +100,7 @@ def test_blocks_advance(shown: Demo) -> None:
         return int(exchange(shown, "eth/mainnet", call("eth_blockNumber"))["result"], 16)
 
     before = block()
-    eventually(lambda: block() > before, within=30, what="the next block")
+    eventually(lambda: block() > before, within=60, what="the next block")
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_subscribers_get_the_new_blocks(
 
 def test_page_lists_endpoints_and_curl_lines_that_work(tmp_path: Path) -> None:
     argv = [TOLLGATE, "demo", "--port", "0", "--workers", "1"]
-    with running(argv, folder=tmp_path, ready=lambda it: "Ctrl-C" in it.out.read_text(), within=30) as program:
+    with running(argv, folder=tmp_path, ready=lambda it: "Ctrl-C" in it.out.read_text(), within=60) as program:
         page = program.out.read_text()
         base_url = re.search(r"http://127\.0\.0\.1:\d+", page)
         assert base_url is not None

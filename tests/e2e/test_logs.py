@@ -402,7 +402,7 @@ def test_follow_outlives_a_restart_of_the_service(tmp_path: Path) -> None:
                 with restarted() as again:
                     names.append(new_id())
                     exchange(again, names[-1], token=token)
-                    eventually(lambda: names[-1] in follower.names(), within=30, what="the last call")
+                    eventually(lambda: names[-1] in follower.names(), within=60, what="the last call")
                     eventually(lambda: BACK in follower.errors(), what="the word of its end")
                     assert follower.names() == names, "in their order, none missing, none twice"
                     assert follower.interrupt() == 130

@@ -342,7 +342,7 @@ def test_operator_has_the_link_before_a_slow_mail_server_sends_a_word(tmp_path: 
         config = write_settings(tmp_path, {}, {"mail": mail})
         argv = [TOLLGATE, "admin", "invite", "ada@example.com", "--config", str(config)]
         with running(
-            argv, folder=tmp_path / "output", ready=lambda program: program.lines(), within=30
+            argv, folder=tmp_path / "output", ready=lambda program: program.lines(), within=60
         ) as program:
             (link,) = program.lines()
             assert server.mails == []

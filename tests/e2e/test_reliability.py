@@ -217,7 +217,7 @@ def test_reads_are_answered_and_true(name: str, page: Page, tmp_path: Path) -> N
     situation = SITUATIONS[name]
     with scene_of(situation, tmp_path) as scene:
         with reading(scene) as callers:
-            eventually(lambda: len(callers) >= WARM_CALLS, within=30, what="the warm-up")
+            eventually(lambda: len(callers) >= WARM_CALLS, within=60, what="the warm-up")
             began, count, hedges = time.monotonic(), len(callers), scene.hedges()
             with situation.trouble(scene):
                 eventually(lambda: len(callers) >= count + CALLS, within=60, what="enough calls")
@@ -247,7 +247,7 @@ def test_upstream_with_other_blocks_than_the_rest_is_not_called(tmp_path: Path) 
             scene.chain.mine(ticks=1)
         scene.becomes("a", "forked")
         with reading(scene) as callers:
-            eventually(lambda: len(callers) >= WARM_CALLS, within=30, what="enough calls")
+            eventually(lambda: len(callers) >= WARM_CALLS, within=60, what="enough calls")
         hashes = scene.chain.hashes()
     assert not [each for each in callers.answers if not is_answered(each) or not is_true(each, hashes)]
     assert answered_by(callers.answers).keys() == {"b", "c"}

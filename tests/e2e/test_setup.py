@@ -99,7 +99,7 @@ def serving(tollgate: Path, folder: Path, port: int, **environ: str) -> Iterator
         ready=lambda _: accepts(port),
         within=40.0,
     ):
-        eventually(lambda: is_ready(port), within=30.0, what="being ready")
+        eventually(lambda: is_ready(port), within=60, what="being ready")
         yield
 
 
@@ -189,7 +189,7 @@ def _backed_up_under_load(tollgate: Path, cwd: Path, target: Path, url: str, tok
     thread = threading.Thread(target=load)
     thread.start()
     try:
-        eventually(lambda: calls[0] > 200, within=30.0, what="load")
+        eventually(lambda: calls[0] > 200, within=60, what="load")
         before = calls[0]
         run(tollgate, "backup", str(target), cwd=cwd)
         assert calls[0] > before, "no call was answered during the backup"

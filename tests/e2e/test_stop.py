@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from parts.load import load
+from parts.load import BROKEN, load
 from parts.ports import accepts
 from parts.processes import alive, descendants, eventually
 from parts.raw_http import request
 from parts.stack import Stack, open_stack, reason
 from parts.tollgate import linux_only
 from parts.upstream import Reply
+from tollgate.gateway.http.connection import LINGER_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,10 +60,14 @@ def test_no_call_is_cut_under_load(stack: Stack) -> None:
             eventually(lambda: len(callers) > 200, what="load")
             stack.gateway.program.send(signal.SIGTERM)
             callers.join()
-    assert {outcome.status for outcome in callers.outcomes} == {200}
     for caller in range(len(connections)):
         mine = [outcome for outcome in callers.outcomes if outcome.caller == caller]
-        assert mine[-1].closing
+        if mine[-1].status == BROKEN:
+            # A slow machine held this caller up: its connection was idle for long enough to be closed.
+            assert mine.pop().ended - mine[-1].ended > LINGER_SECONDS * 0.9
+        else:
+            assert mine[-1].closing
+        assert {outcome.status for outcome in mine} == {200}
         assert not any(outcome.closing for outcome in mine[:-1])
     assert stack.gateway.program.popen.wait(30) == 0
 

@@ -71,6 +71,6 @@ def anvil(
     argv += arguments
     # The home is the test's folder: anvil keeps caches under it.
     with running(
-        argv, folder=folder, env={"HOME": str(folder)}, ready=lambda _: accepts(port), within=30
+        argv, folder=folder, env={"HOME": str(folder)}, ready=lambda _: accepts(port), within=60
     ) as program:
         yield Anvil(f"http://{LOOPBACK}:{port}", chain_id, program.pid)

@@ -53,7 +53,7 @@ def watching(script: str, *args: str, folder: Path) -> Iterator[Callable[[], lis
             folder=folder,
             env=LOCAL,
             ready=lambda program: any(line.startswith('{"ready"') for line in program.lines()),
-            within=30,
+            within=60,
         ) as program,
     ):
         yield lambda: [json.loads(line) for line in program.lines()]

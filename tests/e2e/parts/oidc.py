@@ -53,5 +53,5 @@ def provider(
         shutil.copy(CLIENTS / SCRIPT, script)
         written.write_text(json.dumps(settings))
         argv = [str(node), str(script), str(written)]
-        with running(argv, folder=folder, ready=lambda program: "ready\n" in program.lines(), within=30):
+        with running(argv, folder=folder, ready=lambda program: "ready\n" in program.lines(), within=60):
             yield f"http://{LOOPBACK}:{port}"

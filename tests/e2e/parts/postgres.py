@@ -65,7 +65,7 @@ class Cluster:
         argv += [part for name, value in options.items() for part in ("-c", f"{name}={value}")]
         with (self.folder / "log").open("ab") as output:
             self._server = subprocess.Popen(argv, stdout=output, stderr=output, **self._identity())
-        eventually(self._answers, within=30, what="PostgreSQL")
+        eventually(self._answers, within=60, what="PostgreSQL")
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> None:
         """Stop the server: at once, with all connections cut (SIGINT), or as a crash would (SIGQUIT)."""

@@ -139,7 +139,7 @@ def running(
     ready: Callable[[Program], object],
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
-    within: float = 15.0,
+    within: float = 60.0,
     grace: float = 10.0,
 ) -> Iterator[Program]:
     """Start a program, yield it once `ready(program)` is true, and stop it in the end.

@@ -47,6 +47,6 @@ def watching_python(
         folder=folder,
         env=LOCAL,
         ready=lambda program: any(line.startswith('{"ready"') for line in program.lines()),
-        within=30,
+        within=60,
     ) as program:
         yield lambda: [json.loads(line) for line in program.lines()]

@@ -36,7 +36,7 @@ class Screen:
                 assert words in self.text, self.text  # the other end is closed
             return words in self.text
 
-        eventually(seen, within=30, what=f"{words!r} on the terminal")
+        eventually(seen, within=60, what=f"{words!r} on the terminal")
 
     def type_unseen(self, line: str) -> None:
         """Type a line once the program has switched the echo off."""

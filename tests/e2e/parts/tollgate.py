@@ -280,7 +280,7 @@ def serving(
         str(given.get("secrets", {}).get("pepper", "")),
     )
     argv = [TOLLGATE, "serve", "--config", str(file), *arguments]
-    with running(argv, folder=folder / "output", ready=_ready, env=env, within=30, grace=20) as program:
+    with running(argv, folder=folder / "output", ready=_ready, env=env, within=60, grace=20) as program:
         printed = _ready(program)
         assert printed is not None
         base_url = printed["endpoints"][0].partition("/x/")[0]
@@ -329,7 +329,7 @@ def demo(folder: Path, *arguments: str, past: bool = False) -> Iterator[Demo]:
         folder=folder / "output",
         ready=lambda started: started.lines(),
         env=environment,
-        within=30,
+        within=60,
         grace=20,
     ) as program:
         yield Demo(program, json.loads(program.lines()[0]))

@@ -56,7 +56,7 @@ class Tool:
         """The same tool, logged in by TOLLGATE_TOKEN."""
         return Tool(self.home, self.url, {**self.variables, "TOLLGATE_TOKEN": token})
 
-    def __call__(self, *arguments: str, typed: str = "", within: float = 30) -> Ran:
+    def __call__(self, *arguments: str, typed: str = "", within: float = 60) -> Ran:
         """Run one command to its end."""
         ended = subprocess.run(
             [TOLLGATE, *arguments],

@@ -1,6 +1,7 @@
 """A graceful stop: what was read whole is answered, idle connections end, nothing hangs."""
 
 import asyncio
+import socket
 
 import pytest
 from tests.gateway.fakes import FakeTransport, turns
@@ -30,6 +31,32 @@ async def test_idle_connection_is_closed_after_a_moment(worker: Worker) -> None:
     fire_linger(worker)
     assert fresh.is_closing()
     assert used.is_closing()
+
+
+@pytest.mark.parametrize("stops", [True, False], ids=["stop", "idle for long"])
+async def test_connection_is_not_idle_while_bytes_of_it_are_unread(worker: Worker, *, stops: bool) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        transport = worker.connect(hello)
+        transport._extra["socket"] = ours  # type: ignore[attr-defined]
+
+        def close_idle() -> None:
+            if stops:
+                fire_linger(worker)
+            else:
+                edge(transport).check(worker.context.clock + worker.context.keep_alive_seconds + 1)
+
+        if stops:
+            shut_down(transport)
+        theirs.send(post())
+        close_idle()
+        close_idle()
+        assert not transport.is_closing()
+        transport.deliver(ours.recv(65_536))
+        await turns(30)
+        assert responses(transport) == [f"200 1{' close' if stops else ''}"]
+        close_idle()
+        assert transport.is_closing()
 
 
 async def test_request_that_was_on_its_way_is_answered_and_shown_that_we_close(worker: Worker) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import select
 from typing import Any
 
 import httptools
@@ -456,7 +457,10 @@ class CallerConnection(HttpToolsProtocol):
                 self.transport.abort()
         elif self._busy():
             return
-        elif waited > (self.context.read_seconds if self._reading() else self.context.keep_alive_seconds):
+        elif self._reading():
+            if waited > self.context.read_seconds:
+                self.transport.close()
+        elif waited > self.context.keep_alive_seconds and not self._has_unread():
             self.transport.close()
 
     def shutdown(self) -> None:
@@ -467,8 +471,21 @@ class CallerConnection(HttpToolsProtocol):
         self.loop.call_later(LINGER_SECONDS, self._close_if_idle)
 
     def _close_if_idle(self) -> None:
-        if not (self._busy() or self._reading() or self.transport.is_closing()):
+        if self._busy() or self._reading() or self.transport.is_closing():
+            return
+        if self._has_unread():
+            self.loop.call_later(LINGER_SECONDS, self._close_if_idle)
+        else:
             self.transport.close()
+
+    def _has_unread(self) -> bool:
+        """Whether the kernel has bytes for us: a loop that was held up comes to timers before it reads them."""
+        own = self.transport.get_extra_info("socket")
+        if own is None:
+            return False
+        looking = select.poll()
+        looking.register(own, select.POLLIN)
+        return bool(looking.poll(0))
 
     def _busy(self) -> bool:
         return bool(self.answering or self.leaving or self._asgi or self._line or self._unread)
