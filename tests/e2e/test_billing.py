@@ -114,7 +114,7 @@ def test_calls_are_in_the_usage_and_cost_what_the_price_specifies(tmp_path: Path
 def test_a_cap_stops_calls_within_five_seconds_and_no_cent_more_is_charged(tmp_path: Path) -> None:
     with shop(tmp_path) as service:
         service.ran("usage", "cap", "0.00002")  # four requests beyond the free ones
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         answered = 0
         while (answer := service.stack.exchange(CHAIN_ID)).status == 200:
             answered += 1

@@ -24,6 +24,7 @@ import pytest
 
 from parts.browser import chromium
 from parts.need import DEPS, ROOT, need
+from parts.processes import eventually
 from parts.raw_http import JSON
 from parts.tollgate import TOLLGATE, demo
 from tollgate.core import totp
@@ -279,7 +280,7 @@ def test_token_is_made_used_disabled_rotated_and_deleted(console: Console, scrip
         page.get_by_role("link", name=name).click()
         click(page, "Disable")
         assert "stops working within a second" in words(page)
-        until(lambda: call(console, secret) == 401)
+        eventually(lambda: call(console, secret) == 401, what="the change")
         click(page, "Enable")
         click(page, "Rotate")
         page.locator("#rotate").get_by_role("button", name="Rotate").click()
@@ -500,9 +501,9 @@ def test_operator_suspends_a_team_and_lifts_it(console: Console) -> None:
         page.get_by_role("button", name="Suspend demo").click()
         click(page, "Suspend")
         assert "Suspended" in words(page)
-        until(lambda: call(console, console.printed["token"]) == 401)
+        eventually(lambda: call(console, console.printed["token"]) == 401, what="the change")
         page.get_by_role("button", name="Lift the suspension of demo").click()
-        until(lambda: call(console, console.printed["token"]) == 200)
+        eventually(lambda: call(console, console.printed["token"]) == 200, what="the change")
 
 
 def test_operator_sets_the_plan_of_a_team_on_its_page(console: Console) -> None:
@@ -593,7 +594,7 @@ def test_process_that_was_replaced_is_shown_to_the_operator(console: Console) ->
             found = page.get_by_role("row").filter(has_text="collector")
             return found.locator("[data-label=Restarts]").inner_text().strip() if found.count() else ""
 
-        until(lambda: restarts() == "1")
+        eventually(lambda: restarts() == "1", what="the change")
 
 
 def test_defect_is_a_page_that_shows_what_to_do(console: Console) -> None:
@@ -633,11 +634,3 @@ def call(console: Console, token: str, path: str = "/x/eth/mainnet", method: str
     body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": []}
     headers = {"Authorization": f"Bearer {token}", **JSON}
     return httpx.post(str(console.printed["base_url"]) + path, json=body, headers=headers, timeout=20).status_code
-
-
-def until(holds: Any, seconds: float = 10.0) -> None:
-    """Wait for something that takes effect within a second."""
-    ends = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < ends
-        time.sleep(0.1)

@@ -8,7 +8,6 @@ import tempfile
 from pathlib import Path
 from typing import Any, ClassVar
 
-import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
@@ -115,7 +114,6 @@ class Membership(RuleBasedStateMachine):
         assert "owner" in self.roles.values()
 
 
-@pytest.mark.timeout(100)
 def test_team_always_has_an_owner_and_strangers_learn_nothing(template: Path) -> None:
     Membership.template = template
     run_state_machine_as_test(
