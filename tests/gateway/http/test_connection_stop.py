@@ -57,6 +57,8 @@ async def test_connection_is_not_idle_while_bytes_of_it_are_unread(worker: Worke
         assert responses(transport) == [f"200 1{' close' if stops else ''}"]
         close_idle()
         assert transport.is_closing()
+    # Its socket is closed by now, and nobody looks at it.
+    edge(transport).check(worker.context.clock + worker.context.keep_alive_seconds + 1)
 
 
 async def test_request_that_was_on_its_way_is_answered_and_shown_that_we_close(worker: Worker) -> None:

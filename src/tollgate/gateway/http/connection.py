@@ -481,7 +481,7 @@ class CallerConnection(HttpToolsProtocol):
     def _has_unread(self) -> bool:
         """Whether the kernel has bytes for us: a loop that was held up comes to timers before it reads them."""
         own = self.transport.get_extra_info("socket")
-        if own is None:
+        if own is None or self.transport.is_closing():
             return False
         looking = select.poll()
         looking.register(own, select.POLLIN)
