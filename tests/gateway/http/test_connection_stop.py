@@ -55,6 +55,7 @@ async def test_connection_is_not_idle_while_bytes_of_it_are_unread(worker: Worke
         transport.deliver(ours.recv(65_536))
         await turns(30)
         assert responses(transport) == [f"200 1{' close' if stops else ''}"]
+        theirs.shutdown(socket.SHUT_WR)  # an end has no bytes
         close_idle()
         assert transport.is_closing()
     # Its socket is closed by now, and nobody looks at it.

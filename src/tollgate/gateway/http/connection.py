@@ -11,8 +11,9 @@ Requests of one connection are answered in their order, whoever answers them: `_
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import re
-import select
+import termios
 from typing import Any
 
 import httptools
@@ -483,9 +484,8 @@ class CallerConnection(HttpToolsProtocol):
         own = self.transport.get_extra_info("socket")
         if own is None or self.transport.is_closing():
             return False
-        looking = select.poll()
-        looking.register(own, select.POLLIN)
-        return bool(looking.poll(0))
+        none = bytes(4)
+        return fcntl.ioctl(own, termios.FIONREAD, none) != none
 
     def _busy(self) -> bool:
         return bool(self.answering or self.leaving or self._asgi or self._line or self._unread)
