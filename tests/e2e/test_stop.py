@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from parts.certs import make_certificate
 from parts.load import BROKEN, load
 from parts.ports import accepts
 from parts.processes import alive, descendants, eventually
@@ -100,6 +101,18 @@ def test_idle_connections_do_not_hold_it_up(stack: Stack) -> None:
         assert stack.gateway.program.popen.wait(9) == 0
         for connection in connections:
             assert connection.ended()
+
+
+def test_idle_callers_that_never_confirm_the_end_of_tls_do_not_hold_it_up(tmp_path: Path) -> None:
+    certificate = make_certificate(tmp_path)
+    files = {"tls_certificate": str(certificate.certificate), "tls_key": str(certificate.key)}
+    settings = {"server": {**files, "grace_seconds": 10.0}}
+    with open_stack(tmp_path / "service", settings, tls=certificate.client_context()) as stack:
+        with stack.gateway.connect() as connection:
+            assert connection.exchange("/healthz", method="GET").status == 200
+            stack.gateway.program.send(signal.SIGTERM)
+            assert stack.gateway.program.popen.wait(9) == 0
+        assert "exceeded" not in stack.gateway.program.err.read_text()
 
 
 def test_call_that_outlasts_the_grace_is_reported(tmp_path: Path) -> None:

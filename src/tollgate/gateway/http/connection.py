@@ -478,6 +478,12 @@ class CallerConnection(HttpToolsProtocol):
             self.loop.call_later(LINGER_SECONDS, self._close_if_idle)
         else:
             self.transport.close()
+            self.loop.call_later(LINGER_SECONDS, self._abort_if_sent)
+
+    def _abort_if_sent(self) -> None:
+        """Do not wait until a caller confirms the end of TLS: one that reads only after it has sent never does."""
+        if not self.transport.get_write_buffer_size():
+            self.transport.abort()
 
     def _has_unread(self) -> bool:
         """Whether the kernel has bytes for us: a loop that was held up comes to timers before it reads them."""
