@@ -27,7 +27,7 @@ from tollgate.processes.collector import billing_month
 from tollgate.store import engines, postgresql, sqlite, upgrade
 from tollgate.store.base import AccountBook, LogBook, Mark
 from tollgate.store.ledger import LedgerStore, open_ledger
-from tollgate.store.ledger_facts import Facts
+from tollgate.store.ledger_facts import LedgerState
 
 NOON = 1_794_744_000.0  # 2026-11-15T12:00:00Z
 DAY = 86_400.0
@@ -149,7 +149,7 @@ class LedgerHarness:
             while chore():
                 pass
 
-    def facts(self) -> Facts:
+    def facts(self) -> LedgerState:
         """Everything, added up."""
         facts = engines.open_facts(self.home.url)
         try:

@@ -9,7 +9,7 @@ from tollgate.core.alerts import Alert, BillingSettings
 from tollgate.core.audit_chain import AuditChain
 from tollgate.core.invoices import Report
 from tollgate.core.models import Domain, Lineage, PriceChange, Team, Token
-from tollgate.core.nodes import Lease, Node
+from tollgate.core.nodes import JobLease, Node
 from tollgate.core.people import (
     APPROVED,
     PASSKEY,
@@ -128,7 +128,7 @@ FULL: dict[str, Any] = {
     "alerts": Alert("alr_1", "team_1", "2026-11", 80, "webhook", 1.5, 4, 5, "given_up", 6, 2.5),
     "reports": Report("rep_1", "team_1", "2026-11", "invoice_item", 1.5, 2.5, "ii_1"),
     "nodes": Node("n1-all", 1.5, "host", "1.0", "all", 2.5, 7),
-    "leases": Lease("sweep", 1.5, "n1-all", 60.5),
+    "leases": JobLease("sweep", 1.5, "n1-all", 60.5),
 }
 PLAIN: dict[str, Any] = {
     "teams": OTHER,
@@ -152,7 +152,7 @@ PLAIN: dict[str, Any] = {
     "alerts": Alert("alr_2", "team_2", "2026-11", 80, "webhook", 2.0, 4, 5),
     "reports": Report("rep_2", "team_2", "", "customer", 2.0),
     "nodes": Node("n2-all", 2.0, "", "", "", 0.0, 0),
-    "leases": Lease("alerts", 2.0, "", 0.0),
+    "leases": JobLease("alerts", 2.0, "", 0.0),
 }
 TABLES: Sequence[str] = tuple(FULL)
 """In an order in which nothing refers to what comes later."""

@@ -62,7 +62,7 @@ async def test_request_that_has_committed_something_is_not_retried_as_a_whole(st
         async with store.changing():
             raise Raised
 
-    assert not retries.Watch().may_retry, "nothing was undone"
+    assert not retries.CommitWatch().may_retry, "nothing was undone"
     with retries.watching() as watch:
         retries.note_undone()
         with pytest.raises(Raised):

@@ -16,10 +16,10 @@ from tests.store.stored_blocks import rows_of_block
 from tollgate.core import blocks
 from tollgate.core.blocks import (
     MAX_WORDS,
-    Block,
     Broken,
     Facts,
     OpenBlock,
+    RowBlock,
     Run,
     facts_of,
     groups,
@@ -44,7 +44,7 @@ def entry(at: float, *calls: str, **more: Any) -> Entry:
     return Entry(at=at, team_id=TEAM, calls=tuple(made), request_id=b"req-%d" % at, **{**usual, **more})
 
 
-def block(first_no: int, runs: list[Run], *records: Entry | bytes) -> Block:
+def block(first_no: int, runs: list[Run], *records: Entry | bytes) -> RowBlock:
     """A block of these requests."""
     payloads = [each if isinstance(each, bytes) else encode(each) for each in records]
     counted = [read_counted(each) for each in payloads]
@@ -54,10 +54,10 @@ def block(first_no: int, runs: list[Run], *records: Entry | bytes) -> Block:
     errors = sum(outcome != "ok" for subject in subjects for _, outcome in subject.calls)
     data = written(payloads, None if rows == len(payloads) else counts)
     facts = pack(facts_of(runs, subjects))
-    return Block(TEAM, first_no, rows, len(payloads), errors, min(times), max(times), facts, data)
+    return RowBlock(TEAM, first_no, rows, len(payloads), errors, min(times), max(times), facts, data)
 
 
-def opened(one: Block) -> OpenBlock:
+def opened(one: RowBlock) -> OpenBlock:
     return OpenBlock(one.first_no, one.rows, one.records, read_facts(one.facts), one.data)
 
 
@@ -124,7 +124,7 @@ def test_runs_with_a_month_and_a_kind_of_cost_in_common_become_one(runs: list[An
 def test_blocks_are_grouped_side_by_side_until_there_are_enough_rows(
     parts: list[tuple[int, int]], found: list[list[int]]
 ) -> None:
-    made = [Block(TEAM, first, rows, rows, 0, 0.0, 0.0, b"", b"") for first, rows in parts]
+    made = [RowBlock(TEAM, first, rows, rows, 0, 0.0, 0.0, b"", b"") for first, rows in parts]
     assert [[each.first_no for each in group] for group in groups(made, 10)] == found
 
 
@@ -171,7 +171,7 @@ READ = block(
 ONE_EACH = block(5, [Run(4, "2026-11", 4)], *SINGLE, *SINGLE)
 
 
-def plain(one: Block) -> list[LogRow]:
+def plain(one: RowBlock) -> list[LogRow]:
     """The rows of a block, read a second way."""
     rows = rows_of_block(one.first_no, one.rows, one.records, one.facts, one.data)
     return [
@@ -194,7 +194,7 @@ FILTERS = [
 
 @pytest.mark.parametrize("unlisted", [False, True], ids=["facts", "no facts"])
 @pytest.mark.parametrize("one", [READ, ONE_EACH], ids=["batches", "single calls"])
-def test_rows_from_any_number_on_are_those_that_fit(one: Block, *, unlisted: bool) -> None:
+def test_rows_from_any_number_on_are_those_that_fit(one: RowBlock, *, unlisted: bool) -> None:
     facts = read_facts(one.facts)
     if unlisted:
         facts = Facts(facts.runs, None, None, None, None, None)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.store.stored_blocks import batch_of
 
 from tollgate.core import posting
-from tollgate.core.blocks import OWN_ROWS, Block, OpenBlock, read_facts
+from tollgate.core.blocks import OWN_ROWS, OpenBlock, RowBlock, read_facts
 from tollgate.core.entries import CallEntry, Entry, encode, read_counted
 from tollgate.core.latencies import bucket_of
 from tollgate.core.logs import LogFilter
@@ -62,7 +62,7 @@ def rows(posting: Posting) -> list[dict[str, Any]]:
     return found
 
 
-def small_blocks(posting: Posting) -> list[Block]:
+def small_blocks(posting: Posting) -> list[RowBlock]:
     """The parts of shared blocks, as they become blocks."""
     found = []
     for shared in posting.shared:

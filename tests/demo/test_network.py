@@ -3,7 +3,7 @@
 import pytest
 
 from tollgate.demo.chain import SimulatedChain, transaction_count
-from tollgate.demo.network import MAX_SUBMITTED, Submitted, View
+from tollgate.demo.network import MAX_SUBMITTED, ChainView, Submitted
 from tollgate.demo.params import RpcError
 
 CHAIN = SimulatedChain("eth", "mainnet", 1_800_000_000)
@@ -16,7 +16,7 @@ def name(number: int) -> bytes:
 
 
 def test_a_submitted_transaction_is_pending_and_then_the_last_of_its_block() -> None:
-    view = View(CHAIN, HEAD, Submitted())
+    view = ChainView(CHAIN, HEAD, Submitted())
     view.submit(name(1), KNOWN)
     view.submit(name(2), KNOWN)
     assert view.find(name(1)) is None
@@ -30,14 +30,14 @@ def test_a_submitted_transaction_is_pending_and_then_the_last_of_its_block() -> 
 
 
 def test_what_was_submitted_is_not_taken_again() -> None:
-    view = View(CHAIN, HEAD, Submitted())
+    view = ChainView(CHAIN, HEAD, Submitted())
     view.submit(name(1), KNOWN)
     with pytest.raises(RpcError, match="already known"):
         view._replace(head=HEAD + 9).submit(name(1), KNOWN)
 
 
 def test_the_number_of_submitted_transactions_that_are_kept_has_a_bound() -> None:
-    view = View(CHAIN, HEAD, Submitted())
+    view = ChainView(CHAIN, HEAD, Submitted())
     for number in range(MAX_SUBMITTED + 5):
         view._replace(head=HEAD + number // 1000).submit(name(number), KNOWN)
     assert len(view.submitted.by_hash) == MAX_SUBMITTED == sum(map(len, view.submitted.by_height.values()))

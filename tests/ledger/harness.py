@@ -14,7 +14,7 @@ from tests.store.stored_blocks import stored_rows
 
 from tollgate.core.entries import CallEntry, Entry, encode
 from tollgate.core.pricing import MILLION, Price
-from tollgate.ledger.collector import SETTLED_SECONDS, Collector, Rules
+from tollgate.ledger.collector import SETTLED_SECONDS, Collector, CollectorRules
 from tollgate.ledger.segments import HEADER_BYTES, MAGIC, SUFFIX, frame
 from tollgate.processes.collector import billing_month
 from tollgate.store import sqlite
@@ -94,7 +94,7 @@ class Harness:
     def collector(self, fault: Callable[[str], None] = nothing) -> Collector:
         """A collector as a new process would make it."""
         price = Price(free_requests=FREE, micros_per_million=MILLION)
-        rules = Rules(lambda _: price, lambda _, method: method, billing_month)
+        rules = CollectorRules(lambda _: price, lambda _, method: method, billing_month)
         return Collector(self.spool, self.store(), rules, lambda: self.now, fault=fault)
 
     def collect(self, collector: Collector | None = None) -> int:

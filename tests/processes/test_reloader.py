@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tollgate.processes import shared_settings
-from tollgate.processes.reloader import APPLY_SECONDS, FILE, Record, Reloader, ReloadOutcome, read_record
+from tollgate.processes.reloader import APPLY_SECONDS, FILE, Reloader, ReloadOutcome, ReloadRecord, read_record
 from tollgate.processes.shared_settings import SharedSettings, row_names
 from tollgate.settings.file import Origin
 from tollgate.settings.model import NetworkSettings, Settings, UpstreamSettings
@@ -51,7 +51,7 @@ class Harness:
             self.shared.applied(name, self.shared.current.generation)
 
     @property
-    def record(self) -> Record:
+    def record(self) -> ReloadRecord:
         return read_record(self.folder)
 
     @property
@@ -75,7 +75,7 @@ def harness(tmp_path: Path) -> Harness:
 
 def test_nothing_happens_unasked(harness: Harness) -> None:
     assert not harness.reloader.turn()
-    assert harness.record == Record()
+    assert harness.record == ReloadRecord()
 
 
 def test_change_is_handed_over_and_reported_when_everybody_has_it(harness: Harness) -> None:
@@ -84,7 +84,7 @@ def test_change_is_handed_over_and_reported_when_everybody_has_it(harness: Harne
     assert harness.reloader.turn(), "under way"
     assert harness.shared.current.settings.limits.batch_calls == 7
     assert harness.shared.current.slots.upstreams == {"eth/mainnet/a": 0, "eth/mainnet/b": 1}
-    assert harness.record == Record(begun=1)
+    assert harness.record == ReloadRecord(begun=1)
     harness.applied("worker-0")
     assert harness.reloader.turn()
     harness.applied("worker-1")
@@ -301,7 +301,7 @@ def test_folder_that_cannot_be_written_does_not_stop_a_reload(harness: Harness) 
 def test_what_a_service_before_has_left_is_forgotten(harness: Harness) -> None:
     harness.reload(UPSTREAMS.format(name="b"))
     harness.made(harness.origin).forget()
-    assert harness.record == Record()
+    assert harness.record == ReloadRecord()
     harness.made(harness.origin).forget()
 
 

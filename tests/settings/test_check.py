@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tollgate.settings.check import _within, check
 from tollgate.settings.model import DEFAULT_METRICS_PORT, Settings
-from tollgate.settings.schema import Node, describe, in_words
+from tollgate.settings.schema import SettingNode, describe, in_words
 
 UPSTREAM = {"name": "a", "url": "https://node.example.com/KEY"}
 
@@ -226,7 +226,7 @@ def test_a_value_is_quoted_unless_it_is_long() -> None:
 
 
 def test_bounds_are_written_as_they_can_be_copied() -> None:
-    words = [in_words(Node(mi.IntType(ge=limit))) for limit in (99_999, 100_000)]
+    words = [in_words(SettingNode(mi.IntType(ge=limit))) for limit in (99_999, 100_000)]
     assert words == ["integer at least 99999", "integer at least 100_000"]
 
 

@@ -5,7 +5,7 @@ from msgspec import inspect as mi
 
 from tollgate.settings.mask import effective, endpoint, shown, store_url
 from tollgate.settings.model import NetworkSettings, Settings, UpstreamSettings
-from tollgate.settings.schema import Node
+from tollgate.settings.schema import SettingNode
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_of_a_store_url_only_the_password_is_hidden(url: str, masked: str) -> No
 
 
 def test_a_secret_without_a_mask_of_its_own_is_hidden_whole() -> None:
-    secret = Node(mi.StrType(), secret=True)
+    secret = SettingNode(mi.StrType(), secret=True)
     assert shown(("new", "secret"), secret, "KEY") == "…"
     assert shown(("new", "secret"), secret, "") == ""
 

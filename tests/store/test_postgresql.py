@@ -19,7 +19,7 @@ from tests.contract.samples import DIGEST, FULL, OTHER, PLAIN, TEAM, put
 from parts.postgres import cluster
 from tollgate.control.services.job_leases import JobLeases
 from tollgate.core.models import Team
-from tollgate.core.nodes import Lease, taken
+from tollgate.core.nodes import JobLease, taken
 from tollgate.errors import StartError
 from tollgate.processes.control import retrying
 from tollgate.store import (
@@ -290,13 +290,13 @@ def test_what_was_committed_is_not_done_again() -> None:
     ("lease", "now", "gets_it"),
     [
         (None, 5.0, True),
-        (Lease("sweep", 0.0, "a", 60.0), 59.0, False),
-        (Lease("sweep", 0.0, "a", 60.0), 60.0, True),
-        (Lease("sweep", 0.0, "b", 60.0), 30.0, True),
+        (JobLease("sweep", 0.0, "a", 60.0), 59.0, False),
+        (JobLease("sweep", 0.0, "a", 60.0), 60.0, True),
+        (JobLease("sweep", 0.0, "b", 60.0), 30.0, True),
     ],
 )
 def test_lease_belongs_to_its_holder_until_it_is_not_renewed(
-    lease: Lease | None, now: float, gets_it: bool
+    lease: JobLease | None, now: float, gets_it: bool
 ) -> None:
     held = taken(lease, "sweep", "b", now, 60.0)
     assert (held is not None) == gets_it

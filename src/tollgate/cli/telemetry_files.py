@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tollgate.shm import metrics as m
-from tollgate.shm.alerts import ALERTS, Alert
+from tollgate.shm.alerts import ALERTS, AlertRule
 from tollgate.shm.metrics import MetricKind, Spec
 
 ROOT = Path(__file__).parents[3]
@@ -83,7 +83,7 @@ def rules() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _rule(alert: Alert) -> list[str]:
+def _rule(alert: AlertRule) -> list[str]:
     def text(value: str) -> str:
         return json.dumps(value, ensure_ascii=False)
 

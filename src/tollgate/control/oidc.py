@@ -83,7 +83,7 @@ class OidcClient:
         _bound(self._http)
         self._under_way = 0
         self._reading = asyncio.Lock()
-        self._known: rules.Provider | None = None
+        self._known: rules.OidcProvider | None = None
 
     def __repr__(self) -> str:
         return f"OidcClient(issuer={self._settings.issuer!r})"
@@ -117,7 +117,7 @@ class OidcClient:
         """Close the connections to the provider."""
         await self._http.aclose()
 
-    async def _provider(self, but_not: rules.Provider | None = None) -> rules.Provider:
+    async def _provider(self, but_not: rules.OidcProvider | None = None) -> rules.OidcProvider:
         """Return the provider's description: at most an hour old, and not the one that was found wanting."""
         # One sign-in reads it, the others wait, each within its own deadline.
         async with self._reading:
@@ -126,16 +126,16 @@ class OidcClient:
                 known = self._known = await self._read_provider()
             return known
 
-    def _is_fresh(self, provider: rules.Provider) -> bool:
+    def _is_fresh(self, provider: rules.OidcProvider) -> bool:
         return 0 <= self._now() - provider.read_at < CACHE_SECONDS
 
-    async def _read_provider(self) -> rules.Provider:
+    async def _read_provider(self) -> rules.OidcProvider:
         issuer = self._settings.issuer
         address = issuer.rstrip("/") + "/.well-known/openid-configuration"
         metadata = await self._document(address, rules.Metadata)
         rules.check_metadata(metadata, issuer)
         keys = await self._document(metadata.jwks_uri, rules.KeyDocument)
-        return rules.Provider(metadata, rules.import_keys(keys), self._now())
+        return rules.OidcProvider(metadata, rules.import_keys(keys), self._now())
 
     async def _document(self, url: str, kind: type[T]) -> T:
         status, body = await self._request("GET", url)
@@ -171,7 +171,9 @@ class OidcClient:
             )
         return tokens
 
-    async def _verify(self, provider: rules.Provider, tokens: rules.ProviderTokens, nonce: str) -> dict[str, Any]:
+    async def _verify(
+        self, provider: rules.OidcProvider, tokens: rules.ProviderTokens, nonce: str
+    ) -> dict[str, Any]:
         client_id = self._settings.client_id
         try:
             return rules.verified_claims(provider, tokens, client_id, nonce, self._now())

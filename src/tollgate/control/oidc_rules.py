@@ -137,7 +137,7 @@ class KeyDocument(Struct, frozen=True):
     keys: tuple[dict[str, Any], ...]
 
 
-class Provider(Struct, frozen=True):
+class OidcProvider(Struct, frozen=True):
     """The provider as it described itself at one moment."""
 
     metadata: Metadata
@@ -293,7 +293,7 @@ def token_refusal(status: int, body: bytes) -> OidcError:
 
 
 def verified_claims(
-    provider: Provider, tokens: ProviderTokens, client_id: str, nonce: str, now: float
+    provider: OidcProvider, tokens: ProviderTokens, client_id: str, nonce: str, now: float
 ) -> dict[str, Any]:
     """Return the claims of an id token that is genuine, ours and fresh; `InvalidKeyIdError` for an unknown key."""
     metadata = provider.metadata

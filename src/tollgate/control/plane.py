@@ -23,7 +23,7 @@ from tollgate.control.services.invitations import Invitations
 from tollgate.control.services.invoices import Invoices
 from tollgate.control.services.logins import Logins
 from tollgate.control.services.logs import LogService
-from tollgate.control.services.networks import Networks
+from tollgate.control.services.networks import TeamNetworks
 from tollgate.control.services.operator import Inspector, Operator
 from tollgate.control.services.replays import Replays
 from tollgate.control.services.reports import Reports
@@ -80,7 +80,7 @@ class ControlPlane:
         self._accountbook = accountbook
         self.usage = Usages(self.context, accountbook)
         self.timelines = Timelines(self.context, accountbook)
-        self.networks = Networks(self.context)
+        self.networks = TeamNetworks(self.context)
         self.operator = Operator(self.context, self.networks, accountbook, inspector)
         self.billing = BillingService(self.context, pepper, accountbook, previous_pepper)
         self.invoices = Invoices(self.context, accountbook)

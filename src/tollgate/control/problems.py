@@ -250,7 +250,7 @@ class TooManyAttempts(Problem):
         super().__init__(detail, headers={"Retry-After": str(wait)}, retry_after=wait)
 
 
-class RateLimited(Problem):
+class TooManyRequests(Problem):
     """Too many requests."""
 
     status, reason = 429, "rate_limited"
@@ -305,7 +305,7 @@ ALL_PROBLEMS: tuple[type[Problem], ...] = (
     KeyReused,
     RootDomainNeeded,
     TooManyAttempts,
-    RateLimited,
+    TooManyRequests,
     StoreAway,
     Busy,
 )

@@ -69,7 +69,7 @@ class Facts(Struct, array_like=True, gc=False):
     outcomes: list[str] | None
 
 
-class Block(Struct, frozen=True):
+class RowBlock(Struct, frozen=True):
     """Some rows of a team, ready to be stored."""
 
     team_id: str
@@ -100,7 +100,7 @@ def words(found: Iterable[Word]) -> list[Word] | None:
     return sorted(kept) if len(kept) <= MAX_WORDS else None
 
 
-class Caller(Protocol):
+class RecordedCaller(Protocol):
     """What facts are made of."""
 
     @property
@@ -113,7 +113,7 @@ class Caller(Protocol):
     def calls(self) -> tuple[CountedCall, ...]: ...
 
 
-def facts_of(runs: list[Run], callers: Collection[Caller]) -> Facts:
+def facts_of(runs: list[Run], callers: Collection[RecordedCaller]) -> Facts:
     """The facts of a block with rows of these callers."""
     calls = {call for caller in callers for call in caller.calls}
     return Facts(
@@ -141,7 +141,7 @@ def written(records: Sequence[bytes], counts: Sequence[int] | None) -> bytes:
     return head + b"".join(records)
 
 
-def joined(blocks: Sequence[Block]) -> Block:
+def joined(blocks: Sequence[RowBlock]) -> RowBlock:
     """One block of several whose rows follow each other."""
     if len(blocks) == 1:
         return blocks[0]
@@ -152,7 +152,7 @@ def joined(blocks: Sequence[Block]) -> Block:
         counts = b"".join(as_bytes(each or array(COUNTS, [1] * len(lengths))) for lengths, each, _ in parts)
     lengths = b"".join(as_bytes(each) for each, _, _ in parts)
     facts = [read_facts(block.facts) for block in blocks]
-    return Block(
+    return RowBlock(
         team_id=blocks[0].team_id,
         first_no=blocks[0].first_no,
         rows=rows,
@@ -165,9 +165,9 @@ def joined(blocks: Sequence[Block]) -> Block:
     )
 
 
-def groups(blocks: Sequence[Block], enough: int) -> Iterator[list[Block]]:
+def groups(blocks: Sequence[RowBlock], enough: int) -> Iterator[list[RowBlock]]:
     """Parts of a team, in their order, as they are to be joined: side by side, until there are enough rows."""
-    group: list[Block] = []
+    group: list[RowBlock] = []
     rows = 0
     for block in blocks:
         apart = group and group[-1].first_no + group[-1].rows != block.first_no

@@ -35,7 +35,7 @@ class Node(Struct, frozen=True):
         return UP if now - self.seen_at < GONE_SECONDS else GONE
 
 
-class Lease(Struct, frozen=True):
+class JobLease(Struct, frozen=True):
     """Who has a job, until when."""
 
     id: str
@@ -45,10 +45,10 @@ class Lease(Struct, frozen=True):
     until: float
 
 
-def taken(lease: Lease | None, job: str, holder: str, now: float, seconds: float) -> Lease | None:
+def taken(lease: JobLease | None, job: str, holder: str, now: float, seconds: float) -> JobLease | None:
     """The lease as `holder` has it from now on; None where another one has it."""
     if lease is None:
-        return Lease(job, now, holder, now + seconds)
+        return JobLease(job, now, holder, now + seconds)
     if lease.holder != holder and now < lease.until:
         return None
     return replace(lease, holder=holder, until=now + seconds)

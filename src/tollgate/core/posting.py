@@ -26,7 +26,7 @@ from tollgate.core import entries
 from tollgate.core.blocks import (
     FULL_ROWS,
     OWN_ROWS,
-    Block,
+    RowBlock,
     Run,
     facts_of,
     written,
@@ -120,7 +120,7 @@ Histograms = dict[LatencyLine, tuple[str, str, dict[int, int]]]
 class Posting(Struct):
     """What is to be written."""
 
-    blocks: list[Block] = field(default_factory=list)
+    blocks: list[RowBlock] = field(default_factory=list)
     """Of teams that have many rows, in the order of those."""
     shared: list[SharedBlock] = field(default_factory=list)
     """Of all other teams."""
@@ -481,7 +481,7 @@ class _Accounts:
             rows, kinds = sum(counts), set(of)
             run = Run(rows, self._month, costs if isinstance(costs, int) else costs[row : row + rows])
             self._posting.blocks.append(
-                Block(
+                RowBlock(
                     team_id,
                     first_no + row,
                     rows,

@@ -24,11 +24,11 @@ from tollgate.core.blocks import (
     ENOUGH_ROWS,
     LENGTH_BYTES,
     LENGTHS,
-    Block,
     Broken,
-    Caller,
     Facts,
     OpenBlock,
+    RecordedCaller,
+    RowBlock,
     Run,
     as_bytes,
     facts_of,
@@ -60,7 +60,7 @@ class Part(Struct, frozen=True, array_like=True, gc=False):
         return end
 
 
-class CountedCaller(Caller, Protocol):
+class CountedCaller(RecordedCaller, Protocol):
     """What a record says of its rows."""
 
     @property
@@ -236,7 +236,7 @@ _Placed = tuple[Part, _Opened]
 """A part, and the block it stands in."""
 
 
-def sorted_out(blocks: Iterable[tuple[Content, float]]) -> Iterator[tuple[Block, float]]:
+def sorted_out(blocks: Iterable[tuple[Content, float]]) -> Iterator[tuple[RowBlock, float]]:
     """Blocks of one team each, in the order of teams and numbers, each with its time of commit.
 
     Shared blocks come in the order of their commits, with the times of those.
@@ -268,7 +268,7 @@ def _groups(parts: Sequence[_Placed]) -> Iterator[list[_Placed]]:
         yield group
 
 
-def _block(team_id: str, group: Sequence[_Placed]) -> Block:
+def _block(team_id: str, group: Sequence[_Placed]) -> RowBlock:
     times: array[float] = array("d")
     callers: list[CountedCaller] = []
     lengths: list[bytes] = []
@@ -283,7 +283,7 @@ def _block(team_id: str, group: Sequence[_Placed]) -> Block:
     rows = sum([run.rows for run in runs])
     counts = b"" if rows == len(times) else as_bytes(array(COUNTS, [caller.rows for caller in callers]))
     kinds = set(callers)
-    return Block(
+    return RowBlock(
         team_id,
         group[0][0].first_no,
         rows,

@@ -13,7 +13,7 @@ from tollgate import __version__
 from tollgate.demo import eth_shapes as shapes
 from tollgate.demo import eth_state as state
 from tollgate.demo.chain import SimulatedChain, Transfer, keccak256
-from tollgate.demo.network import MethodFunction, SimulatedNetwork, View
+from tollgate.demo.network import ChainView, MethodFunction, SimulatedNetwork
 from tollgate.demo.params import RpcError, Shape, array, integer, invalid, mapping, octets, quantity
 
 INVALID_INPUT = -32000
@@ -34,7 +34,7 @@ _PLAIN_GAS = 21_000
 _BYTE_GAS = 16
 
 
-def _resolve(view: View, value: object, what: str = "block") -> int | None:
+def _resolve(view: ChainView, value: object, what: str = "block") -> int | None:
     """Return the height that a number or tag means; `pending` is one above the head."""
     match value:
         case "latest":
@@ -51,13 +51,13 @@ def _resolve(view: View, value: object, what: str = "block") -> int | None:
     return height if height <= view.head else None
 
 
-def _resolve_hash(view: View, value: object, what: str = "hash") -> int | None:
+def _resolve_hash(view: ChainView, value: object, what: str = "hash") -> int | None:
     """Return the height of a block by its hash, if the chain has it."""
     height = view.chain.block_height(octets(value, what, 32))
     return height if height is not None and height <= view.head else None
 
 
-def _state_height(view: View, value: object) -> int:
+def _state_height(view: ChainView, value: object) -> int:
     """Return the height of a number, a tag or an EIP-1898 object; what is pending has changed nothing yet."""
     if not isinstance(value, Mapping):
         height = _resolve(view, value)
@@ -75,15 +75,15 @@ def _state_height(view: View, value: object) -> int:
 # ---- blocks
 
 
-def _block_by_number(view: View, block: object, full: object = False) -> Shape | None:
+def _block_by_number(view: ChainView, block: object, full: object = False) -> Shape | None:
     return _block(view, _resolve(view, block), full)
 
 
-def _block_by_hash(view: View, block_hash: object, full: object = False) -> Shape | None:
+def _block_by_hash(view: ChainView, block_hash: object, full: object = False) -> Shape | None:
     return _block(view, _resolve_hash(view, block_hash), full)
 
 
-def _block(view: View, height: int | None, full: object) -> Shape | None:
+def _block(view: ChainView, height: int | None, full: object) -> Shape | None:
     if not isinstance(full, bool):
         raise invalid("the second is not true or false")
     if height is None:
@@ -93,19 +93,19 @@ def _block(view: View, height: int | None, full: object) -> Shape | None:
     )
 
 
-def _count_by_number(view: View, block: object) -> str | None:
+def _count_by_number(view: ChainView, block: object) -> str | None:
     return _count(view, _resolve(view, block))
 
 
-def _count_by_hash(view: View, block_hash: object) -> str | None:
+def _count_by_hash(view: ChainView, block_hash: object) -> str | None:
     return _count(view, _resolve_hash(view, block_hash))
 
 
-def _count(view: View, height: int | None) -> str | None:
+def _count(view: ChainView, height: int | None) -> str | None:
     return None if height is None else hex(view.count(height) if height <= view.head else 0)
 
 
-def _block_receipts(view: View, block: object) -> list[Shape] | None:
+def _block_receipts(view: ChainView, block: object) -> list[Shape] | None:
     if isinstance(block, str) and len(block) == 66:
         height = _resolve_hash(view, block)
     elif isinstance(block, dict):
@@ -120,7 +120,7 @@ def _block_receipts(view: View, block: object) -> list[Shape] | None:
 # ---- transactions
 
 
-def _transaction_by_hash(view: View, tx_hash: object) -> Shape | None:
+def _transaction_by_hash(view: ChainView, tx_hash: object) -> Shape | None:
     name = octets(tx_hash, "hash", 32)
     if pending := view.pending(name):
         return shapes.pending_transaction(view.chain, pending)
@@ -128,26 +128,26 @@ def _transaction_by_hash(view: View, tx_hash: object) -> Shape | None:
     return None if found is None else shapes.transaction(view.chain, found)
 
 
-def _transaction_by_number_and_index(view: View, block: object, index: object) -> Shape | None:
+def _transaction_by_number_and_index(view: ChainView, block: object, index: object) -> Shape | None:
     return _transaction_at(view, _resolve(view, block), index)
 
 
-def _transaction_by_hash_and_index(view: View, block_hash: object, index: object) -> Shape | None:
+def _transaction_by_hash_and_index(view: ChainView, block_hash: object, index: object) -> Shape | None:
     return _transaction_at(view, _resolve_hash(view, block_hash), index)
 
 
-def _transaction_at(view: View, height: int | None, index: object) -> Shape | None:
+def _transaction_at(view: ChainView, height: int | None, index: object) -> Shape | None:
     at = quantity(index, "index", bits=64)
     found = [] if height is None or height > view.head else view.transfers(height)
     return shapes.transaction(view.chain, found[at]) if at < len(found) else None
 
 
-def _transaction_receipt(view: View, tx_hash: object) -> Shape | None:
+def _transaction_receipt(view: ChainView, tx_hash: object) -> Shape | None:
     found = view.find(octets(tx_hash, "hash", 32))
     return None if found is None else shapes.receipt(view.chain, found)
 
 
-def _send_raw_transaction(view: View, transaction: object) -> str:
+def _send_raw_transaction(view: ChainView, transaction: object) -> str:
     raw = octets(transaction, "transaction")
     if not raw:
         raise invalid("transaction is empty")
@@ -161,20 +161,20 @@ def _send_raw_transaction(view: View, transaction: object) -> str:
 # ---- state
 
 
-def _get_balance(view: View, address: object, block: object = "latest") -> str:
+def _get_balance(view: ChainView, address: object, block: object = "latest") -> str:
     return hex(state.balance(view.chain, octets(address, "address", 20), _state_height(view, block)))
 
 
-def _get_nonce(view: View, address: object, block: object = "latest") -> str:
+def _get_nonce(view: ChainView, address: object, block: object = "latest") -> str:
     return hex(state.nonce(view.chain, octets(address, "address", 20), _state_height(view, block)))
 
 
-def _get_code(view: View, address: object, block: object = "latest") -> str:
+def _get_code(view: ChainView, address: object, block: object = "latest") -> str:
     _state_height(view, block)
     return shapes.text(state.code(octets(address, "address", 20)))
 
 
-def _get_storage(view: View, address: object, slot: object, block: object = "latest") -> str:
+def _get_storage(view: ChainView, address: object, slot: object, block: object = "latest") -> str:
     height = _state_height(view, block)
     return shapes.text(state.storage(view.chain, octets(address, "address", 20), quantity(slot, "slot"), height))
 
@@ -187,7 +187,7 @@ def _target(transaction: object) -> tuple[bytes | None, bytes]:
 
 
 def _call(
-    view: View, transaction: object, block: object = "latest", _state: object = None, _blocks: object = None
+    view: ChainView, transaction: object, block: object = "latest", _state: object = None, _blocks: object = None
 ) -> str:
     """Overrides of state and block are accepted and without effect here, and below."""
     to, data = _target(transaction)
@@ -195,7 +195,7 @@ def _call(
 
 
 def _estimate_gas(
-    view: View, transaction: object, block: object = "latest", _state: object = None, _blocks: object = None
+    view: ChainView, transaction: object, block: object = "latest", _state: object = None, _blocks: object = None
 ) -> str:
     to, data = _target(transaction)
     height = _state_height(view, block)
@@ -206,7 +206,7 @@ def _estimate_gas(
     return hex(_PLAIN_GAS + _BYTE_GAS * len(data))
 
 
-def _fee_history(view: View, count: object, newest: object, percentiles: object = None) -> Shape:
+def _fee_history(view: ChainView, count: object, newest: object, percentiles: object = None) -> Shape:
     wanted = quantity(count, "count", bits=64) if isinstance(count, str) else integer(count, "count")
     rewards = 0 if percentiles is None else len(array(percentiles, "percentiles", _MAX_PERCENTILES))
     last = _state_height(view, newest)
@@ -227,7 +227,7 @@ def _fee_history(view: View, count: object, newest: object, percentiles: object 
 # ---- logs
 
 
-def _get_logs(view: View, query: object) -> list[Shape]:
+def _get_logs(view: ChainView, query: object) -> list[Shape]:
     given = mapping(query, "filter")
     addresses = _choices(given.get("address"), "address", 20)
     wanted = [_choices(topic, "topic", 32) for topic in array(given.get("topics", []), "topics", _MAX_TOPICS)]
@@ -242,7 +242,7 @@ def _get_logs(view: View, query: object) -> list[Shape]:
     ]
 
 
-def _log_range(view: View, given: Mapping[str, object]) -> range:
+def _log_range(view: ChainView, given: Mapping[str, object]) -> range:
     if "blockHash" in given:
         if "fromBlock" in given or "toBlock" in given:
             raise invalid("blockHash excludes fromBlock and toBlock")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from tollgate.demo.chain import ACCOUNTS, SimulatedChain, Transfer, keccak256
-from tollgate.demo.network import View
+from tollgate.demo.network import ChainView
 from tollgate.demo.params import Shape
 
 CHAIN_IDS = {"mainnet": 1, "sepolia": 11_155_111}
@@ -84,7 +84,7 @@ def _bloom(chain: SimulatedChain, transfers: list[Transfer]) -> str:
     return f"0x{bits:0512x}"
 
 
-def block(view: View, height: int, *, full: bool) -> Shape:
+def block(view: ChainView, height: int, *, full: bool) -> Shape:
     """Show a block, its transactions whole or by hash."""
     transfers = view.transfers(height)
     shown = [transaction(view.chain, tx) if full else text(tx.hash) for tx in transfers]

@@ -60,7 +60,7 @@ async def _fill(bootstrap: Bootstrap, *, past: bool) -> Filled:
 
     store = engines.open_store(bootstrap.store_url)
     now = time.time()
-    clock = history.Clock(now)
+    clock = history.HistoryClock(now)
     plane = ControlPlane(store, bootstrap.settings, bootstrap.pepper, "", clock)
     password = random.token_urlsafe(12)
     hashed = await Passwords().hash(password)

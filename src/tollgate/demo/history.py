@@ -55,7 +55,7 @@ _REFUSED = ("rate_limited", 429, -32005)
 _FAILED = ("upstream_error", 502, -32603)
 
 
-class Source(Struct, frozen=True):
+class TrafficSource(Struct, frozen=True):
     """Who calls: a token or a domain, and for how much of the traffic."""
 
     id: str
@@ -65,7 +65,7 @@ class Source(Struct, frozen=True):
     origin: bytes = b""
 
 
-class Clock:
+class HistoryClock:
     """The plane's clock, whose hands this turns."""
 
     def __init__(self, now: float) -> None:
@@ -76,7 +76,7 @@ class Clock:
 
 
 async def fill(
-    bootstrap: Bootstrap, plane: ControlPlane, clock: Clock, account: Account, team: Team, now: float
+    bootstrap: Bootstrap, plane: ControlPlane, clock: HistoryClock, account: Account, team: Team, now: float
 ) -> None:
     """Give a team its past, and leave the clock at `now`. For a new demo alone: the ledger must be empty."""
     dice = random.Random(7)
@@ -102,7 +102,9 @@ def _upstreams(bootstrap: Bootstrap, now: float, dice: random.Random) -> list[Up
     return found
 
 
-async def _things(plane: ControlPlane, clock: Clock, account: Account, team: Team, now: float) -> list[Source]:
+async def _things(
+    plane: ControlPlane, clock: HistoryClock, account: Account, team: Team, now: float
+) -> list[TrafficSource]:
     """Tokens, domains, colleagues and settings, made one after another over weeks."""
     from tollgate.control.service_context import Actor  # noqa: PLC0415 - see `fill.py`
     from tollgate.control.services.billing import BillingUpdate  # noqa: PLC0415
@@ -127,14 +129,16 @@ async def _things(plane: ControlPlane, clock: Clock, account: Account, team: Tea
         actor, team.id, BillingUpdate(spending_cap=CAP, buyer=BUYER, tax_number="IE1234567T")
     )
     return [
-        Source(made["indexer"].id, "indexer", 0.55),
-        Source(made["dapp-frontend"].id, "dapp-frontend", 0.27, ("starknet/mainnet", "starknet/sepolia")),
-        Source(made["ci"].id, "ci", 0.03, ("eth/sepolia",)),
-        Source(entry.id, entry.domain, 0.15, ("eth/mainnet", "starknet/mainnet"), b"https://app.example.com"),
+        TrafficSource(made["indexer"].id, "indexer", 0.55),
+        TrafficSource(made["dapp-frontend"].id, "dapp-frontend", 0.27, ("starknet/mainnet", "starknet/sepolia")),
+        TrafficSource(made["ci"].id, "ci", 0.03, ("eth/sepolia",)),
+        TrafficSource(
+            entry.id, entry.domain, 0.15, ("eth/mainnet", "starknet/mainnet"), b"https://app.example.com"
+        ),
     ]
 
 
-async def _domains(plane: ControlPlane, clock: Clock, actor: Actor, team: Team, now: float) -> Domain:
+async def _domains(plane: ControlPlane, clock: HistoryClock, actor: Actor, team: Team, now: float) -> Domain:
     clock.now = now - 36 * DAY
     entry = await plane.domains.add(actor, team.id, "example.com")
     async with plane.context.store.changing() as records:
@@ -144,7 +148,7 @@ async def _domains(plane: ControlPlane, clock: Clock, actor: Actor, team: Team, 
     return entry
 
 
-async def _people(plane: ControlPlane, clock: Clock, actor: Actor, team: Team, now: float) -> None:
+async def _people(plane: ControlPlane, clock: HistoryClock, actor: Actor, team: Team, now: float) -> None:
     for email, name, role, days in (
         ("grace@example.com", "Grace Hopper", Role.ADMIN, 33),
         ("alan@example.com", "Alan Turing", Role.DEVELOPER, 20),
@@ -161,7 +165,7 @@ async def _people(plane: ControlPlane, clock: Clock, actor: Actor, team: Team, n
 # --- Traffic -----------------------------------------------------------------------------------------------
 
 
-def _bulk(team: Team, sources: list[Source], now: float, dice: random.Random) -> Iterator[Entry]:
+def _bulk(team: Team, sources: list[TrafficSource], now: float, dice: random.Random) -> Iterator[Entry]:
     """All hours since the beginning of the month before: days with their nights, weeks with their ends."""
     start = start_of(previous_month(month_of(now)))
     hours = int((now - start) // HOUR) + 1
@@ -176,7 +180,7 @@ def _bulk(team: Team, sources: list[Source], now: float, dice: random.Random) ->
 
 
 def _hour(
-    team: Team, source: Source, at: float, calls: float, share_of_hour: float, dice: random.Random
+    team: Team, source: TrafficSource, at: float, calls: float, share_of_hour: float, dice: random.Random
 ) -> Iterator[Entry]:
     mix = [each for each in _MIX if not source.networks or each[0] in source.networks]
     whole = sum(each[2] for each in mix)
@@ -200,7 +204,7 @@ def _hour(
         )
 
 
-def _singles(team: Team, sources: list[Source], now: float, dice: random.Random) -> Iterator[Entry]:
+def _singles(team: Team, sources: list[TrafficSource], now: float, dice: random.Random) -> Iterator[Entry]:
     """The newest minutes, call by call."""
     for count in range(SINGLE_CALLS, 0, -1):
         source = dice.choices(sources, [each.share for each in sources])[0]
@@ -214,7 +218,7 @@ def _singles(team: Team, sources: list[Source], now: float, dice: random.Random)
 
 def _entry(
     team: Team,
-    source: Source,
+    source: TrafficSource,
     at: float,
     network: str,
     method: str,

@@ -36,7 +36,7 @@ class Submitted(Struct, frozen=True):
                 del self.by_height[oldest.height]
 
 
-class View(NamedTuple):
+class ChainView(NamedTuple):
     """A network at one moment: what every method is answered from."""
 
     chain: SimulatedChain
@@ -71,7 +71,7 @@ class View(NamedTuple):
 
 
 MethodFunction = Callable[..., object]
-"""Answers from a `View` and the parameters of the call, whose names are those of its own."""
+"""Answers from a `ChainView` and the parameters of the call, whose names are those of its own."""
 
 
 class SimulatedNetwork:
@@ -91,4 +91,4 @@ class SimulatedNetwork:
             message = f"The method {method[:64]} does not exist on this simulated chain"
             raise RpcError(METHOD_NOT_FOUND, message)
         arguments = bind(known, params, by_name=self._by_name)
-        return known(View(self.chain, self.chain.head(now), self._submitted), **arguments)
+        return known(ChainView(self.chain, self.chain.head(now), self._submitted), **arguments)

@@ -16,7 +16,7 @@ import msgspec
 from tollgate.demo import starknet_shapes as shapes
 from tollgate.demo import starknet_state as state
 from tollgate.demo.chain import VISITOR, SimulatedChain, Transfer
-from tollgate.demo.network import MethodFunction, SimulatedNetwork, View
+from tollgate.demo.network import ChainView, MethodFunction, SimulatedNetwork
 from tollgate.demo.params import RpcError, Shape, array, integer, invalid, mapping, quantity
 from tollgate.demo.starknet_shapes import DECLARE, DEPLOY_ACCOUNT, INVOKE, felt
 
@@ -50,7 +50,7 @@ def _hash(value: object, what: str = "transaction_hash") -> bytes:
     return _felt(value, what).to_bytes(32, "big")
 
 
-def _resolve(view: View, value: object, what: str = "block_id") -> int:
+def _resolve(view: ChainView, value: object, what: str = "block_id") -> int:
     """Return the height that a block id means; `pre_confirmed` is one above the head."""
     match value:
         case "latest":
@@ -73,7 +73,7 @@ def _resolve(view: View, value: object, what: str = "block_id") -> int:
     return height
 
 
-def _state_height(view: View, value: object) -> int:
+def _state_height(view: ChainView, value: object) -> int:
     """Return the height at which state is read; what is pre-confirmed has changed nothing yet."""
     return min(_resolve(view, value), view.head)
 
@@ -81,7 +81,7 @@ def _state_height(view: View, value: object) -> int:
 # ---- blocks
 
 
-def _block(view: View, block_id: object, show: Callable[[Transfer], object]) -> Shape:
+def _block(view: ChainView, block_id: object, show: Callable[[Transfer], object]) -> Shape:
     height = _resolve(view, block_id)
     if height > view.head:
         return shapes.pre_confirmed_header(view.chain, height) | {"transactions": []}
@@ -91,15 +91,15 @@ def _block(view: View, block_id: object, show: Callable[[Transfer], object]) -> 
     }
 
 
-def _block_with_hashes(view: View, block_id: object, _response_flags: object = None) -> Shape:
+def _block_with_hashes(view: ChainView, block_id: object, _response_flags: object = None) -> Shape:
     return _block(view, block_id, lambda tx: felt(tx.hash))
 
 
-def _block_with_transactions(view: View, block_id: object, _response_flags: object = None) -> Shape:
+def _block_with_transactions(view: ChainView, block_id: object, _response_flags: object = None) -> Shape:
     return _block(view, block_id, lambda tx: shapes.transaction(view.chain, tx))
 
 
-def _block_with_receipts(view: View, block_id: object, _response_flags: object = None) -> Shape:
+def _block_with_receipts(view: ChainView, block_id: object, _response_flags: object = None) -> Shape:
     def show(tx: Transfer) -> Shape:
         return {
             "transaction": shapes.transaction_body(view.chain, tx),
@@ -109,16 +109,16 @@ def _block_with_receipts(view: View, block_id: object, _response_flags: object =
     return _block(view, block_id, show)
 
 
-def _block_transaction_count(view: View, block_id: object) -> int:
+def _block_transaction_count(view: ChainView, block_id: object) -> int:
     height = _resolve(view, block_id)
     return view.count(height) if height <= view.head else 0
 
 
-def _hash_and_number(view: View) -> Shape:
+def _hash_and_number(view: ChainView) -> Shape:
     return {"block_hash": felt(view.chain.block_hash(view.head)), "block_number": view.head}
 
 
-def _state_update(view: View, block_id: object, _contract_addresses: object = None) -> Shape:
+def _state_update(view: ChainView, block_id: object, _contract_addresses: object = None) -> Shape:
     chain, height = view.chain, _resolve(view, block_id)
     old_root = felt(chain.block_digest("state", height - 1)) if height else "0x0"
     if height > view.head:
@@ -134,18 +134,18 @@ def _state_update(view: View, block_id: object, _contract_addresses: object = No
 # ---- transactions
 
 
-def _find(view: View, transaction_hash: object) -> Transfer:
+def _find(view: ChainView, transaction_hash: object) -> Transfer:
     found = view.find(_hash(transaction_hash))
     if found is None:
         raise RpcError(TRANSACTION_NOT_FOUND, "Transaction hash not found")
     return found
 
 
-def _transaction(view: View, transaction_hash: object, _response_flags: object = None) -> Shape:
+def _transaction(view: ChainView, transaction_hash: object, _response_flags: object = None) -> Shape:
     return shapes.transaction(view.chain, _find(view, transaction_hash))
 
 
-def _transaction_at(view: View, block_id: object, index: object, _response_flags: object = None) -> Shape:
+def _transaction_at(view: ChainView, block_id: object, index: object, _response_flags: object = None) -> Shape:
     height = _resolve(view, block_id)
     at = integer(index, "index")
     found = view.transfers(height) if height <= view.head else []
@@ -154,13 +154,13 @@ def _transaction_at(view: View, block_id: object, index: object, _response_flags
     return shapes.transaction(view.chain, found[at])
 
 
-def _receipt(view: View, transaction_hash: object) -> Shape:
+def _receipt(view: ChainView, transaction_hash: object) -> Shape:
     found = _find(view, transaction_hash)
     block = {"block_hash": felt(view.chain.block_hash(found.height)), "block_number": found.height}
     return shapes.receipt(view.chain, found, view.head) | block
 
 
-def _status(view: View, transaction_hash: object) -> Shape:
+def _status(view: ChainView, transaction_hash: object) -> Shape:
     if view.pending(_hash(transaction_hash)):
         return {"finality_status": "RECEIVED"}
     found = _find(view, transaction_hash)
@@ -180,7 +180,7 @@ _LISTS = {
 }
 
 
-def _submit(view: View, kind: str, value: object) -> Shape:
+def _submit(view: ChainView, kind: str, value: object) -> Shape:
     given = mapping(value, "transaction")
     name = view.chain.digest("sent", kind, msgspec.json.encode(given, order="deterministic"))
     result: Shape = {"transaction_hash": felt(name)}
@@ -207,28 +207,28 @@ def _felt_or(value: object, default: str = "0x0") -> str:
         return default
 
 
-def _add_invoke(view: View, invoke_transaction: object) -> Shape:
+def _add_invoke(view: ChainView, invoke_transaction: object) -> Shape:
     return _submit(view, INVOKE, invoke_transaction)
 
 
-def _add_declare(view: View, declare_transaction: object) -> Shape:
+def _add_declare(view: ChainView, declare_transaction: object) -> Shape:
     return _submit(view, DECLARE, declare_transaction)
 
 
-def _add_deploy_account(view: View, deploy_account_transaction: object) -> Shape:
+def _add_deploy_account(view: ChainView, deploy_account_transaction: object) -> Shape:
     return _submit(view, DEPLOY_ACCOUNT, deploy_account_transaction)
 
 
 # ---- state
 
 
-def _nonce(view: View, block_id: object, contract_address: object) -> str:
+def _nonce(view: ChainView, block_id: object, contract_address: object) -> str:
     height = _state_height(view, block_id)
     return hex(state.nonce(view.chain, _felt(contract_address, "contract_address"), height))
 
 
 def _storage(
-    view: View, contract_address: object, key: object, block_id: object, response_flags: object = None
+    view: ChainView, contract_address: object, key: object, block_id: object, response_flags: object = None
 ) -> object:
     height = _state_height(view, block_id)
     address = _felt(contract_address, "contract_address")
@@ -238,22 +238,22 @@ def _storage(
     return hex(value)
 
 
-def _class_hash_at(view: View, block_id: object, contract_address: object) -> str:
+def _class_hash_at(view: ChainView, block_id: object, contract_address: object) -> str:
     _state_height(view, block_id)
     return hex(state.class_hash(view.chain, _felt(contract_address, "contract_address")))
 
 
-def _class_at(view: View, block_id: object, contract_address: object) -> Shape:
+def _class_at(view: ChainView, block_id: object, contract_address: object) -> Shape:
     _state_height(view, block_id)
     return state.contract_class(state.class_hash(view.chain, _felt(contract_address, "contract_address")))
 
 
-def _class(view: View, block_id: object, class_hash: object) -> Shape:
+def _class(view: ChainView, block_id: object, class_hash: object) -> Shape:
     _state_height(view, block_id)
     return state.contract_class(_felt(class_hash, "class_hash"))
 
 
-def _call(view: View, request: object, block_id: object) -> list[str]:
+def _call(view: ChainView, request: object, block_id: object) -> list[str]:
     height = _state_height(view, block_id)
     given = mapping(request, "request")
     address = _felt(given.get("contract_address"), "contract_address")
@@ -262,14 +262,14 @@ def _call(view: View, request: object, block_id: object) -> list[str]:
     return state.call(view.chain, address, function, [_felt(each, "calldata") for each in calldata], height)
 
 
-def _estimate_fee(view: View, request: object, simulation_flags: object, block_id: object) -> list[Shape]:
+def _estimate_fee(view: ChainView, request: object, simulation_flags: object, block_id: object) -> list[Shape]:
     _state_height(view, block_id)
     array(simulation_flags, "simulation_flags", 10)
     transactions = array(request, "request", _MAX_TRANSACTIONS)
     return [shapes.fee_estimate("FRI") for each in transactions if mapping(each, "request") is not None]
 
 
-def _estimate_message_fee(view: View, message: object, block_id: object) -> Shape:
+def _estimate_message_fee(view: ChainView, message: object, block_id: object) -> Shape:
     _state_height(view, block_id)
     state.class_hash(view.chain, _felt(mapping(message, "message").get("to_address"), "to_address"))
     return shapes.fee_estimate("WEI")
@@ -278,7 +278,7 @@ def _estimate_message_fee(view: View, message: object, block_id: object) -> Shap
 # ---- events
 
 
-def _get_events(view: View, filter: object) -> Shape:  # noqa: A002 - its name in the specification
+def _get_events(view: ChainView, filter: object) -> Shape:  # noqa: A002 - its name in the specification
     given = mapping(filter, "filter")
     size = integer(given.get("chunk_size"), "chunk_size")
     if not size:

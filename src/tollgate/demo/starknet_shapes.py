@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from tollgate.demo.chain import ACCOUNTS, VISITOR, SimulatedChain, Transfer, keccak256
-from tollgate.demo.network import View
+from tollgate.demo.network import ChainView
 from tollgate.demo.params import Shape
 
 # starknet.py 0.30 warns about any other version; starknet.js 10 knows this one too.
@@ -95,7 +95,7 @@ def finality(height: int, head: int) -> str:
     return "ACCEPTED_ON_L1" if height <= head - L1_BEHIND else "ACCEPTED_ON_L2"
 
 
-def header(view: View, height: int, state_diff_length: int) -> Shape:
+def header(view: ChainView, height: int, state_diff_length: int) -> Shape:
     """Show a block's header."""
     chain = view.chain
     transfers = view.transfers(height)
@@ -192,7 +192,7 @@ def _transfer_event(sender: int, recipient: int, amount: int) -> Shape:
     }
 
 
-def block_events(view: View, height: int) -> Iterator[Shape]:
+def block_events(view: ChainView, height: int) -> Iterator[Shape]:
     """Show the events of a block, each with its position."""
     block_hash = felt(view.chain.block_hash(height))
     for tx in view.transfers(height):

@@ -31,7 +31,7 @@ class KnownCaller(Protocol):
     shows: bool
 
 
-class Network(Struct, frozen=True):
+class ServedNetwork(Struct, frozen=True):
     """One served network."""
 
     family: str
@@ -75,7 +75,7 @@ class Request(Trace):
 
     # Defaults stand on the class: most requests never set them.
     body = b""
-    network: Network | None = None
+    network: ServedNetwork | None = None
     path_token: bytes | None = None
     refusal: Refusal | None = None
     """Set where the request is refused already, but its body must still be read past."""

@@ -35,7 +35,7 @@ _NO_ENTRY = (msgspec.MsgspecError, ValueError)
 _log = log.get("collector")
 
 
-class Rules(Struct, frozen=True):
+class CollectorRules(Struct, frozen=True):
     """What a batch is posted by."""
 
     price: Callable[[str], Price]
@@ -62,7 +62,7 @@ class Collector:
         self,
         folder: Path,
         book: LedgerBook,
-        rules: Rules,
+        rules: CollectorRules,
         now: Callable[[], float],
         *,
         fault: Callable[[str], None] = lambda _: None,

@@ -17,7 +17,7 @@ from tollgate.core.clock import MAX_GAP_SECONDS
 from tollgate.core.posting import MonthKey
 from tollgate.ledger import segments
 from tollgate.store.base import Mark
-from tollgate.store.ledger_facts import Facts, LedgerFacts, Sums
+from tollgate.store.ledger_facts import LedgerFacts, LedgerState, Sums
 
 PIECE_BYTES = 4 << 20
 REQUESTS, BILLABLE, MICROS = "requests", "billable requests", "µUSD"
@@ -87,7 +87,7 @@ def check_spool(files: Iterable[SegmentFile], gone: Iterable[bytes], aside: Iter
     return Check("spool", f"{len(listed)} segments, {waiting} records wait for the collector", tuple(wrong))
 
 
-def check_logs(facts: Facts) -> Check:
+def check_logs(facts: LedgerState) -> Check:
     """Log rows against usage, of the months whose rows are all kept."""
     logs, usage = (
         {key: _all_of(sums) for key, sums in each.items() if _is_kept(key[1], facts)}
@@ -98,12 +98,12 @@ def check_logs(facts: Facts) -> Check:
     return Check("logs", f"against usage, {span}", tuple(_unequal(("logs", logs), ("usage", usage), _ALL)))
 
 
-def check_blocks(facts: Facts) -> Check:
+def check_blocks(facts: LedgerState) -> Check:
     """Whether every block and every record of the logs can be read."""
     return Check("blocks", "blocks and records of logs", tuple(facts.damaged))
 
 
-def check_clock(facts: Facts, now: float) -> Check:
+def check_clock(facts: LedgerState, now: float) -> Check:
     """Whether the clock is near what the ledger has seen."""
     seen = facts.clock.seen_at
     looked_at = "the ledger was never written" if seen is None else f"the ledger was last written at {_time(seen)}"
@@ -120,14 +120,14 @@ def _time(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def check_months(facts: Facts) -> Check:
+def check_months(facts: LedgerState) -> Check:
     """Usage against what teams are charged for."""
     usage = {key: (sums.billable, sums.cost) for key, sums in facts.usage.items() if sums.billable or sums.cost}
     differences = _unequal(("usage", usage), ("months", facts.months), (BILLABLE, MICROS))
     return Check("usage", f"against months of teams, {len(facts.months)}", tuple(differences))
 
 
-def check_sources(facts: Facts) -> Check:
+def check_sources(facts: LedgerState) -> Check:
     """Usage against what the monthly caps of tokens are held to."""
     usage, counted = (
         {key: (count,) for key, count in each.items()} for each in (facts.used_by_source, facts.source_months)
@@ -136,7 +136,7 @@ def check_sources(facts: Facts) -> Check:
     return Check("tokens", f"against months of tokens and domains, {len(counted)}", tuple(differences))
 
 
-def check_invoices(facts: Facts) -> Check:
+def check_invoices(facts: LedgerState) -> Check:
     """Usage of closed months against final invoices, and those against their own lines."""
     usage = {key: _all_of(sums) for key, sums in facts.usage.items() if key[1] in facts.closed}
     invoices = {key: (each.requests, each.billable, each.cost) for key, each in facts.invoices.items()}
@@ -152,7 +152,7 @@ def check_invoices(facts: Facts) -> Check:
     return Check("invoices", f"{len(invoices)} final ones, {len(facts.closed)} closed months", tuple(wrong))
 
 
-def _is_kept(month: str, facts: Facts) -> bool:
+def _is_kept(month: str, facts: LedgerState) -> bool:
     """Whether no log row of a month was thrown away. None was committed before its month began."""
     return facts.dropped_before is None or f"{month.replace('-', '')}01" >= facts.dropped_before
 

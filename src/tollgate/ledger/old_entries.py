@@ -10,7 +10,7 @@ from msgspec import Struct
 from tollgate.core.entries import Code, Count, Moment, Multiple, encode
 
 
-class _Call(Struct, frozen=True, array_like=True, gc=False):
+class _OldCall(Struct, frozen=True, array_like=True, gc=False):
     method: str
     outcome: str
     code: Code | None = None
@@ -28,7 +28,7 @@ class _Entry(Struct, frozen=True, array_like=True, gc=False):
     source_name: str
     network: str
     status: Count
-    calls: tuple[_Call, ...]
+    calls: tuple[_OldCall, ...]
     request_bytes: Count = 0
     duration_micros: Count = 0
     upstream: str = ""

@@ -22,7 +22,7 @@ from tollgate.chains.catalogue import Catalogue
 from tollgate.core.months import end_of, month_of
 from tollgate.core.posting import Posting
 from tollgate.errors import StartError
-from tollgate.ledger.collector import Collector, Rules
+from tollgate.ledger.collector import Collector, CollectorRules
 from tollgate.ledger.lock import CollectorRuns, Lock
 from tollgate.processes.bootstrap import Bootstrap
 from tollgate.processes.shared_settings import SettingsFollower, SharedSettings
@@ -81,7 +81,7 @@ class CollectorLoop:
         self._monotonic = monotonic
         # By family: a network may be new, or gone by now.
         catalogue = functools.cache(Catalogue)
-        rules = Rules(
+        rules = CollectorRules(
             lambda _: price,
             lambda network, method: catalogue(network.partition("/")[0]).label(method),
             billing_month,

@@ -50,7 +50,7 @@ class ReloadOutcome(Struct, frozen=True, kw_only=True):
     error: str = ""
 
 
-class Record(Struct, frozen=True):
+class ReloadRecord(Struct, frozen=True):
     """The contents of the file."""
 
     begun: int = 0
@@ -59,12 +59,12 @@ class Record(Struct, frozen=True):
     """The newest first."""
 
 
-def read_record(data_dir: Path, service: str = "") -> Record:
+def read_record(data_dir: Path, service: str = "") -> ReloadRecord:
     """Read the file; an empty record where there is none."""
     try:
-        return msgspec.json.decode(_file(data_dir, service).read_bytes(), type=Record)
+        return msgspec.json.decode(_file(data_dir, service).read_bytes(), type=ReloadRecord)
     except FileNotFoundError:
-        return Record()
+        return ReloadRecord()
 
 
 def _file(data_dir: Path, service: str) -> Path:
@@ -97,7 +97,7 @@ class Reloader:
         self._wall = wall
         self._requested = False
         self._pending: _Pending | None = None
-        self._record = Record()
+        self._record = ReloadRecord()
 
     def forget(self) -> None:
         """Remove the file of an earlier service."""

@@ -28,7 +28,7 @@ from tollgate.gateway.feeds.pending import PendingTransactions
 from tollgate.gateway.feeds.source import EthSource, StarknetSource
 from tollgate.gateway.http.connection import CallerConnection
 from tollgate.gateway.http.request import RequestReader
-from tollgate.gateway.http.worker_context import Addresses, WorkerContext
+from tollgate.gateway.http.worker_context import ConnectionCounts, WorkerContext
 from tollgate.gateway.memory_budget import Budget
 from tollgate.gateway.recording.counters import Counters
 from tollgate.gateway.recording.journal import Journal
@@ -296,7 +296,7 @@ class _Gateway:
             read_seconds=settings.server.read_seconds,
             now=time.monotonic,
             time=time.time,
-            by_address=Addresses(
+            by_address=ConnectionCounts(
                 addresses.parse_networks(settings.server.trusted_proxies),
                 listeners.fitting_connections_per_address(settings),
             ),

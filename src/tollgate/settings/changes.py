@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from tollgate.settings.lines import KeyPath, dotted
 from tollgate.settings.model import NetworkSettings, Section, Settings, UpstreamSettings
-from tollgate.settings.schema import Node, leaves, node
+from tollgate.settings.schema import SettingNode, leaves, node
 
 _LONGEST_VALUE = 60
 
@@ -57,7 +57,7 @@ def _without_families(settings: Settings) -> Settings:
     return replace(settings, families={})
 
 
-def _differing(path: KeyPath, old: Section, new: Section) -> Iterator[tuple[KeyPath, Node, Any, Any]]:
+def _differing(path: KeyPath, old: Section, new: Section) -> Iterator[tuple[KeyPath, SettingNode, Any, Any]]:
     """Settings whose values differ. Neither side may have a table that the other lacks."""
     place = _tree(type(old))
     values = {key: value for key, _, value in leaves(place, msgspec.to_builtins(old), path)}
@@ -67,7 +67,7 @@ def _differing(path: KeyPath, old: Section, new: Section) -> Iterator[tuple[KeyP
 
 
 @cache
-def _tree(section: type[Section]) -> Node:
+def _tree(section: type[Section]) -> SettingNode:
     return node(mi.type_info(section))
 
 

@@ -17,7 +17,7 @@ from msgspec import inspect as mi
 
 from tollgate.settings.lines import KeyPath, dotted
 from tollgate.settings.rules import rules_for
-from tollgate.settings.schema import Node, describe, fields, in_words, root, sentence_part
+from tollgate.settings.schema import SettingNode, describe, fields, in_words, root, sentence_part
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,7 +50,7 @@ def check(tree: dict[str, Any]) -> list[SettingProblem]:
     return list(_check(root(), tree, ()))
 
 
-def _check(place: Node, value: Any, path: KeyPath) -> Iterator[SettingProblem]:
+def _check(place: SettingNode, value: Any, path: KeyPath) -> Iterator[SettingProblem]:
     problems = list(_check_shape(place, value, path))
     yield from problems
     # A rule may trust the type of what it is given; that of the parts, it checks itself.
@@ -59,7 +59,7 @@ def _check(place: Node, value: Any, path: KeyPath) -> Iterator[SettingProblem]:
             yield SettingProblem((*path, *part), text)
 
 
-def _check_shape(place: Node, value: Any, path: KeyPath) -> Iterator[SettingProblem]:
+def _check_shape(place: SettingNode, value: Any, path: KeyPath) -> Iterator[SettingProblem]:
     element = place.element
     if isinstance(place.type, mi.StructType):
         if isinstance(value, dict):
@@ -104,7 +104,7 @@ def _unknown(path: KeyPath, siblings: list[str]) -> str:
     return f"{message}; known here: {', '.join(siblings)}"
 
 
-def _check_value(place: Node, value: Any, path: KeyPath) -> Iterator[SettingProblem]:
+def _check_value(place: SettingNode, value: Any, path: KeyPath) -> Iterator[SettingProblem]:
     match place.type:
         case mi.VarTupleType() if isinstance(value, list):
             yield from _check_strings(place, list(enumerate(value)), path)
@@ -126,7 +126,7 @@ def _check_value(place: Node, value: Any, path: KeyPath) -> Iterator[SettingProb
             yield _wrong_type(place, value, path)
 
 
-def _check_strings(place: Node, entries: list[tuple[Any, Any]], path: KeyPath) -> Iterator[SettingProblem]:
+def _check_strings(place: SettingNode, entries: list[tuple[Any, Any]], path: KeyPath) -> Iterator[SettingProblem]:
     # By position, because the key of a header that is written wrongly may hold its value.
     for position, (segment, value) in enumerate(entries, start=1):
         if not isinstance(value, str):
@@ -149,7 +149,7 @@ def _within(kind: mi.IntType | mi.FloatType, value: float) -> bool:
     )
 
 
-def _wrong_type(place: Node, value: Any, path: KeyPath) -> SettingProblem:
+def _wrong_type(place: SettingNode, value: Any, path: KeyPath) -> SettingProblem:
     advice = ""
     if isinstance(value, str) and isinstance(place.type, (mi.IntType, mi.FloatType)):
         advice = (
@@ -162,7 +162,7 @@ def _wrong_type(place: Node, value: Any, path: KeyPath) -> SettingProblem:
     return SettingProblem(path, f"`{dotted(path)}` must be {sentence_part(place)}, not {kind_of(value)}{advice}")
 
 
-def _out_of_bounds(place: Node, value: Any, path: KeyPath) -> SettingProblem:
+def _out_of_bounds(place: SettingNode, value: Any, path: KeyPath) -> SettingProblem:
     message = f"`{dotted(path)}` must be {sentence_part(place)}"
     if place.secret or value == "" or (isinstance(value, int) and value.bit_length() > _LONGEST_QUOTE):
         return SettingProblem(path, message)

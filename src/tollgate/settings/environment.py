@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec import inspect as mi
 
 from tollgate.settings.lines import KeyPath, dotted
-from tollgate.settings.schema import PREFIX, Node, describe, fields, root, sentence_part
+from tollgate.settings.schema import PREFIX, SettingNode, describe, fields, root, sentence_part
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -100,7 +100,7 @@ def _is_service_link(name: str, value: str) -> bool:
     return bool(_SERVICE_LINK.fullmatch(name))
 
 
-def _resolve(name: str) -> tuple[Node, KeyPath] | None:
+def _resolve(name: str) -> tuple[SettingNode, KeyPath] | None:
     """Find the setting that a variable names, or nothing."""
     place = root()
     path: KeyPath = ()
@@ -114,7 +114,7 @@ def _resolve(name: str) -> tuple[Node, KeyPath] | None:
     return (place, path) if place.is_settable else None
 
 
-def _child(place: Node, part: str) -> tuple[Node, str | int] | None:
+def _child(place: SettingNode, part: str) -> tuple[SettingNode, str | int] | None:
     if isinstance(place.type, mi.StructType):
         inner = fields(place.type).get(part.lower())
         return None if inner is None else (inner, part.lower())
@@ -126,7 +126,7 @@ def _child(place: Node, part: str) -> tuple[Node, str | int] | None:
     return place.element, part.lower().replace("_", "-")
 
 
-def _parse(place: Node, text: str) -> Any:
+def _parse(place: SettingNode, text: str) -> Any:
     if isinstance(place.type, mi.StrType):
         return text
     try:
@@ -139,7 +139,7 @@ def _parse(place: Node, text: str) -> Any:
     return document["value"]
 
 
-def _example(place: Node) -> str:
+def _example(place: SettingNode) -> str:
     match place.type:
         case mi.VarTupleType():
             return '["a", "b"]' if place.is_setting else '[{name = "…", url = "…"}]'

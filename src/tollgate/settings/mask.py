@@ -14,7 +14,7 @@ import msgspec
 
 from tollgate.settings.lines import KeyPath, dotted
 from tollgate.settings.providers import PROVIDERS, provider_of
-from tollgate.settings.schema import Node, leaves, root
+from tollgate.settings.schema import SettingNode, leaves, root
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,7 +34,7 @@ def effective(settings: Settings) -> dict[str, Any]:
     return {dotted(path): shown(path, place, value) for path, place, value in leaves(root(), values)}
 
 
-def shown(path: KeyPath, place: Node, value: Any) -> Any:
+def shown(path: KeyPath, place: SettingNode, value: Any) -> Any:
     """Return the value of a setting, masked when it is a secret."""
     if not place.secret or not value:
         return value

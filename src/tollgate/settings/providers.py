@@ -15,7 +15,7 @@ from msgspec import Struct
 _KEY = re.compile(r"[A-Za-z0-9_-]{1,200}")
 
 
-class Addresses(NamedTuple):
+class ProviderUrls(NamedTuple):
     """Where a provider answers for a network."""
 
     url: str
@@ -31,7 +31,7 @@ class Provider(Struct, frozen=True):
     ws_url: str
     networks: dict[str, str]
     """By our path."""
-    special: dict[str, Addresses] = {}
+    special: dict[str, ProviderUrls] = {}
     """Networks whose addresses are made otherwise."""
     seldom_ws: bool = False
     """Whether WebSockets are not for everybody: then the address is not assumed."""
@@ -44,8 +44,8 @@ def _named(*names: str) -> dict[str, str]:
     return dict(zip(_EVM, names, strict=True))
 
 
-def _alchemy_starknet(network: str) -> Addresses:
-    return Addresses(f"https://starknet-{network}.g.alchemy.com/starknet/version/rpc/v0_10/{{key}}", "")
+def _alchemy_starknet(network: str) -> ProviderUrls:
+    return ProviderUrls(f"https://starknet-{network}.g.alchemy.com/starknet/version/rpc/v0_10/{{key}}", "")
 
 
 PROVIDERS: dict[str, Provider] = {
@@ -64,7 +64,7 @@ PROVIDERS: dict[str, Provider] = {
             "mainnet", "sepolia", "base-mainnet", "optimism-mainnet", "arbitrum-mainnet", "polygon-mainnet"
         ),
         special={
-            f"starknet/{name}": Addresses(f"https://starknet-{name}.infura.io/v3/{{key}}", "")
+            f"starknet/{name}": ProviderUrls(f"https://starknet-{name}.infura.io/v3/{{key}}", "")
             for name in ("mainnet", "sepolia")
         },
     ),
@@ -75,9 +75,9 @@ PROVIDERS: dict[str, Provider] = {
         _named("", "ethereum-sepolia", "base-mainnet", "optimism", "arbitrum-mainnet", "matic"),
         special={
             # Its only network without a name of its own.
-            "eth/mainnet": Addresses("https://{name}.quiknode.pro/{key}/", "wss://{name}.quiknode.pro/{key}/"),
-            "starknet/mainnet": Addresses("https://{name}.strk-mainnet.quiknode.pro/{key}/", ""),
-            "starknet/sepolia": Addresses("https://{name}.strk-sepolia.quiknode.pro/{key}/", ""),
+            "eth/mainnet": ProviderUrls("https://{name}.quiknode.pro/{key}/", "wss://{name}.quiknode.pro/{key}/"),
+            "starknet/mainnet": ProviderUrls("https://{name}.strk-mainnet.quiknode.pro/{key}/", ""),
+            "starknet/sepolia": ProviderUrls("https://{name}.strk-sepolia.quiknode.pro/{key}/", ""),
         },
     ),
     "drpc": Provider(
@@ -86,7 +86,7 @@ PROVIDERS: dict[str, Provider] = {
         "wss://lb.drpc.org/ogws?network={network}&dkey={key}",
         _named("ethereum", "sepolia", "base", "optimism", "arbitrum", "polygon"),
         special={
-            "starknet/mainnet": Addresses("https://lb.drpc.org/ogrpc?network=starknet&dkey={key}", ""),
+            "starknet/mainnet": ProviderUrls("https://lb.drpc.org/ogrpc?network=starknet&dkey={key}", ""),
         },
     ),
     "ankr": Provider(
@@ -102,8 +102,8 @@ PROVIDERS: dict[str, Provider] = {
         "wss://{network}-rpc.publicnode.com",
         _named("ethereum", "ethereum-sepolia", "base", "optimism", "arbitrum-one", "polygon-bor"),
         special={
-            "starknet/mainnet": Addresses("https://starknet-rpc.publicnode.com", ""),
-            "starknet/sepolia": Addresses("https://starknet-sepolia-rpc.publicnode.com", ""),
+            "starknet/mainnet": ProviderUrls("https://starknet-rpc.publicnode.com", ""),
+            "starknet/sepolia": ProviderUrls("https://starknet-sepolia-rpc.publicnode.com", ""),
         },
     ),
 }  # fmt: skip
@@ -115,7 +115,7 @@ def provider_of(url: str) -> str | None:
     return scheme if "://" in url and scheme in PROVIDERS else None
 
 
-def expand(url: str, family: str, network: str) -> Addresses:
+def expand(url: str, family: str, network: str) -> ProviderUrls:
     """Return the addresses that a shorthand stands for; ValueError where it is wrong."""
     scheme = provider_of(url)
     if scheme is None:
@@ -130,9 +130,9 @@ def expand(url: str, family: str, network: str) -> Addresses:
     if path in provider.special:
         made = provider.special[path]
     elif path in provider.networks:
-        made = Addresses(provider.url, "" if provider.seldom_ws else provider.ws_url)
+        made = ProviderUrls(provider.url, "" if provider.seldom_ws else provider.ws_url)
     else:
         known = ", ".join(sorted({*provider.networks, *provider.special}))
         raise ValueError(f"is a shorthand that is not known for {path} (only {known}): write the whole URL")
     given["network"] = provider.networks.get(path, "")
-    return Addresses(made.url.format(**given), made.ws_url.format(**given))
+    return ProviderUrls(made.url.format(**given), made.ws_url.format(**given))

@@ -24,7 +24,7 @@ PREFIX = "TOLLGATE_"
 _CHOSEN = ("<family>", "<network>")
 
 
-class Node(Struct, frozen=True):
+class SettingNode(Struct, frozen=True):
     """One place in the tree of settings: a table, an array of tables, or a setting."""
 
     type: mi.Type
@@ -44,7 +44,7 @@ class Node(Struct, frozen=True):
         return self.is_setting or isinstance(self.type, mi.VarTupleType)
 
     @property
-    def element(self) -> Node | None:
+    def element(self) -> SettingNode | None:
         """What each entry is, in a table of chosen names or an array of tables."""
         if isinstance(self.type, mi.DictType):
             inner = node(self.type.value_type)
@@ -67,12 +67,12 @@ class Setting(Struct, frozen=True):
     secret: bool
 
 
-def node(kind: mi.Type) -> Node:
+def node(kind: mi.Type) -> SettingNode:
     """Take a type out of its annotations."""
     if not isinstance(kind, mi.Metadata):
-        return Node(kind)
+        return SettingNode(kind)
     extra = kind.extra or {}
-    return Node(
+    return SettingNode(
         kind.type,
         help=(kind.extra_json_schema or {}).get("description", ""),
         secret=bool(extra.get("secret")),
@@ -82,12 +82,12 @@ def node(kind: mi.Type) -> Node:
 
 
 @cache
-def root() -> Node:
+def root() -> SettingNode:
     """Return the tree of all settings."""
     return node(mi.type_info(Settings))
 
 
-def fields(table: mi.StructType) -> dict[str, Node]:
+def fields(table: mi.StructType) -> dict[str, SettingNode]:
     """Return what a table with fixed keys may hold."""
     return {field.encode_name: node(field.type) for field in table.fields}
 
@@ -113,7 +113,7 @@ def _tables() -> dict[str, str]:
     return {_key(path): inspect.getdoc(kind.cls) or "" for path, kind in _structs(root(), ())}
 
 
-def _structs(place: Node, path: KeyPath) -> Iterator[tuple[KeyPath, mi.StructType]]:
+def _structs(place: SettingNode, path: KeyPath) -> Iterator[tuple[KeyPath, mi.StructType]]:
     if isinstance(place.type, mi.StructType):
         yield path, place.type
         for name, inner in fields(place.type).items():
@@ -122,7 +122,7 @@ def _structs(place: Node, path: KeyPath) -> Iterator[tuple[KeyPath, mi.StructTyp
         yield from _structs(element, (*path, _chosen(place, path)))
 
 
-def _chosen(place: Node, path: KeyPath) -> str:
+def _chosen(place: SettingNode, path: KeyPath) -> str:
     return "<n>" if isinstance(place.type, mi.VarTupleType) else _CHOSEN[len(path) - 1]
 
 
@@ -130,7 +130,7 @@ def _key(path: KeyPath) -> str:
     return dotted(path).replace(".<n>", "[<n>]")
 
 
-def _rows(place: Node, path: KeyPath) -> Iterator[Setting]:
+def _rows(place: SettingNode, path: KeyPath) -> Iterator[Setting]:
     if isinstance(place.type, mi.StructType):
         for field in place.type.fields:
             inner = node(field.type)
@@ -142,7 +142,7 @@ def _rows(place: Node, path: KeyPath) -> Iterator[Setting]:
         yield from _rows(element, (*path, _chosen(place, path)))
 
 
-def _row(field: mi.Field, place: Node, path: KeyPath) -> Setting:
+def _row(field: mi.Field, place: SettingNode, path: KeyPath) -> Setting:
     default = field.default
     if default is NODEFAULT:
         default = None if field.default_factory is NODEFAULT else field.default_factory()
@@ -157,7 +157,7 @@ def _row(field: mi.Field, place: Node, path: KeyPath) -> Setting:
     )
 
 
-def leaves(place: Node, value: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Node, Any]]:
+def leaves(place: SettingNode, value: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, SettingNode, Any]]:
     """Walk a valid tree of values down to the settings it holds."""
     element = place.element
     if isinstance(place.type, mi.StructType):
@@ -173,7 +173,7 @@ def leaves(place: Node, value: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPat
             yield from leaves(element, inner_value, (*path, segment))
 
 
-def in_words(place: Node) -> str:
+def in_words(place: SettingNode) -> str:
     """Return what a setting must be: `integer from 0 to 65535`."""
     match place.type:
         case mi.IntType() as kind:
@@ -192,7 +192,7 @@ def in_words(place: Node) -> str:
             return "table"
 
 
-def sentence_part(place: Node) -> str:
+def sentence_part(place: SettingNode) -> str:
     """Return what a setting must be, so that it fits after "must be"."""
     words = in_words(place)
     if words.startswith(("`", "a ", "1")):
@@ -213,7 +213,7 @@ def _number(number: float) -> str:
     return f"{number:_}" if isinstance(number, int) and number > 99_999 else f"{number:g}"
 
 
-def _string_in_words(place: Node, kind: mi.StrType) -> str:
+def _string_in_words(place: SettingNode, kind: mi.StrType) -> str:
     if place.form:
         return place.form
     return ("non-empty " if kind.min_length else "") + ("path" if place.location else "string")

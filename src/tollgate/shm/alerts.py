@@ -14,7 +14,7 @@ PAGE, TICKET = "page", "ticket"
 """How urgent: somebody must look now, or in working hours."""
 
 
-class Alert(Struct, frozen=True):
+class AlertRule(Struct, frozen=True):
     """One rule. `held` is how long the expression must hold, as Prometheus writes durations."""
 
     name: str
@@ -35,8 +35,8 @@ _FAILED_ATTEMPTS = (
 )
 _IN_ROTATION = f'sum by (family, network) ({m.UPSTREAM_STATE.page_name}{{state=~"up|unknown"}})'
 
-ALERTS: tuple[Alert, ...] = (
-    Alert(
+ALERTS: tuple[AlertRule, ...] = (
+    AlertRule(
         "TollgateDown",
         f"absent({m.BUILD_INFO.page_name})",
         "2m",
@@ -44,7 +44,7 @@ ALERTS: tuple[Alert, ...] = (
         "No Tollgate is scraped.",
         "Look whether the service runs and whether Prometheus reaches server.metrics_host and metrics_port.",
     ),
-    Alert(
+    AlertRule(
         "TollgateNetworkWithoutUpstream",
         f"{_IN_ROTATION} == 0",
         "1m",
@@ -52,7 +52,7 @@ ALERTS: tuple[Alert, ...] = (
         "{{ $labels.family }}/{{ $labels.network }} has no upstream in rotation.",
         "`tollgate upstreams` shows why each was taken out; add one, or ask its provider.",
     ),
-    Alert(
+    AlertRule(
         "TollgateUpstreamOutOfRotation",
         f'{m.UPSTREAM_STATE.page_name}{{state!~"up|unknown"}} == 1',
         "15m",
@@ -60,7 +60,7 @@ ALERTS: tuple[Alert, ...] = (
         "{{ $labels.family }}/{{ $labels.network }}: {{ $labels.upstream }} is {{ $labels.state }}.",
         "`tollgate upstreams` shows its head and its failures.",
     ),
-    Alert(
+    AlertRule(
         "TollgateUpstreamFails",
         f"{_FAILED_ATTEMPTS} / {_ATTEMPTS} > 0.2 and {_ATTEMPTS} > 1",
         "10m",
@@ -68,7 +68,7 @@ ALERTS: tuple[Alert, ...] = (
         "{{ $labels.family }}/{{ $labels.network }}: more than 20 % of attempts at {{ $labels.upstream }} fail.",
         f"{m.UPSTREAM_ATTEMPTS.page_name} by outcome shows how they fail.",
     ),
-    Alert(
+    AlertRule(
         "TollgateCallsFail",
         f"{_FAILED} / {_CALLS} > 0.05 and {_CALLS} > 1",
         "5m",
@@ -76,7 +76,7 @@ ALERTS: tuple[Alert, ...] = (
         "{{ $labels.family }}/{{ $labels.network }}: more than 5 % of calls fail for want of an answer.",
         f"{m.CALLS.page_name} by outcome names the reason; docs/reference/errors.md explains it.",
     ),
-    Alert(
+    AlertRule(
         "TollgateSlow",
         "histogram_quantile(0.95, sum by (family, network, le) "
         f'(rate({m.REQUEST_SECONDS.page_name}_bucket{{outcome="ok"}}[5m]))) > 2.5',
@@ -85,7 +85,7 @@ ALERTS: tuple[Alert, ...] = (
         "{{ $labels.family }}/{{ $labels.network }}: 5 % of callers wait longer than 2.5 s.",
         f"Compare {m.UPSTREAM_SECONDS.page_name} of its upstreams.",
     ),
-    Alert(
+    AlertRule(
         "TollgateHeadStands",
         f"changes({m.NETWORK_HEAD.page_name}[15m]) == 0 and {m.NETWORK_HEAD.page_name} > 0",
         "5m",
@@ -93,7 +93,7 @@ ALERTS: tuple[Alert, ...] = (
         "{{ $labels.family }}/{{ $labels.network }}: no new block for 15 minutes.",
         "Either the chain stands, or all upstreams do: compare with a block explorer.",
     ),
-    Alert(
+    AlertRule(
         "TollgateStoreUnreachable",
         f"{m.DIRECTORY_STALE_SECONDS.page_name} > 30",
         "1m",
@@ -101,7 +101,7 @@ ALERTS: tuple[Alert, ...] = (
         "The store has not answered for {{ $value }} seconds.",
         "Beyond directory.stale_seconds calls are refused: look at the database and its disk.",
     ),
-    Alert(
+    AlertRule(
         "TollgateRecordsHeld",
         f"{m.SPOOL_HELD.page_name} > 0",
         "1m",
@@ -109,7 +109,7 @@ ALERTS: tuple[Alert, ...] = (
         "The disk refuses records: {{ $value }} bytes are held in memory.",
         "Make room on the disk of data_dir; at ledger.held_bytes calls are refused.",
     ),
-    Alert(
+    AlertRule(
         "TollgateLedgerLags",
         f"{m.LEDGER_LAG.page_name} > 268435456",
         "10m",
@@ -117,7 +117,7 @@ ALERTS: tuple[Alert, ...] = (
         "{{ $value | humanize1024 }}B of records wait in the spool.",
         "Look whether the collector runs and whether its disk keeps up: docs/ledger.md.",
     ),
-    Alert(
+    AlertRule(
         "TollgateLedgerDamaged",
         f"{m.LEDGER_DAMAGED.page_name} > 0",
         "1m",
@@ -125,7 +125,7 @@ ALERTS: tuple[Alert, ...] = (
         "{{ $value }} spool files are damaged and were put aside.",
         "`tollgate doctor` names them: docs/ledger.md.",
     ),
-    Alert(
+    AlertRule(
         "TollgateClockDoubted",
         f"{m.LEDGER_CLOCK.page_name} > 0",
         "1m",
@@ -133,7 +133,7 @@ ALERTS: tuple[Alert, ...] = (
         "The clock is far beyond what the ledger has seen.",
         "Set the clock right; until then no month is closed and no logs are dropped.",
     ),
-    Alert(
+    AlertRule(
         "TollgateProcessRestarts",
         f"increase({m.WORKER_STARTS.page_name}[15m]) > 3",
         "0m",
@@ -141,7 +141,7 @@ ALERTS: tuple[Alert, ...] = (
         "{{ $labels.process }} was started more than three times in 15 minutes.",
         "Its reason stands in the log of the service.",
     ),
-    Alert(
+    AlertRule(
         "TollgateCertificateEnds",
         f"{m.CERTIFICATE_EXPIRY.page_name} - time() < 14 * 86400",
         "1h",
@@ -149,7 +149,7 @@ ALERTS: tuple[Alert, ...] = (
         "The certificate ends in {{ $value | humanizeDuration }}.",
         "Renew it; the new one is loaded without a restart.",
     ),
-    Alert(
+    AlertRule(
         "TollgateNodeGone",
         f'max({m.NODES.page_name}{{state="gone"}}) > 0',
         "5m",
@@ -157,7 +157,7 @@ ALERTS: tuple[Alert, ...] = (
         "{{ $value }} nodes are gone without having been stopped.",
         "`tollgate nodes` names them. What a node leaves in its spool is collected when it is started again.",
     ),
-    Alert(
+    AlertRule(
         "TollgateLimitsNotShared",
         f"{m.SHARED_UP.page_name} == 0",
         "5m",
@@ -165,7 +165,7 @@ ALERTS: tuple[Alert, ...] = (
         "Limits count for one node alone: Valkey is lost or slow.",
         "Look whether the server of shared.url runs and answers; calls go on meanwhile.",
     ),
-    Alert(
+    AlertRule(
         "TollgateSpansLost",
         f'sum by (outcome) (increase({m.TRACE_SPANS.page_name}{{outcome!="exported"}}[15m])) > 0',
         "15m",
@@ -173,7 +173,7 @@ ALERTS: tuple[Alert, ...] = (
         "Spans are lost: {{ $labels.outcome }}.",
         "Look whether telemetry.traces_url takes what it is sent, or lower telemetry.sample_ratio.",
     ),
-    Alert(
+    AlertRule(
         "TollgateMetricsDropped",
         f"increase({m.DROPPED_LABELS.page_name}[1h]) > 0",
         "0m",

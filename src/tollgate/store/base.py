@@ -21,7 +21,7 @@ from tollgate.core.leases import LeaseReport, LeaseTurn
 from tollgate.core.limits import Limit, Taken
 from tollgate.core.logs import LogFilter, LogRow, LogSlice
 from tollgate.core.models import Domain, Grant, Lineage, PriceChange, Team, Token
-from tollgate.core.nodes import Lease, Node
+from tollgate.core.nodes import JobLease, Node
 from tollgate.core.people import (
     Account,
     AuditEntry,
@@ -158,7 +158,7 @@ class Repositories:
     alerts: Repository[Alert]
     reports: Repository[Report]
     nodes: Repository[Node]
-    leases: Repository[Lease]
+    leases: Repository[JobLease]
 
 
 class ControlStore(Protocol):

@@ -20,7 +20,7 @@ from msgspec import Struct
 from sqlalchemy import Connection
 
 from tollgate import log
-from tollgate.core.blocks import ENOUGH_ROWS, Block, OpenBlock, groups, joined, read_facts
+from tollgate.core.blocks import ENOUGH_ROWS, OpenBlock, RowBlock, groups, joined, read_facts
 from tollgate.core.shared_blocks import SHARED_ROWS
 from tollgate.core.zstandard import ZstdError, compress, decompress
 from tollgate.store.ledger_engine import checked, engine_of
@@ -89,7 +89,7 @@ class DayBlocks:
         self._day = checked(day)
         self._columns = ", ".join(BLOCK_COLUMNS)
 
-    def add(self, blocks: Iterable[Block], committed_at: float) -> None:
+    def add(self, blocks: Iterable[RowBlock], committed_at: float) -> None:
         """Write blocks that stay as they are."""
         self.write_open(((block, committed_at) for block in blocks), FINAL)
 
@@ -187,7 +187,7 @@ class DayBlocks:
         engine.remove(connection, f"blocks_{day}", [(row[0], row[1]) for row in headers])
         engine.release(connection, day, Counter([row[11] for row in headers]))
 
-    def write_open(self, blocks: Iterable[tuple[Block, float]], level: int) -> None:
+    def write_open(self, blocks: Iterable[tuple[RowBlock, float]], level: int) -> None:
         """Write blocks with their times of commit: large ones with data of their own, small ones together."""
         headers: list[list[Any]] = []
         stored: list[tuple[int, bytes]] = []
@@ -214,7 +214,7 @@ class DayBlocks:
         engine.append(connection, f"blocks_{self._day}", BLOCK_COLUMNS, headers)
 
 
-def _joined(headers: Sequence[Any], data: Mapping[int, bytes]) -> Iterator[tuple[Block, float]]:
+def _joined(headers: Sequence[Any], data: Mapping[int, bytes]) -> Iterator[tuple[RowBlock, float]]:
     """Joined blocks of these, which are in the order of teams and numbers."""
     by_team: dict[str, list[Any]] = {}
     for row in headers:
@@ -225,9 +225,9 @@ def _joined(headers: Sequence[Any], data: Mapping[int, bytes]) -> Iterator[tuple
             yield joined(group), max(committed[part.first_no] for part in group)
 
 
-def _shelves(blocks: Iterable[tuple[Block, float]]) -> Iterator[tuple[list[tuple[Block, float]], bool]]:
+def _shelves(blocks: Iterable[tuple[RowBlock, float]]) -> Iterator[tuple[list[tuple[RowBlock, float]], bool]]:
     """Blocks as they are stored together, and whether they are large enough to stay as they are."""
-    shelf: list[tuple[Block, float]] = []
+    shelf: list[tuple[RowBlock, float]] = []
     rows = 0
     for block, committed_at in blocks:
         if block.rows >= ENOUGH_ROWS:
@@ -242,8 +242,8 @@ def _shelves(blocks: Iterable[tuple[Block, float]]) -> Iterator[tuple[list[tuple
         yield shelf, False
 
 
-def _block(row: Any, data: bytes) -> Block:
+def _block(row: Any, data: bytes) -> RowBlock:
     team_id, first_no, rows, records, errors, _, _, least_at, greatest_at, _, facts, _, start, size = row
-    return Block(
+    return RowBlock(
         team_id, first_no, rows, records, errors, least_at, greatest_at, facts, data[start : start + size]
     )

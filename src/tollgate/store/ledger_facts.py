@@ -40,7 +40,7 @@ class Sums(Struct, frozen=True):
     cost: int
 
 
-class Facts(Struct, frozen=True):
+class LedgerState(Struct, frozen=True):
     """What stands in the ledger."""
 
     marks: dict[bytes, Mark]
@@ -68,7 +68,7 @@ class LedgerFacts:
         """Give everything back."""
         self._engine.dispose()
 
-    def read(self) -> Facts:
+    def read(self) -> LedgerState:
         """Add everything up."""
         with self._reading() as connection:
             usage = tables.usage_all.c
@@ -76,7 +76,7 @@ class LedgerFacts:
             damaged: list[str] = []
             table = tables.months.c
             sources = tables.source_months_all.c
-            return Facts(
+            return LedgerState(
                 marks=_marks(connection),
                 usage=_sums(connection, select(usage.team_id, usage.month, *_USED), "team_id"),
                 logs=_logs(connection, damaged),

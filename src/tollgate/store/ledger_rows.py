@@ -15,7 +15,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from tollgate.core.blocks import FULL_ROWS, Block, Facts, Run, words, written
+from tollgate.core.blocks import FULL_ROWS, Facts, RowBlock, Run, words, written
 from tollgate.core.entries import encode, pack
 from tollgate.store.ledger_blocks import DayBlocks, Days
 
@@ -100,7 +100,7 @@ def _end_of(day: str) -> float:
     return datetime.strptime(day, "%Y%m%d").replace(tzinfo=UTC).timestamp() + SECONDS_OF_DAY
 
 
-def _block(team_id: str, first_no: int, rows: Sequence[Any]) -> Block:
+def _block(team_id: str, first_no: int, rows: Sequence[Any]) -> RowBlock:
     runs: list[Run] = []
     for row in rows:
         if not runs or runs[-1].month != row.month:
@@ -117,7 +117,7 @@ def _block(team_id: str, first_no: int, rows: Sequence[Any]) -> Block:
         words(row.status for row in rows),
         words(row.outcome for row in rows),
     )
-    return Block(
+    return RowBlock(
         team_id,
         first_no,
         len(rows),

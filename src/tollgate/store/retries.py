@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 
-class Watch:
+class CommitWatch:
     """What happened in a store since this was opened."""
 
     def __init__(self) -> None:
@@ -24,13 +24,13 @@ class Watch:
         return self.undone and not self.commits
 
 
-_current: ContextVar[Watch | None] = ContextVar("watch", default=None)
+_current: ContextVar[CommitWatch | None] = ContextVar("watch", default=None)
 
 
 @contextmanager
-def watching() -> Iterator[Watch]:
+def watching() -> Iterator[CommitWatch]:
     """Watch what is done inside, also in tasks that are started there."""
-    watch = Watch()
+    watch = CommitWatch()
     token = _current.set(watch)
     try:
         yield watch

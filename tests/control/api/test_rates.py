@@ -12,7 +12,7 @@ from tests.control.services.harness import settings
 
 from tollgate.control.api.operations import OPERATION, Operation
 from tollgate.control.api.rates import Rates
-from tollgate.control.problems import RateLimited
+from tollgate.control.problems import TooManyRequests
 from tollgate.settings.model import LimitSettings
 
 PLANE: Any = SimpleNamespace(
@@ -37,7 +37,7 @@ def passed(rates: Rates, **request: Any) -> int:
     for count in range(1_000):
         try:
             rates.check(cast("Any", request_of(**request)), PLANE)
-        except RateLimited:
+        except TooManyRequests:
             return count
     raise AssertionError("never refused")
 
@@ -62,7 +62,7 @@ def test_time_gives_back_what_was_used() -> None:
     now = 1_000.0
     rates = Rates(lambda: now)
     assert passed(rates) == 60
-    with pytest.raises(RateLimited) as refused:
+    with pytest.raises(TooManyRequests) as refused:
         rates.check(request_of(), PLANE)
     assert refused.value.extras == {"retry_after": 1, "limit": "credential"}
     now += 5.0

@@ -1,7 +1,7 @@
 """Charts: numbers in, markup out."""
 
 from tollgate.control.console import charts
-from tollgate.control.services.timelines import Span, Step, Timeline
+from tollgate.control.services.timelines import TimeRange, UsageStep, UsageTimeline
 from tollgate.core.usage import Split
 
 DAY = 86_400.0
@@ -9,10 +9,10 @@ NOON = 1_794_744_000.0  # 2026-11-15T12:00:00Z
 START = 1_793_491_200.0  # 2026-11-01
 
 
-def month(*values: dict[str, int], days: int = 30) -> Timeline:
-    steps = [Step(START + DAY * day, values[day] if day < len(values) else {}) for day in range(days)]
+def month(*values: dict[str, int], days: int = 30) -> UsageTimeline:
+    steps = [UsageStep(START + DAY * day, values[day] if day < len(values) else {}) for day in range(days)]
     keys = sorted({key for value in values for key in value})
-    return Timeline(Span.MONTH, Split.NETWORK, "day", keys, steps)
+    return UsageTimeline(TimeRange.MONTH, Split.NETWORK, "day", keys, steps)
 
 
 def test_table_behind_the_chart_has_the_days_that_have_begun_and_their_sums() -> None:

@@ -13,7 +13,7 @@ from tests.control.console.site import BOB, Site
 from tests.store.account_rows import ACME, calls
 
 from tollgate.control.console import tail
-from tollgate.control.console.tail import MAX_LINES, MAX_LOOKED, Feed, Hub
+from tollgate.control.console.tail import MAX_LINES, MAX_LOOKED, Hub, TailFeed
 from tollgate.control.problems import Busy, RoleNeeded
 from tollgate.core.logs import LogFilter, LogRow
 
@@ -57,11 +57,11 @@ class Watched:
         self.hub = Hub(cast("Any", SimpleNamespace(logs=self.ledger)), lambda: self.now)
         self.open = ExitStack()
 
-    def join(self, account: str = ADA, address: str = "", wanted: LogFilter = WANTED) -> Feed:
+    def join(self, account: str = ADA, address: str = "", wanted: LogFilter = WANTED) -> TailFeed:
         """Open a tail; from an address of its account's own unless one is given."""
         return self.open.enter_context(self.hub.joined("acme", wanted, account, address or account)).feed
 
-    def look(self, feed: Feed, new: int = 0) -> None:
+    def look(self, feed: TailFeed, new: int = 0) -> None:
         self.ledger.last += new
         self.now += tail.TICK_SECONDS
         asyncio.run(feed.look())
@@ -72,7 +72,7 @@ def watched() -> Watched:
     return Watched()
 
 
-def sent(feed: Feed, number: int) -> tuple[int, bool]:
+def sent(feed: TailFeed, number: int) -> tuple[int, bool]:
     """How many lines a tail gets that has seen everything up to an entry, and whether some are left out."""
     event = feed.above(number)
     if event.startswith(b":"):

@@ -5,12 +5,12 @@ from tests.control.metering import Metering
 from tests.control.services.harness import ACME
 
 from tollgate.control.problems import InvalidInput
-from tollgate.control.services.timelines import Latency, Timeline, Timelines
+from tollgate.control.services.timelines import Latency, Timelines, UsageTimeline
 
 HOUR, DAY = 3_600.0, 86_400.0
 
 
-def read(metering: Metering, span: str, split: str = "network") -> Timeline:
+def read(metering: Metering, span: str, split: str = "network") -> UsageTimeline:
     service = Timelines(metering.plane.context, metering.book)
     return metering.do(service.of_team(metering.actor("owner"), ACME.name, span, split))
 

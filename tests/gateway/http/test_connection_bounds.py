@@ -23,7 +23,7 @@ from tests.gateway.worker import Worker, open_worker
 from tollgate.core.addresses import parse_networks
 from tollgate.gateway.http.connection import MAX_HEAD_BYTES, MAX_WAITING
 from tollgate.gateway.http.known_heads import MAX_HEADS
-from tollgate.gateway.http.worker_context import Addresses
+from tollgate.gateway.http.worker_context import ConnectionCounts
 from tollgate.gateway.memory_budget import SMALL
 from tollgate.gateway.messages import Request
 
@@ -174,7 +174,7 @@ async def test_large_body_for_the_app_is_not_taken_for_a_head(worker: Worker) ->
 
 
 async def test_address_with_too_many_connections_is_refused_and_others_are_not(worker: Worker) -> None:
-    worker.context.addresses = Addresses(parse_networks(["10.0.0.0/8"]), 3)
+    worker.context.addresses = ConnectionCounts(parse_networks(["10.0.0.0/8"]), 3)
     crowd = [worker.connect(hello) for _ in range(4)]
     assert responses(crowd[-1]) == ["503 overloaded close"]
     assert await exchange(crowd[0], whole(post(1))) == ["200 1"]
@@ -183,7 +183,7 @@ async def test_address_with_too_many_connections_is_refused_and_others_are_not(w
 
 
 def test_addresses_are_counted_by_network_and_trusted_proxies_not_at_all() -> None:
-    counted = Addresses(parse_networks(["10.0.0.0/8"]), 2)
+    counted = ConnectionCounts(parse_networks(["10.0.0.0/8"]), 2)
     first, second = counted.enter("2001:db8::1"), counted.enter("2001:db8::2")
     assert first == second
     assert not counted.is_crowded(second)
@@ -196,7 +196,7 @@ def test_addresses_are_counted_by_network_and_trusted_proxies_not_at_all() -> No
 
 @pytest.mark.parametrize("kind", ["", "tls "])
 def test_network_has_as_many_connections_as_two_addresses(kind: str) -> None:
-    counted = Addresses((), 2)
+    counted = ConnectionCounts((), 2)
     keys = [counted.enter(f"2001:db8:0:{number}::1", kind) for number in range(4)]
     assert not counted.is_crowded(keys[-1])
     keys.append(counted.enter("2001:db8:0:ff::1", kind))

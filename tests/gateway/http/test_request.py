@@ -6,14 +6,14 @@ from tollgate.chains.catalogue import Catalogue
 from tollgate.core.methods import Policy
 from tollgate.errors import Refusal
 from tollgate.gateway.http.request import RequestReader
-from tollgate.gateway.messages import Network, Request
+from tollgate.gateway.messages import Request, ServedNetwork
 
 JSON = {"content-type": "application/json"}
 TOKEN = "tg_secret"
 
 
-def network(family: str, name: str) -> Network:
-    return Network(family, name, Policy(), Catalogue(family), ())
+def network(family: str, name: str) -> ServedNetwork:
+    return ServedNetwork(family, name, Policy(), Catalogue(family), ())
 
 
 DOOR = RequestReader([network("eth", "mainnet"), network("eth", "sepolia"), network("starknet", "mainnet")], 1_000)

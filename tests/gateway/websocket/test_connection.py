@@ -13,7 +13,7 @@ from tests.gateway.websocket.raw_clients import Caller, open_caller
 from websockets.frames import Frame, Opcode
 
 from tollgate.gateway.http.handshake import MAX_LINE_BYTES, MAX_LINES, needed
-from tollgate.gateway.http.worker_context import Addresses
+from tollgate.gateway.http.worker_context import ConnectionCounts
 from tollgate.gateway.websocket.connection import MAX_FRAMES
 from tollgate.settings import model
 
@@ -41,7 +41,7 @@ async def test_websocket_counts_as_one_connection_of_its_worker_until_it_is_clos
 
 
 async def test_websocket_counts_as_one_connection_of_its_address_until_it_is_closed(server: SocketServer) -> None:
-    addresses = server.worker.context.addresses = Addresses((), 5)
+    addresses = server.worker.context.addresses = ConnectionCounts((), 5)
     caller = Caller(server)
     await caller.connect()
     # By its address and its network.

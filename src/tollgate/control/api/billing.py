@@ -16,7 +16,7 @@ from tollgate.control.api.operations import INVOICES, USAGE, Operation, Query, e
 from tollgate.control.api.render import Answer, listed, shown
 from tollgate.control.problems import InvalidInput, RoleNeeded, TooManyAttempts
 from tollgate.control.services.billing import BillingUpdate
-from tollgate.control.services.timelines import Span
+from tollgate.control.services.timelines import TimeRange
 from tollgate.core.usage import By, Split
 
 FORMATS = ("json", "csv", "html", "pdf")
@@ -214,7 +214,7 @@ class Timeline(Struct, frozen=True):
             Query(
                 "range",
                 "The last 24 hours by hour, 7 days or this month by day, or 12 months by month.",
-                {"type": "string", "enum": [span.value for span in Span], "default": Span.MONTH.value},
+                {"type": "string", "enum": [span.value for span in TimeRange], "default": TimeRange.MONTH.value},
             ),
             Query(
                 "split",
@@ -227,7 +227,7 @@ class Timeline(Struct, frozen=True):
     ),
 )
 async def show_timeline(request: HttpRequest, plane: Plane, actor: CurrentActor, team: Part) -> Answer:
-    span = reading.query(request, "range") or Span.MONTH.value
+    span = reading.query(request, "range") or TimeRange.MONTH.value
     split = reading.query(request, "split") or Split.NETWORK.value
     found = await plane.timelines.of_team(actor, team, span, split)
     took = await plane.timelines.latency(actor, team, span)

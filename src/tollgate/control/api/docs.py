@@ -12,7 +12,7 @@ import msgspec
 from markupsafe import Markup, escape
 from msgspec import Struct
 
-from tollgate.control.api.render import Page
+from tollgate.control.api.render import StandalonePage
 
 Json = dict[str, Any]
 
@@ -195,4 +195,4 @@ def _bounds(schema: Json) -> str:
     return f" ({', '.join(parts)})" if parts else ""
 
 
-PAGE = Page("docs", prose=_prose)
+PAGE = StandalonePage("docs", prose=_prose)

@@ -100,8 +100,6 @@ async def _pieces(
     form: str,
     place: AbstractContextManager[None],
 ) -> AsyncGenerator[bytes]:
-    from tollgate.control.api.logs import log_shape  # noqa: PLC0415 - it exports by this module
-
     write = _csv if form == "csv" else _lines
     with place:
         if form == "csv":
@@ -110,7 +108,7 @@ async def _pieces(
         while True:
             rows = page.rows[:left]
             if rows:
-                yield write(log_shape(row, logs.cursors.id_of(row), page.team.name) for row in rows)
+                yield write(shapes.log(row, logs.cursors.id_of(row), page.team.name) for row in rows)
                 written_at = time.monotonic()
             elif time.monotonic() - written_at > QUIET_SECONDS:
                 # A search that finds nothing for long: whoever carries the answer must see that it goes on.

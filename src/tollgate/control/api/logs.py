@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
 
 import msgspec
 
@@ -14,7 +13,6 @@ from tollgate.control.api.render import Answer, shown
 from tollgate.control.problems import Busy, InvalidInput, RoleNeeded
 from tollgate.control.services.logs import LogQuery, LogResults, LogService
 from tollgate.core.entries import LONGEST_METHOD, LONGEST_TEXT
-from tollgate.core.logs import LogRow
 
 LONGEST_NAME = 300
 _NETWORK = re.compile(r"[a-z0-9-]{1,32}/[a-z0-9-]{1,32}")
@@ -77,7 +75,7 @@ async def list_logs(request: HttpRequest, plane: Plane, actor: CurrentActor, tea
 )
 async def show(plane: Plane, actor: CurrentActor, team: Part, entry: Part) -> Answer:
     found, row = await plane.logs.entry(actor, team, entry)
-    return shown(log_shape(row, plane.logs.cursors.id_of(row), found.name))
+    return shown(shapes.log(row, plane.logs.cursors.id_of(row), found.name))
 
 
 @endpoint(
@@ -150,43 +148,8 @@ def _truth(request: HttpRequest, name: str) -> bool:
 
 
 def _shape(page: LogResults, logs: LogService) -> shapes.LogPage:
-    items = [log_shape(row, logs.cursors.id_of(row), page.team.name) for row in page.rows]
+    items = [shapes.log(row, logs.cursors.id_of(row), page.team.name) for row in page.rows]
     return shapes.LogPage(items, page.next, page.newer)
-
-
-def log_shape(row: LogRow, entry_id: str, team: str) -> shapes.Log:
-    """Show an entry."""
-    family, _, network = row.network.partition("/")
-    by_token = row.source_id.startswith("tok_")
-    # Member by member, without `shapes.of`: a page may have a thousand of them.
-    return shapes.Log(
-        id=entry_id,
-        time=datetime.fromtimestamp(row.at, UTC),
-        request_id=row.request_id,
-        team=team,
-        token_id=row.source_id if by_token else None,
-        token_name=row.source_name if by_token else None,
-        domain_id=None if by_token else row.source_id,
-        domain=None if by_token else row.source_name,
-        address=row.address,
-        user_agent=row.agent or None,
-        origin=row.origin or None,
-        family=family,
-        network=network,
-        method=row.method or None,
-        status=row.status,
-        outcome=row.outcome,
-        error_code=row.code,
-        request_bytes=row.request_bytes,
-        response_bytes=row.response_bytes,
-        duration_us=row.duration_micros,
-        upstream=row.upstream or None,
-        attempts=row.attempts,
-        cache=row.cache,
-        billable=row.billable,
-        cost_micros=row.cost,
-        count=row.stands_for,
-    )
 
 
 HANDLERS = [list_logs, show, export]

@@ -32,9 +32,9 @@ from tollgate.control.problems import (
     NotLoggedIn,
     PersonalTokenRefused,
     Problem,
-    RateLimited,
     RequestRunning,
     StoreAway,
+    TooManyRequests,
 )
 from tollgate.control.service_context import MAX_ROWS, USUAL_ROWS
 
@@ -228,7 +228,7 @@ def _problems(path: str, operation: Operation, *, secured: bool) -> list[type[Pr
         found += [InvalidInput, RequestRunning, KeyReused]
     if operation.conditional:
         found.append(ChangedMeanwhile)
-    return list(dict.fromkeys([*found, *operation.raises, RateLimited, InternalProblem]))
+    return list(dict.fromkeys([*found, *operation.raises, TooManyRequests, InternalProblem]))
 
 
 def _refusals(problems: Iterable[type[Problem]]) -> dict[str, Json]:

@@ -11,14 +11,16 @@ from litestar import Response
 from msgspec import Struct
 
 from tollgate.control.api.money import InvoiceView
-from tollgate.control.api.render import Page
+from tollgate.control.api.render import StandalonePage
 from tollgate.control.problems import NotFound
 from tollgate.control.services.billing import BillingTerms
 from tollgate.core.logs import csv_text
 from tollgate.settings.model import PricingSettings
 
 CSV, HTML, PDF = "text/csv", "text/html", "application/pdf"
-_PAGE = Page("invoice", number=lambda value: f"{value:,}", day=lambda moment: moment.strftime("%Y-%m-%d"))
+_PAGE = StandalonePage(
+    "invoice", number=lambda value: f"{value:,}", day=lambda moment: moment.strftime("%Y-%m-%d")
+)
 
 COLUMNS = (
     *("number", "status", "team", "month", "line", "kind", "text", "of_month"),

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from tollgate.control.api.access import HttpRequest, client
 from tollgate.control.api.operations import COST, OPERATION, Operation
 from tollgate.control.plane import ControlPlane
-from tollgate.control.problems import Busy, RateLimited
+from tollgate.control.problems import Busy, TooManyRequests
 from tollgate.core.addresses import limit_key
 from tollgate.core.limits import Limit, take
 
@@ -49,7 +49,9 @@ class Rates:
         # One that costs more than a small limit allows must still be possible, once in a while.
         taken = take(Limit(per_minute, _MINUTE), self._arrivals.get(key, 0.0), self._now(), min(cost, per_minute))
         if not taken.allowed:
-            raise RateLimited(f"Too many requests for this {kind}: wait, then try again.", taken.retry_after, kind)
+            raise TooManyRequests(
+                f"Too many requests for this {kind}: wait, then try again.", taken.retry_after, kind
+            )
         self._arrivals[key] = taken.arrival
         self._arrivals.move_to_end(key)
         if len(self._arrivals) > self._max_callers:

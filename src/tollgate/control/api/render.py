@@ -56,7 +56,7 @@ def done() -> Answer:
     return Response(b"", status_code=204, media_type=JSON, headers=NO_STORE)
 
 
-class Page:
+class StandalonePage:
     """A page for people that stands alone: a template and its style, no script, nothing from elsewhere."""
 
     def __init__(self, name: str, **filters: Callable[[Any], Any]) -> None:

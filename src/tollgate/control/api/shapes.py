@@ -16,6 +16,7 @@ from tollgate.control.service_context import Actor, Membership
 from tollgate.control.services.devices import OAuthError
 from tollgate.control.services.teams import Person
 from tollgate.core import people
+from tollgate.core.logs import LogRow
 
 Shape = TypeVar("Shape", bound=Struct)
 _TIMES = ("_at", "_until")
@@ -401,6 +402,41 @@ class Log(Struct, frozen=True):
     count: Annotated[
         int, Meta(description="How many requests it stands for: more than one for refusals that came too fast.")
     ]
+
+
+def log(row: LogRow, entry_id: str, team_name: str) -> Log:
+    """Show an entry."""
+    family, _, network = row.network.partition("/")
+    by_token = row.source_id.startswith("tok_")
+    # Member by member, without `of`: a page may have a thousand of them.
+    return Log(
+        id=entry_id,
+        time=datetime.fromtimestamp(row.at, UTC),
+        request_id=row.request_id,
+        team=team_name,
+        token_id=row.source_id if by_token else None,
+        token_name=row.source_name if by_token else None,
+        domain_id=None if by_token else row.source_id,
+        domain=None if by_token else row.source_name,
+        address=row.address,
+        user_agent=row.agent or None,
+        origin=row.origin or None,
+        family=family,
+        network=network,
+        method=row.method or None,
+        status=row.status,
+        outcome=row.outcome,
+        error_code=row.code,
+        request_bytes=row.request_bytes,
+        response_bytes=row.response_bytes,
+        duration_us=row.duration_micros,
+        upstream=row.upstream or None,
+        attempts=row.attempts,
+        cache=row.cache,
+        billable=row.billable,
+        cost_micros=row.cost,
+        count=row.stands_for,
+    )
 
 
 class LogPage(Struct, frozen=True):

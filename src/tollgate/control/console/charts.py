@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from markupsafe import Markup, escape
 from msgspec import Struct
 
-from tollgate.control.services.timelines import Timeline
+from tollgate.control.services.timelines import UsageTimeline
 from tollgate.core.upstream_history import STEP_SECONDS, STEPS, HistoryStep
 
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 1090, 230, 46, 24, 8
@@ -35,7 +35,7 @@ class Chart(Struct, frozen=True):
     has_forecast: bool = False
 
 
-def bars(timeline: Timeline, now: float, tones: dict[str, int] | None = None) -> Chart:
+def bars(timeline: UsageTimeline, now: float, tones: dict[str, int] | None = None) -> Chart:
     """Draw requests over time; the rest of a month is what it will be if it goes on like this, in pale."""
     keys = timeline.keys[:MAX_KEYS]
     others = len(timeline.keys) > MAX_KEYS

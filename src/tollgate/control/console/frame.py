@@ -20,7 +20,7 @@ from tollgate.core.roles import Action, Role, allows
 TEAMS = "/console/teams"
 
 
-class Entry(Struct, frozen=True):
+class NavEntry(Struct, frozen=True):
     """A line of the navigation."""
 
     key: str
@@ -80,19 +80,19 @@ class Frame(Struct):
         return self.role is not None and allows(self.role, Action[action])
 
     @property
-    def nav(self) -> list[tuple[str, list[Entry]]]:
+    def nav(self) -> list[tuple[str, list[NavEntry]]]:
         """The navigation of the team's pages."""
         groups = []
         if self.team is None:
             own = [
-                Entry("teams", "Teams", "members", TEAMS, bar=True),
-                Entry("account", "Account", "settings", "/console/account", bar=True),
+                NavEntry("teams", "Teams", "members", TEAMS, bar=True),
+                NavEntry("account", "Account", "settings", "/console/account", bar=True),
             ]
             groups.append(("", own))
         if self.team is not None and self.role is not None:
             for group, rows in _NAV:
                 entries = [
-                    Entry(key, text, key, self.base if key == "overview" else f"{self.base}/{key}", bar)
+                    NavEntry(key, text, key, self.base if key == "overview" else f"{self.base}/{key}", bar)
                     for key, text, bar, action in rows
                     if allows(self.role, action)
                 ]
@@ -102,7 +102,7 @@ class Frame(Struct):
             groups.append(
                 (
                     "Service",
-                    [Entry("operator", "Operator", "operator", "/console/operator", bar=self.team is None)],
+                    [NavEntry("operator", "Operator", "operator", "/console/operator", bar=self.team is None)],
                 )
             )
         return groups

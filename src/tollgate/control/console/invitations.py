@@ -17,7 +17,7 @@ from tollgate.core.models import Team
 from tollgate.core.people import CONSOLE, Account, Invitation
 
 
-class _Opened(Struct, frozen=True):
+class _OpenedInvitation(Struct, frozen=True):
     """An invitation and who looks at it."""
 
     secret: str
@@ -26,7 +26,7 @@ class _Opened(Struct, frozen=True):
     actor: Actor | None
 
     def __repr__(self) -> str:
-        return f"_Opened({self.invitation.id})"
+        return f"_OpenedInvitation({self.invitation.id})"
 
 
 @shown("/invitations/{secret:str}")
@@ -53,7 +53,9 @@ async def follow(request: HttpRequest, plane: Plane, secret: Part) -> Response[s
     return render.to("/console?done=joined")
 
 
-async def _sign_up(request: HttpRequest, plane: ControlPlane, opened: _Opened, form: Form) -> Response[str]:
+async def _sign_up(
+    request: HttpRequest, plane: ControlPlane, opened: _OpenedInvitation, form: Form
+) -> Response[str]:
     client = session.client_of(request)
     account: Account = await plane.accounts.sign_up_invited(
         client, opened.invitation, new_password(form), name=form.get("name", "")
@@ -63,12 +65,14 @@ async def _sign_up(request: HttpRequest, plane: ControlPlane, opened: _Opened, f
     return render.to("/console?done=joined", [cookie])
 
 
-async def _open(request: HttpRequest, plane: ControlPlane, secret: str) -> _Opened:
+async def _open(request: HttpRequest, plane: ControlPlane, secret: str) -> _OpenedInvitation:
     invitation, team = await plane.invitations.look(secret)
-    return _Opened(secret, invitation, team, await session.actor_of(request, plane))
+    return _OpenedInvitation(secret, invitation, team, await session.actor_of(request, plane))
 
 
-def _page(plane: ControlPlane, opened: _Opened, form: Form, problem: Problem | None = None) -> Response[str]:
+def _page(
+    plane: ControlPlane, opened: _OpenedInvitation, form: Form, problem: Problem | None = None
+) -> Response[str]:
     invitation = opened.invitation
     email = opened.actor.label if opened.actor else None
     return render.page(

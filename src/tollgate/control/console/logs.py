@@ -36,7 +36,7 @@ LONGEST = 300
 STATUSES = ("200", "400", "401", "402", "403", "404", "413", "415", "429", "500", "502", "503", "504")
 
 
-class Line(Struct, frozen=True):
+class LogLine(Struct, frozen=True):
     """An entry as the list shows it."""
 
     id: str
@@ -89,10 +89,10 @@ async def export(request: HttpRequest, plane: Plane, team: Part, form: Part) -> 
     return exports.answer(plane.logs, frame.actor, first, query, exports.form_of(form))
 
 
-def lines_of(plane: ControlPlane, rows: list[LogRow]) -> list[Line]:
+def lines_of(plane: ControlPlane, rows: list[LogRow]) -> list[LogLine]:
     """Entries as the list shows them."""
     return [
-        Line(plane.logs.cursors.id_of(row), row, tone_of(row), min(60, 3 + row.duration_micros // 12_000))
+        LogLine(plane.logs.cursors.id_of(row), row, tone_of(row), min(60, 3 + row.duration_micros // 12_000))
         for row in rows
     ]
 
@@ -160,7 +160,7 @@ async def _found(
         return None, refused
 
 
-async def _opened(frame: Frame, plane: ControlPlane, team: str, entry: str) -> Line | None:
+async def _opened(frame: Frame, plane: ControlPlane, team: str, entry: str) -> LogLine | None:
     if not entry:
         return None
     try:

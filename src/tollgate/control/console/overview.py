@@ -13,14 +13,19 @@ from tollgate.control.console.frame import Frame, open_frame, page
 from tollgate.control.console.paths import HttpRequest, Part, Plane, shown
 from tollgate.control.plane import ControlPlane
 from tollgate.control.services.logs import LogQuery
-from tollgate.control.services.timelines import Span, Timeline
+from tollgate.control.services.timelines import TimeRange, UsageTimeline
 from tollgate.control.services.usage import MonthUsage
 from tollgate.core.entries import BILLABLE
 from tollgate.core.months import end_of
 from tollgate.core.usage import By, Split
 from tollgate.store.base import StoreUnavailable
 
-RANGES = ((Span.DAY, "24 hours"), (Span.WEEK, "7 days"), (Span.MONTH, "Month"), (Span.YEAR, "Year"))
+RANGES = (
+    (TimeRange.DAY, "24 hours"),
+    (TimeRange.WEEK, "7 days"),
+    (TimeRange.MONTH, "Month"),
+    (TimeRange.YEAR, "Year"),
+)
 SPLITS = ((Split.NETWORK, "Network"), (Split.OUTCOME, "Outcome"))
 # What was answered is green, a node's own error amber, what we refused or failed at red and below.
 TONES = {"ok": 1, "node_error": 3, "rate_limited": 2, "spending_cap": 4, "upstream_error": 5}
@@ -41,7 +46,7 @@ class Sample(Struct, frozen=True):
 @shown("/teams/{team:str}")
 async def overview_page(request: HttpRequest, plane: Plane, team: Part) -> Response[str]:
     """A team's month at a glance."""
-    span = _one_of(RANGES, request.query_params.get("range", ""), Span.MONTH)
+    span = _one_of(RANGES, request.query_params.get("range", ""), TimeRange.MONTH)
     split = _one_of(SPLITS, request.query_params.get("split", ""), Split.NETWORK)
     frame = await open_frame(request, plane, team, here="overview", title="Overview")
     assert frame.team is not None  # noqa: S101 - the path names a team
@@ -52,9 +57,9 @@ async def overview_page(request: HttpRequest, plane: Plane, team: Part) -> Respo
         asyncio.gather(*(plane.usage.of_team(actor, name, by=by) for by in (By.METHOD, By.TOKEN, By.DOMAIN))),
         asyncio.gather(
             plane.timelines.of_team(actor, name, span, split),
-            plane.timelines.of_team(actor, name, Span.MONTH, Split.OUTCOME),
+            plane.timelines.of_team(actor, name, TimeRange.MONTH, Split.OUTCOME),
         ),
-        plane.timelines.latency(actor, name, Span.MONTH),
+        plane.timelines.latency(actor, name, TimeRange.MONTH),
         _sample(frame, plane, name),
         plane.networks.list(),
     )
@@ -81,7 +86,7 @@ async def overview_page(request: HttpRequest, plane: Plane, team: Part) -> Respo
     )
 
 
-def _errors(outcomes: Timeline) -> dict[str, int]:
+def _errors(outcomes: UsageTimeline) -> dict[str, int]:
     bad = {key: outcomes.of(key) for key in outcomes.keys if key != "ok"}
     return {
         "all": sum(bad.values()),

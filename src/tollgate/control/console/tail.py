@@ -52,7 +52,7 @@ LONGEST_NUMBER = 18
 _BEAT = b": still here\n\n"
 
 
-class Feed:
+class TailFeed:
     """New entries of a team that fit, as all tails with these filters show them."""
 
     def __init__(self, plane: ControlPlane, team: str, wanted: LogFilter, clock: Callable[[], float]) -> None:
@@ -100,7 +100,7 @@ class Feed:
 class Tail:
     """One reader of a feed."""
 
-    def __init__(self, feed: Feed) -> None:
+    def __init__(self, feed: TailFeed) -> None:
         self.feed = feed
         self.is_over = False
         """Whether it makes room for another one."""
@@ -112,7 +112,7 @@ class Hub:
     def __init__(self, plane: ControlPlane, clock: Callable[[], float] = time.monotonic) -> None:
         self._plane = plane
         self._clock = clock
-        self._feeds: dict[tuple[str, bytes], Feed] = {}
+        self._feeds: dict[tuple[str, bytes], TailFeed] = {}
         self._places = Shares(MAX_TAILS, ACCOUNT_PART, ADDRESS_PART)
         self._tails: dict[Tail, None] = {}
         """Those that go on, oldest first."""
@@ -137,7 +137,7 @@ class Hub:
             oldest.is_over = True
             del self._tails[oldest]
         key = team, msgspec.msgpack.encode(wanted)
-        feed = self._feeds.setdefault(key, Feed(self._plane, team, wanted, self._clock))
+        feed = self._feeds.setdefault(key, TailFeed(self._plane, team, wanted, self._clock))
         feed.tails += 1
         tail = Tail(feed)
         self._tails[tail] = None

@@ -14,7 +14,7 @@ from tollgate.control.console.paths import HttpRequest, Part, Plane, shown
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import InvalidInput, NotFound, Problem
 from tollgate.control.service_context import PageRequest
-from tollgate.control.services.timelines import Span
+from tollgate.control.services.timelines import TimeRange
 from tollgate.control.services.tokens import TokenSettings
 from tollgate.core.models import Token
 from tollgate.core.usage import By, Split
@@ -37,7 +37,7 @@ async def tokens_page(request: HttpRequest, plane: Plane, team: Part) -> Respons
     frame.commands = (f"tollgate rpc tokens list --team {team}",)
     listed = await plane.tokens.list(frame.actor, team, PageRequest(100, request.query_params.get("after")))
     month = {item.key: item.requests for item in (await plane.usage.of_team(frame.actor, team, by=By.TOKEN)).items}
-    lately = await plane.timelines.of_team(frame.actor, team, Span.DAY, Split.SOURCE)
+    lately = await plane.timelines.of_team(frame.actor, team, TimeRange.DAY, Split.SOURCE)
     rows = [
         (
             token,

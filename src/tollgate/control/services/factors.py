@@ -45,7 +45,7 @@ WRONG_CODE = "The code is wrong or was used before: type the one that the app sh
 WRONG_PASSKEY = "The passkey was not accepted: try again, or sign in with your password."
 
 
-class Factors(Struct, frozen=True):
+class AccountFactors(Struct, frozen=True):
     """What an account has beside its password."""
 
     passkeys: list[Factor]
@@ -78,15 +78,15 @@ class SecondFactors:
         self._seal = Seal(pepper, "totp_", totp.SECRET_BYTES)
         self._older_seal = None if previous_pepper is None else Seal(previous_pepper, "totp_", totp.SECRET_BYTES)
 
-    async def list(self, actor: Actor) -> Factors:
+    async def list(self, actor: Actor) -> AccountFactors:
         async with self._context.store.reading() as records:
             return await self._of(records, actor.id)
 
-    async def _of(self, records: Repositories, account_id: str) -> Factors:
+    async def _of(self, records: Repositories, account_id: str) -> AccountFactors:
         rows = await records.factors.page(100, account_id=account_id)
         codes = next((row for row in rows if row.kind == TOTP and row.active), None)
         left = sum(1 for row in rows if row.kind == RECOVERY)
-        return Factors([row for row in rows if row.kind == PASSKEY], codes, left)
+        return AccountFactors([row for row in rows if row.kind == PASSKEY], codes, left)
 
     async def remove(self, actor: Actor, factor_id: str) -> None:
         actor.person("remove a passkey")

@@ -22,7 +22,7 @@ MAX_ERROR_RATE = 0.05
 MAX_BYTES = 4_194_304
 
 
-class NetworkView(Struct, frozen=True):
+class TeamNetwork(Struct, frozen=True):
     """A network as a team sees it."""
 
     network: str
@@ -39,13 +39,13 @@ class NetworkView(Struct, frozen=True):
         return self.network.partition("/")[0]
 
 
-class Networks:
+class TeamNetworks:
     """What is served."""
 
     def __init__(self, context: ServiceContext) -> None:
         self._context = context
 
-    async def list(self) -> Sequence[NetworkView]:
+    async def list(self) -> Sequence[TeamNetwork]:
         """All networks, as the settings name them."""
         shown = await self.status()
         known = {each.network: each for each in shown.networks} if shown else {}
@@ -56,12 +56,12 @@ class Networks:
         shown = await asyncio.to_thread(_read, Path(self._context.settings.data_dir) / FILE)
         return shown if shown is not None and self._context.now() - shown.at <= STALE_SECONDS else None
 
-    def _view(self, path: str, known: ShownNetwork | None) -> NetworkView:
+    def _view(self, path: str, known: ShownNetwork | None) -> TeamNetwork:
         url = f"{self._context.base_url}/x/{path}"
         socket = "ws" + url.removeprefix("http")
         if known is None:
-            return NetworkView(path, url, socket, UNKNOWN)
-        return NetworkView(path, url, socket, state_of(known), known.chain_id, known.head, known.finalized)
+            return TeamNetwork(path, url, socket, UNKNOWN)
+        return TeamNetwork(path, url, socket, state_of(known), known.chain_id, known.head, known.finalized)
 
 
 def state_of(network: ShownNetwork) -> str:

@@ -32,7 +32,7 @@ from tollgate.control.service_context import (
     team_named,
 )
 from tollgate.control.services.billing import MAX_CAP, stopped
-from tollgate.control.services.networks import Networks
+from tollgate.control.services.networks import TeamNetworks
 from tollgate.control.services.usage import MonthUsage, Usages, by_of, month_named
 from tollgate.core import secrets
 from tollgate.core.models import PriceChange, Team
@@ -148,7 +148,7 @@ class Operator:
     def __init__(
         self,
         context: ServiceContext,
-        networks: Networks,
+        networks: TeamNetworks,
         book: AccountBook | None,
         inspector: Inspector | None = None,
     ) -> None:

@@ -18,7 +18,7 @@ from tollgate.store.base import AccountBook
 HOUR, DAY_HOURS = 3_600, 24
 
 
-class Span(StrEnum):
+class TimeRange(StrEnum):
     """Which time is looked at. The last three end with the current hour, day or month."""
 
     DAY = "24h"
@@ -27,10 +27,10 @@ class Span(StrEnum):
     YEAR = "year"
 
 
-_STEPS = {Span.DAY: "hour", Span.WEEK: "day", Span.MONTH: "day", Span.YEAR: "month"}
+_STEPS = {TimeRange.DAY: "hour", TimeRange.WEEK: "day", TimeRange.MONTH: "day", TimeRange.YEAR: "month"}
 
 
-class Step(Struct, frozen=True):
+class UsageStep(Struct, frozen=True):
     """One step of a timeline."""
 
     start: float
@@ -43,16 +43,16 @@ class Step(Struct, frozen=True):
         return sum(self.requests.values())
 
 
-class Timeline(Struct, frozen=True):
+class UsageTimeline(Struct, frozen=True):
     """Requests over time. Steps without any are there as well; of a month also those that are still to come."""
 
-    span: Span
+    span: TimeRange
     split: Split
     step: str
     """`hour`, `day` or `month`."""
     keys: list[str]
     """What it is split into, the busiest first."""
-    steps: list[Step]
+    steps: list[UsageStep]
 
     @property
     def total(self) -> int:
@@ -79,8 +79,8 @@ class Timelines:
         self._book = book
 
     async def of_team(
-        self, actor: Actor, team: str, span: str = Span.MONTH, split: str = Split.NETWORK
-    ) -> Timeline:
+        self, actor: Actor, team: str, span: str = TimeRange.MONTH, split: str = Split.NETWORK
+    ) -> UsageTimeline:
         """A team's requests over a time."""
         wanted, by = _span(span), _split(split)
         async with self._context.store.reading() as records:
@@ -93,7 +93,7 @@ class Timelines:
         )
         return _timeline(wanted, by, starts, points)
 
-    async def latency(self, actor: Actor, team: str, span: str = Span.MONTH) -> Latency:
+    async def latency(self, actor: Actor, team: str, span: str = TimeRange.MONTH) -> Latency:
         """How long the calls of a team took that a node or the cache answered: a refusal takes no time."""
         wanted = _span(span)
         async with self._context.store.reading() as records:
@@ -110,7 +110,7 @@ class Timelines:
         return Latency(percentile(total, 50), percentile(total, 95))
 
 
-def _timeline(span: Span, split: Split, starts: list[float], points: list[Point]) -> Timeline:
+def _timeline(span: TimeRange, split: Split, starts: list[float], points: list[Point]) -> UsageTimeline:
     found: dict[float, dict[str, int]] = {start: {} for start in starts}
     totals: dict[str, int] = {}
     for point in points:
@@ -120,20 +120,20 @@ def _timeline(span: Span, split: Split, starts: list[float], points: list[Point]
         step[point.key] = step.get(point.key, 0) + point.requests
         totals[point.key] = totals.get(point.key, 0) + point.requests
     keys = sorted(totals, key=lambda key: (-totals[key], key))
-    return Timeline(span, split, _STEPS[span], keys, [Step(start, found[start]) for start in starts])
+    return UsageTimeline(span, split, _STEPS[span], keys, [UsageStep(start, found[start]) for start in starts])
 
 
-def _starts(span: Span, now: float) -> tuple[list[float], float]:
+def _starts(span: TimeRange, now: float) -> tuple[list[float], float]:
     """The steps of a time, and its end."""
-    if span is Span.DAY:
+    if span is TimeRange.DAY:
         last = now // HOUR * HOUR
         return [last - HOUR * back for back in range(23, -1, -1)], last + HOUR
     day = HOUR * DAY_HOURS
-    if span is Span.WEEK:
+    if span is TimeRange.WEEK:
         last = now // day * day
         return [last - day * back for back in range(6, -1, -1)], last + day
     month = month_of(now)
-    if span is Span.MONTH:
+    if span is TimeRange.MONTH:
         start, end = start_of(month), end_of(month)
         return [start + day * count for count in range(int((end - start) // day))], end
     return [start_of(each) for each in reversed(last_months(month, 12))], end_of(month)
@@ -147,11 +147,11 @@ def _months(start: float, now: float) -> list[str]:
     return months
 
 
-def _span(text: str) -> Span:
+def _span(text: str) -> TimeRange:
     try:
-        return Span(text)
+        return TimeRange(text)
     except ValueError:
-        raise InvalidInput(f"`range` is one of {', '.join(Span)}.", field="range") from None
+        raise InvalidInput(f"`range` is one of {', '.join(TimeRange)}.", field="range") from None
 
 
 def _split(text: str) -> Split:

@@ -18,7 +18,7 @@ from tollgate.gateway.call.pipeline import Pipeline
 from tollgate.gateway.call.resolver import Resolver
 from tollgate.gateway.http import cors
 from tollgate.gateway.http.worker_context import WorkerContext
-from tollgate.gateway.messages import Network, Request
+from tollgate.gateway.messages import Request, ServedNetwork
 from tollgate.gateway.recording.counters import OK
 from tollgate.gateway.recording.journal import RecordSink
 from tollgate.shm import metrics
@@ -70,7 +70,7 @@ class Admission:
         sink: RecordSink,
         request: Request,
         caller: Caller,
-        network: Network,
+        network: ServedNetwork,
         resolver: Resolver,
         start_batch: Callable[[Any, Any, bytes, bytes], bool],
     ) -> None:

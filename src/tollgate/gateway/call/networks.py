@@ -14,7 +14,7 @@ from tollgate.core.methods import Policy
 from tollgate.gateway.call.cache import Cache
 from tollgate.gateway.call.resolver import Resolver
 from tollgate.gateway.memory_budget import Budget
-from tollgate.gateway.messages import Network
+from tollgate.gateway.messages import ServedNetwork
 from tollgate.gateway.upstream.exchange import Exchange
 from tollgate.gateway.upstream.health import Upstream
 from tollgate.gateway.upstream.pool import Pool
@@ -51,7 +51,7 @@ class Networks:
         self._request_seconds = 0.0
 
     @property
-    def served(self) -> list[Network]:
+    def served(self) -> list[ServedNetwork]:
         """The networks as they are now."""
         return [each.exchange.network for each in self.all.values()]
 
@@ -119,7 +119,7 @@ class Networks:
             pool.close()
 
     def _upstreams(
-        self, network: Network, before: tuple[Upstream, ...], settings: Settings, slots: StatusSlots
+        self, network: ServedNetwork, before: tuple[Upstream, ...], settings: Settings, slots: StatusSlots
     ) -> list[Upstream]:
         known = {upstream.name: upstream for upstream in before}
         upstreams = []
@@ -155,7 +155,7 @@ class Networks:
         self._leaving.append((pool, self._now() + self._request_seconds))
 
     def _cache(
-        self, known: Resolver | None, network: Network, slots: StatusSlots, share: int, max_entry: int
+        self, known: Resolver | None, network: ServedNetwork, slots: StatusSlots, share: int, max_entry: int
     ) -> Cache | None:
         if not network.cache or not share:
             return None
@@ -166,15 +166,15 @@ class Networks:
         return Cache(network.catalogue, row, share, max_entry)
 
 
-def build_networks(settings: Settings) -> list[Network]:
+def build_networks(settings: Settings) -> list[ServedNetwork]:
     """The served networks, as the gateway sees them."""
     return [
         _network(family, name, each) for family, names in settings.families.items() for name, each in names.items()
     ]
 
 
-def _network(family: str, name: str, settings: NetworkSettings) -> Network:
-    return Network(
+def _network(family: str, name: str, settings: NetworkSettings) -> ServedNetwork:
+    return ServedNetwork(
         family,
         name,
         Policy(settings.allow_methods, settings.deny_methods, settings.open_methods, settings.domain_methods),

@@ -36,7 +36,7 @@ from tollgate.gateway.access.limits import Limiter
 from tollgate.gateway.call.batch import BatchItem, BegunBatch, resolve_many, resume_many
 from tollgate.gateway.call.resolver import Resolver, SingleFlight
 from tollgate.gateway.http import cors, response
-from tollgate.gateway.messages import Answer, CallNote, Network, Request, Trace
+from tollgate.gateway.messages import Answer, CallNote, Request, ServedNetwork, Trace
 from tollgate.gateway.recording.counters import NODE_ERROR, OK, Counters
 from tollgate.gateway.recording.journal import RecordSink
 from tollgate.gateway.upstream import sticky
@@ -135,7 +135,7 @@ class Pipeline:
     # --- One call --------------------------------------------------------------------------------------
 
     def _answer_call(
-        self, request: Request, network: Network, resolver: Resolver, call: Call
+        self, request: Request, network: ServedNetwork, resolver: Resolver, call: Call
     ) -> Answer | Coroutine[Any, Any, Answer]:
         if call.method in sticky.METHODS:
             assert request.caller is not None  # noqa: S101 - called on behalf of one
@@ -150,7 +150,7 @@ class Pipeline:
         return self.render(request, network, call, reply)
 
     async def _resolve(
-        self, request: Request, network: Network, resolver: Resolver, call: Call, key: bytes | None
+        self, request: Request, network: ServedNetwork, resolver: Resolver, call: Call, key: bytes | None
     ) -> Answer:
         try:
             reply = await resolver.resolve(call, key, self._now() + self.request_seconds, request)
@@ -175,7 +175,7 @@ class Pipeline:
             return self.refuse_call(request, request.network, call, refusal)
         return self.render(request, request.network, call, reply)
 
-    def refuse_call(self, request: Request, network: Network, call: Call, refusal: Refusal) -> Answer:
+    def refuse_call(self, request: Request, network: ServedNetwork, call: Call, refusal: Refusal) -> Answer:
         """Answer a call that no upstream has answered."""
         self._counters.called(network, call.method, refusal.reason)
         if call.id is not None:
@@ -190,7 +190,7 @@ class Pipeline:
         items = await resume_many(resolver, begun, request.began + self.request_seconds)
         return self._render_batch(request, request.network, cast("Caller", request.caller), items)
 
-    def render(self, request: Request, network: Network, call: Call, reply: Reply) -> Answer:
+    def render(self, request: Request, network: ServedNetwork, call: Call, reply: Reply) -> Answer:
         assert request.caller is not None  # noqa: S101 - called on behalf of one
         answer = _NO_CONTENT
         if call.method in sticky.METHODS:
@@ -210,7 +210,7 @@ class Pipeline:
         assert isinstance(caller, Caller)  # noqa: S101 - called on behalf of one
         return lambda calls: limiter.admit_more(caller, request, calls)
 
-    def _resolver(self, network: Network) -> Resolver:
+    def _resolver(self, network: ServedNetwork) -> Resolver:
         resolver = self._networks.get(network.path)
         if resolver is None:
             served = ", ".join(sorted(self._networks)) or "none"
@@ -220,7 +220,7 @@ class Pipeline:
     # --- A batch ---------------------------------------------------------------------------------------
 
     async def _answer_batch(
-        self, request: Request, network: Network, resolver: Resolver, caller: Caller, calls: Sequence[Call]
+        self, request: Request, network: ServedNetwork, resolver: Resolver, caller: Caller, calls: Sequence[Call]
     ) -> Answer:
         deadline = self._now() + self.request_seconds
         refusals: list[Refusal | None] = []
@@ -250,7 +250,7 @@ class Pipeline:
         return [seal.opened(call, team_id) if call.method in sticky.METHODS else call for call in calls]
 
     def _render_batch(
-        self, request: Request, network: Network, caller: Caller, items: Sequence[BatchItem]
+        self, request: Request, network: ServedNetwork, caller: Caller, items: Sequence[BatchItem]
     ) -> Answer:
         bodies: list[bytes] = []
         notes: list[CallNote] = []
@@ -287,12 +287,12 @@ class Pipeline:
 
     # --- Rules -----------------------------------------------------------------------------------------
 
-    def _refusal(self, network: Network, caller: Caller, call: Call) -> Refusal | None:
+    def _refusal(self, network: ServedNetwork, caller: Caller, call: Call) -> Refusal | None:
         if isinstance(call, WrittenCall) and call.problem:
             return InvalidRequest(call.problem)
         return self.policy(network, caller, call.method, call.params)
 
-    def policy(self, network: Network, caller: Caller, method: str, params: Params = None) -> Refusal | None:
+    def policy(self, network: ServedNetwork, caller: Caller, method: str, params: Params = None) -> Refusal | None:
         """Why this caller may not call this method here, with these parameters, if so."""
         if caller.networks and network.path not in caller.networks:
             return NetworkNotAllowed(
@@ -308,7 +308,7 @@ class Pipeline:
             return None
         return MethodNotAllowed(f"{method[:64]} may not be called on {network.path}. {why}")
 
-    def _network_policy(self, network: Network, method: str, *, from_domain: bool) -> str | None:
+    def _network_policy(self, network: ServedNetwork, method: str, *, from_domain: bool) -> str | None:
         allowed = self._allowed.setdefault(network.path, set())
         if method in allowed:
             return None

@@ -15,7 +15,7 @@ from tollgate.gateway.call.straight import StraightCall
 from tollgate.gateway.call.straight_batch import start_batch
 from tollgate.gateway.http.connection import CallerConnection
 from tollgate.gateway.http.worker_context import WorkerContext
-from tollgate.gateway.messages import Network, Request
+from tollgate.gateway.messages import Request, ServedNetwork
 from tollgate.gateway.recording.journal import RecordSink
 from tollgate.shm import metrics
 
@@ -74,7 +74,7 @@ class StraightCalls:
             request.admission = admission
         return call.start(admission, request.body, request.request_id)
 
-    def _admit(self, request: Request, caller: Caller, network: Network, resolver: Resolver) -> Admission:
+    def _admit(self, request: Request, caller: Caller, network: ServedNetwork, resolver: Resolver) -> Admission:
         """The admission of a caller; connections of one client share it."""
         if self._epoch != self._context.epoch or len(self._admissions) >= _MAX_ADMISSIONS:
             self._admissions.clear()

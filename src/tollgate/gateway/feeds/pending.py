@@ -37,7 +37,7 @@ class _Params(Struct):
     result: Raw
 
 
-class _Message(Struct):
+class _PendingMessage(Struct):
     id: int | None = None
     result: Raw = ABSENT
     params: _Params | None = None
@@ -47,7 +47,7 @@ class _Hash(Struct):
     hash: str
 
 
-_message = msgspec.json.Decoder(_Message).decode
+_message = msgspec.json.Decoder(_PendingMessage).decode
 _text = msgspec.json.Decoder(str).decode
 _hash = msgspec.json.Decoder(_Hash).decode
 _json = msgspec.json.Encoder().encode

@@ -24,7 +24,7 @@ _MAX_DIGITS = 9
 _UNFIT = (b"expect", b"transfer-encoding", b"upgrade", b"x-request-id")
 
 
-class Admission(Protocol):
+class AdmittedCaller(Protocol):
     """A caller that was let in on this connection."""
 
     epoch: int
@@ -46,7 +46,7 @@ class KnownHead(Struct, gc=False):
     """And from there."""
     url: bytes
     headers: dict[bytes, bytes]
-    admission: Admission | None = None
+    admission: AdmittedCaller | None = None
     digest: bytes | None = None
     """Of the token that it carries, where it carried a known one the last time."""
 

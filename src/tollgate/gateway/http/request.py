@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 
 from tollgate.errors import BodyTooLarge, MethodNotPost, Refusal, UnknownNetwork, UnsupportedMediaType
-from tollgate.gateway.messages import Network, Request
+from tollgate.gateway.messages import Request, ServedNetwork
 
 PREFIX = b"/x/"
 _JSON = re.compile(rb"application/json[ \t]*(?:;.*)?", re.IGNORECASE)
@@ -49,12 +49,12 @@ def ambiguity(version: str, headers: dict[bytes, bytes]) -> str | None:
 class RequestReader:
     """Knows the networks and the size limit."""
 
-    def __init__(self, networks: Iterable[Network], max_bytes: int) -> None:
+    def __init__(self, networks: Iterable[ServedNetwork], max_bytes: int) -> None:
         self.change(networks, max_bytes)
         self.ids = _ids()
         """Ids of requests."""
 
-    def change(self, networks: Iterable[Network], max_bytes: int) -> None:
+    def change(self, networks: Iterable[ServedNetwork], max_bytes: int) -> None:
         """Take over networks and the limit."""
         self._networks = {b"/x/%b" % network.path.encode(): network for network in networks}
         self._max_bytes = max_bytes

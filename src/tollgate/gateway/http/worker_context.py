@@ -17,7 +17,7 @@ from tollgate.core import addresses
 from tollgate.gateway.http import response
 from tollgate.gateway.http.request import RequestReader
 from tollgate.gateway.memory_budget import SMALL, Budget
-from tollgate.gateway.messages import Answer, Network, Request
+from tollgate.gateway.messages import Answer, Request, ServedNetwork
 from tollgate.gateway.recording.counters import Counters
 from tollgate.gateway.recording.journal import Journal, Recordable
 from tollgate.gateway.tracing import Tracer
@@ -31,7 +31,7 @@ HEDGE_SWEEP_SECONDS = 0.005
 NETWORK_ADDRESSES = 2
 
 
-class Addresses:
+class ConnectionCounts:
     """How many connections each client address has open, and each network (`network_of`)."""
 
     def __init__(self, trusted: tuple[addresses.Network, ...] = (), max_connections: int = 0) -> None:
@@ -135,7 +135,7 @@ class Countable(Protocol):
         """Add them."""
 
 
-class Pipeline(Protocol):
+class GeneralPipeline(Protocol):
     """Answers requests by the general way."""
 
     def answer(self, request: Request) -> Answer | Coroutine[Any, Any, Answer]:
@@ -191,7 +191,7 @@ class WorkerContext:
 
     def __init__(
         self,
-        pipeline: Pipeline,
+        pipeline: GeneralPipeline,
         reader: RequestReader,
         counters: Counters,
         writer: metrics.Writer,
@@ -206,13 +206,13 @@ class WorkerContext:
         read_seconds: float,
         now: Callable[[], float],
         time: Callable[[], float],
-        by_address: Addresses | None = None,
+        by_address: ConnectionCounts | None = None,
         constant_headers: bytes = b"",
         tracer: Tracer | None = None,
     ) -> None:
         self.tracer = tracer
         """Makes spans; None: nothing is traced."""
-        self.addresses = by_address or Addresses()
+        self.addresses = by_address or ConnectionCounts()
         self.pipeline = pipeline
         self.begin: Callable[[Any, Request], bool] = _nothing_straight
         """Sends a request that was read whole on the straight way; False: nothing was done."""
@@ -263,7 +263,7 @@ class WorkerContext:
         """Requests under way."""
         return len(self.calls) + len(self.tasks)
 
-    def change(self, networks: Iterable[Network], limits: LimitSettings) -> None:
+    def change(self, networks: Iterable[ServedNetwork], limits: LimitSettings) -> None:
         """Take over networks and limits; what was begun goes on."""
         self.reader.change(networks, limits.body_bytes)
         self.budget.max_bytes, self.budget.least_part = limits.buffer_bytes, limits.body_bytes

@@ -6,7 +6,7 @@ Called once for each answer, before it leaves.
 from __future__ import annotations
 
 from tollgate.errors import Refusal
-from tollgate.gateway.messages import Network, Request
+from tollgate.gateway.messages import Request, ServedNetwork
 from tollgate.shm import metrics
 
 OK = "ok"
@@ -38,7 +38,7 @@ class Counters:
         """Count a request that was refused as a whole."""
         self._writer.add(self._writer.cell(metrics.REFUSALS, refusal.reason))
 
-    def cached(self, network: Network, how: str, count: int = 1) -> None:
+    def cached(self, network: ServedNetwork, how: str, count: int = 1) -> None:
         """Count how the cache answered calls."""
         cell = self._cached.get((network.path, how))
         if cell is None:
@@ -47,7 +47,7 @@ class Counters:
             )
         self._cells[cell] += count
 
-    def resolved(self, network: Network, method: str, outcome: str, how: str) -> None:
+    def resolved(self, network: ServedNetwork, method: str, outcome: str, how: str) -> None:
         """Count what became of one call, and how the cache answered it."""
         cells = self._resolved.get((network.path, method, outcome, how))
         if cells is None:
@@ -61,7 +61,7 @@ class Counters:
         self._cells[called] += 1
         self._cells[cached] += 1
 
-    def called(self, network: Network, method: str, outcome: str, count: int = 1) -> None:
+    def called(self, network: ServedNetwork, method: str, outcome: str, count: int = 1) -> None:
         """Count what became of calls."""
         cell = self._calls.get((network.path, method, outcome))
         if cell is None:

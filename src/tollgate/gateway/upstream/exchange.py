@@ -21,7 +21,7 @@ from tollgate.core import jsonrpc
 from tollgate.core.jsonrpc import Unparsable
 from tollgate.core.shapes import ABSENT, Replies, Reply
 from tollgate.errors import UpstreamUnavailable
-from tollgate.gateway.messages import Network, Trace
+from tollgate.gateway.messages import ServedNetwork, Trace
 from tollgate.gateway.tracing import CLIENT, Span
 from tollgate.gateway.upstream.choice import Need, View
 from tollgate.gateway.upstream.connection import (
@@ -88,7 +88,7 @@ class Exchange:
 
     def __init__(
         self,
-        network: Network,
+        network: ServedNetwork,
         upstreams: Sequence[Upstream],
         row: NetworkStatus,
         meters: Meters,
@@ -111,7 +111,7 @@ class Exchange:
         self.random = random
         self.change(network, upstreams)
 
-    def change(self, network: Network, upstreams: Sequence[Upstream]) -> None:
+    def change(self, network: ServedNetwork, upstreams: Sequence[Upstream]) -> None:
         """Take over a network's settings and upstreams; calls under way go on with those they have."""
         self.network = network
         self.upstreams: tuple[Upstream, ...] = tuple(sorted(upstreams, key=lambda upstream: upstream.priority))

@@ -21,7 +21,7 @@ from tollgate.gateway.feeds.feed import Feeds
 from tollgate.gateway.feeds.subscribers import FAMILIES
 from tollgate.gateway.http import response
 from tollgate.gateway.http.worker_context import Outgoing, WorkerContext
-from tollgate.gateway.messages import Network, Request
+from tollgate.gateway.messages import Request, ServedNetwork
 from tollgate.gateway.websocket.connection import CLOSE_SECONDS
 from tollgate.gateway.websocket.grants import Grants, check_network
 from tollgate.gateway.websocket.outbox import Send
@@ -219,7 +219,7 @@ class Endpoint:
 
     # --- Metrics ---------------------------------------------------------------------------------------
 
-    def _counter(self, network: Network) -> Callable[[], None]:
+    def _counter(self, network: ServedNetwork) -> Callable[[], None]:
         cell, cells = self._writer.cell(metrics.WS_NOTIFICATIONS, network.family, network.name), self._writer.cells
 
         def count() -> None:

@@ -26,7 +26,7 @@ from tollgate.gateway.call.batch import BatchItem, resolve_many
 from tollgate.gateway.call.pipeline import Pipeline
 from tollgate.gateway.call.resolver import Resolver
 from tollgate.gateway.feeds.subscribers import FAMILIES, NotificationSink, Subscriber
-from tollgate.gateway.messages import Answer, CallNote, Network, Request, Trace
+from tollgate.gateway.messages import Answer, CallNote, Request, ServedNetwork, Trace
 from tollgate.gateway.recording.counters import OK
 from tollgate.settings.model import WebSocketSettings
 
@@ -214,7 +214,7 @@ class SocketPipeline(Pipeline):
     subscribes = True
 
     def _answer_call(
-        self, request: Request, network: Network, resolver: Resolver, call: Call
+        self, request: Request, network: ServedNetwork, resolver: Resolver, call: Call
     ) -> Answer | Coroutine[Any, Any, Answer]:
         subscriptions = _subscriptions(request, call)
         if subscriptions is None:
@@ -228,7 +228,7 @@ class SocketPipeline(Pipeline):
         return self.bills_upstream_calls
 
     async def _answer_subscription(
-        self, request: SocketRequest, network: Network, subscriptions: Subscriptions, call: Call
+        self, request: SocketRequest, network: ServedNetwork, subscriptions: Subscriptions, call: Call
     ) -> Answer:
         result = await self._subscription_reply(subscriptions, call, request)
         if isinstance(result, Reply):
@@ -243,7 +243,7 @@ class SocketPipeline(Pipeline):
         return answer
 
     async def _answer_batch(
-        self, request: Request, network: Network, resolver: Resolver, caller: Caller, calls: Sequence[Call]
+        self, request: Request, network: ServedNetwork, resolver: Resolver, caller: Caller, calls: Sequence[Call]
     ) -> Answer:
         if all(_subscriptions(request, call) is None for call in calls):
             return await super()._answer_batch(request, network, resolver, caller, calls)
@@ -274,7 +274,7 @@ class SocketPipeline(Pipeline):
         return self._render_batch(request, network, caller, items)
 
     def _render_one_by_one(
-        self, request: Request, network: Network, caller: Caller, items: Sequence[BatchItem]
+        self, request: Request, network: ServedNetwork, caller: Caller, items: Sequence[BatchItem]
     ) -> Answer:
         """Render a batch with a declined call, whose error is written as the family writes it."""
         bodies: list[bytes] = []
