@@ -114,6 +114,9 @@ class UpstreamTransport:
     def write(self, data: bytes) -> None:
         self._sent.append((self._connection, data))
 
+    def is_closing(self) -> bool:
+        return False
+
     def close(self) -> None:
         raise AssertionError("an upstream was hung up on")
 

@@ -813,10 +813,49 @@ async def test_time_that_a_call_took_is_written_down(body: bytes) -> None:
     async with warm_scene() as (scene, (transport,)):
         scene.nodes[0].holds = True
         transport.deliver(body)
+        await turns()
         scene.clock.advance(0.25)
         scene.nodes[0].let()
         await turns(30)
         assert scene.worker.sink.written[-1].duration_micros == 250_000
+
+
+async def test_requests_of_a_loop_turn_leave_together_at_its_end() -> None:
+    async with warm_scene(callers=3) as (scene, transports):
+        scene.nodes[0].holds = True
+        for transport, (request,) in zip(
+            transports, (one(LATEST), batch(LATEST, CHAIN), one(LATEST)), strict=True
+        ):
+            transport.deliver(request)
+        assert scene.nodes[0].held == []
+        await turns(1)
+        assert [isinstance(parsed, list) for _, parsed in scene.nodes[0].held] == [False, True, False]
+        written = len(scene.worker.sink.written)
+        await turns()
+        assert len(scene.worker.sink.written) == written, "nothing was answered"
+
+
+@pytest.mark.parametrize("request_", [one(LATEST)[0], batch(LATEST, CHAIN)[0]], ids=["call", "batch"])
+async def test_request_whose_connection_is_lost_before_it_left_goes_another_way(request_: bytes) -> None:
+    async with warm_scene() as (scene, (transport,)):
+        connection: Any = scene.upstream(0).pool.idle[-1]._transport
+        connection.take()
+        transport.deliver(request_)
+        connection.drop()
+        await turns(30)
+        assert await statuses(transport) == [200]
+        assert (connection.take(), connection.aborted) == (b"", False)
+
+
+async def test_request_that_cannot_be_written_keeps_no_other_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with warm_scene(callers=2) as (scene, transports):
+        second, first = (connection._transport for connection in scene.upstream(0).pool.idle[-2:])
+        monkeypatch.setattr(first, "write", lambda _data: 1 / 0)
+        for transport in transports:
+            transport.deliver(one(LATEST)[0])
+        await turns(30)
+        assert [await statuses(transport) for transport in transports] == [[200], [200]]
+        assert (first.aborted, second.aborted) == (True, False)
 
 
 @pytest.mark.parametrize(("seconds", "status"), [(99.9, 200), (100.0, 401)])

@@ -267,7 +267,9 @@ class StraightCall(Straight):
         if upstream.in_doubt:
             upstream.try_again()
         self._sent_on = sent_on = idle.pop()
-        sent_on.send(encode(call), now + upstream.patience, self)
+        if not context.flushing:
+            context.flush_later()
+        context.requests.append(sent_on.request(encode(call), now + upstream.patience, self))
         return True
 
     # --- After it was sent -----------------------------------------------------------------------------
@@ -353,7 +355,7 @@ class StraightCall(Straight):
                     b"}",
                 )
             )
-            if not context.outbox:
+            if not context.flushing:
                 context.flush_later()
             context.outbox.append(self)
             return

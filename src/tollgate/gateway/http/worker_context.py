@@ -169,6 +169,7 @@ class WorkerContext:
         "date",
         "draining",
         "epoch",
+        "flushing",
         "hedging",
         "ids",
         "journal",
@@ -182,6 +183,7 @@ class WorkerContext:
         "pipeline",
         "read_seconds",
         "reader",
+        "requests",
         "tasks",
         "time",
         "tracer",
@@ -232,7 +234,11 @@ class WorkerContext:
         self.counted: list[Countable] = []
         """What has counted answers of this loop turn."""
         self.outbox: list[Outgoing] = []
-        """Answers of this loop turn. Whoever puts the first one in calls `flush_later`."""
+        """Answers of this loop turn. Whoever puts one in calls `flush_later`, unless it is `flushing`."""
+        self.requests: list[tuple[asyncio.Transport, bytes]] = []
+        """Requests to upstreams of this loop turn, likewise: sent together, they wake an upstream only once."""
+        self.flushing = False
+        """Whether both leave at the end of this loop turn."""
         self.max_connections = max_connections
         self.keep_alive_seconds = keep_alive_seconds
         self.read_seconds = read_seconds
@@ -335,12 +341,19 @@ class WorkerContext:
 
     def put(self, answer: Outgoing) -> None:
         """Put an answer into the outbox."""
-        if not self.outbox:
+        if not self.flushing:
             self.flush_later()
         self.outbox.append(answer)
 
+    def send_later(self, request: tuple[asyncio.Transport, bytes]) -> None:
+        """Let a request to an upstream leave at the end of this loop turn."""
+        if not self.flushing:
+            self.flush_later()
+        self.requests.append(request)
+
     def flush_later(self) -> None:
-        """Empty the outbox at the end of this loop turn."""
+        """Let requests and answers leave at the end of this loop turn."""
+        self.flushing = True
         self._loop.call_soon(self._flush)
 
     def count_large(self, data: bytes) -> None:
@@ -353,8 +366,21 @@ class WorkerContext:
             self._loop.call_soon(self.budget.free, len(data))
 
     def _flush(self) -> None:
-        # Taken first: whatever happens below, the next answer must find an empty box, or nobody empties it again.
+        # First: whatever happens below, what comes next must find empty boxes, or nobody empties them again.
+        self.flushing = False
+        requests, self.requests = self.requests, []
         outbox, self.outbox = self.outbox, []
+        for transport, data in requests:
+            try:
+                if not transport.is_closing():
+                    transport.write(data)
+            except Exception:  # noqa: BLE001 - one connection must not keep the requests of others
+                _log.exception("a request could not leave")
+                transport.abort()
+        if outbox:
+            self._answer_all(outbox)
+
+    def _answer_all(self, outbox: list[Outgoing]) -> None:
         counted, self.counted = self.counted, []
         now = self.now()
         for counter in counted:

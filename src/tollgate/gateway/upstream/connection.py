@@ -229,15 +229,26 @@ class Connection(asyncio.Protocol):
         """Whether a response is awaited."""
         return self.receiver is not None
 
-    def send(self, body: bytes, deadline: float, receiver: Receiver, more: bytes = b"") -> None:
-        """Send a request, with more header lines where there are any; the receiver is called back once."""
-        if self._transport is None:
+    def request(
+        self, body: bytes, deadline: float, receiver: Receiver, more: bytes = b""
+    ) -> tuple[asyncio.Transport, bytes]:
+        """Wait for the response to a request, with more header lines where there are any.
+
+        Returns its bytes, and where they are to be written in this loop turn. The receiver is called back once.
+        """
+        transport = self._transport
+        if transport is None:
             raise AttemptFailed("connection lost", sent=False)
         self.receiver = receiver
         self.deadline = deadline
         length = len(body)
         framing = _LENGTHS[length] if length < _FEW and not more else b"%d\r\n%b\r\n" % (length, more)
-        self._transport.write(b"".join((self._head, framing, body)))
+        return transport, b"".join((self._head, framing, body))
+
+    def send(self, body: bytes, deadline: float, receiver: Receiver, more: bytes = b"") -> None:
+        """Send a request at once."""
+        transport, data = self.request(body, deadline, receiver, more)
+        transport.write(data)
 
     def fail(self, failure: AttemptFailed) -> None:
         """Give up the request under way, and with it the connection."""
