@@ -269,7 +269,7 @@ class StraightCall(Straight):
         self._sent_on = sent_on = idle.pop()
         if not context.flushing:
             context.flush_later()
-        context.requests.append(sent_on.request(encode(call), now + upstream.patience, self))
+        context.upstream_requests.append(sent_on.request(encode(call), now + upstream.patience, self))
         return True
 
     # --- After it was sent -----------------------------------------------------------------------------

@@ -179,7 +179,7 @@ class StraightBatch(Straight):
             exchange.use_rate(upstream, now)
         upstream.began()
         self._sent_on = upstream.pool.idle.pop()
-        context.send_later(self._sent_on.request(self._sent, now + upstream.patience, self))
+        context.send_upstream(self._sent_on.request(self._sent, now + upstream.patience, self))
 
     def _write(self, calls: list[PlainCall]) -> None:
         """Write calls under their own ids, or under others."""

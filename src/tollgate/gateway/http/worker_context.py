@@ -183,11 +183,11 @@ class WorkerContext:
         "pipeline",
         "read_seconds",
         "reader",
-        "requests",
         "tasks",
         "time",
         "tracer",
         "upgraded",
+        "upstream_requests",
         "weighed_from",
     )
 
@@ -235,7 +235,7 @@ class WorkerContext:
         """What has counted answers of this loop turn."""
         self.outbox: list[Outgoing] = []
         """Answers of this loop turn. Whoever puts one in calls `flush_later`, unless it is `flushing`."""
-        self.requests: list[tuple[asyncio.Transport, bytes]] = []
+        self.upstream_requests: list[tuple[asyncio.Transport, bytes]] = []
         """Requests to upstreams of this loop turn, likewise: sent together, they wake an upstream only once."""
         self.flushing = False
         """Whether both leave at the end of this loop turn."""
@@ -345,11 +345,11 @@ class WorkerContext:
             self.flush_later()
         self.outbox.append(answer)
 
-    def send_later(self, request: tuple[asyncio.Transport, bytes]) -> None:
+    def send_upstream(self, request: tuple[asyncio.Transport, bytes]) -> None:
         """Let a request to an upstream leave at the end of this loop turn."""
         if not self.flushing:
             self.flush_later()
-        self.requests.append(request)
+        self.upstream_requests.append(request)
 
     def flush_later(self) -> None:
         """Let requests and answers leave at the end of this loop turn."""
@@ -368,7 +368,7 @@ class WorkerContext:
     def _flush(self) -> None:
         # First: whatever happens below, what comes next must find empty boxes, or nobody empties them again.
         self.flushing = False
-        requests, self.requests = self.requests, []
+        requests, self.upstream_requests = self.upstream_requests, []
         outbox, self.outbox = self.outbox, []
         for transport, data in requests:
             try:
