@@ -55,7 +55,7 @@ def test_every_command_on_a_page_exists_with_its_options(page: Path) -> None:
             assert below is not None, f"{line}: there is no {words[0]}"
             command, words = below, words[1:]
             ctx = click.Context(command, parent=ctx, info_name=command.name)
-        options = {name for param in command.params for name in (*param.opts, *param.secondary_opts)}
+        options = {name for param in command.get_params(ctx) for name in (*param.opts, *param.secondary_opts)}
         for word in words:
             if word.startswith("--"):
                 assert word.partition("=")[0] in {*options, "--help"}, f"{line}: there is no {word}"

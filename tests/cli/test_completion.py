@@ -8,6 +8,7 @@ import threading
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.cli.test_rpc_tokens import TOKEN
 
 from parts.need import need
 
@@ -183,8 +184,7 @@ sys.exit(" ".join(heavy & set(sys.modules)) or 0)
 
 @pytest.mark.e2e
 def test_tokens_networks_and_months_complete(api: Api, acme: Tool) -> None:
-    token = {"id": "tok_1", "name": "ci", "prefix": "tg_01234", "created_at": "2026-11-15T06:44:44Z"}
-    api.on("GET", "teams/acme/tokens?limit=1000", {"items": [token], "next": None})
+    api.on("GET", "teams/acme/tokens?limit=1000", {"items": [TOKEN], "next": None})
     assert completed(acme, "tollgate rpc tokens show c") == ["ci"]
     served = [{"network": "eth/mainnet", "url": "https://t.example.com/x/eth/mainnet"}]
     api.on("GET", "networks", {"items": served, "next": None})
@@ -192,8 +192,8 @@ def test_tokens_networks_and_months_complete(api: Api, acme: Tool) -> None:
     api.on("GET", "networks", {"items": served, "next": None})
     assert completed(acme, "tollgate rpc logs --network e") == ["eth/mainnet"]
     for command in ("tollgate rpc logs --token ", "tollgate usage --token "):
-        api.on("GET", "teams/acme/tokens?limit=1000", {"items": [token], "next": None})
-        assert completed(acme, command) == ["ci", "tok_1"]
+        api.on("GET", "teams/acme/tokens?limit=1000", {"items": [TOKEN], "next": None})
+        assert completed(acme, command) == ["ci", TOKEN["id"]]
     for command in ("tollgate usage --month 2", "tollgate invoices show 2"):
         months = completed(acme, command)
         assert len(months) == 12

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 import pytest
+from tests.cli.test_rpc_tokens import TOKEN
 
 from tollgate import __version__
 from tollgate.cli.main import cli
@@ -238,7 +239,7 @@ def test_an_encoding_that_lacks_a_letter_is_no_reason_to_fail(api: Api, acme: To
 
 @pytest.mark.e2e
 def test_data_is_alone_on_stdout_and_words_on_stderr(api: Api, acme: Tool) -> None:
-    made = {"id": "tok_1", "name": "ci", "secret": "tg_x"}
+    made = {**TOKEN, "secret": "tg_x"}
     api.on("POST", "teams/acme/tokens", made, status=201)
     ran = acme.process("rpc", "tokens", "create", "ci", "--json")
     assert (ran.code, json.loads(ran.out)) == (0, made)

@@ -15,6 +15,7 @@ TOKEN: dict[str, Any] = {
     "prefix": "tg_01234",
     "secret": "tg_secret",
     "created_at": "2026-11-15T06:44:44Z",
+    "created_by": "ann@example.com",
 }
 
 

@@ -3,8 +3,12 @@
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+from msgspec.structs import asdict
 from tests.contract.backends import Store
+from tests.samples import sample
 
+from tollgate.api.tokens import TokenSettings
 from tollgate.core.alerts import Alert, BillingSettings
 from tollgate.core.audit_chain import AuditChain
 from tollgate.core.invoices import Report
@@ -52,16 +56,9 @@ TOKEN = Token(
     created_by="ann@example.com",
     last_used_at=2_000.0,
     expires_at=3_000.0,
-    networks=("eth/mainnet", "starknet/sepolia"),
-    methods=("eth_*", 'odd"\\é'),
-    requests_per_second=7,
-    monthly_requests=1_000_000,
     capped_until=4_000.0,
-    allow_in_url=True,
-    show_upstream=True,
-    addresses=("192.0.2.0/24", "2001:db8::/32"),
-    contracts=("0xab",),
     replaces="tok_0",
+    **asdict(msgspec.convert(sample(TokenSettings, active=True, methods=("eth_*", 'odd"\\é')), TokenSettings)),
 )
 DIGEST = bytes(range(32))
 DOMAIN = Domain(

@@ -146,8 +146,8 @@ def create(
 @logged_in
 def list_(session: Session, limit: int, after: str | None) -> None:
     """List your personal access tokens."""
-    from tollgate.cli.answers import ApiAnswer  # noqa: PLC0415 - not for help
-    from tollgate.cli.shapes import Page  # noqa: PLC0415
+    from tollgate.api.base import Page  # noqa: PLC0415 - not for help
+    from tollgate.cli.answers import ApiAnswer  # noqa: PLC0415
 
     whole = session.client.logins(limit, after)
     # The list has every kind of login; only these were made by hand.

@@ -22,6 +22,7 @@ import msgspec
 from msgspec.structs import astuple, replace
 
 from tollgate import log
+from tollgate.api.base import Page
 from tollgate.cli.address import normal
 from tollgate.cli.answers import ApiAnswer
 from tollgate.cli.credentials import CredentialStore
@@ -29,7 +30,7 @@ from tollgate.cli.failures import Failure, NotFoundFailure
 from tollgate.cli.operator import add_team_commands
 from tollgate.cli.options import config_option, json_option
 from tollgate.cli.session import Session
-from tollgate.cli.shapes import ApiOperatorTeam, ApiServiceUsage, ApiUsage, Page
+from tollgate.cli.shapes import ApiOperatorTeam, ApiServiceUsage, ApiUsage
 from tollgate.cli.show import note
 from tollgate.control.passwords import LONGEST, SHORTEST
 from tollgate.control.plane import ControlPlane

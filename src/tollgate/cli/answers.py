@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tollgate.cli.transport import HttpReply
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 _BY_STATUS: dict[int, type[Failure]] = {401: LoginNeeded, 403: NotAllowed, 404: NotFoundFailure}
 
@@ -26,10 +27,10 @@ UNAVAILABLE = "unavailable"
 _PASSING = frozenset({502, 503, 504})
 
 
-class ApiAnswer(Struct, Generic[T], frozen=True):
+class ApiAnswer(Struct, Generic[T_co], frozen=True):
     """A value, and the server's own object that `--json` prints."""
 
-    value: T
+    value: T_co
     raw: Any
 
     def __repr__(self) -> str:
@@ -41,7 +42,7 @@ def read(reply: HttpReply, shape: type[T], url: str) -> ApiAnswer[T]:
     if not 200 <= reply.status < 300:
         raise failure(reply, url)
     try:
-        raw = msgspec.json.decode(reply.body)
+        raw = msgspec.json.decode(reply.body or b"null")
         value = msgspec.convert(raw, shape)
     except (msgspec.DecodeError, msgspec.ValidationError):
         raise _not_tollgate(reply, url) from None

@@ -6,6 +6,7 @@ Owns routes, bodies, idempotency keys and the one renewal of a refused access to
 
 from __future__ import annotations
 
+import re
 import uuid
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -13,6 +14,7 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
+from tollgate.api.base import Page
 from tollgate.cli import answers
 from tollgate.cli.failures import Lost, NoServer, WrongUsage
 from tollgate.cli.shapes import (
@@ -38,16 +40,17 @@ from tollgate.cli.shapes import (
     ApiServiceUsage,
     ApiTeam,
     ApiTimeline,
-    ApiToken,
     ApiUpstreamHistory,
     ApiUsage,
     ApiWebhookTest,
-    Page,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from msgspec import Struct
+
+    from tollgate.api.base import Route
     from tollgate.cli import login
     from tollgate.cli.answers import ApiAnswer
     from tollgate.cli.transport import HttpReply, Transport
@@ -61,6 +64,7 @@ LARGEST_LIMIT = 1000
 # Far above the members that a team may have; a server that never ends its list must not keep us for ever.
 _MAX_PAGES = 100
 
+_PART = re.compile(r"\{\w+\}")
 _LOGIN_REFUSALS = frozenset({"not_logged_in", "login_expired"})
 
 
@@ -148,38 +152,29 @@ class Client:
     def revoke_invitation(self, team: str, invitation_id: str) -> None:
         self._done("DELETE", "teams", team, "invitations", invitation_id)
 
-    # ---- tokens
+    # ---- any
 
-    def tokens(self, team: str, limit: int = DEFAULT_LIMIT, after: str | None = None) -> ApiAnswer[Page[ApiToken]]:
-        return self._read("GET", Page[ApiToken], "teams", team, "tokens", query=_page(limit, after))
+    def call(
+        self, route: Route[T], *parts: str, body: Struct | None = None, **query: str | int | None
+    ) -> ApiAnswer[T]:
+        """Call a route of the API; `parts` are those of its path, in their order."""
+        names = iter(parts)
+        path = _PART.sub(lambda _: _segment(next(names)), route.path)
+        given = {name: str(value) for name, value in query.items() if value is not None}
+        target = BASE + path + ("?" + urlencode(given) if given else "")
+        if route.creates:
+            reply = self._send_once(route.method, target, body)
+        else:
+            reply = self._send(route.method, target, body)
+        return answers.read(reply, route.answer, self._transport.url)
 
-    def create_token(self, team: str, body: Mapping[str, Any]) -> ApiAnswer[ApiToken]:
-        return self._create(ApiToken, body, "teams", team, "tokens")
-
-    def token(self, team: str, token_id: str) -> ApiAnswer[ApiToken]:
-        return self._read("GET", ApiToken, "teams", team, "tokens", token_id)
-
-    def token_named(self, team: str, name: str) -> ApiToken | None:
-        """Find a token by its name, the one that works where several had it."""
-        named = [
-            each for each in _every(lambda after: self.tokens(team, LARGEST_LIMIT, after)) if each.name == name
-        ]
-        return next((each for each in reversed(named) if each.active), named[-1] if named else None)
+    def every(self, route: Route[Page[T]], *parts: str) -> Iterator[T]:
+        """Go through all parts of a list."""
+        return _every(lambda after: self.call(route, *parts, limit=LARGEST_LIMIT, after=after))
 
     def raw(self, method: str, path: str, body: Any = None) -> HttpReply:
         """Send any request to the API, as the account that is logged in."""
         return self._send(method, path, body)
-
-    def update_token(self, team: str, token_id: str, body: Mapping[str, Any]) -> ApiAnswer[ApiToken]:
-        return self._read("PATCH", ApiToken, "teams", team, "tokens", token_id, body=body)
-
-    def delete_token(self, team: str, token_id: str) -> None:
-        self._done("DELETE", "teams", team, "tokens", token_id)
-
-    def rotate_token(self, team: str, token_id: str, overlap_seconds: int) -> ApiAnswer[ApiToken]:
-        """Make a successor of an API token."""
-        body = {"overlap_seconds": overlap_seconds}
-        return self._create(ApiToken, body, "teams", team, "tokens", token_id, "rotate")
 
     # ---- domains
 
@@ -361,16 +356,19 @@ class Client:
         answers.expect_done(self._request(method, path, None, body), self._transport.url)
 
     def _create(self, shape: type[T], body: Mapping[str, Any], *path: str) -> ApiAnswer[T]:
+        target = BASE + "".join(f"/{_segment(part)}" for part in path)
+        return answers.read(self._send_once("POST", target, body), shape, self._transport.url)
+
+    def _send_once(self, method: str, target: str, body: Any) -> HttpReply:
         """Create a thing once, even if the connection breaks and the request is sent again."""
         key = str(uuid.uuid4())
         try:
-            reply = self._request("POST", path, None, body, key)
+            return self._send(method, target, body, key)
         except Lost as lost:
             try:
-                reply = self._request("POST", path, None, body, key)
+                return self._send(method, target, body, key)
             except NoServer:
                 raise lost from None  # the first attempt did reach somebody
-        return answers.read(reply, shape, self._transport.url)
 
     def _request(
         self,
@@ -378,12 +376,11 @@ class Client:
         path: tuple[str, ...],
         query: Mapping[str, str] | None,
         body: Mapping[str, Any] | None,
-        key: str | None = None,
     ) -> HttpReply:
         target = BASE + "".join(f"/{_segment(part)}" for part in path)
         if query:
             target += "?" + urlencode(query)
-        return self._send(method, target, body, key)
+        return self._send(method, target, body)
 
     def _send(self, method: str, target: str, body: Any, key: str | None = None) -> HttpReply:
         content = None if body is None else msgspec.json.encode(body)

@@ -44,14 +44,15 @@ def _call(session: Session, network: str, method: str, params: list[Any], token:
     import json  # noqa: PLC0415
     import time  # noqa: PLC0415
 
+    from tollgate.api import tokens  # noqa: PLC0415
     from tollgate.cli.transport import Transport  # noqa: PLC0415
 
     made = None
     if token is None:
         until = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=_SECONDS)
         name = f"call-{time.time_ns():x}"
-        settings = {"name": name, "networks": [network], "expires_at": show.rfc3339(until), "show_upstream": True}
-        made = session.client.create_token(session.team, settings).value
+        wanted = tokens.NewToken(name, until, networks=(network,), show_upstream=True)
+        made = session.client.call(tokens.CREATE, session.team, body=wanted).value
         token = made.secret or ""
     try:
         with Transport(session.url) as transport:
@@ -62,7 +63,7 @@ def _call(session: Session, network: str, method: str, params: list[Any], token:
             took = time.monotonic() - began
     finally:
         if made is not None:
-            session.client.delete_token(session.team, made.id)
+            session.client.call(tokens.DELETE, session.team, made.id)
     try:
         answer = json.loads(reply.body)
     except ValueError as error:

@@ -20,9 +20,10 @@ from tollgate.cli.options import Since, Until, complete_networks, complete_token
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping
 
+    from tollgate.api.base import Page
     from tollgate.cli.answers import ApiAnswer
     from tollgate.cli.session import Session
-    from tollgate.cli.shapes import ApiLog, ApiLogPage, Page
+    from tollgate.cli.shapes import ApiLog, ApiLogPage
 
 # How wide the columns of a stream are, whose longest line is not known; nought: as wide as it gets.
 COLUMNS = {

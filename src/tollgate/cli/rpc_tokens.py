@@ -15,10 +15,6 @@ from tollgate.cli.failures import Failure, NotFoundFailure
 from tollgate.cli.lazy import Group
 from tollgate.cli.options import (
     Duration,
-    Expiry,
-    Never,
-    NoLimit,
-    NumberOrNone,
     complete_tokens,
     confirm,
     for_team,
@@ -26,17 +22,26 @@ from tollgate.cli.options import (
     page_options,
     yes_option,
 )
+from tollgate.cli.settings_options import SettingsCommand, Spelling, chosen, lines
+from tollgate.lazy_module import LazyModule
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
+    from tollgate.api import tokens as api
     from tollgate.cli.answers import ApiAnswer
     from tollgate.cli.session import Session
-    from tollgate.cli.shapes import ApiToken
+else:
+    api = LazyModule("tollgate.api.tokens")  # help of other commands needs none of it
 
-_LONGEST_OVERLAP = 30 * 86_400
-ANY = "any"
-"""What lifts a restriction to networks or methods."""
+_SPELLED = {
+    "name": Spelling("--name", "NAME", "Another name."),
+    "expires_at": Spelling("--expires", "WHEN", "30d, 2026-12-31, or never."),
+    "networks": Spelling("--network", "F/N", "Only this network (repeat), or any."),
+    "methods": Spelling("--method", "GLOB", "Only these methods (repeat), or any."),
+    "requests_per_second": Spelling("--rps", "N", "Requests a second, or none for no limit."),
+    "monthly_requests": Spelling("--monthly-requests", "N", "Requests a month, or none for no limit."),
+    "addresses": Spelling("--address", "NETWORK", "Only from this network (repeat), or any."),
+    "contracts": Spelling("--contract", "ADDRESS", "Only this contract (repeat), or any."),
+}
 
 
 @click.group(cls=Group, epilog="Example: tollgate rpc tokens create ci --team acme --expires 90d")
@@ -44,101 +49,15 @@ def tokens() -> None:
     """API tokens: what programs send as `Authorization: Bearer …` to /x/."""
 
 
-def _settings(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that are settings of a token to a command."""
-    for option in reversed(
-        (
-            click.option("--expires", type=Expiry(), metavar="WHEN", help="30d, 2026-12-31, or never."),
-            click.option(
-                "--network",
-                "networks",
-                multiple=True,
-                metavar="F/N",
-                help="Only this network (repeat), or any.",
-            ),
-            click.option(
-                "--method",
-                "methods",
-                multiple=True,
-                metavar="GLOB",
-                help="Only these methods (repeat), or any.",
-            ),
-            click.option(
-                "--rps", type=NumberOrNone(), metavar="N", help="Requests a second, or none for no limit."
-            ),
-            click.option(
-                "--monthly-requests",
-                type=NumberOrNone(),
-                metavar="N",
-                help="Requests a month, or none for no limit.",
-            ),
-            click.option(
-                "--address",
-                "addresses",
-                multiple=True,
-                metavar="NETWORK",
-                help="Only from this network (repeat), or any.",
-            ),
-            click.option(
-                "--contract",
-                "contracts",
-                multiple=True,
-                metavar="ADDRESS",
-                help="Only this contract (repeat), or any.",
-            ),
-            click.option("--allow-in-url/--no-allow-in-url", default=None, help="Let wallets put it in the URL."),
-            click.option(
-                "--show-upstream/--no-show-upstream",
-                default=None,
-                help="Show upstream and cache in response headers.",
-            ),
-        )
-    ):
-        command = option(command)
-    return command
-
-
-def _body(
-    expires: datetime.datetime | Never | None,
-    networks: tuple[str, ...],
-    methods: tuple[str, ...],
-    rps: int | NoLimit | None,
-    monthly_requests: int | NoLimit | None,
-    allow_in_url: bool | None,
-    show_upstream: bool | None,
-    addresses: tuple[str, ...],
-    contracts: tuple[str, ...],
-) -> dict[str, Any]:
-    """Write the settings that were given, and no others."""
-    body: dict[str, Any] = {}
-    if expires is not None:
-        body["expires_at"] = None if isinstance(expires, Never) else show.rfc3339(expires)
-    lists = {"networks": networks, "methods": methods, "addresses": addresses, "contracts": contracts}
-    for name, values in lists.items():
-        if values:
-            body[name] = _listed(name, values)
-    for name, number in (("requests_per_second", rps), ("monthly_requests", monthly_requests)):
-        if number is not None:
-            body[name] = None if isinstance(number, NoLimit) else number
-    switches = {"allow_in_url": allow_in_url, "show_upstream": show_upstream}
-    return body | {name: switch for name, switch in switches.items() if switch is not None}
-
-
-def _listed(name: str, values: tuple[str, ...]) -> list[str]:
-    if ANY not in values:
-        return list(values)
-    if len(values) > 1:
-        raise click.UsageError(f"{ANY!r} stands for all {name}: give it alone.")
-    return []
-
-
-@tokens.command(epilog="Example: tollgate rpc tokens create ci --network eth/mainnet --method 'eth_*'")
+@tokens.command(
+    cls=SettingsCommand, settings=lambda: api.NewToken, but=("name", "active"), spelled=_SPELLED,
+    epilog="Example: tollgate rpc tokens create ci --network eth/mainnet --method 'eth_*'",
+)  # fmt: skip
 @click.argument("name")
-@_settings
 @for_team
 def create(session: Session, name: str, **settings: Any) -> None:
     """Create a token called NAME. Its secret is shown once."""
-    answer = session.client.create_token(session.team, {"name": name, **_body(**settings)})
+    answer = session.client.call(api.CREATE, session.team, body=api.NewToken(name, **chosen(settings)))
     token = answer.value
     if token.secret is None:
         raise Failure(
@@ -156,7 +75,7 @@ def create(session: Session, name: str, **settings: Any) -> None:
 @for_team
 def list_(session: Session, limit: int, after: str | None) -> None:
     """List the tokens of a team, oldest first."""
-    answer = session.client.tokens(session.team, limit, after)
+    answer = session.client.call(api.LIST, session.team, limit=limit, after=after)
     rows = [
         (token.id, token.name, token.prefix, token.created_at, token.last_used_at, token.expires_at, _state(token))
         for token in answer.value.items
@@ -175,20 +94,26 @@ def list_(session: Session, limit: int, after: str | None) -> None:
 @for_team
 def show_(session: Session, token_id: str) -> None:
     """Show a token: its settings and when it was last used."""
-    _show(session, session.client.token(session.team, _id(session, token_id)))
+    _show(session, session.client.call(api.SHOW, session.team, _id(session, token_id)))
 
 
-@tokens.command(epilog="Example: tollgate rpc tokens update tok_3kF9aQx72LmN0pRt --rps 50")
+@tokens.command(
+    cls=SettingsCommand, settings=lambda: api.TokenChange, but=("active",), spelled=_SPELLED,
+    epilog="Example: tollgate rpc tokens update tok_3kF9aQx72LmN0pRt --rps 50",
+)  # fmt: skip
 @click.argument("token_id", metavar="TOKEN", shell_complete=complete_tokens)
-@click.option("--name", metavar="NAME", help="Another name.")
-@_settings
 @for_team
-def update(session: Session, token_id: str, name: str | None, **settings: Any) -> None:
+def update(session: Session, token_id: str, **settings: Any) -> None:
     """Change settings of a token; those not given stay as they are."""
-    body = {**({} if name is None else {"name": name}), **_body(**settings)}
-    if not body:
+    given = chosen(settings)
+    if not given:
         raise click.UsageError("Nothing to change: give at least one setting, such as --expires 90d.")
-    _show(session, session.client.update_token(session.team, _id(session, token_id), body))
+    _update(session, token_id, **given)
+
+
+def _update(session: Session, token_id: str, **given: Any) -> None:
+    change = api.TokenChange(**given)
+    _show(session, session.client.call(api.UPDATE, session.team, _id(session, token_id), body=change))
 
 
 @tokens.command(epilog="Example: tollgate rpc tokens rotate tok_3kF9aQx72LmN0pRt --overlap 1h")
@@ -206,10 +131,10 @@ def rotate(session: Session, token_id: str, overlap: int) -> None:
     """Issue a successor with a new secret, and let the old one run out."""
     from tollgate.core.durations import spell  # noqa: PLC0415 - not for help
 
-    if overlap > _LONGEST_OVERLAP:
+    if overlap > api.LONGEST_OVERLAP:
         raise click.UsageError("--overlap can be 30d at most.")
     token_id = _id(session, token_id)
-    answer = session.client.rotate_token(session.team, token_id, overlap)
+    answer = session.client.call(api.ROTATE, session.team, token_id, body=api.Rotation(overlap))
     token = answer.value
     if token.secret is None:
         raise Failure(
@@ -227,7 +152,7 @@ def rotate(session: Session, token_id: str, overlap: int) -> None:
 @for_team
 def disable(session: Session, token_id: str) -> None:
     """Let a token no longer work, until it is enabled again."""
-    _show(session, session.client.update_token(session.team, _id(session, token_id), {"active": False}))
+    _update(session, token_id, active=False)
 
 
 @tokens.command(epilog="Example: tollgate rpc tokens enable tok_3kF9aQx72LmN0pRt --team acme")
@@ -235,7 +160,7 @@ def disable(session: Session, token_id: str) -> None:
 @for_team
 def enable(session: Session, token_id: str) -> None:
     """Let a disabled token work again."""
-    _show(session, session.client.update_token(session.team, _id(session, token_id), {"active": True}))
+    _update(session, token_id, active=True)
 
 
 @tokens.command(epilog="Example: tollgate rpc tokens delete tok_3kF9aQx72LmN0pRt --team acme")
@@ -246,9 +171,9 @@ def delete(session: Session, token_id: str, yes: bool) -> None:
     """Delete a token for good: what uses it stops working within a second."""
     token_id = _id(session, token_id)
     if needs_confirmation(yes):
-        token = session.client.token(session.team, token_id).value
+        token = session.client.call(api.SHOW, session.team, token_id).value
         confirm(f'Delete token "{show.clean(token.name)}" ({show.clean(token.id)})?', yes)
-    session.client.delete_token(session.team, token_id)
+    session.client.call(api.DELETE, session.team, token_id)
     session.deleted(token_id, f"Token {token_id} is deleted.")
 
 
@@ -256,16 +181,17 @@ def _id(session: Session, token: str) -> str:
     """Return the id of a token that is named by its id or its name."""
     if token.startswith("tok_") or not token:
         return token
-    found = session.client.token_named(session.team, token)
-    if found is None:
+    named = [each for each in session.client.every(api.LIST, session.team) if each.name == token]
+    if not named:
         raise NotFoundFailure(
             f"Team {session.team} has no token called {token!r}. List them: tollgate rpc tokens list "
             f"--team {session.team}"
         )
-    return found.id
+    # The one that works, where several had the name.
+    return next((each for each in reversed(named) if each.active), named[-1]).id
 
 
-def _state(token: ApiToken) -> str:
+def _state(token: api.Token) -> str:
     now = datetime.datetime.now(datetime.UTC)
     if token.expires_at is not None and token.expires_at <= now:
         return "expired"
@@ -276,40 +202,19 @@ def _state(token: ApiToken) -> str:
     return "active"
 
 
-def _show(session: Session, answer: ApiAnswer[ApiToken]) -> None:
+def _show(session: Session, answer: ApiAnswer[api.Token]) -> None:
     token = answer.value
-    session.thing(
-        answer.raw,
-        [
-            ("id", token.id),
-            ("name", token.name),
-            ("prefix", token.prefix),
-            ("state", _state(token)),
-            ("created", token.created_at),
-            ("created by", token.created_by),
-            ("last used", token.last_used_at or "never"),
-            ("expires", token.expires_at or "never"),
-            ("networks", token.networks or ANY),
-            ("methods", token.methods or ANY),
-            ("addresses", token.addresses or ANY),
-            ("contracts", token.contracts or ANY),
-            ("requests/s", token.requests_per_second or "no limit"),
-            ("requests/month", token.monthly_requests or "no limit"),
-            ("capped until", token.capped_until),
-            ("in URL", token.allow_in_url),
-            ("shows upstream", token.show_upstream),
-            ("replaces", token.replaces),
-        ],
-    )
+    first = [("id", token.id), ("name", token.name), ("state", _state(token))]
+    session.thing(answer.raw, [*first, *lines(token, but=("id", "name", "active"))])
 
 
-def _show_secret(session: Session, answer: ApiAnswer[ApiToken]) -> None:
+def _show_secret(session: Session, answer: ApiAnswer[api.TokenWithSecret]) -> None:
     token = answer.value
     session.thing(answer.raw, [("id", token.id), ("name", token.name), ("secret", token.secret)])
     show.note("Keep the secret now: it is shown only this once.")
 
 
-def _show_use(session: Session, token: ApiToken) -> None:
+def _show_use(session: Session, token: api.TokenWithSecret) -> None:
     """Show how a new token is used: an address and a command that can be copied."""
     served = session.client.networks().value.items
     usable = [each for each in served if not token.networks or each.network in token.networks]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from tollgate.api import tokens
 from tollgate.cli import show
 from tollgate.cli.address import DEFAULT_URL, normal
 from tollgate.cli.client import Client
@@ -26,9 +27,9 @@ from tollgate.errors import TollgateError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from tollgate.api.base import Page
     from tollgate.cli.answers import ApiAnswer
     from tollgate.cli.login import LoginSource
-    from tollgate.cli.shapes import Page
 
 T = TypeVar("T")
 
@@ -180,7 +181,7 @@ class Names:
     def tokens(self) -> list[str]:
         """Names and ids of the team's tokens."""
         with self._client() as client:
-            found = client.tokens(self._team, 1000).value.items
+            found = client.call(tokens.LIST, self._team, limit=1000).value.items
         return [word for token in found for word in (token.name, token.id)]
 
     @property

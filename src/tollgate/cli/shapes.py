@@ -7,20 +7,11 @@ stop the tool. Secrets stay out of every repr.
 from __future__ import annotations
 
 import datetime
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Annotated, Any
 
 from msgspec import Meta, Struct, field
 
-T = TypeVar("T")
-
-Moment = Annotated[datetime.datetime, Meta(tz=True)]
-
-
-class Page(Struct, Generic[T], frozen=True):
-    """A part of a list, and the cursor of the next part."""
-
-    items: list[T]
-    next: str | None = None
+from tollgate.api.base import Moment, Page
 
 
 class LoginOfSelf(Struct, frozen=True):
@@ -94,33 +85,6 @@ class ApiInvitation(Struct, frozen=True):
 
     def __repr__(self) -> str:
         return f"Invitation({self.id!r})"
-
-
-class ApiToken(Struct, frozen=True):
-    """An API token; the secret stands only in the answer to its creation or rotation."""
-
-    id: str
-    name: str
-    prefix: str = ""
-    created_at: Moment | None = None
-    created_by: str | None = None
-    last_used_at: Moment | None = None
-    expires_at: Moment | None = None
-    active: bool = True
-    networks: list[str] | None = None
-    methods: list[str] | None = None
-    requests_per_second: int | None = None
-    monthly_requests: int | None = None
-    capped_until: Moment | None = None
-    allow_in_url: bool = False
-    show_upstream: bool = False
-    addresses: list[str] | None = None
-    contracts: list[str] | None = None
-    replaces: str | None = None
-    secret: str | None = None
-
-    def __repr__(self) -> str:
-        return f"Token({self.id!r})"
 
 
 class ApiDomain(Struct, frozen=True):

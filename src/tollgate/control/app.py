@@ -6,17 +6,20 @@ Puts routers together and nothing else.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, cast
 
 import msgspec
 from litestar import Litestar, Router
+from litestar.connection import ASGIConnection
 from litestar.datastructures import State
 from litestar.di import Provide
-from litestar.handlers import HTTPRouteHandler
+from litestar.handlers import BaseRouteHandler, HTTPRouteHandler
 from litestar.types import Message, Scope
 
 from tollgate.control.api import (
     access,
     billing,
+    creation,
     docs,
     domains,
     factors,
@@ -26,6 +29,7 @@ from tollgate.control.api import (
     oauth,
     openapi,
     operator,
+    reading,
     service,
     teams,
     tokens,
@@ -53,6 +57,9 @@ def api_router() -> Router:
         dependencies={
             "client": Provide(access.client, sync_to_thread=False),
             "actor": Provide(access.actor),
+            "page": Provide(reading.page, sync_to_thread=False),
+            "if_match": Provide(reading.if_match, sync_to_thread=False),
+            "once": Provide(creation.Once, sync_to_thread=False),
         },
     )
 
@@ -61,7 +68,8 @@ def assembled(plane: ControlPlane, parts: Sequence[Router | HTTPRouteHandler]) -
     """Make an application of these parts."""
     app = Litestar(
         route_handlers=parts,
-        before_request=_check_rate,
+        # A guard, because those come first: before anybody's credential is looked at.
+        guards=[_check_rate],
         dependencies={"plane": Provide(_plane, sync_to_thread=False)},
         exception_handlers=HANDLERS,
         before_send=[_name_request],
@@ -79,9 +87,9 @@ def assembled(plane: ControlPlane, parts: Sequence[Router | HTTPRouteHandler]) -
     return app
 
 
-def _check_rate(request: access.HttpRequest) -> None:
-    rates: Rates = request.app.state.rates
-    rates.check(request, request.app.state.plane)
+def _check_rate(connection: ASGIConnection[Any, Any, Any, Any], _handler: BaseRouteHandler) -> None:
+    rates: Rates = connection.app.state.rates
+    rates.check(cast("access.HttpRequest", connection), connection.app.state.plane)
 
 
 def _plane(state: State) -> ControlPlane:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from tollgate.api.tokens import TokenSettings
 from tollgate.core.limits import Limit
 from tollgate.core.pricing import OwnPrice, Price, lower_cap
 
@@ -60,7 +61,7 @@ class PriceChange(Struct, frozen=True):
         return OwnPrice(self.free_requests, self.micros_per_million)
 
 
-class Token(Struct, frozen=True):
+class Token(TokenSettings, frozen=True):
     """A bearer credential of one team. The secret itself is never part of it."""
 
     id: str
@@ -71,23 +72,9 @@ class Token(Struct, frozen=True):
     created_by: str = ""
     last_used_at: float | None = None
     expires_at: float | None = None
-    active: bool = True
-    networks: tuple[str, ...] = ()
-    """`family/network` names; empty for all."""
-    methods: tuple[str, ...] = ()
-    """Method patterns; empty for all."""
-    requests_per_second: int | None = None
-    monthly_requests: int | None = None
     capped_until: float | None = None
-    allow_in_url: bool = False
-    show_upstream: bool = False
-    """Whether answers name the upstream, or the cache, that they came from."""
     replaces: str = ""
     """The token whose successor this is."""
-    addresses: tuple[str, ...] = ()
-    """Networks of client addresses that may use it, such as `192.0.2.0/24`; empty for all."""
-    contracts: tuple[str, ...] = ()
-    """Addresses of contracts that it may read; empty for all."""
 
 
 class Lineage(Struct, frozen=True):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tollgate.api.tokens import NewToken
 from tollgate.core.models import Team
 from tollgate.core.origins import LOCALHOST
 from tollgate.core.people import PERSONAL, Account
@@ -56,7 +57,6 @@ async def _fill(bootstrap: Bootstrap, *, past: bool) -> Filled:
     from tollgate.control.passwords import Passwords  # noqa: PLC0415
     from tollgate.control.plane import ControlPlane  # noqa: PLC0415
     from tollgate.control.service_context import Actor  # noqa: PLC0415
-    from tollgate.control.services.tokens import TokenSettings  # noqa: PLC0415
 
     store = engines.open_store(bootstrap.store_url)
     now = time.time()
@@ -88,7 +88,7 @@ async def _fill(bootstrap: Bootstrap, *, past: bool) -> Filled:
             token = _kept_token(kept)
             if not token or await records.tokens.find(team_id=team.id, name=TEAM) is None:
                 name = await _room_for_token(records, team)
-                _, token = await plane.tokens.add(records, actor, team.id, TokenSettings(name=name))
+                _, token = await plane.tokens.add(records, actor, team.id, NewToken(name=name))
                 write_pepper(kept, token.encode())
         await _localhost(plane, actor, team)
     finally:

@@ -9,12 +9,14 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tollgate.api.tokens import NewToken, TokenChange
 from tollgate.chains.catalogue import Catalogue
 from tollgate.core import secrets, upstream_history
 from tollgate.core.entries import CallEntry, Entry, encode
@@ -108,20 +110,20 @@ async def _things(
     """Tokens, domains, colleagues and settings, made one after another over weeks."""
     from tollgate.control.service_context import Actor  # noqa: PLC0415 - see `fill.py`
     from tollgate.control.services.billing import BillingUpdate  # noqa: PLC0415
-    from tollgate.control.services.tokens import TokenSettings  # noqa: PLC0415
 
     actor = Actor(account)
     made: dict[str, Token] = {}
-    for name, days, settings in (
-        ("old-wallet", 58, TokenSettings(allow_in_url=True)),
-        ("indexer", 51, TokenSettings(requests_per_second=500)),
-        ("dapp-frontend", 44, TokenSettings(networks=["starknet/mainnet", "starknet/sepolia"])),
-        ("ci", 24, TokenSettings(networks=["eth/sepolia"], expires_at=now + 6 * DAY, monthly_requests=500_000)),
+    soon = datetime.fromtimestamp(now + 6 * DAY, UTC)
+    for days, wanted in (
+        (58, NewToken("old-wallet", allow_in_url=True)),
+        (51, NewToken("indexer", requests_per_second=500)),
+        (44, NewToken("dapp-frontend", networks=("starknet/mainnet", "starknet/sepolia"))),
+        (24, NewToken("ci", soon, networks=("eth/sepolia",), monthly_requests=500_000)),
     ):
         clock.now = now - days * DAY
-        made[name], _ = await plane.tokens.create(actor, team.id, replace(settings, name=name))
+        made[wanted.name], _ = await plane.tokens.create(actor, team.id, wanted)
     clock.now = now - 41 * DAY
-    await plane.tokens.update(actor, team.id, made["old-wallet"].id, TokenSettings(active=False))
+    await plane.tokens.update(actor, team.id, made["old-wallet"].id, TokenChange(active=False))
     entry = await _domains(plane, clock, actor, team, now)
     await _people(plane, clock, actor, team, now)
     clock.now = now - 9 * DAY

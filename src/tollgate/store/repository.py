@@ -9,8 +9,9 @@ under which nothing was found or rows were counted.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
-from typing import Any, Generic, get_args, get_type_hints
+from typing import Any, Generic, get_args, get_origin, get_type_hints
 
 import msgspec
 from sqlalchemy import ColumnElement, Table, delete, func, insert, or_, select, tuple_, update
@@ -18,7 +19,6 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tollgate.core.cursors import Position
-from tollgate.core.models import Token
 from tollgate.store import tables
 from tollgate.store.base import Conflict, Given, Repositories, Value
 
@@ -170,9 +170,11 @@ def columns_of(value: msgspec.Struct) -> dict[str, Any]:
 def value_of(kind: type[Value], row: Mapping[Any, Any], prefix: str = "") -> Value:
     """Columns as a value."""
     values = {name: row[prefix + name] for name in kind.__struct_fields__}
-    for name in _LISTS.get(kind, ()):
+    for name in _lists(kind):
         values[name] = msgspec.json.decode(values[name], type=tuple[str, ...])
     return kind(**values)
 
 
-_LISTS: dict[type[msgspec.Struct], tuple[str, ...]] = {Token: ("networks", "methods", "addresses", "contracts")}
+@functools.cache
+def _lists(kind: type[msgspec.Struct]) -> tuple[str, ...]:
+    return tuple(name for name, hint in get_type_hints(kind).items() if get_origin(hint) is tuple)

@@ -1,50 +1,33 @@
 """API tokens over HTTP."""
 
+from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import pytest
-from tests.control.api.caller import Api, reason
+from tests.control.api.caller import Api, Json, reason
 from tests.control.services.harness import DAY, HOUR, Harness
+from tests.samples import sample
 
+from tollgate.api.tokens import NewToken, Token
 from tollgate.core import secrets
 
-PLAIN: dict[str, Any] = {
-    "created_at": "2026-11-15T12:00:00Z",
-    "created_by": "owner@acme.example",
-    "last_used_at": None,
-    "expires_at": None,
-    "active": True,
-    "networks": [],
-    "methods": [],
-    "requests_per_second": None,
-    "monthly_requests": None,
-    "capped_until": None,
-    "allow_in_url": False,
-    "show_upstream": False,
-    "addresses": [],
-    "contracts": [],
-    "replaces": None,
-}
-SETTINGS: dict[str, Any] = {
-    "name": "deploy",
-    "expires_at": "2027-01-01T00:00:00Z",
-    "networks": ["eth/mainnet"],
-    "methods": ["eth_*"],
-    "requests_per_second": 50,
-    "monthly_requests": 1_000_000,
-    "allow_in_url": True,
-    "show_upstream": True,
-    "addresses": ["192.0.2.0/24"],
-    "contracts": ["0xab"],
-}
+SETTINGS = sample(NewToken, name="deploy", expires_at="2027-01-01T00:00:00Z", active=True)
+
+
+def plain(**members: Any) -> Json:
+    """A token of which nothing was set, as it is shown."""
+    at = datetime(2026, 11, 15, 12, tzinfo=UTC)
+    shown = msgspec.json.encode(Token("", "ci", "", at, "owner@acme.example"))
+    return msgspec.json.decode(shown, type=Json) | members
 
 
 def test_token_is_made_and_its_secret_shown_once(api: Api) -> None:
     made = api.make("/teams/acme/tokens", {"name": "ci"})
     secret = made.pop("secret")
     assert secrets.well_formed(secret)
-    assert made == PLAIN | {"id": made["id"], "name": "ci", "prefix": secret[:8]}
     assert made["id"].startswith("tok_")
+    assert made == plain(id=made["id"], prefix=secret[:8])
     assert api.get(f"/teams/acme/tokens/{made['id']}") == made
     assert api.get("/teams/acme/tokens") == {"items": [made], "next": None}
 
@@ -58,17 +41,8 @@ def test_settings_are_changed_and_the_others_stay(api: Api) -> None:
     made = api.make("/teams/acme/tokens", SETTINGS)
     path = f"/teams/acme/tokens/{made['id']}"
     del made["secret"]
-    changes: list[dict[str, Any]] = [
-        {"active": False},
-        {"name": "other"},
-        {"expires_at": None},
-        {"networks": []},
+    changes = [{name: plain(active=False)[name]} for name in SETTINGS] + [
         {"methods": ["eth_call", "eth_get*"]},
-        {"requests_per_second": None},
-        {"monthly_requests": 5, "allow_in_url": False},
-        {"show_upstream": False},
-        {"addresses": []},
-        {"contracts": []},
         {},
     ]
     for change in changes:

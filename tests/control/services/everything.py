@@ -7,9 +7,10 @@ from typing import Any, TypeVar
 
 from tests.control.services.harness import ACME, ALL, ELSEWHERE, MINUTE, PASSWORD, PEOPLE, VISIT, Harness
 
+from tollgate.api.tokens import NewToken, Rotation, TokenChange
 from tollgate.control.oidc_rules import ProviderIdentity
 from tollgate.control.service_context import OPERATOR, Actor
-from tollgate.control.services import domains, tokens
+from tollgate.control.services import domains
 from tollgate.control.services.billing import BillingUpdate
 from tollgate.control.services.logs import LogQuery
 from tollgate.control.services.operator import TeamTerms
@@ -187,13 +188,13 @@ class Everything:
 
     def _tokens(self) -> None:
         service, owner = self.plane.tokens, self.actor("owner")
-        token, secret = self.step("tokens.create", service.create(owner, ACME.id, tokens.TokenSettings(name="ci")))
+        token, secret = self.step("tokens.create", service.create(owner, ACME.id, NewToken("ci")))
         self.typed(secret)
         self.step("tokens.list", service.list(owner, ACME.id, ALL))
         self.step("tokens.show", service.show(owner, ACME.id, token.id))
-        changes = tokens.TokenSettings(name="deploy", methods=["eth_call"])
+        changes = TokenChange(name="deploy", methods=("eth_call",))
         self.step("tokens.update", service.update(owner, ACME.id, token.id, changes))
-        new, secret = self.step("tokens.rotate", service.rotate(owner, ACME.id, token.id, 60))
+        new, secret = self.step("tokens.rotate", service.rotate(owner, ACME.id, token.id, Rotation(60)))
         self.typed(secret)
         self.step("tokens.delete", service.delete(owner, ACME.id, new.id))
 

@@ -11,6 +11,7 @@ import shutil
 import sqlite3
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -276,6 +277,11 @@ class Harness:
 
     def actions(self) -> list[str]:
         return [entry.action for entry in self.notes()]
+
+
+def moment(seconds: float) -> datetime:
+    """A time as commands have it."""
+    return datetime.fromtimestamp(seconds, UTC)
 
 
 def details_of(entry: AuditEntry) -> dict[str, Any]:

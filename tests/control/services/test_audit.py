@@ -10,10 +10,10 @@ import pytest
 from tests.control.services.everything import Everything
 from tests.control.services.harness import ACME, ALL, ELSEWHERE, PEOPLE, VISIT, Harness
 
+from tollgate.api.tokens import NewToken
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import InvalidInput
 from tollgate.control.service_context import Actor, ClientInfo, PageRequest
-from tollgate.control.services.tokens import TokenSettings
 from tollgate.core.audit_chain import fault_of, shown
 from tollgate.core.people import PERSONAL, Login
 
@@ -153,8 +153,8 @@ def test_team_reads_its_own_entries_newest_first_page_by_page(harness: Harness, 
     owner = harness.actor("owner")
     for number in range(5):
         harness.clock.advance(1)
-        harness.do(plane.tokens.create(owner, "acme", TokenSettings(name=f"n{number}")))
-    harness.do(plane.tokens.create(harness.actor("stranger"), "rival", TokenSettings(name="theirs")))
+        harness.do(plane.tokens.create(owner, "acme", NewToken(name=f"n{number}")))
+    harness.do(plane.tokens.create(harness.actor("stranger"), "rival", NewToken(name="theirs")))
     found: list[str] = []
     after: str | None = None
     for _ in range(3):
@@ -168,10 +168,10 @@ def test_new_entries_do_not_shift_the_pages(harness: Harness, plane: ControlPlan
     owner = harness.actor("owner")
     for name in ("a", "b", "c"):
         harness.clock.advance(1)
-        harness.do(plane.tokens.create(owner, "acme", TokenSettings(name=name)))
+        harness.do(plane.tokens.create(owner, "acme", NewToken(name=name)))
     first = harness.do(plane.audit.of_team(owner, "acme", PageRequest(1)))
     harness.clock.advance(1)
-    harness.do(plane.tokens.create(owner, "acme", TokenSettings(name="d")))
+    harness.do(plane.tokens.create(owner, "acme", NewToken(name="d")))
     rest = harness.do(plane.audit.of_team(owner, "acme", PageRequest(10, first.next)))
     assert [entry.name for entry in first.items + rest.items] == ["c", "b", "a"]
 
@@ -179,7 +179,7 @@ def test_new_entries_do_not_shift_the_pages(harness: Harness, plane: ControlPlan
 def test_one_reads_what_one_did_oneself_and_nobody_elses(harness: Harness, plane: ControlPlane) -> None:
     for who, name in (("owner", "a"), ("admin", "b"), ("owner", "c")):
         harness.clock.advance(1)
-        harness.do(plane.tokens.create(harness.actor(who), "acme", TokenSettings(name=name)))
+        harness.do(plane.tokens.create(harness.actor(who), "acme", NewToken(name=name)))
     owner = harness.actor("owner")
     first = harness.do(plane.audit.of_self(owner, PageRequest(1)))
     rest = harness.do(plane.audit.of_self(owner, PageRequest(1, first.next)))
@@ -202,7 +202,7 @@ def test_program_is_noted_by_the_name_of_its_token(harness: Harness, plane: Cont
     account = harness.account("owner")
     login = Login("log_1", account.id, PERSONAL, "deploy bot", 0.0, b"d" * 32)
     actor = Actor(account, login, ClientInfo("2001:db8::1", "", "req-9"))
-    harness.do(plane.tokens.create(actor, "acme", TokenSettings(name="ci")))
+    harness.do(plane.tokens.create(actor, "acme", NewToken(name="ci")))
     [entry] = harness.do(plane.audit.of_team(actor, "acme", ALL)).items
     assert (entry.actor, entry.via, entry.address, entry.request_id) == (
         OWNER, "personal:deploy bot", "2001:db8::1", "req-9"
@@ -210,7 +210,7 @@ def test_program_is_noted_by_the_name_of_its_token(harness: Harness, plane: Cont
 
 
 def test_what_is_refused_is_not_noted(harness: Harness, plane: ControlPlane) -> None:
-    harness.refused(InvalidInput, plane.tokens.create(harness.actor("owner"), "acme", TokenSettings(name="")))
+    harness.refused(InvalidInput, plane.tokens.create(harness.actor("owner"), "acme", NewToken(name="")))
     harness.refused(InvalidInput, plane.teams.create(harness.actor("owner"), "A"))
     assert harness.notes() == []
 
@@ -239,7 +239,7 @@ def test_writers_at_the_same_time_make_one_chain(harness: Harness, plane: Contro
     owner = harness.actor("owner")
 
     async def together() -> None:
-        settings = [TokenSettings(name=f"n{number}") for number in range(20)]
+        settings = [NewToken(name=f"n{number}") for number in range(20)]
         await asyncio.gather(*(plane.tokens.create(owner, "acme", each) for each in settings))
 
     harness.do(together())
@@ -249,12 +249,12 @@ def test_writers_at_the_same_time_make_one_chain(harness: Harness, plane: Contro
 
 def test_chain_goes_on_after_its_entries_were_swept(harness: Harness, plane: ControlPlane) -> None:
     owner = harness.actor("owner")
-    harness.do(plane.tokens.create(owner, "acme", TokenSettings(name="a")))
-    harness.do(plane.tokens.create(owner, "acme", TokenSettings(name="b")))
+    harness.do(plane.tokens.create(owner, "acme", NewToken(name="a")))
+    harness.do(plane.tokens.create(owner, "acme", NewToken(name="b")))
     first = harness.do(plane.audit.chain(owner, "acme", 0, 100))
     harness.clock.advance(401 * 86_400)
     harness.do(plane.sweep.run())
     assert harness.do(plane.audit.chain(owner, "acme", 0, 100)) == []
-    harness.do(plane.tokens.create(owner, "acme", TokenSettings(name="c")))
+    harness.do(plane.tokens.create(owner, "acme", NewToken(name="c")))
     [entry] = harness.do(plane.audit.chain(owner, "acme", 0, 100))
     assert (entry.number, entry.previous) == (3, first[1].hash)

@@ -13,6 +13,7 @@ import pytest
 from tests.control.log_harness import BASE_URL, PEPPER, LogHarness, seqs
 from tests.store.log_rows import ACME, CI, DAY, NOON, RIVAL, THEIRS, WEB, entry
 
+from tollgate.api.tokens import Rotation
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import InvalidInput, NoSuchTeam, NotFound, RoleNeeded
 from tollgate.control.services import logs
@@ -248,7 +249,7 @@ def test_tokens_and_domains_are_named_by_id_or_by_name(store: LogHarness) -> Non
 
 
 def rotated(store: LogHarness, token: str) -> str:
-    return store.do(store.plane.tokens.rotate(store.actor(), "acme", token, 0))[0].id
+    return store.do(store.plane.tokens.rotate(store.actor(), "acme", token, Rotation(0)))[0].id
 
 
 def test_a_rotated_token_keeps_its_logs_by_its_name_and_every_id(store: LogHarness) -> None:

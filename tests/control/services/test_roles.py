@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from tests.control.services.harness import ACME, ALL, PEOPLE, ROLES, Harness, member_id, words
 
+from tollgate.api.tokens import NewToken, Rotation, TokenChange
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import NoSuchTeam, NotFound, RoleNeeded
 from tollgate.control.service_context import Actor
@@ -50,13 +51,11 @@ DEEDS: dict[str, Deed] = {
     "invitations.create": lambda plane, who, team: plane.invitations.create(who, team, "new@x.example", "viewer"),
     "invitations.list": lambda plane, who, team: plane.invitations.list(who, team, ALL),
     "invitations.revoke": lambda plane, who, team: plane.invitations.revoke(who, team, INVITATION),
-    "tokens.create": lambda plane, who, team: plane.tokens.create(who, team, tokens.TokenSettings(name="new")),
+    "tokens.create": lambda plane, who, team: plane.tokens.create(who, team, NewToken("new")),
     "tokens.list": lambda plane, who, team: plane.tokens.list(who, team, ALL),
     "tokens.show": lambda plane, who, team: plane.tokens.show(who, team, TOKEN),
-    "tokens.update": lambda plane, who, team: plane.tokens.update(
-        who, team, TOKEN, tokens.TokenSettings(active=False)
-    ),
-    "tokens.rotate": lambda plane, who, team: plane.tokens.rotate(who, team, TOKEN, 60),
+    "tokens.update": lambda plane, who, team: plane.tokens.update(who, team, TOKEN, TokenChange(active=False)),
+    "tokens.rotate": lambda plane, who, team: plane.tokens.rotate(who, team, TOKEN, Rotation(60)),
     "tokens.delete": lambda plane, who, team: plane.tokens.delete(who, team, TOKEN),
     "domains.add": lambda plane, who, team: plane.domains.add(who, team, "example.org"),
     "domains.list": lambda plane, who, team: plane.domains.list(who, team, ALL),
@@ -244,7 +243,7 @@ def test_things_of_another_team_are_not_found_in_ones_own(
     mine = harness.refused(NotFound, service.show(stranger, "rival", held))
     nobodys = harness.refused(NotFound, service.show(stranger, "rival", held + "x"))
     assert mine.detail.replace(held, held + "x") == nobodys.detail
-    changes = {"tokens": tokens.TokenSettings(active=False), "domains": domains.DomainSettings(active=False)}[deed]
+    changes = {"tokens": TokenChange(active=False), "domains": domains.DomainSettings(active=False)}[deed]
     harness.refused(NotFound, service.update(stranger, "rival", held, changes))
     remove = plane.tokens.delete if deed == "tokens" else plane.domains.remove
     harness.refused(NotFound, remove(stranger, "rival", held))

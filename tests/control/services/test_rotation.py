@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import asdict, replace
-from tests.control.services.harness import DAY, HOUR, PEOPLE, Harness, details_of
+from tests.control.services.harness import DAY, HOUR, PEOPLE, Harness, details_of, moment
+from tests.samples import sample
 
+from tollgate.api.tokens import LONGEST_OVERLAP, NewToken, Rotation
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import InvalidInput, NameTaken, NotFound
-from tollgate.control.services.tokens import LATEST, LONGEST_OVERLAP, TokenSettings
+from tollgate.control.services.tokens import LATEST
 from tollgate.core.models import Token
 from tollgate.settings.model import Settings
 
 
 def make(harness: Harness, **wanted: Any) -> tuple[Token, str]:
     wanted = {"name": "ci"} | wanted
-    return harness.do(harness.plane.tokens.create(harness.actor("developer"), "acme", TokenSettings(**wanted)))
+    return harness.do(harness.plane.tokens.create(harness.actor("developer"), "acme", NewToken(**wanted)))
+
+
+def rotation(harness: Harness, token_id: str, overlap: int = 86_400) -> Coroutine[Any, Any, tuple[Token, str]]:
+    return harness.plane.tokens.rotate(harness.actor("admin"), "acme", token_id, Rotation(overlap))
 
 
 def rotate(harness: Harness, token: Token, overlap: int = 86_400) -> tuple[Token, str]:
-    return harness.do(harness.plane.tokens.rotate(harness.actor("admin"), "acme", token.id, overlap))
+    return harness.do(rotation(harness, token.id, overlap))
 
 
 def show(harness: Harness, token: Token) -> Token:
@@ -29,10 +37,8 @@ def show(harness: Harness, token: Token) -> Token:
 
 
 def test_successor_takes_over_the_name_and_every_setting(harness: Harness, plane: ControlPlane) -> None:
-    old, old_secret = make(
-        harness, networks=["eth/mainnet"], methods=["eth_*"], requests_per_second=5, monthly_requests=100,
-        allow_in_url=True, show_upstream=True,
-    )  # fmt: skip
+    settings = msgspec.convert(sample(NewToken, active=True, expires_at=None), NewToken)
+    old, old_secret = make(harness, **asdict(settings))
     harness.clock.advance(HOUR)
     new, secret = rotate(harness, old, 3_600)
     assert new == replace(
@@ -71,13 +77,13 @@ def test_overlap_is_from_nothing_to_thirty_days(harness: Harness, overlap: int) 
 @pytest.mark.parametrize("overlap", [-1, LONGEST_OVERLAP + 1, 10**30])
 def test_other_overlaps_are_refused(harness: Harness, plane: ControlPlane, overlap: int) -> None:
     old, _ = make(harness)
-    problem = harness.refused(InvalidInput, plane.tokens.rotate(harness.actor("admin"), "acme", old.id, overlap))
-    assert problem.detail == "`overlap_seconds` is from 0 to 2592000."
+    problem = harness.refused(InvalidInput, rotation(harness, old.id, overlap))
+    assert problem.detail == "`overlap_seconds` is a whole number from 0 to 2592000."
     assert problem.extras == {"field": "overlap_seconds"}
 
 
 def test_successor_lives_as_long_as_the_old_one_was_meant_to(harness: Harness) -> None:
-    old, _ = make(harness, expires_at=harness.clock.now + 30 * DAY)
+    old, _ = make(harness, expires_at=moment(harness.clock.now + 30 * DAY))
     harness.clock.advance(20 * DAY)
     new, _ = rotate(harness, old, LONGEST_OVERLAP)
     assert new.expires_at == harness.clock.now + 30 * DAY
@@ -86,7 +92,7 @@ def test_successor_lives_as_long_as_the_old_one_was_meant_to(harness: Harness) -
 
 
 def test_lifetime_beyond_all_calendars_is_cut(harness: Harness) -> None:
-    old, _ = make(harness, expires_at=LATEST)
+    old, _ = make(harness, expires_at=moment(LATEST))
     harness.clock.advance(DAY)
     assert rotate(harness, old)[0].expires_at == LATEST
 
@@ -112,16 +118,16 @@ def test_dead_tokens_are_not_rotated(harness: Harness, plane: ControlPlane, how:
     if how == "disabled":
         old, _ = make(harness, active=False)
     else:
-        old, _ = make(harness, expires_at=harness.clock.now + 60)
+        old, _ = make(harness, expires_at=moment(harness.clock.now + 60))
         harness.clock.advance(60)
-    problem = harness.refused(InvalidInput, plane.tokens.rotate(harness.actor("admin"), "acme", old.id, 60))
+    problem = harness.refused(InvalidInput, rotation(harness, old.id))
     assert problem.detail == "A token that is disabled or has expired cannot be rotated: create a new one."
 
 
 def test_token_is_rotated_once_and_its_successor_is_named(harness: Harness, plane: ControlPlane) -> None:
     old, _ = make(harness)
     new, _ = rotate(harness, old)
-    problem = harness.refused(InvalidInput, plane.tokens.rotate(harness.actor("admin"), "acme", old.id, 60))
+    problem = harness.refused(InvalidInput, rotation(harness, old.id))
     assert problem.detail == f"This token was rotated already: rotate its successor {new.id}."
     newest, _ = rotate(harness, new)
     assert (newest.name, newest.replaces) == ("ci", new.id)
@@ -129,7 +135,7 @@ def test_token_is_rotated_once_and_its_successor_is_named(harness: Harness, plan
 
 def test_two_rotations_at_once_make_one_successor(harness: Harness, plane: ControlPlane) -> None:
     old, _ = make(harness)
-    results = harness.at_once(*(plane.tokens.rotate(harness.actor("admin"), "acme", old.id, 60) for _ in range(4)))
+    results = harness.at_once(*(rotation(harness, old.id) for _ in range(4)))
     assert sum(isinstance(result, InvalidInput) for result in results) == 3
 
 
@@ -143,12 +149,12 @@ def test_long_names_stay_within_their_bound(harness: Harness) -> None:
 def test_name_for_the_old_one_that_someone_took_is_reported(harness: Harness, plane: ControlPlane) -> None:
     old, _ = make(harness)
     make(harness, name=f"ci-until-2026-11-16-{old.id[-6:]}")
-    harness.refused(NameTaken, plane.tokens.rotate(harness.actor("admin"), "acme", old.id, 86_400))
+    harness.refused(NameTaken, rotation(harness, old.id))
     assert show(harness, old) == old
 
 
 def test_unknown_tokens_are_not_rotated(harness: Harness, plane: ControlPlane) -> None:
-    harness.refused(NotFound, plane.tokens.rotate(harness.actor("admin"), "acme", "tok_nobodys", 60))
+    harness.refused(NotFound, rotation(harness, "tok_nobodys"))
 
 
 def test_workers_learn_of_both(harness: Harness, plane: ControlPlane) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.control.services.harness import ACME, ALL, PEOPLE, ROLES, Harness, details_of
 
+from tollgate.api.tokens import NewToken
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import (
     ChangedMeanwhile,
@@ -15,7 +16,6 @@ from tollgate.control.problems import (
     PersonalTokenRefused,
 )
 from tollgate.control.service_context import PageRequest
-from tollgate.control.services.tokens import TokenSettings
 from tollgate.control.versions import version_of
 
 
@@ -132,7 +132,7 @@ def test_emptied_page_is_a_page(harness: Harness, plane: ControlPlane) -> None:
 
 def test_team_is_deleted_with_all_that_it_has_by_a_person_alone(harness: Harness, plane: ControlPlane) -> None:
     owner, (program, _) = harness.actor("owner"), harness.program("owner")
-    harness.do(plane.tokens.create(owner, "acme", TokenSettings(name="web")))
+    harness.do(plane.tokens.create(owner, "acme", NewToken(name="web")))
     harness.refused(PersonalTokenRefused, plane.teams.delete(program, "acme"))
     harness.do(plane.teams.delete(owner, "acme"))
     harness.refused(NoSuchTeam, plane.teams.show(owner, "acme"))

@@ -7,6 +7,7 @@ from tests.control.metering import DOLLAR, Metering
 from tests.control.services.harness import DAY, ROLES
 from tests.store.account_rows import BEFORE, CD, CI, MONTH, RIVAL, WEB, calls
 
+from tollgate.api.tokens import Rotation
 from tollgate.control.problems import InvalidInput, NoSuchTeam, NotFound
 from tollgate.control.services import usage
 from tollgate.control.services.billing import BillingUpdate
@@ -53,7 +54,7 @@ def test_a_rotated_token_keeps_its_usage_by_its_name_and_every_id(metering: Mete
     metering.token(CD, "cd")
     metering.call(5, source=CI)
     metering.clock.advance(1)
-    new = metering.do(metering.plane.tokens.rotate(metering.actor("owner"), "acme", CI, 0))[0].id
+    new = metering.do(metering.plane.tokens.rotate(metering.actor("owner"), "acme", CI, Rotation(0)))[0].id
     metering.call(3, source=new)
     metering.call(2, source=CD)
     assert report(metering, by="token").items == [Share(new, "ci", 8, 8, 0), Share(CD, "cd", 2, 2, 0)]

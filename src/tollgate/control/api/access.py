@@ -6,10 +6,12 @@ make a browser act.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from litestar import Request
+from litestar.connection import ASGIConnection
 from litestar.di import NamedDependency
+from litestar.handlers import BaseRouteHandler
 from litestar.params import FromPath
 from litestar.types import Scope
 
@@ -46,6 +48,17 @@ def client(request: HttpRequest) -> ClientInfo:
 
 
 async def actor(request: HttpRequest, plane: Plane, client: CurrentClient) -> Actor:
+    return request.scope.get("user") or await _authenticated(request, plane, client)
+
+
+async def authenticate(connection: ASGIConnection[Any, Any, Any, Any], _handler: BaseRouteHandler) -> None:
+    """Guard an endpoint: before anything of a request is read, somebody must have logged in."""
+    request = cast("HttpRequest", connection)
+    plane: ControlPlane = connection.app.state.plane
+    request.scope["user"] = await _authenticated(request, plane, client(request))
+
+
+async def _authenticated(request: HttpRequest, plane: ControlPlane, client: ClientInfo) -> Actor:
     scheme, _, secret = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer":
         raise NotLoggedIn

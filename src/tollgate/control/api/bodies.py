@@ -12,7 +12,7 @@ from typing import Annotated
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from tollgate.control import passwords, webhooks
-from tollgate.control.services import billing, domains, logins, tokens
+from tollgate.control.services import billing, domains, logins
 from tollgate.core.roles import Role
 
 ROLES = [role.value for role in Role]
@@ -165,103 +165,6 @@ class NewInvitation(_Body, frozen=True):
         str, Meta(description="Whom the invitation is for.", examples=["grace@example.com"], max_length=254)
     ]
     role: RoleName
-
-
-# --- Tokens --------------------------------------------------------------------------------------------
-
-TokenName = Annotated[str, text("Unique in its team.", "ci")]
-Expiry = Annotated[
-    Moment | UnsetType | None,
-    Meta(description="When it stops working; null: never.", examples=["2030-12-31T00:00:00Z"]),
-]
-Networks = Annotated[
-    list[str] | UnsetType, Meta(description="`family/network` names; empty: all.", examples=[["eth/mainnet"]])
-]
-Methods = Annotated[
-    list[Annotated[str, Meta(extra_json_schema={"minLength": 1})]] | UnsetType,
-    Meta(
-        description="Methods that it may call, `*` as a wildcard; empty: all.",
-        examples=[["eth_*"]],
-        extra_json_schema={"maxItems": tokens.MAX_METHODS},
-    ),
-]
-PerSecond = Annotated[
-    int | UnsetType | None, count("Requests a second; null: no limit.", 50, 1, tokens.MAX_PER_SECOND)
-]
-PerMonth = Annotated[
-    int | UnsetType | None,
-    count("Requests a calendar month (UTC); null: no cap.", 1_000_000, 1, tokens.MAX_PER_MONTH),
-]
-InUrl = Annotated[
-    bool | UnsetType,
-    Meta(description="Whether it may also stand in the path, `/x/eth/mainnet/<token>`.", examples=[False]),
-]
-ShowUpstream = Annotated[
-    bool | UnsetType,
-    Meta(
-        description="Whether answers carry `X-Tollgate-Cache` and `X-Tollgate-Upstream`, which show where they "
-        "came from.",
-        examples=[False],
-    ),
-]
-
-
-Addresses = Annotated[
-    list[str] | UnsetType,
-    Meta(
-        description="Networks of client addresses that may use it; empty: all.",
-        examples=[["192.0.2.0/24"]],
-        extra_json_schema={"maxItems": tokens.MAX_ADDRESSES},
-    ),
-]
-Contracts = Annotated[
-    list[str] | UnsetType,
-    Meta(
-        description="Contracts that it may read, by `eth_call`, `eth_getLogs`, `starknet_call` and the like; "
-        "empty: all.",
-        examples=[["0xdac17f958d2ee523a2206206994597c13d831ec7"]],
-        extra_json_schema={"maxItems": tokens.MAX_ADDRESSES},
-    ),
-]
-
-
-class NewToken(_Body, frozen=True):
-    """An API token to be made."""
-
-    name: TokenName
-    expires_at: Expiry = UNSET
-    networks: Networks = UNSET
-    methods: Methods = UNSET
-    requests_per_second: PerSecond = UNSET
-    monthly_requests: PerMonth = UNSET
-    allow_in_url: InUrl = UNSET
-    show_upstream: ShowUpstream = UNSET
-    addresses: Addresses = UNSET
-    contracts: Contracts = UNSET
-
-
-class TokenChange(_Body, frozen=True):
-    """What to change of a token."""
-
-    name: TokenName | UnsetType = UNSET
-    active: Annotated[bool | UnsetType, Meta(description="Whether it works.", examples=[True])] = UNSET
-    expires_at: Expiry = UNSET
-    networks: Networks = UNSET
-    methods: Methods = UNSET
-    requests_per_second: PerSecond = UNSET
-    monthly_requests: PerMonth = UNSET
-    allow_in_url: InUrl = UNSET
-    show_upstream: ShowUpstream = UNSET
-    addresses: Addresses = UNSET
-    contracts: Contracts = UNSET
-
-
-class Rotation(_Body, frozen=True):
-    """How to rotate a token."""
-
-    overlap_seconds: Annotated[
-        int, count("How long the old secret goes on working.", 86_400, 0, tokens.LONGEST_OVERLAP)
-    ] = tokens.USUAL_OVERLAP
 
 
 # --- Domains -------------------------------------------------------------------------------------------

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from typing import Any, TypeVar, cast
 
 import msgspec
+from litestar.di import NamedDependency
 from msgspec import Raw, Struct
 
 from tollgate import log
-from tollgate.control.api.access import HttpRequest, request_id
-from tollgate.control.api.render import Answer, encoded
+from tollgate.control.api.access import CurrentActor, HttpRequest, Plane, request_id
+from tollgate.control.api.render import Answer, Versioned, encoded
 from tollgate.control.plane import ControlPlane
 from tollgate.control.service_context import Actor
 from tollgate.control.versions import version_of
@@ -20,6 +22,8 @@ KEY = "Idempotency-Key"
 # Members that are shown once.
 SECRETS = ("secret", "link")
 _log = log.get("control")
+
+Created = TypeVar("Created")
 
 
 class Made(Struct, frozen=True):
@@ -35,6 +39,26 @@ class Made(Struct, frozen=True):
 class _KeptAnswer(Struct, frozen=True):
     body: Raw
     etag: str | None = None
+
+
+class Once:
+    """`once` of one request, which handlers take."""
+
+    def __init__(self, request: HttpRequest, plane: Plane, actor: CurrentActor) -> None:
+        self._sender = request, plane, actor
+
+    async def __call__(
+        self, create: Callable[[], Awaitable[Created]], show: Callable[[Created], Made]
+    ) -> Versioned[Any]:
+        """Create, and show what was created."""
+
+        async def make() -> Made:
+            return show(await create())
+
+        return cast("Versioned[Any]", await once(*self._sender, make))
+
+
+CreatesOnce = NamedDependency[Once]
 
 
 async def once(

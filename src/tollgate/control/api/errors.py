@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 from litestar import Response
-from litestar.exceptions import HTTPException, InternalServerException
+from litestar.exceptions import HTTPException, InternalServerException, ValidationException
 from litestar.types import ExceptionHandlersMap
 
 from tollgate import log
@@ -105,6 +105,9 @@ def _translated(request: HttpRequest, error: HTTPException) -> Problem:
             return WrongMethod(detail, headers={"Allow": allowed})
         case 413:
             return RequestTooLarge("The body is too large: send at most 256 KiB.")
+        case 400 if isinstance(error, ValidationException):
+            # All else that a handler takes is a text, or read by us.
+            return InvalidInput("The body is missing: send a JSON object.")
         case _:
             return InvalidInput(f"{error.detail.rstrip('.')}: correct the request. See {DOCUMENTATION}.")
 

@@ -113,10 +113,16 @@ _PROBLEM_SCHEMA: Json = {
 def document(routes: Iterable[BaseRoute], base_url: str) -> Json:
     """Describe these routes."""
     found = sorted(_operations(routes), key=_order)
-    types = {each.gives for *_, each in found} | {each.takes for *_, each in found} | {OAuthProblem}
-    known = sorted((each for each in types if each is not None), key=str)
-    refs, schemas = _without_view(msgspec.json.schema_components(known, ref_template=_REF))
-    writer = _Writer(dict(zip(known, refs, strict=True)), schemas)
+    refs, schemas = _schemas({each.takes for *_, each in found} - {None})
+    refs_of_answers, answers = _schemas({each.gives for *_, each in found} - {None} | {OAuthProblem})
+    for schema in answers.values():
+        # Every member is always there: a default is for readers of another version.
+        members = schema.get("properties", {})
+        schema["required"] = list(members)
+        for member in members.values():
+            member.pop("default", None)
+    refs, schemas = refs | refs_of_answers, schemas | answers
+    writer = _Writer(refs, schemas)
     paths: dict[str, Json] = {}
     for path, method, handler, operation in found:
         paths.setdefault(path, {})[method.lower()] = writer.operation(path, handler, operation)
@@ -137,6 +143,12 @@ def document(routes: Iterable[BaseRoute], base_url: str) -> Json:
             "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
         },
     }
+
+
+def _schemas(types: Iterable[Any]) -> tuple[dict[Any, Json], dict[str, Json]]:
+    known = sorted(types, key=str)
+    refs, schemas = _without_view(msgspec.json.schema_components(known, ref_template=_REF))
+    return dict(zip(known, refs, strict=True)), schemas
 
 
 def _without_view(

@@ -1,20 +1,30 @@
 """What an endpoint is: a route of Litestar, and its part of the OpenAPI document.
 
-Each handler is declared once, here, by `endpoint`; `openapi.py` reads the declaration back from the routes of the
-running application, so no route can be missing in the document.
+Each handler is declared once, here, by `serves`; `openapi.py` reads the declaration back from the routes of the
+running application, so no route can be missing in the document. (`endpoint` is how resources are declared whose
+definitions are not in `tollgate.api` yet.)
 """
 
 from __future__ import annotations
 
+import inspect
 import re
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Awaitable, Callable
+from types import NoneType
+from typing import Any, TypeVar, cast, get_origin, get_type_hints
 
+from litestar import Response
 from litestar.handlers import HTTPRouteHandler
 from litestar.types import Method
 from msgspec import Struct
 
+from tollgate.api.base import Route
+from tollgate.control.api.access import authenticate
+from tollgate.control.api.reading import ApiRequest
+from tollgate.control.api.render import Versioned
 from tollgate.control.problems import Problem
+
+T = TypeVar("T")
 
 # The member of a handler's `opt` that holds its Operation.
 OPERATION = "operation"
@@ -107,3 +117,52 @@ def endpoint(method: Method, path: str, operation: Operation) -> Callable[[Calla
         opt={OPERATION: operation},
         name=operation.id,
     )
+
+
+def serves(
+    route: Route[T], *raises: type[Problem], tag: str
+) -> Callable[[Callable[..., Awaitable[Response[T]]]], HTTPRouteHandler]:
+    """Make the handler of a route.
+
+    Its parameters are what it takes: `actor` lets nobody in without a login, `data` is the body, `page` the part
+    of a list, `if_match` and `once` stand for the headers; `raises` are problems beside those that follow from
+    that. Its name is the operation's id, its docstring the summary and the description.
+    """
+
+    def declare(function: Callable[..., Awaitable[Response[T]]]) -> HTTPRouteHandler:
+        parameters, hints = inspect.signature(function).parameters, get_type_hints(function)
+        summary, _, description = inspect.cleandoc(function.__doc__ or "").partition("\n\n")
+        empty = route.answer is NoneType
+        if route.creates != ("once" in parameters):
+            raise TypeError(f"{function.__name__} must take `once` where its route creates, and only there.")
+        operation = Operation(
+            id=_camel_case(function.__name__),
+            tag=tag,
+            summary=summary.removesuffix("."),
+            description=" ".join(description.split()),
+            takes=hints.get("data"),
+            body_required="data" in parameters and parameters["data"].default is inspect.Parameter.empty,
+            gives=None if empty else route.answer,
+            status=204 if empty else 201 if route.creates else 200,
+            creates=route.creates,
+            tagged=get_origin(hints["return"]) is Versioned,
+            conditional="if_match" in parameters,
+            lists="page" in parameters,
+            raises=raises,
+        )
+        return HTTPRouteHandler(
+            _PARAMETER.sub(r"{\1:str}", route.path),
+            http_method=cast("Method", route.method),
+            status_code=200,
+            opt={OPERATION: operation},
+            name=operation.id,
+            guards=[authenticate] if "actor" in parameters else None,
+            request_class=ApiRequest,
+        )(function)
+
+    return declare
+
+
+def _camel_case(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(map(str.title, others))

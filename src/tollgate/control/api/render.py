@@ -9,21 +9,33 @@ import base64
 import hashlib
 from collections.abc import Callable, Iterable
 from importlib import resources
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from jinja2 import Environment, StrictUndefined
 from litestar import Response
 from msgspec import Struct
 
+from tollgate.api.base import Page
 from tollgate.control.api.errors import NO_STORE
 from tollgate.control.api.reading import JSON
 from tollgate.control.service_context import ResultPage
 from tollgate.control.versions import version_of
 
 REPLAYED = "Idempotency-Replayed"
+T = TypeVar("T")
+P = TypeVar("P", bound=Page[Any])
 
 Answer = Response[bytes]
+
+
+class Versioned(Response[T]):
+    """A thing with its version, for `If-Match`."""
+
+
+def versioned(value: T, row: Struct) -> Versioned[T]:
+    """One thing, with the version of the row that it shows."""
+    return Versioned(value, headers={**NO_STORE, "ETag": version_of(row)})
 
 
 def shown(value: Struct, row: Struct | None = None) -> Answer:
@@ -41,6 +53,11 @@ def encoded(body: bytes, status: int = 200, *, etag: str | None = None, replayed
     return Response(body, status_code=status, media_type=JSON, headers=headers)
 
 
+def page_of(kind: type[P], found: ResultPage[Any], show: Callable[[Any], Struct]) -> Response[P]:
+    """A part of a list, as its type has it."""
+    return Response(kind(items=[show(each) for each in found.items], next=found.next), headers=NO_STORE)
+
+
 def listed(page: ResultPage[Any], show: Callable[[Any], Struct]) -> Answer:
     """A part of a list."""
     return listed_items(map(show, page.items), page.next)
@@ -51,7 +68,7 @@ def listed_items(items: Iterable[Struct], following: str | None) -> Answer:
     return encoded(msgspec.json.encode({"items": list(items), "next": following}))
 
 
-def done() -> Answer:
+def done() -> Response[Any]:
     """Done, and nothing to show."""
     return Response(b"", status_code=204, media_type=JSON, headers=NO_STORE)
 

@@ -266,43 +266,7 @@ def member(person: Person) -> MemberView:
     return of(MemberView, person.member, email=person.account.email, name=person.account.name)
 
 
-# --- Tokens and domains --------------------------------------------------------------------------------
-
-
-class TokenView(Struct, frozen=True):
-    """An API token."""
-
-    id: str
-    name: str
-    prefix: Annotated[str, Meta(description="The beginning of the secret, to recognise it.")]
-    created_at: datetime
-    created_by: str
-    last_used_at: Annotated[datetime | None, Meta(description="Accurate to a minute.")]
-    expires_at: datetime | None
-    active: bool
-    networks: list[str]
-    methods: list[str]
-    requests_per_second: int | None
-    monthly_requests: int | None
-    capped_until: Annotated[datetime | None, Meta(description="Until when its monthly cap stops it.")]
-    allow_in_url: bool
-    show_upstream: bool
-    addresses: list[str]
-    contracts: list[str]
-    replaces: Annotated[str | None, Meta(description="The token whose successor it is.")]
-
-
-class TokenWithSecret(TokenView, frozen=True):
-    """A new API token."""
-
-    secret: Secret
-
-
-class TokenPage(Struct, frozen=True):
-    """A part of the list of tokens."""
-
-    items: list[TokenView]
-    next: Next
+# --- Domains --------------------------------------------------------------------------------------------
 
 
 class DomainView(Struct, frozen=True):

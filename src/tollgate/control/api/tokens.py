@@ -2,153 +2,94 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from litestar import Response
+from litestar.params import JSONBody
 
-from msgspec import UNSET
-
-from tollgate.control.api import bodies, reading, shapes
-from tollgate.control.api.access import CurrentActor, HttpRequest, Part, Plane
-from tollgate.control.api.creation import Made, once
-from tollgate.control.api.operations import TOKENS, Operation, endpoint
-from tollgate.control.api.render import Answer, done, listed, shown
+from tollgate.api import tokens
+from tollgate.api.tokens import NewToken, Rotation, TokenChange, TokenPage, TokenWithSecret
+from tollgate.control.api.access import CurrentActor, Part, Plane
+from tollgate.control.api.creation import CreatesOnce, Made
+from tollgate.control.api.operations import TOKENS, serves
+from tollgate.control.api.reading import IfMatch, WantedPage
+from tollgate.control.api.render import Versioned, done, page_of, versioned
+from tollgate.control.api.shapes import of
 from tollgate.control.problems import InvalidInput, LimitReached, NameTaken, RoleNeeded
-from tollgate.control.services.tokens import TokenSettings
 from tollgate.core.models import Token
 
-
-@endpoint(
-    "POST",
-    "/teams/{team}/tokens",
-    Operation(
-        id="createToken",
-        tag=TOKENS,
-        summary="Make an API token",
-        description="Its secret is shown once, here.",
-        takes=bodies.NewToken,
-        creates=True,
-        status=201,
-        gives=shapes.TokenWithSecret,
-        tagged=True,
-        raises=(RoleNeeded, NameTaken, LimitReached),
-    ),
-)
-async def create(request: HttpRequest, plane: Plane, actor: CurrentActor, team: Part) -> Answer:
-    sent = _settings(await reading.body(request, bodies.NewToken))
-
-    async def make() -> Made:
-        return _made(*await plane.tokens.create(actor, team, sent))
-
-    return await once(request, plane, actor, make)
+USUAL_ROTATION = Rotation()
 
 
-@endpoint(
-    "GET",
-    "/teams/{team}/tokens",
-    Operation(id="listTokens", tag=TOKENS, summary="List the API tokens", lists=True, gives=shapes.TokenPage),
-)
-async def list_tokens(request: HttpRequest, plane: Plane, actor: CurrentActor, team: Part) -> Answer:
-    return listed(await plane.tokens.list(actor, team, reading.page(request)), _shape)
+@serves(tokens.CREATE, RoleNeeded, NameTaken, LimitReached, tag=TOKENS)
+async def create_token(
+    plane: Plane, actor: CurrentActor, team: Part, data: JSONBody[NewToken], once: CreatesOnce
+) -> Versioned[TokenWithSecret]:
+    """Make an API token.
+
+    Its secret is shown once, here.
+    """
+    return await once(lambda: plane.tokens.create(actor, team, data), _made)
 
 
-@endpoint(
-    "GET",
-    "/teams/{team}/tokens/{token}",
-    Operation(id="getToken", tag=TOKENS, summary="Show an API token", gives=shapes.TokenView, tagged=True),
-)
-async def show(plane: Plane, actor: CurrentActor, team: Part, token: Part) -> Answer:
+@serves(tokens.LIST, tag=TOKENS)
+async def list_tokens(plane: Plane, actor: CurrentActor, team: Part, page: WantedPage) -> Response[TokenPage]:
+    """List the API tokens."""
+    return page_of(TokenPage, await plane.tokens.list(actor, team, page), _shown)
+
+
+@serves(tokens.SHOW, tag=TOKENS)
+async def get_token(plane: Plane, actor: CurrentActor, team: Part, token: Part) -> Versioned[tokens.Token]:
+    """Show an API token."""
     row = await plane.tokens.show(actor, team, token)
-    return shown(_shape(row), row)
+    return versioned(_shown(row), row)
 
 
-@endpoint(
-    "PATCH",
-    "/teams/{team}/tokens/{token}",
-    Operation(
-        id="updateToken",
-        tag=TOKENS,
-        summary="Change settings of an API token",
-        description="What is left out stays as it is. It is obeyed within a second.",
-        takes=bodies.TokenChange,
-        conditional=True,
-        gives=shapes.TokenView,
-        tagged=True,
-        raises=(RoleNeeded, NameTaken),
-    ),
-)
-async def update(request: HttpRequest, plane: Plane, actor: CurrentActor, team: Part, token: Part) -> Answer:
-    sent = _settings(await reading.body(request, bodies.TokenChange))
-    row = await plane.tokens.update(actor, team, token, sent, reading.if_match(request))
-    return shown(_shape(row), row)
+@serves(tokens.UPDATE, RoleNeeded, NameTaken, tag=TOKENS)
+async def update_token(
+    plane: Plane, actor: CurrentActor, team: Part, token: Part, data: JSONBody[TokenChange], if_match: IfMatch
+) -> Versioned[tokens.Token]:
+    """Change settings of an API token.
+
+    What is left out stays as it is. It is obeyed within a second.
+    """
+    row = await plane.tokens.update(actor, team, token, data, if_match)
+    return versioned(_shown(row), row)
 
 
-@endpoint(
-    "DELETE",
-    "/teams/{team}/tokens/{token}",
-    Operation(
-        id="deleteToken",
-        tag=TOKENS,
-        summary="Delete an API token",
-        description="It stops working within a second.",
-        conditional=True,
-        status=204,
-        raises=(RoleNeeded,),
-    ),
-)
-async def delete(request: HttpRequest, plane: Plane, actor: CurrentActor, team: Part, token: Part) -> Answer:
-    await plane.tokens.delete(actor, team, token, reading.if_match(request))
+@serves(tokens.DELETE, RoleNeeded, tag=TOKENS)
+async def delete_token(
+    plane: Plane, actor: CurrentActor, team: Part, token: Part, if_match: IfMatch
+) -> Response[None]:
+    """Delete an API token.
+
+    It stops working within a second.
+    """
+    await plane.tokens.delete(actor, team, token, if_match)
     return done()
 
 
-@endpoint(
-    "POST",
-    "/teams/{team}/tokens/{token}/rotate",
-    Operation(
-        id="rotateToken",
-        tag=TOKENS,
-        summary="Make the successor of an API token",
-        description="It takes over name and settings. The old secret works for the overlap, under another name.",
-        takes=bodies.Rotation,
-        body_required=False,
-        creates=True,
-        status=201,
-        gives=shapes.TokenWithSecret,
-        tagged=True,
-        raises=(RoleNeeded, InvalidInput, NameTaken, LimitReached),
-    ),
-)
-async def rotate(request: HttpRequest, plane: Plane, actor: CurrentActor, team: Part, token: Part) -> Answer:
-    rotation = await reading.body(request, bodies.Rotation, required=False)
+@serves(tokens.ROTATE, RoleNeeded, InvalidInput, NameTaken, LimitReached, tag=TOKENS)
+async def rotate_token(
+    plane: Plane,
+    actor: CurrentActor,
+    team: Part,
+    token: Part,
+    once: CreatesOnce,
+    data: JSONBody[Rotation] = USUAL_ROTATION,
+) -> Versioned[TokenWithSecret]:
+    """Make the successor of an API token.
 
-    async def make() -> Made:
-        return _made(*await plane.tokens.rotate(actor, team, token, rotation.overlap_seconds))
-
-    return await once(request, plane, actor, make)
+    It takes over name and settings. The old secret works for the overlap, under another name.
+    """
+    return await once(lambda: plane.tokens.rotate(actor, team, token, data), _made)
 
 
-def _settings(body: bodies.NewToken | bodies.TokenChange) -> TokenSettings:
-    """The settings that are given, as the service takes them."""
-    until = body.expires_at
-    return TokenSettings(
-        name=body.name,
-        active=body.active if isinstance(body, bodies.TokenChange) else UNSET,
-        expires_at=until.timestamp() if isinstance(until, datetime) else until,
-        networks=body.networks,
-        methods=body.methods,
-        requests_per_second=body.requests_per_second,
-        monthly_requests=body.monthly_requests,
-        allow_in_url=body.allow_in_url,
-        show_upstream=body.show_upstream,
-        addresses=body.addresses,
-        contracts=body.contracts,
-    )
+def _shown(row: Token) -> tokens.Token:
+    return of(tokens.Token, row, replaces=row.replaces or None)
 
 
-def _shape(row: Token) -> shapes.TokenView:
-    return shapes.of(shapes.TokenView, row, replaces=row.replaces or None)
+def _made(created: tuple[Token, str]) -> Made:
+    row, secret = created
+    return Made(of(TokenWithSecret, row, replaces=row.replaces or None, secret=secret), row)
 
 
-def _made(row: Token, secret: str) -> Made:
-    return Made(shapes.of(shapes.TokenWithSecret, row, replaces=row.replaces or None, secret=secret), row)
-
-
-HANDLERS = [create, list_tokens, show, update, delete, rotate]
+HANDLERS = [create_token, list_tokens, get_token, update_token, delete_token, rotate_token]

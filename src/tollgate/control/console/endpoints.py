@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import msgspec
 from litestar import Response, post
 
+from tollgate.api.tokens import NewToken
 from tollgate.control.console import snippets
 from tollgate.control.console.frame import open_frame, page
 from tollgate.control.console.paths import HttpRequest, Part, Plane, shown
 from tollgate.control.service_context import PageRequest
 from tollgate.control.services.logs import LogQuery
 from tollgate.control.services.networks import methods_of
-from tollgate.control.services.tokens import TokenSettings
 from tollgate.core import secrets
 from tollgate.core.usage import By
 
@@ -64,7 +66,6 @@ async def playground_token(request: HttpRequest, plane: Plane, team: Part) -> Re
             await plane.tokens.delete(frame.actor, team, token.id)
     name = PLAYGROUND + secrets.new_id("run").removeprefix("run_")[:8]
     ends = frame.now + PLAYGROUND_SECONDS
-    _, secret = await plane.tokens.create(
-        frame.actor, team, TokenSettings(name=name, expires_at=ends, show_upstream=True)
-    )
+    wanted = NewToken(name=name, expires_at=datetime.fromtimestamp(ends, UTC), show_upstream=True)
+    _, secret = await plane.tokens.create(frame.actor, team, wanted)
     return Response(msgspec.json.encode({"secret": secret, "expires_at": ends}), media_type="application/json")

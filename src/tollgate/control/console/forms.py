@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
+from typing import TypeVar
 from urllib.parse import parse_qsl
 
 from litestar.exceptions import ClientException, HTTPException
 from msgspec import Struct
 
+from tollgate.api.base import kind_of, members
 from tollgate.control.console.paths import HttpRequest
 from tollgate.control.problems import InvalidInput, Problem
 from tollgate.core.pricing import micros_of
@@ -18,6 +20,7 @@ MAX_FIELDS = 100
 _TYPE = "application/x-www-form-urlencoded"
 
 Form = Mapping[str, str]
+Command = TypeVar("Command", bound=Struct)
 
 
 class FormFault(Struct, frozen=True):
@@ -73,15 +76,41 @@ def whole(form: Form, name: str) -> int | None:
     return int(text)
 
 
-def day(form: Form, name: str) -> float | None:
+def day(form: Form, name: str) -> datetime | None:
     """A day of UTC, None where the field is empty, or refuse."""
     text = form.get(name, "").strip()
     if not text:
         return None
     try:
-        return datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC).timestamp()
+        return datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC)
     except ValueError:
         raise InvalidInput("Write a day such as 2027-01-31, or leave it empty.", field=name) from None
+
+
+def command(form: Form, kind: type[Command], *, but: Collection[str] = (), **given: object) -> Command:
+    """A command of the API from a form whose fields have the names of its members.
+
+    What is given is not in the form under its name; `but` is left out.
+    """
+    for name, schema in members(kind).items():
+        if name not in given and name not in but:
+            given[name] = _READERS[kind_of(schema)](form, name)
+    return kind(**given)
+
+
+def ticked(form: Form, kind: type[Struct], *, but: Collection[str] = ()) -> dict[str, bool]:
+    """Which of the boxes are ticked that stand for members of a type."""
+    switches = [name for name, schema in members(kind).items() if kind_of(schema) == "boolean"]
+    return {name: name in form for name in switches if name not in but}
+
+
+_READERS: dict[str, Callable[[Form, str], object]] = {
+    "boolean": lambda form, name: name in form,
+    "integer": whole,
+    "date-time": day,
+    "array": lambda form, name: tuple(form.get(name, "").replace(",", " ").split()),
+    "string": lambda form, name: form.get(name, "").strip(),
+}
 
 
 def new_password(form: Form) -> str:

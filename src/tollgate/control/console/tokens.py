@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import shlex
+from typing import TypeVar
 
 from litestar import Response, post
 from msgspec.structs import replace
 
+from tollgate.api.tokens import NewToken, Rotation, TokenChange
 from tollgate.control.console import charts, render, snippets
-from tollgate.control.console.forms import Form, chosen, day, read_form, whole
+from tollgate.control.console.forms import Form, chosen, command, read_form, ticked, whole
 from tollgate.control.console.frame import Frame, open_frame, page
 from tollgate.control.console.paths import HttpRequest, Part, Plane, shown
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import InvalidInput, NotFound, Problem
 from tollgate.control.service_context import PageRequest
 from tollgate.control.services.timelines import TimeRange
-from tollgate.control.services.tokens import TokenSettings
 from tollgate.core.models import Token
 from tollgate.core.usage import By, Split
+
+Command = TypeVar("Command", NewToken, TokenChange)
 
 NETWORK = "network:"
 OVERLAPS = ((0, "at once"), (3_600, "after an hour"), (86_400, "after a day"), (604_800, "after a week"))
@@ -62,7 +65,7 @@ async def create(request: HttpRequest, plane: Plane, team: Part) -> Response[str
     frame = await _frame(request, plane, team)
     form = await read_form(request)
     try:
-        token, secret = await plane.tokens.create(frame.actor, team, _settings(form))
+        token, secret = await plane.tokens.create(frame.actor, team, _settings(form, NewToken))
     except Problem as problem:
         return _form(frame, plane, _typed(form, Token("", "", "", "", 0.0)), problem, form)
     return await _ready(frame, plane, token, secret)
@@ -91,13 +94,14 @@ async def change(request: HttpRequest, plane: Plane, team: Part, token: Part) ->
                 await plane.tokens.delete(frame.actor, team, token)
                 return render.to(f"{here}?done=deleted")
             case "disable" | "enable" as act:
-                await plane.tokens.update(frame.actor, team, token, TokenSettings(active=act == "enable"))
+                await plane.tokens.update(frame.actor, team, token, TokenChange(active=act == "enable"))
                 return render.to(f"{here}/{token}?done={act}d")
             case "rotate":
-                made, secret = await plane.tokens.rotate(frame.actor, team, token, whole(form, "overlap") or 0)
+                rotation = Rotation(whole(form, "overlap") or 0)
+                made, secret = await plane.tokens.rotate(frame.actor, team, token, rotation)
                 return await _ready(frame, plane, made, secret)
             case _:
-                await plane.tokens.update(frame.actor, team, token, _settings(form))
+                await plane.tokens.update(frame.actor, team, token, _settings(form, TokenChange))
                 return render.to(f"{here}/{token}?done=changed")
     except NotFound:
         raise
@@ -165,27 +169,10 @@ async def _ready(frame: Frame, plane: ControlPlane, token: Token, secret: str) -
     )
 
 
-def _settings(form: Form) -> TokenSettings:
-    methods = form.get("methods", "").replace(",", " ").split()
-    return TokenSettings(
-        name=form.get("name", "").strip(),
-        expires_at=day(form, "expires_at"),
-        networks=chosen(form, NETWORK),
-        methods=methods,
-        addresses=form.get("addresses", "").replace(",", " ").split(),
-        contracts=form.get("contracts", "").replace(",", " ").split(),
-        requests_per_second=whole(form, "requests_per_second"),
-        monthly_requests=whole(form, "monthly_requests"),
-        allow_in_url="allow_in_url" in form,
-        show_upstream="show_upstream" in form,
-    )
+def _settings(form: Form, kind: type[Command]) -> Command:
+    return command(form, kind, networks=tuple(chosen(form, NETWORK)), but=("active",))
 
 
 def _typed(form: Form, token: Token) -> Token:
     """A token with the boxes that were ticked, to be shown again beside what is wrong."""
-    return replace(
-        token,
-        networks=tuple(chosen(form, NETWORK)),
-        allow_in_url="allow_in_url" in form,
-        show_upstream="show_upstream" in form,
-    )
+    return replace(token, networks=tuple(chosen(form, NETWORK)), **ticked(form, Token, but=("active",)))

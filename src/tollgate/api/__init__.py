@@ -1,0 +1,14 @@
+"""The management API, defined once: for each resource what can be sent, what is answered, and its routes.
+
+base    what all definitions share: routes, pages, times
+tokens  API tokens
+
+Services take the commands that stand here, `control/api` serves the routes, the tool calls them, rows inherit the
+settings, and the OpenAPI document, the options of the tool and the forms of the console are read from the types.
+
+Needs msgspec and nothing else: no framework, no database and no module of the service may enter it.
+
+Types are open: bounds and choices stand in the schema of a member (`extra_json_schema`), not in its type, and
+`control.commands` holds commands against them. A tool must be able to read the answers of a server that allows
+more than the tool knows of; for the same reason a member that is added to an answer has a default.
+"""

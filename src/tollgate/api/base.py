@@ -1,0 +1,68 @@
+"""What all definitions of the API share: routes, pages, times, what is shown once."""
+
+from __future__ import annotations
+
+import functools
+from datetime import datetime
+from typing import Annotated, Any, Generic, TypeVar
+
+import msgspec
+from msgspec import Meta, Struct
+
+Answer_co = TypeVar("Answer_co", covariant=True)
+Item = TypeVar("Item")
+Json = dict[str, Any]
+
+Moment = Annotated[datetime, Meta(tz=True)]
+Secret = Annotated[str | None, Meta(description="Shown once: null where an `Idempotency-Key` is repeated.")]
+Next = Annotated[str | None, Meta(description="Give it as `after` for the next part; null at the end.")]
+
+
+def text(description: str, example: str, least: int = 1, most: int = 100) -> Meta:
+    """Describe a text, and its length."""
+    return Meta(
+        description=description, examples=[example], extra_json_schema={"minLength": least, "maxLength": most}
+    )
+
+
+def count(description: str, example: int, least: int, most: int) -> Meta:
+    """Describe a whole number, and its bounds."""
+    return Meta(description=description, examples=[example], extra_json_schema={"minimum": least, "maximum": most})
+
+
+def several(description: str, example: str, most: int) -> Meta:
+    """Describe a list, and how many it may have."""
+    return Meta(description=description, examples=[[example]], extra_json_schema={"maxItems": most})
+
+
+class Page(Struct, Generic[Item], frozen=True):
+    """A part of a list."""
+
+    items: list[Item]
+    next: Next = None
+
+
+class Route(Struct, Generic[Answer_co], frozen=True):
+    """An operation of the API: served by `control/api`, called by the tool."""
+
+    method: str
+    path: str
+    """Below `/api/v1`, such as `/teams/{team}`."""
+    answer: type[Answer_co]
+    """What a success answers; `NoneType` where that is nothing."""
+    creates: bool = False
+    """Whether it honours `Idempotency-Key`."""
+
+
+@functools.cache
+def members(kind: type[Struct]) -> dict[str, Json]:
+    """Return the JSON Schema of each member of a type: what forms, options and refusals are made of."""
+    _, schemas = msgspec.json.schema_components([kind])
+    found: dict[str, Json] = schemas[kind.__name__]["properties"]
+    return found
+
+
+def kind_of(schema: Json) -> str:
+    """Return what a member is beside null: `boolean`, `integer`, `array`, `date-time`, `string`."""
+    given = next(each for each in schema.get("anyOf", [schema]) if each.get("type") != "null")
+    return str(given.get("format") or given.get("type", "object"))

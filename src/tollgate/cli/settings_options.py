@@ -1,0 +1,110 @@
+"""Options and lines of output from the types of the API: what a definition says is not said again for the tool.
+
+A truth is a switch; a number may be `none`, a time `never`; a list is an option that is repeated, or `any`. The
+type is loaded with the help of its own command, and not before.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from tollgate.cli.options import Expiry, Never, NoLimit, NumberOrNone
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Mapping
+
+    from msgspec import Struct
+
+    from tollgate.api.base import Json
+    from tollgate.cli import show
+
+ANY = "any"
+"""What lifts a restriction to some networks, methods and the like."""
+
+
+class Spelling(NamedTuple):
+    """How an option is written where its member's own name and description would not do."""
+
+    option: str
+    metavar: str
+    help: str
+
+
+class SettingsCommand(click.Command):
+    """A command with an option for each member of a type of the API."""
+
+    def __init__(
+        self,
+        *args: Any,
+        settings: Callable[[], type[Struct]],
+        but: Collection[str] = (),
+        spelled: Mapping[str, Spelling] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        self._settings = settings
+        self._but = but
+        self._spelled = spelled or {}
+        self._made: list[click.Parameter] = []
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        if not self._made:
+            from tollgate.api.base import members  # noqa: PLC0415 - not for other help
+
+            self._made = [
+                _option(name, schema, self._spelled.get(name))
+                for name, schema in members(self._settings()).items()
+                if name not in self._but
+            ]
+        return [*self._made, *super().get_params(ctx)]
+
+
+def chosen(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that were given, as the API has them."""
+    return {name: _value(name, each) for name, each in settings.items() if each is not None and each != ()}
+
+
+def lines(value: Struct, *, but: Collection[str] = ()) -> Iterator[tuple[str, show.Cell]]:
+    """Return a line of output for each member."""
+    from tollgate.api.base import kind_of, members  # noqa: PLC0415 - not for help
+
+    for name, schema in members(type(value)).items():
+        if name in but:
+            continue
+        cell = getattr(value, name)
+        if isinstance(cell, tuple):
+            cell = list(cell) or ANY
+        elif cell is None:
+            cell = "no limit" if kind_of(schema) == "integer" else "never" if name.endswith("_at") else None
+        yield name.removesuffix("_at").replace("_", " "), cell
+
+
+def _option(name: str, schema: Json, spelled: Spelling | None) -> click.Option:
+    from tollgate.api.base import kind_of  # noqa: PLC0415 - not for other help
+
+    plain = f"--{name.replace('_', '-')}"
+    sentence = str(schema.get("description", "")).partition(". ")[0].removesuffix(".")
+    option, metavar, words = spelled or Spelling(plain, "", f"{sentence}.")
+    match kind_of(schema):
+        case "boolean":
+            return click.Option([f"{option}/--no-{option[2:]}", name], default=None, help=words)
+        case "integer":
+            return click.Option([option, name], type=NumberOrNone(), metavar=metavar or "N", help=words)
+        case "date-time":
+            return click.Option([option, name], type=Expiry(), metavar=metavar or "WHEN", help=words)
+        case "array":
+            return click.Option([option, name], multiple=True, metavar=metavar, help=words)
+        case _:
+            return click.Option([option, name], metavar=metavar or name.upper(), help=words)
+
+
+def _value(name: str, value: Any) -> Any:
+    if isinstance(value, Never | NoLimit):
+        return None
+    if isinstance(value, tuple) and ANY in value:
+        if len(value) > 1:
+            raise click.UsageError(f"{ANY!r} stands for all {name}: give it alone.")
+        return ()
+    return value

@@ -1,0 +1,39 @@
+"""The definitions of the API fit each other, and every route is served."""
+
+import pkgutil
+from importlib import import_module
+
+from msgspec import Struct
+from tests.control.api.caller import Api
+
+import tollgate.api
+from tollgate.api.base import Route, members
+
+MODULES = [import_module(f"tollgate.api.{each.name}") for each in pkgutil.iter_modules(tollgate.api.__path__)]
+TYPES = {
+    name: kind
+    for module in MODULES
+    for name, kind in vars(module).items()
+    if isinstance(kind, type) and issubclass(kind, Struct)
+}
+
+
+def test_every_route_is_served_and_answers_what_it_is_defined_with(api: Api) -> None:
+    routes = [each for module in MODULES for each in vars(module).values() if isinstance(each, Route)]
+    assert routes
+    for route in routes:
+        operation = api.document["paths"][f"/api/v1{route.path}"][route.method.lower()]
+        shown = [
+            content["schema"]["$ref"].rpartition("/")[2]
+            for status, answer in operation["responses"].items()
+            if status.startswith("2")
+            for content in answer.get("content", {}).values()
+        ]
+        assert shown == ([] if route.answer is type(None) else [route.answer.__name__])
+
+
+def test_what_can_be_set_can_be_changed() -> None:
+    pairs = [(TYPES[name], TYPES[f"{name[3:]}Change"]) for name in TYPES if name.startswith("New")]
+    assert pairs
+    for new, change in pairs:
+        assert set(members(new)) == set(members(change))

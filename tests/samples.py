@@ -1,0 +1,19 @@
+"""Values for the types of the API: a test that sends all of them needs no change when a member is added."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import NODEFAULT, Struct
+from msgspec.structs import fields
+
+from tollgate.api.base import kind_of, members
+
+
+def sample(kind: type[Struct], **given: Any) -> dict[str, Any]:
+    """A value for every member, as JSON has it, none of them the default."""
+    defaults = {field.name: field.default for field in fields(kind) if field.default is not NODEFAULT}
+    return {
+        name: not defaults[name] if kind_of(schema) == "boolean" else schema["examples"][0]
+        for name, schema in members(kind).items()
+    } | given
