@@ -1,5 +1,6 @@
 """Calls through the pipeline of a worker, as the edge would run them."""
 
+import asyncio
 import json
 from typing import Any
 
@@ -13,14 +14,22 @@ async def answer(worker: Worker, incoming: Request) -> Answer:
     """Run a request as the edge does; where it rests, let that time pass."""
     incoming.network = worker.network
     worker.loop.clock = worker.clock
+    answered: asyncio.Future[Answer] = worker.loop.create_future()
+    incoming.done = lambda _, answer: answered.set_result(answer)
     got = worker.pipeline.answer(incoming)
     if isinstance(got, Answer):
         return got
-    flown = fly(got)
+    if got is not None:
+        # It ends with an answer, or with the word that one comes later.
+        def arrived(task: asyncio.Task[Answer | None]) -> None:
+            if (answer := task.result()) is not None:
+                answered.set_result(answer)
+
+        fly(got).add_done_callback(arrived)
     await turns()
-    while worker.loop.timers and not flown.done():
+    while worker.loop.timers and not answered.done():
         await worker.loop.later(0.1)
-    return await flown
+    return await answered
 
 
 async def send(worker: Worker, body: bytes | object) -> tuple[int, Any]:

@@ -8,6 +8,7 @@ from typing import Any, cast
 from tests.gateway.fakes import Clock
 
 from tollgate.errors import Overloaded, Refusal, UpstreamError, UpstreamTimeout, UpstreamUnavailable
+from tollgate.gateway.upstream.attempts import BadStatus, Nonsense
 from tollgate.gateway.upstream.connection import (
     AttemptFailed,
     ConnectFailed,
@@ -16,7 +17,6 @@ from tollgate.gateway.upstream.connection import (
     ResponseTooLarge,
     TimedOut,
 )
-from tollgate.gateway.upstream.exchange import BadStatus, Nonsense
 from tollgate.gateway.upstream.failover import OutOfStep
 from tollgate.gateway.upstream.health import Upstream
 from tollgate.gateway.upstream.pool import Pool

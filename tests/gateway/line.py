@@ -1,5 +1,6 @@
 """One connection to an upstream with both its ends, and ways to feed it."""
 
+import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
 
@@ -7,13 +8,25 @@ import pytest
 from tests.gateway.fakes import FakeTransport
 
 from tollgate.gateway.memory_budget import Budget
-from tollgate.gateway.upstream.connection import Connection, KnownHeads, Response, ResponseFuture
+from tollgate.gateway.upstream.connection import AttemptFailed, Connection, KnownHeads, Response
 
 MOST = 300_000
 BODY = b'{"jsonrpc":"2.0","id":1,"result":"0x1"}'
 CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
 
 Feed = Callable[[bytes], Iterator[bytes]]
+
+
+class ResponseFuture(asyncio.Future[Response]):
+    """A receiver that a test awaits."""
+
+    def received(self, status: int, body: bytes) -> None:
+        if not self.done():
+            self.set_result(Response(status, body))
+
+    def failed(self, failure: AttemptFailed) -> None:
+        if not self.done():
+            self.set_exception(failure)
 
 
 class Owner:

@@ -233,12 +233,13 @@ def encode_batch(calls: Sequence[Call]) -> bytes:
 
 def decode_reply(body: bytes) -> Reply:
     """Read a node's answer to one call."""
-    _check_text(body)
+    if not body.isascii():
+        _check_text(body)
     try:
         reply = _reply(body)
     except (msgspec.DecodeError, RecursionError) as error:
         raise Unparsable("not a JSON-RPC response") from error
-    return _settled(reply)
+    return reply if reply.error is ABSENT and reply.result is not ABSENT else _settled(reply)
 
 
 def error_code(reply: Reply) -> int | None:

@@ -97,6 +97,10 @@ class Request(Trace):
     """What lets the next request of its connection go straight on, once its caller is known."""
     digest: bytes | None = None
     """Of the token that it carries, once that is known to be one."""
+    done: Callable[[Any, Answer], None]
+    """Takes its answer, where that is not ready at once."""
+    work: Any = None
+    """What is under way for it."""
 
     def __init__(self, method: bytes, headers: dict[bytes, bytes], peer: str, request_id: bytes) -> None:
         self.method = method
@@ -104,6 +108,11 @@ class Request(Trace):
         self.peer = peer
         self.request_id = request_id
         self.origin = headers.get(b"origin")
+
+    def cancel(self) -> None:
+        """End it with a refusal: the service stops."""
+        if self.work is not None:
+            self.work.cancel()
 
     def record(self, _at: bytes, _now: float) -> Request:
         """Nothing is encoded yet: the journal makes its record."""

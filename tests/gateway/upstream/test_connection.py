@@ -4,10 +4,10 @@ import gzip
 
 import pytest
 from tests.gateway.fakes import turns
-from tests.gateway.line import BODY, Feed, Line, chunked, feeds, whole
+from tests.gateway.line import BODY, Feed, Line, ResponseFuture, chunked, feeds, whole
 from tests.gateway.worker import http
 
-from tollgate.gateway.upstream.connection import Response, ResponseFuture
+from tollgate.gateway.upstream.connection import Response
 
 KEPT = {
     "length": http(BODY),

@@ -24,8 +24,7 @@ from tests.gateway.scene import (
 
 from tollgate.core import jsonrpc
 from tollgate.errors import Overloaded, UpstreamError, UpstreamTimeout, UpstreamUnavailable
-from tollgate.gateway.upstream.connection import Response
-from tollgate.gateway.upstream.exchange import BadStatus, Nonsense, read_response
+from tollgate.gateway.upstream.attempts import BadStatus, Nonsense, read_response
 from tollgate.settings import model
 from tollgate.shm import metrics
 from tollgate.shm.upstream_status import State
@@ -80,13 +79,13 @@ async def test_calls_are_hedged_where_there_is_another_upstream(
 
 @pytest.mark.parametrize("status", [200, 201, 400, 404, 405, 413, 422])
 def test_json_rpc_body_is_an_answer_whatever_a_node_thinks_of_http(status: int) -> None:
-    assert bytes(read_response(Response(status, GOOD), jsonrpc.decode_reply).result) == b'"0x1"'
+    assert bytes(read_response(status, GOOD, jsonrpc.decode_reply).result) == b'"0x1"'
 
 
 @pytest.mark.parametrize("status", [301, 302, 307, 401, 402, 403, 407, 408, 429, 500, 502, 503, 504, 599])
 def test_status_about_the_upstream_is_a_failure_even_with_a_good_body(status: int) -> None:
     with pytest.raises(BadStatus) as caught:
-        read_response(Response(status, GOOD), jsonrpc.decode_reply)
+        read_response(status, GOOD, jsonrpc.decode_reply)
     assert caught.value.sent
 
 
@@ -96,7 +95,7 @@ def test_status_about_the_upstream_is_a_failure_even_with_a_good_body(status: in
 )
 def test_body_that_is_no_response_is_nonsense(status: int, body: bytes) -> None:
     with pytest.raises(Nonsense) as caught:
-        read_response(Response(status, body), jsonrpc.decode_reply)
+        read_response(status, body, jsonrpc.decode_reply)
     assert caught.value.sent
 
 

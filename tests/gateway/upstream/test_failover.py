@@ -11,6 +11,7 @@ from tests.gateway.company import DOUBT, FAILURES, HEAD, METHOD, Company, Failur
 
 from tollgate.chains.faults import Verdict
 from tollgate.errors import Refusal
+from tollgate.gateway.upstream.attempts import BadStatus, Nonsense
 from tollgate.gateway.upstream.choice import Need
 from tollgate.gateway.upstream.connection import (
     AttemptFailed,
@@ -20,8 +21,7 @@ from tollgate.gateway.upstream.connection import (
     ResponseTooLarge,
     TimedOut,
 )
-from tollgate.gateway.upstream.exchange import BadStatus, Nonsense
-from tollgate.gateway.upstream.failover import MAX_ATTEMPTS, Attempt, Failover, OutOfStep, Wait
+from tollgate.gateway.upstream.failover import MAX_ATTEMPTS, Failover, NextAttempt, OutOfStep, Wait
 from tollgate.gateway.upstream.health import Upstream
 from tollgate.shm.upstream_status import NOTHING, State
 
@@ -103,7 +103,7 @@ class DrivenFailover:
             self.company.upstreams, self.row, need, self.deadline, chances(0.3, 0.6, 0.9), self.may_call
         )
         self.attempts = 0
-        self.under_way: list[Attempt] = []
+        self.under_way: list[NextAttempt] = []
         self.ends: dict[str, list[object]] = {}
         """How each attempt at an upstream ended: a failure, or a verdict."""
         self.passed_over: set[str] = set()
@@ -165,7 +165,7 @@ class DrivenFailover:
             self.under_way.append(step)
             step.upstream.began()
 
-    def end(self, attempt: Attempt, how: Failure | Verdict, late: bool) -> None:
+    def end(self, attempt: NextAttempt, how: Failure | Verdict, late: bool) -> None:
         upstream = attempt.upstream
         if isinstance(how, Verdict):
             upstream.answered(self.clock() - 0.01)
@@ -230,7 +230,7 @@ class DrivenFailover:
             assert type(ends[-1]) in (*ASKED_AGAIN, AttemptFailed)
             assert len([end for end in ends if not isinstance(end, OutOfStep)]) < 2
 
-    def check_time(self, step: Attempt, now: float) -> None:
+    def check_time(self, step: NextAttempt, now: float) -> None:
         left = self.deadline - now
         assert now < step.until <= self.deadline
         assert step.until - now <= step.upstream.settings.timeout_seconds + 1e-9

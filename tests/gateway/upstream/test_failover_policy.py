@@ -10,7 +10,14 @@ from tests.gateway.company import DOUBT, FAILURES, METHOD, Company, Failure, cha
 from tollgate.errors import Refusal, UpstreamUnavailable
 from tollgate.gateway.upstream.choice import Need
 from tollgate.gateway.upstream.connection import AttemptFailed, NoRoom, PoolFull, ResponseTooLarge, TimedOut
-from tollgate.gateway.upstream.failover import AGAIN_SECONDS, MAX_ATTEMPTS, WAIT_SECONDS, Attempt, Failover, Wait
+from tollgate.gateway.upstream.failover import (
+    AGAIN_SECONDS,
+    MAX_ATTEMPTS,
+    WAIT_SECONDS,
+    Failover,
+    NextAttempt,
+    Wait,
+)
 from tollgate.shm.upstream_status import NOTHING, State
 
 # --- Driven to the end -------------------------------------------------------------------------------------
@@ -23,7 +30,7 @@ def failover(company: Company, need: Need, seconds: float = 30.0) -> Failover:
 def next_upstream(made: Failover, company: Company) -> str:
     """Who is called next."""
     step = made.next(company.clock())
-    assert isinstance(step, Attempt)
+    assert isinstance(step, NextAttempt)
     return step.upstream.name
 
 
@@ -146,7 +153,7 @@ def test_time_for_each_attempt_is_half_of_what_is_left_and_the_last_gets_all_of_
     given_ = []
     for _ in range(3):
         step = made.next(company.clock())
-        assert isinstance(step, Attempt)
+        assert isinstance(step, NextAttempt)
         given_.append(step.until - company.clock())
         company.clock.now = step.until
         made.failed(step.upstream, TimedOut("scripted", sent=True))
@@ -158,7 +165,7 @@ def test_time_for_each_attempt_is_half_of_what_is_left_and_the_last_gets_all_of_
 def test_what_nobody_else_can_answer_gets_all_the_time_there_is(need: Need) -> None:
     company = ranked(3)
     step = failover(company, need, seconds=8.0).next(company.clock())
-    assert isinstance(step, Attempt)
+    assert isinstance(step, NextAttempt)
     assert step.until == company.clock() + 8.0
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.gateway.fakes import turns
-from tests.gateway.line import BODY, Line, whole
+from tests.gateway.line import BODY, Line, ResponseFuture, whole
 from tests.gateway.worker import http
 
 from tollgate.gateway.memory_budget import SMALL
@@ -18,7 +18,6 @@ from tollgate.gateway.upstream.connection import (
     KnownHeads,
     NoRoom,
     Response,
-    ResponseFuture,
     ResponseTooLarge,
 )
 

@@ -19,8 +19,8 @@ from tollgate.chains.faults import Verdict
 from tollgate.core.shapes import Params, Reply
 from tollgate.errors import UpstreamError
 from tollgate.gateway.upstream import get_logs
+from tollgate.gateway.upstream.attempts import AttemptOutcome
 from tollgate.gateway.upstream.get_logs import MAX_PARTS, Logs, Range, _number, joined, read_range
-from tollgate.gateway.upstream.hedging import AttemptOutcome
 
 HEAD = 1_000
 GET = "eth_getLogs"

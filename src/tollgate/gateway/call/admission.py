@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tollgate.core.entries import LONGEST_TEXT, pack, pack_subject
+from tollgate.core.jsonrpc import LONGEST_REMEMBERED
 from tollgate.gateway.access.caller import Caller, limits_of, rate_headers_of
 from tollgate.gateway.access.credentials import Credentials
 from tollgate.gateway.access.limits import Limiter
@@ -26,6 +27,7 @@ from tollgate.shm import metrics
 # Subjects of records that are kept encoded: one for each method that is called, as a rule.
 _MAX_SUBJECTS = 256
 _UINT32 = b"\xce"
+_MAX_OTHERS = 256
 
 
 class Admission:
@@ -47,6 +49,7 @@ class Admission:
         "keep_alive",
         "limits",
         "network",
+        "others",
         "pipeline",
         "plain",
         "plans",
@@ -108,7 +111,9 @@ class Admission:
         self.cors = cors.headers(request.origin) if request.origin is not None else b""
         self.plain = self.keep_alive and not self.cors and not caller.shows
         """Whether its answers have no header beyond the usual ones."""
-        self.subjects: dict[MethodPlan | tuple[MethodPlan, ...], bytes] = {}
+        self.others: set[str] = set()
+        """Methods that it may call and that have no plan."""
+        self.subjects: dict[MethodPlan | tuple[MethodPlan, ...] | tuple[str, str], bytes] = {}
         """What records count of answered calls, as `subject` encodes it."""
         address, agent = credentials.address(request), request.headers.get(b"user-agent", b"")[:LONGEST_TEXT]
         client = pack(address) + pack(agent) + pack((request.origin or b"")[:LONGEST_TEXT])
@@ -130,27 +135,49 @@ class Admission:
         )
 
     def plan(self, method: str) -> MethodPlan | None:
-        """The plan of a method that this caller may call; None where its calls need the general way."""
-        if self.pipeline.policy(self.network, self.caller, method) is not None:
+        """The plan of a method that this caller may call; None where its calls cannot go straight."""
+        if method in self.others or not self.allows(method):
             return None
         plan = plan_of(self.resolver, self._writer, method)
         if plan is not None:
             self.plans[method] = plan
+        elif len(method) <= LONGEST_REMEMBERED:
+            if len(self.others) >= _MAX_OTHERS:
+                self.others.clear()
+            self.others.add(method)
         return plan
+
+    def allows(self, method: str) -> bool:
+        """Whether this caller may call a method here."""
+        return self.pipeline.policy(self.network, self.caller, method) is None
 
     def subject(self, plans: MethodPlan | tuple[MethodPlan, ...]) -> bytes:
         """What a record counts of an answered call, or of those of a batch, encoded as a byte string.
 
         With the byte that the duration behind it begins with: four bytes follow.
         """
-        caller = self.caller
         calls = [(plan.name, "ok") for plan in (plans if isinstance(plans, tuple) else (plans,))]
+        return self._subject(plans, calls)
+
+    def subject_of(self, method: str, outcome: str) -> bytes:
+        """What a record counts of one call, likewise."""
+        key = (method, outcome)
+        return self.subjects.get(key) or self._subject(key, [key])
+
+    def _subject(
+        self, key: MethodPlan | tuple[MethodPlan, ...] | tuple[str, str], calls: list[tuple[str, str]]
+    ) -> bytes:
+        caller = self.caller
         counted = (caller.team_id, caller.source_id, self.network.path, caller.source_name, 200, 1)
         subject = pack(pack_subject((*counted, caller.cap), calls, caller.price)) + _UINT32
         if len(self.subjects) >= _MAX_SUBJECTS:
             self.subjects.clear()
-        self.subjects[plans] = subject
+        self.subjects[key] = subject
         return subject
+
+    def charge(self, calls: int) -> None:
+        """Count calls to upstreams that one call needs beyond the first, or refuse them."""
+        self._limiter.admit_more(self.caller, self._request, calls)
 
     def find_limits(self) -> None:
         """Find the rows of the limits again, where they were given to others while nobody called."""

@@ -1,14 +1,14 @@
 """The answers to a batch: split by the cache and by what its calls need, sent on as batches, joined in its order.
 
 Each call is a `BatchItem` that ends with a result. A call that an upstream could not answer within a batch is
-retried elsewhere, alone. Knows no HTTP and records nothing.
+retried elsewhere, alone. Knows no HTTP and records nothing. By plain calls: the last result calls `done`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from msgspec import Struct
 
@@ -16,15 +16,25 @@ from tollgate.chains.catalogue import Kind, Scope
 from tollgate.chains.faults import Verdict
 from tollgate.core import jsonrpc
 from tollgate.core.shapes import Call, Replies, Reply
-from tollgate.errors import Refusal
-from tollgate.gateway.call.resolver import APART, NOTHING_KNOWN, Judge, Resolved, Resolver, SingleFlight
+from tollgate.errors import Overloaded, Refusal
+from tollgate.gateway.call.resolver import (
+    APART,
+    NOTHING_KNOWN,
+    STOPPING,
+    Judge,
+    Resolution,
+    Resolved,
+    Resolver,
+    SingleFlight,
+    Work,
+    fulfil,
+)
 from tollgate.gateway.messages import Trace
 from tollgate.gateway.tracing import Span
+from tollgate.gateway.upstream.attempts import AttemptOutcome, Attempts
 from tollgate.gateway.upstream.choice import Need
-from tollgate.gateway.upstream.exchange import FirstAttempt
 from tollgate.gateway.upstream.failover import OutOfStep
 from tollgate.gateway.upstream.health import Upstream
-from tollgate.gateway.upstream.hedging import AttemptOutcome
 
 Charge = Callable[[int], None]
 _UNSET = Trace()
@@ -44,6 +54,103 @@ class BatchItem(Struct, gc=False):
     judge: Judge | None = None
 
 
+class BegunBatch(Struct, frozen=True):
+    """A batch that left the straight way after it was sent."""
+
+    calls: Sequence[Call]
+    known: dict[int, Reply | int]
+    """Places of calls that were not sent, with their answer from the cache, or the place of an equal call."""
+    flights: Sequence[SingleFlight]
+    judges: Sequence[Judge | None] | None
+    """Of the calls that were sent, as are the flights."""
+    sent: bytes
+    ids: Sequence[int]
+    """The ids that they were sent under."""
+    upstream: str
+    resume: Callable[[Attempts[Replies]], None]
+    """Goes on with the attempt that was begun."""
+
+
+class BatchResolution:
+    """A batch on its way to its answers. `done` is called once, with its calls in their order."""
+
+    def __init__(
+        self,
+        resolver: Resolver,
+        calls: Sequence[Call],
+        deadline: float,
+        done: Callable[[list[BatchItem]], None],
+        charge: Charge | None = None,
+        span: Span | None = None,
+    ) -> None:
+        """`charge` counts upstream calls beyond one for each."""
+        self._resolver = resolver
+        self._items = [BatchItem(call, resolver.key(call)) for call in calls]
+        self._deadline = deadline
+        self._done: Callable[[list[BatchItem]], None] | None = done
+        self._charge = charge
+        self._span = span
+        self._parts: list[Work] = []
+        self._left = 0
+
+    def start(self) -> None:
+        """Answer from memory what can be, and call upstreams for the rest."""
+        resolver, deadline = self._resolver, self._deadline
+        together, alone = _sorted(resolver, self._items)
+        parts: list[_Chunk | Resolution] = []
+        for chunk in _chunks(resolver, together):
+            if len(chunk) > 1:
+                parts.append(_Chunk(resolver, chunk, deadline, self._ended, span=self._span))
+            else:
+                # One call is sent as one: not every upstream takes batches.
+                parts.append(self._alone(chunk[0]))
+        # After the chunks, whose calls they may join.
+        parts += [self._alone(item) for item in alone]
+        self._parts, self._left = [*parts], len(parts) + 1
+        for part in parts:
+            part.start()
+        self._ended()
+
+    def resume(self, begun: BegunBatch) -> None:
+        """Go on with a batch that was begun."""
+        items = self._items
+        for place, known in begun.known.items():
+            if isinstance(known, Reply):
+                items[place].result, items[place].trace = known, _HIT
+        sent = [each for place, each in enumerate(items) if place not in begun.known]
+
+        def ended() -> None:
+            for place, known in begun.known.items():
+                if isinstance(known, int):
+                    items[place].result, items[place].trace = items[known].result, _COALESCED
+            self._ended()
+
+        chunk = _Chunk(self._resolver, sent, self._deadline, ended, begun)
+        self._parts, self._left = [chunk], 1
+        chunk.start()
+
+    def _alone(self, item: BatchItem) -> Resolution:
+        item.trace = trace = Trace()
+        trace.charge, trace.span = self._charge, self._span
+
+        def ended(result: Resolved) -> None:
+            item.result = result
+            self._ended()
+
+        return Resolution(self._resolver, item.call, item.key, self._deadline, trace, ended)
+
+    def _ended(self) -> None:
+        self._left -= 1
+        if not self._left and self._done is not None:
+            done, self._done = self._done, None
+            done(self._items)
+
+    def cancel(self) -> None:
+        """End it with refusals: the service stops."""
+        for part in self._parts:
+            part.cancel()
+
+
 async def resolve_many(
     resolver: Resolver,
     calls: Sequence[Call],
@@ -51,55 +158,15 @@ async def resolve_many(
     charge: Charge | None = None,
     span: Span | None = None,
 ) -> list[BatchItem]:
-    """Get the answers to a batch, in its order. `charge` counts upstream calls beyond one for each."""
-    items = [BatchItem(call, resolver.key(call)) for call in calls]
-    together, alone = _sorted(resolver, items)
-    # One call is sent as one: not every upstream takes batches.
-    parts: list[Coroutine[Any, Any, None]] = [
-        _Chunk(resolver, chunk, deadline, span=span).run()
-        if len(chunk) > 1
-        else _resolve_alone(resolver, chunk[0], deadline, charge, span)
-        for chunk in _chunks(resolver, together)
-    ]
-    # After the chunks, whose calls they may join.
-    parts += [_resolve_alone(resolver, item, deadline, charge, span) for item in alone]
-    if len(parts) == 1:
-        await parts[0]
-    elif parts:
-        async with asyncio.TaskGroup() as group:
-            for part in parts:
-                group.create_task(part)
-    return items
-
-
-class BegunBatch(Struct, frozen=True):
-    """A batch that left the straight way after it was sent."""
-
-    calls: Sequence[Call]
-    known: dict[int, Reply | int]
-    """Places of calls that were not sent, with their answer from the cache, or the place of an equal call."""
-    keys: Sequence[bytes] | None
-    flights: Sequence[SingleFlight]
-    judges: Sequence[Judge | None] | None
-    """Of the calls that were sent, as are keys and flights."""
-    sent: bytes
-    ids: Sequence[int]
-    """The ids that they were sent under."""
-    first: FirstAttempt
-
-
-async def resume_many(resolver: Resolver, begun: BegunBatch, deadline: float) -> list[BatchItem]:
-    """Get the answers to a batch that was begun, in its order."""
-    items = [BatchItem(call, resolver.key(call)) for call in begun.calls]
-    for place, known in begun.known.items():
-        if isinstance(known, Reply):
-            items[place].result, items[place].trace = known, _HIT
-    sent = [each for place, each in enumerate(items) if place not in begun.known]
-    await _Chunk(resolver, sent, deadline, begun).run()
-    for place, known in begun.known.items():
-        if isinstance(known, int):
-            items[place].result, items[place].trace = items[known].result, _COALESCED
-    return items
+    """Get the answers to a batch, in its order."""
+    future: asyncio.Future[list[BatchItem]] = resolver.loop.create_future()
+    batch = BatchResolution(resolver, calls, deadline, partial(fulfil, future), charge, span)
+    batch.start()
+    try:
+        return await future
+    except asyncio.CancelledError:
+        batch.cancel()
+        raise
 
 
 def _sorted(resolver: Resolver, items: list[BatchItem]) -> tuple[list[BatchItem], list[BatchItem]]:
@@ -139,18 +206,6 @@ def _chunks(resolver: Resolver, items: list[BatchItem]) -> list[list[BatchItem]]
     return [group[start : start + size] for group in groups.values() for start in range(0, len(group), size)]
 
 
-async def _resolve_alone(
-    resolver: Resolver, item: BatchItem, deadline: float, charge: Charge | None, span: Span | None
-) -> None:
-    item.trace = Trace()
-    item.trace.charge = charge
-    item.trace.span = span
-    try:
-        item.result = await resolver.resolve(item.call, item.key, deadline, item.trace)
-    except Refusal as refusal:
-        item.result = refusal
-
-
 class _Chunk:
     """Calls that are sent to one upstream at once."""
 
@@ -159,6 +214,7 @@ class _Chunk:
         resolver: Resolver,
         items: list[BatchItem],
         deadline: float,
+        done: Callable[[], None],
         begun: BegunBatch | None = None,
         span: Span | None = None,
     ) -> None:
@@ -166,60 +222,91 @@ class _Chunk:
         self._begun = begun
         """Set where they were sent already."""
         self._deadline = deadline
+        self._done = done
         self._items = items
+        self._led: list[tuple[BatchItem, bytes, SingleFlight]] = []
         self._trace, self._missed = Trace(), Trace()
         """The way that all of them take, and that of those which the cache could have known."""
         self._missed.cache = "miss"
         self._trace.span = span
         self._plain = True
         """Whether results need no look at all."""
+        self._work: list[Work] = []
+        self._left = 0
+        """Calls that are retried elsewhere."""
+        self._repeatable = True
+        self._is_over = False
 
-    async def run(self) -> None:
+    def start(self) -> None:
         """Send them, and let others share the answers."""
-        resolver = self._resolver
-        shared = [(each, each.key) for each in self._items if each.key is not None]
-        if not shared:
-            await self._send()
-            return
-        if self._begun is not None:
-            flights = self._begun.flights
-        else:
+        resolver, items, trace, begun = self._resolver, self._items, self._trace, self._begun
+        shared = [(each, each.key) for each in items if each.key is not None]
+        if shared:
             stamp = resolver.stamp()
-            flights = [resolver.lead(key, stamp) for _, key in shared]
-        led = [(each, key, flight) for (each, key), flight in zip(shared, flights, strict=True)]
-        try:
-            await self._send()
-        finally:
-            for each, key, mine in led:
-                resolver.land(key, mine, each.scope, each.result)
-
-    async def _send(self) -> None:
-        exchange, items, trace = self._resolver.exchange, self._items, self._trace
+            flights = begun.flights if begun is not None else [resolver.lead(key, stamp) for _, key in shared]
+            self._led = [(each, key, flight) for (each, key), flight in zip(shared, flights, strict=True)]
         need = self._need()
-        begun = self._begun
         ids: Sequence[int]
         if begun is None:
-            body, ids, first = jsonrpc.encode_batch([each.call for each in items]), range(len(items)), None
+            body, ids = jsonrpc.encode_batch([each.call for each in items]), range(len(items))
         else:
-            body, ids, first = begun.sent, begun.ids, begun.first
-            trace.upstream, trace.attempts = first.upstream.name, 1
+            body, ids = begun.sent, begun.ids
+            trace.upstream, trace.attempts = begun.upstream, 1
             for each, judge in zip(items, begun.judges or (), strict=False):
                 each.judge = judge or each.judge
-        try:
-            outcome = await exchange.send_batch(body, ids, self._deadline, trace, need, first)
-        except Refusal as refusal:
+        attempts: Attempts[Replies] = Attempts(
+            resolver.exchange,
+            need,
+            self._deadline,
+            body,
+            partial(jsonrpc.decode_batch, ids=ids),
+            None,
+            trace,
+            self._answered,
+        )
+        self._work = [attempts]
+        if begun is None:
+            attempts.start()
+        else:
+            begun.resume(attempts)
+
+    def _answered(self, outcome: AttemptOutcome[Replies] | Refusal) -> None:
+        exchange, items, trace = self._resolver.exchange, self._items, self._trace
+        self._missed.upstream, self._missed.attempts = trace.upstream, trace.attempts
+        if not self._repeatable and any(each.judge.kind is Kind.WRITE for each in items if each.judge):
+            exchange.row.nudge()
+        if isinstance(outcome, Refusal):
             for each in items:
-                each.result = refusal
+                each.result = outcome
+            self._finish()
             return
-        finally:
-            self._missed.upstream, self._missed.attempts = trace.upstream, trace.attempts
-            if not need.repeatable and any(each.judge.kind is Kind.WRITE for each in items if each.judge):
-                exchange.row.nudge()
-        again = self._take_over(outcome, need)
-        if again:
-            async with asyncio.TaskGroup() as group:
-                for each, verdict in again:
-                    group.create_task(self._retry_elsewhere(each, outcome.upstream, verdict))
+        again = self._take_over(outcome)
+        if not again:
+            self._finish()
+            return
+        self._left = len(again)
+        retries = [self._retry_elsewhere(each, outcome.upstream, verdict) for each, verdict in again]
+        self._work = [retry for retry, _ in retries]
+        for retry, tried in retries:
+            retry.fetch(tried)
+
+    def _finish(self) -> None:
+        self._is_over = True
+        for each, key, mine in self._led:
+            self._resolver.land(key, mine, each.scope, each.result)
+        self._done()
+
+    def cancel(self) -> None:
+        """End it with refusals: the service stops."""
+        if self._is_over:
+            return
+        retried = self._left > 0
+        for each in self._work:
+            each.cancel()
+        if not retried:
+            for item in self._items:
+                item.result = Overloaded(STOPPING)
+            self._finish()
 
     def _need(self) -> Need:
         """What the calls need of whoever answers them. Finds out who judges each, before they are sent."""
@@ -243,14 +330,15 @@ class _Chunk:
             if scope.number is not None:
                 number = scope.number if number is None else max(number, scope.number)
             repeatable = repeatable and method in resolver.repeatable
+        self._repeatable = repeatable
         return Need(method, repeatable, tip, oldest, number=number)
 
-    def _take_over(self, outcome: AttemptOutcome[Replies], need: Need) -> list[tuple[BatchItem, Verdict | None]]:
+    def _take_over(self, outcome: AttemptOutcome[Replies]) -> list[tuple[BatchItem, Verdict | None]]:
         """Take over the answers; those that are to be retried elsewhere, None: the answer must not be used."""
-        assert outcome.answer is not None  # noqa: S101 - an outcome without a refusal has one
+        replies = outcome.answer
         again: list[tuple[BatchItem, Verdict | None]] = []
-        usual = self._plain and outcome.answer.all_results
-        for each, reply in zip(self._items, outcome.answer.items, strict=True):
+        usual = self._plain and replies.all_results
+        for each, reply in zip(self._items, replies.items, strict=True):
             each.result = reply
             if usual:
                 continue
@@ -261,11 +349,13 @@ class _Chunk:
                 again.append((each, None))
                 continue
             each.judge.note(outcome.upstream)
-            if verdict is not Verdict.FINAL and need.repeatable:
+            if verdict is not Verdict.FINAL and self._repeatable:
                 again.append((each, verdict))
         return again
 
-    async def _retry_elsewhere(self, item: BatchItem, upstream: Upstream, verdict: Verdict | None) -> None:
+    def _retry_elsewhere(
+        self, item: BatchItem, upstream: Upstream, verdict: Verdict | None
+    ) -> tuple[Resolution, list[Upstream]]:
         """Retry a call that an upstream could not answer; its error stands where no other answers."""
         resolver, before = self._resolver, item.trace
         # From here on it goes its own way.
@@ -274,12 +364,14 @@ class _Chunk:
         trace.span = self._trace.span
         if verdict is Verdict.QUOTA:
             resolver.exchange.spare(upstream)
-        try:
-            item.result = await resolver.fetch(
-                item.call, item.scope, self._deadline, trace, [upstream] if verdict else []
-            )
-        except Refusal as refusal:
-            if verdict is None or verdict is Verdict.QUOTA:
-                item.result = refusal
-            else:
+
+        def ended(result: Resolved) -> None:
+            if isinstance(result, Refusal) and verdict is not None and verdict is not Verdict.QUOTA:
                 trace.upstream = upstream.name
+            else:
+                item.result = result
+            self._left -= 1
+            if not self._left:
+                self._finish()
+
+        return Resolution(resolver, item.call, None, self._deadline, trace, ended), [upstream] if verdict else []

@@ -71,7 +71,7 @@ class Networks:
             if known is None:
                 row = self._shared_status.network(slots.networks[path], self._worker)
                 exchange = Exchange(network, upstreams, row, self._meters, self._writer, self._now, self._loop)
-                self.all[path] = Resolver(exchange, cache, self._now, self._loop)
+                self.all[path] = Resolver(exchange, cache, self._loop)
             else:
                 known.exchange.change(network, upstreams)
                 known.change(cache)

@@ -2,14 +2,16 @@
 
 The general way of a request: whatever `straight.py` leaves. `Pipeline.answer` reads like the order of checks in
 docs/request-path.md: the first that applies answers. Whatever needs no upstream and no store is answered at
-once, without a task; the rest is a coroutine for the connection to run.
+once; what needs an upstream is answered later, by plain calls (`Request.done`); what needs the store is a
+coroutine for the connection to run.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, cast
+from functools import partial
+from typing import Any, NoReturn, cast
 
 from msgspec import Raw
 
@@ -33,14 +35,13 @@ from tollgate.errors import (
 from tollgate.gateway.access.caller import Caller
 from tollgate.gateway.access.credentials import Credentials
 from tollgate.gateway.access.limits import Limiter
-from tollgate.gateway.call.batch import BatchItem, BegunBatch, resolve_many, resume_many
-from tollgate.gateway.call.resolver import Resolver, SingleFlight
+from tollgate.gateway.call.batch import BatchItem, BatchResolution, BegunBatch
+from tollgate.gateway.call.resolver import Resolution, Resolved, Resolver
 from tollgate.gateway.http import cors, response
 from tollgate.gateway.messages import Answer, CallNote, Request, ServedNetwork, Trace
 from tollgate.gateway.recording.counters import NODE_ERROR, OK, Counters
 from tollgate.gateway.recording.journal import RecordSink
 from tollgate.gateway.upstream import sticky
-from tollgate.gateway.upstream.exchange import FirstAttempt
 from tollgate.gateway.upstream.get_logs import GET_LOGS
 
 # Decisions about methods that are remembered; callers can invent names.
@@ -48,6 +49,9 @@ _MAX_METHODS = 4_096
 _NO_CONTENT = Answer(204, b"")
 _NOTHING: frozenset[str] = frozenset()
 _log = log.get("gateway")
+
+
+Answering = Answer | Coroutine[Any, Any, Answer | None] | None
 
 
 class Pipeline:
@@ -90,8 +94,8 @@ class Pipeline:
         """Whether each upstream call that one call needs is written down as a call."""
         self._allowed = {path: set() for path in self._networks}
 
-    def answer(self, request: Request) -> Answer | Coroutine[Any, Any, Answer]:
-        """Answer a request that was read whole: at once, or by a coroutine to run."""
+    def answer(self, request: Request) -> Answering:
+        """Answer a request that was read whole: at once, later by its `done` (None), or by a coroutine to run."""
         if request.method == b"OPTIONS":
             return cors.preflight(request)
         try:
@@ -104,21 +108,21 @@ class Pipeline:
         except Refusal as refusal:
             return self.refuse(request, refusal)
 
-    async def _answer_stranger(self, request: Request) -> Answer:
+    async def _answer_stranger(self, request: Request) -> Answer | None:
         """Answer a caller that is not in memory."""
         try:
             caller = await self._credentials.look_up(request)
             answer = self._answer_caller(request, caller)
         except Refusal as refusal:
             return self.refuse(request, refusal)
-        return answer if isinstance(answer, Answer) else await answer
+        return answer if answer is None or isinstance(answer, Answer) else await answer
 
-    def _answer_caller(self, request: Request, caller: Caller) -> Answer | Coroutine[Any, Any, Answer]:
+    def _answer_caller(self, request: Request, caller: Caller) -> Answering:
         assert request.network is not None  # noqa: S101 - the intake refuses what has none
         request.caller = caller
         if self._sink.is_full:
             raise Overloaded("Calls cannot be recorded now: try again.")
-        resolver = self._resolver(request.network)
+        resolver = self._networks.get(request.network.path) or self._not_served(request.network)
         self._limiter.admit(caller, request)
         parsed = jsonrpc.parse(request.body, self.max_calls)
         if isinstance(parsed, list):
@@ -134,9 +138,7 @@ class Pipeline:
 
     # --- One call --------------------------------------------------------------------------------------
 
-    def _answer_call(
-        self, request: Request, network: ServedNetwork, resolver: Resolver, call: Call
-    ) -> Answer | Coroutine[Any, Any, Answer]:
+    def _answer_call(self, request: Request, network: ServedNetwork, resolver: Resolver, call: Call) -> Answering:
         if call.method in sticky.METHODS:
             assert request.caller is not None  # noqa: S101 - called on behalf of one
             call = self._seal.opened(call, request.caller.team_id)
@@ -145,35 +147,24 @@ class Pipeline:
         if reply is None:
             if call.method == GET_LOGS:
                 request.charge = self._charge(request)
-            return self._resolve(request, network, resolver, call, key)
+            done = partial(self._resolved, request, network, call)
+            request.work = work = Resolution(
+                resolver, call, key, self._now() + self.request_seconds, request, done
+            )
+            work.start()
+            return None
         request.cache = "hit"
         return self.render(request, network, call, reply)
 
-    async def _resolve(
-        self, request: Request, network: ServedNetwork, resolver: Resolver, call: Call, key: bytes | None
-    ) -> Answer:
+    def _resolved(self, request: Request, network: ServedNetwork, call: Call, result: Resolved) -> None:
         try:
-            reply = await resolver.resolve(call, key, self._now() + self.request_seconds, request)
-        except Refusal as refusal:
-            return self.refuse_call(request, network, call, refusal)
-        return self.render(request, network, call, reply)
-
-    async def resume(
-        self,
-        request: Request,
-        resolver: Resolver,
-        call: Call,
-        key: bytes | None,
-        flight: SingleFlight | None,
-        first: FirstAttempt,
-    ) -> Answer:
-        """Go on with a call that left the straight way after it was sent."""
-        assert request.network is not None  # noqa: S101 - a straight call has one
-        try:
-            reply = await resolver.resume(call, key, flight, first, request.began + self.request_seconds, request)
-        except Refusal as refusal:
-            return self.refuse_call(request, request.network, call, refusal)
-        return self.render(request, request.network, call, reply)
+            if isinstance(result, Refusal):
+                answer = self.refuse_call(request, network, call, result)
+            else:
+                answer = self.render(request, network, call, result)
+        except Exception as error:  # noqa: BLE001 - the border: whoever waits for an answer gets one
+            answer = self.failed(request, error)
+        request.done(request, answer)
 
     def refuse_call(self, request: Request, network: ServedNetwork, call: Call, refusal: Refusal) -> Answer:
         """Answer a call that no upstream has answered."""
@@ -184,11 +175,16 @@ class Pipeline:
         request.calls = ((call.method[:LONGEST_METHOD], refusal.reason, refusal.code, 0),)
         return _NO_CONTENT
 
-    async def resume_batch(self, request: Request, resolver: Resolver, begun: BegunBatch) -> Answer:
+    def resume_batch(self, request: Request, resolver: Resolver, begun: BegunBatch) -> None:
         """Go on with a batch that left the straight way after it was sent."""
         assert request.network is not None  # noqa: S101 - a straight batch has one
-        items = await resume_many(resolver, begun, request.began + self.request_seconds)
-        return self._render_batch(request, request.network, cast("Caller", request.caller), items)
+        request.work = work = BatchResolution(
+            resolver,
+            begun.calls,
+            request.began + self.request_seconds,
+            partial(self._resolved_batch, request, request.network, cast("Caller", request.caller)),
+        )
+        work.resume(begun)
 
     def render(self, request: Request, network: ServedNetwork, call: Call, reply: Reply) -> Answer:
         assert request.caller is not None  # noqa: S101 - called on behalf of one
@@ -198,7 +194,7 @@ class Pipeline:
         if call.id is not None:
             headers = response.shown(request.upstream, request.cache) if request.caller.shows else b""
             answer = Answer(200, jsonrpc.encode_answer(call.id, reply), headers)
-        outcome, code = _result(reply)
+        outcome, code = (OK, None) if reply.error is ABSENT else (NODE_ERROR, jsonrpc.error_code(reply))
         self._counters.resolved(network, call.method, outcome, request.cache)
         note = (call.method[:LONGEST_METHOD], outcome, code, len(answer.body))
         request.calls = (note, *[(*note[:3], 0)] * request.extra) if self.bills_upstream_calls else (note,)
@@ -210,37 +206,56 @@ class Pipeline:
         assert isinstance(caller, Caller)  # noqa: S101 - called on behalf of one
         return lambda calls: limiter.admit_more(caller, request, calls)
 
-    def _resolver(self, network: ServedNetwork) -> Resolver:
-        resolver = self._networks.get(network.path)
-        if resolver is None:
-            served = ", ".join(sorted(self._networks)) or "none"
-            raise UnknownNetwork(f"{network.path} is not served any more. Served here: {served}.")
-        return resolver
+    def _not_served(self, network: ServedNetwork) -> NoReturn:
+        served = ", ".join(sorted(self._networks)) or "none"
+        raise UnknownNetwork(f"{network.path} is not served any more. Served here: {served}.")
 
     # --- A batch ---------------------------------------------------------------------------------------
 
-    async def _answer_batch(
+    def _answer_batch(
         self, request: Request, network: ServedNetwork, resolver: Resolver, caller: Caller, calls: Sequence[Call]
-    ) -> Answer:
-        deadline = self._now() + self.request_seconds
+    ) -> Answering:
         refusals: list[Refusal | None] = []
         if caller.restricted or not self._allowed.get(network.path, _NOTHING).issuperset(
             [call.method for call in calls]
         ):
             refusals = [self._refusal(network, caller, call) for call in calls]
         calls = self._opened(calls, caller)
-        charge = self._charge(request)
-        if not any(refusals):
-            items = await resolve_many(resolver, calls, deadline, charge, request.span)
-        else:
+        done = partial(self._resolved_batch, request, network, caller)
+        allowed = calls
+        if any(refusals):
             allowed = [call for call, refusal in zip(calls, refusals, strict=True) if refusal is None]
-            resolved = await resolve_many(resolver, allowed, deadline, charge, request.span)
-            answered = iter(resolved)
-            items = [
-                next(answered) if refusal is None else BatchItem(call, None, Trace(), refusal)
-                for call, refusal in zip(calls, refusals, strict=True)
-            ]
-        return self._render_batch(request, network, caller, items)
+            done = partial(self._resolved_part, request, network, caller, calls, refusals)
+        request.work = work = BatchResolution(
+            resolver, allowed, self._now() + self.request_seconds, done, self._charge(request), request.span
+        )
+        work.start()
+        return None
+
+    def _resolved_part(
+        self,
+        request: Request,
+        network: ServedNetwork,
+        caller: Caller,
+        calls: Sequence[Call],
+        refusals: list[Refusal | None],
+        resolved: list[BatchItem],
+    ) -> None:
+        answered = iter(resolved)
+        items = [
+            next(answered) if refusal is None else BatchItem(call, None, Trace(), refusal)
+            for call, refusal in zip(calls, refusals, strict=True)
+        ]
+        self._resolved_batch(request, network, caller, items)
+
+    def _resolved_batch(
+        self, request: Request, network: ServedNetwork, caller: Caller, items: list[BatchItem]
+    ) -> None:
+        try:
+            answer = self._render_batch(request, network, caller, items)
+        except Exception as error:  # noqa: BLE001 - the border: whoever waits for an answer gets one
+            answer = self.failed(request, error)
+        request.done(request, answer)
 
     def _opened(self, calls: Sequence[Call], caller: Caller) -> Sequence[Call]:
         """The calls of a batch, with what is sealed for the caller's team opened."""
@@ -345,8 +360,8 @@ class Pipeline:
             )
         return answer
 
-    def outcome(self, request: Request, task: asyncio.Task[Answer]) -> Answer:
-        """The answer that a finished task gave, or the refusal that stands for it."""
+    def outcome(self, request: Request, task: asyncio.Task[Answer | None]) -> Answer | None:
+        """The answer that a finished task gave, or the refusal that stands for it; None: it is answered later."""
         if task.cancelled():
             return self.refuse(request, Overloaded("The service stops: try again."))
         error = task.exception()

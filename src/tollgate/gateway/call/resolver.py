@@ -1,33 +1,35 @@
 """Answers the calls of one network: from the cache, from an equal call that is under way, from an upstream.
 
-`recall` never waits; `resolve` gets the answer to one call. `batch.py` builds on both for the calls of a batch,
-and `straight.py` takes the same steps by plain calls where nothing stands in the way.
+`recall` never waits; a `Resolution` gets the answer to one call, by plain calls: only an `eth_getLogs` in several
+parts takes a task. `batch.py` builds on both for the calls of a batch, and `straight.py` takes the same steps
+where nothing stands in the way.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from msgspec import Raw, Struct
 
+from tollgate import log
 from tollgate.chains.catalogue import Holds, Kind, Look, Scope
 from tollgate.chains.faults import Verdict
 from tollgate.core import jsonrpc
 from tollgate.core.shapes import ABSENT, Call, Params, Reply, WrittenCall
-from tollgate.errors import Overloaded, RateLimited, Refusal
+from tollgate.errors import InternalError, Overloaded, RateLimited, Refusal
 from tollgate.gateway.call.cache import Cache, key_of
 from tollgate.gateway.messages import Trace
 from tollgate.gateway.upstream import sticky
-from tollgate.gateway.upstream.broadcast import SIGNED, Writes
+from tollgate.gateway.upstream.attempts import AttemptOutcome, Attempts
+from tollgate.gateway.upstream.broadcast import SIGNED, Broadcast
 from tollgate.gateway.upstream.choice import Need
-from tollgate.gateway.upstream.exchange import Exchange, FirstAttempt
+from tollgate.gateway.upstream.exchange import Exchange
 from tollgate.gateway.upstream.failover import OutOfStep
-from tollgate.gateway.upstream.get_logs import GET_LOGS, Logs, answer
+from tollgate.gateway.upstream.get_logs import GET_LOGS, Logs, is_wide
 from tollgate.gateway.upstream.health import Upstream
-from tollgate.gateway.upstream.hedging import AttemptOutcome
 from tollgate.shm.upstream_status import NOTHING, Snapshot, Stamp
 
 APART = SIGNED | sticky.METHODS | {GET_LOGS}
@@ -35,8 +37,10 @@ APART = SIGNED | sticky.METHODS | {GET_LOGS}
 # A head so far above the highest one that is known is a mistake: no chain is that fast.
 MAX_AHEAD = 10_000
 NOTHING_KNOWN = Scope(Holds.NEVER)
-_TIP, _NOWHERE, _FINAL = Holds.TIP, Look.NOWHERE, Verdict.FINAL
-_STOPPING = "The service stops: try again."
+_TIP, _NOWHERE, _FINAL, _WRITE = Holds.TIP, Look.NOWHERE, Verdict.FINAL, Kind.WRITE
+STOPPING = "The service stops: try again."
+_log = log.get("gateway")
+T = TypeVar("T")
 
 Resolved = Reply | Refusal
 
@@ -69,13 +73,11 @@ class Resolver:
         self,
         exchange: Exchange,
         cache: Cache | None,
-        now: Callable[[], float],
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self.exchange = exchange
         self._row = exchange.row
-        self._loop = loop
-        self._writes = Writes(exchange, now)
+        self.loop = loop
         self.flights: dict[bytes, SingleFlight] = {}
         self.plans: dict[str, Any] = {}
         """What methods mean, as far as they were called; `method_plan.py` fills it."""
@@ -91,13 +93,13 @@ class Resolver:
         self.repeatable = network.reads | sticky.MAKE_FILTER
         """Methods that can be sent to several upstreams without harm."""
         self.readers = network.catalogue.readers(self.repeatable)
-        self._cached = cache.methods if cache is not None else frozenset()
+        self.cached = cache.methods if cache is not None else frozenset()
         self.key_prefixes = {name: f"{name}(".encode() for name in network.reads} if cache is not None else {}
         """Methods whose calls are shared, with what their keys begin with."""
         upstreams = [upstream.settings for upstream in self.exchange.upstreams]
         self.batch_calls = min((each.batch_calls for each in upstreams), default=1)
         """Most calls in a batch that any of the upstreams takes."""
-        self._logs_blocks = min((each.logs_blocks for each in upstreams if each.logs_blocks), default=0)
+        self.logs_blocks = min((each.logs_blocks for each in upstreams if each.logs_blocks), default=0)
 
     def key(self, call: Call) -> bytes | None:
         """What makes a call equal to another; None where each is sent on its own."""
@@ -125,51 +127,26 @@ class Resolver:
 
     async def resolve(self, call: Call, key: bytes | None, deadline: float, trace: Trace) -> Reply:
         """Get the answer to one call that is not cached under its key, or raise a refusal."""
-        if key is None:
-            return await self.fetch(call, self.scope(call), deadline, trace)
-        stamp = self._row.stamp
-        flight = self.flight(key, stamp)
-        if flight is not None:
-            try:
-                return await self._join(flight, trace)
-            except RateLimited:
-                # By the limits of the caller that it joined, which are not its own.
-                stamp = self._row.stamp
-        if call.method in self._cached:
-            trace.cache = "miss"
-        mine = self.lead(key, stamp)
-        scope = self.scope(call)
-        reply: Resolved | None = None
-        try:
-            reply = await self.fetch(call, scope, deadline, trace)
-        except Refusal as refusal:
-            reply = refusal
-            raise
-        finally:
-            self.land(key, mine, scope, reply)
-        return reply
+        return await self._awaited(call, key, deadline, trace, Resolution.start)
 
-    async def resume(
-        self,
-        call: Call,
-        key: bytes | None,
-        mine: SingleFlight | None,
-        first: FirstAttempt,
-        deadline: float,
-        trace: Trace,
+    async def fetch(self, call: Call, deadline: float, trace: Trace, tried: Sequence[Upstream] = ()) -> Reply:
+        """Call upstreams, but those that were tried, or raise a refusal."""
+        return await self._awaited(call, None, deadline, trace, partial(Resolution.fetch, tried=tried))
+
+    async def _awaited(
+        self, call: Call, key: bytes | None, deadline: float, trace: Trace, start: Callable[[Resolution], None]
     ) -> Reply:
-        """Go on with a call that was sent by the straight way: as `resolve` after its first attempt."""
-        scope = self.scope(call)
-        reply: Resolved | None = None
+        future: asyncio.Future[Resolved] = self.loop.create_future()
+        resolution = Resolution(self, call, key, deadline, trace, partial(fulfil, future))
+        start(resolution)
         try:
-            reply = answer(await self._one(call, scope, None, deadline, trace, first=first))
-        except Refusal as refusal:
-            reply = refusal
+            result = await future
+        except asyncio.CancelledError:
+            resolution.cancel()
             raise
-        finally:
-            if key is not None and mine is not None:
-                self.land(key, mine, scope, reply)
-        return reply
+        if isinstance(result, Refusal):
+            raise result
+        return result
 
     def stamp(self) -> Stamp:
         """The network's status now: to be noted before a call is sent."""
@@ -182,7 +159,7 @@ class Resolver:
 
     def may_keep(self, method: str) -> bool:
         """Whether answers to this method may ever be cached."""
-        return method in self._cached
+        return method in self.cached
 
     def lead(self, key: bytes, stamp: Stamp) -> SingleFlight:
         """Let others wait for a call that is going to be sent."""
@@ -197,17 +174,7 @@ class Resolver:
             del self.flights[key]
         if mine.waiters is not None:
             for waiter in mine.waiters:
-                waiter(reply or Overloaded(_STOPPING))
-
-    async def _join(self, flight: SingleFlight, trace: Trace) -> Reply:
-        """Wait for the answer to an equal call."""
-        trace.cache = "coalesced"
-        landed: asyncio.Future[Resolved] = self._loop.create_future()
-        flight.join(partial(_fulfil, landed))
-        reply = await landed
-        if isinstance(reply, Refusal):
-            raise reply
-        return reply
+                waiter(reply or Overloaded(STOPPING))
 
     # --- Calling upstreams -----------------------------------------------------------------------------
 
@@ -216,63 +183,10 @@ class Resolver:
         read = self.readers.get(call.method)
         return NOTHING_KNOWN if read is None else read(call.params)
 
-    async def fetch(
-        self, call: Call, scope: Scope, deadline: float, trace: Trace, tried: Sequence[Upstream] = ()
-    ) -> Reply:
-        """Call upstreams, but those that were tried, or raise a refusal."""
-        method = call.method
-        if method not in APART:
-            return answer(await self._one(call, scope, None, deadline, trace, tried))
-        if method in SIGNED:
-            return answer(await self._writes.send(call, deadline, trace))
-        if method == GET_LOGS:
-            return await self._logs(call, scope, deadline, trace)
-        params, slot = sticky.decode_slot(method, call.params)
-        if slot is not None and not self.exchange.has(slot):
-            # The upstream that made it is not here, or not any more: another one answers with a node's error.
-            params, slot = call.params, None
-        outcome = await self._one(_with(call, params), scope, slot, deadline, trace, tried)
-        reply = answer(outcome)
-        return (
-            reply
-            if reply.error is not ABSENT
-            else Reply(sticky.encode_slot(method, reply.result, outcome.upstream.slot))
-        )
-
-    async def _logs(self, call: Call, scope: Scope, deadline: float, trace: Trace) -> Reply:
-        def send(params: Params) -> Coroutine[Any, Any, AttemptOutcome[Reply]]:
-            return self._one(_with(call, params), scope, None, deadline, trace)
-
-        def charge(calls: int) -> None:
-            if trace.charge is not None:
-                trace.charge(calls)
-            trace.extra += calls
-
-        return await Logs(send, charge).get(call.params, self.exchange.row.floor, self._logs_blocks)
-
-    async def _one(
-        self,
-        call: Call,
-        scope: Scope,
-        slot: int | None,
-        deadline: float,
-        trace: Trace,
-        tried: Sequence[Upstream] = (),
-        first: FirstAttempt | None = None,
-    ) -> AttemptOutcome[Reply]:
-        method = call.method
+    def need(self, method: str, scope: Scope, slot: int | None = None) -> Need:
+        """What a call needs of whoever answers it."""
         oldest = scope.oldest if scope.state else None
-        need = Need(method, method in self.repeatable, scope.tip, oldest, slot, scope.number)
-        judge = (first.judge if first is not None else None) or self.judge(method, scope)
-        try:
-            outcome = await self.exchange.send(
-                jsonrpc.encode_call(call), jsonrpc.decode_reply, judge, deadline, trace, need, tried, first
-            )
-        finally:
-            if judge.kind is Kind.WRITE:
-                self.exchange.row.nudge()
-        judge.note(outcome.upstream)
-        return outcome
+        return Need(method, method in self.repeatable, scope.tip, oldest, slot, scope.number)
 
     def judge(self, method: str, scope: Scope) -> Judge:
         """The judge of answers to a call. To be made before it is sent."""
@@ -285,6 +199,210 @@ class Resolver:
             if self._catalogue.method(method) is not None:
                 self._judges[method] = judge
         return judge
+
+
+class Work(Protocol):
+    """What may be under way for a call."""
+
+    def cancel(self) -> object:
+        """Let it end."""
+
+
+class Resolution:
+    """One call on its way to its answer. `done` is called once, with a reply or a refusal."""
+
+    __slots__ = (
+        "_call",
+        "_deadline",
+        "_done",
+        "_flight",
+        "_judge",
+        "_key",
+        "_resolver",
+        "_scope",
+        "_trace",
+        "_work",
+    )
+
+    def __init__(
+        self,
+        resolver: Resolver,
+        call: Call,
+        key: bytes | None,
+        deadline: float,
+        trace: Trace,
+        done: Callable[[Resolved], None],
+    ) -> None:
+        self._resolver = resolver
+        self._call = call
+        self._key = key
+        self._deadline = deadline
+        self._trace = trace
+        self._done: Callable[[Resolved], None] | None = done
+        self._flight: SingleFlight | None = None
+        """What others wait for."""
+        read = resolver.readers.get(call.method)
+        self._scope = NOTHING_KNOWN if read is None else read(call.params)
+        self._judge: Judge | None = None
+        self._work: Work | None = None
+
+    def start(self) -> None:
+        """Wait for an equal call, or call upstreams."""
+        if self._key is None:
+            self.fetch()
+            return
+        stamp = self._resolver.exchange.row.stamp
+        flight = self._resolver.flights.get(self._key)
+        if flight is not None and flight.stamp == stamp:
+            self._trace.cache = "coalesced"
+            flight.join(self._landed)
+        else:
+            self._lead(self._key, stamp)
+
+    def _lead(self, key: bytes, stamp: Stamp) -> None:
+        resolver = self._resolver
+        if self._call.method in resolver.cached:
+            self._trace.cache = "miss"
+        self._flight = resolver.flights[key] = SingleFlight(stamp)
+        self.fetch()
+
+    def _landed(self, reply: Resolved) -> None:
+        """Take the answer to an equal call."""
+        if self._done is None:
+            return
+        if isinstance(reply, RateLimited) and self._key is not None:
+            # By the limits of the caller that it joined, which are not its own.
+            self._lead(self._key, self._resolver.stamp())
+        else:
+            self._finish(reply)
+
+    # --- Upstreams -------------------------------------------------------------------------------------
+
+    def fetch(self, tried: Sequence[Upstream] = ()) -> None:
+        """Call upstreams, but those that were tried."""
+        call, resolver = self._call, self._resolver
+        method, exchange = call.method, resolver.exchange
+        if method not in APART:
+            self._send(call, None, tried)
+        elif method in SIGNED:
+            self._work = work = Broadcast(exchange, call, self._deadline, self._trace, self._sent)
+            work.start()
+        elif method == GET_LOGS:
+            if is_wide(call.params, exchange.row.floor, resolver.logs_blocks):
+                self._get_logs()
+            else:
+                self._send(call, None, tried)
+        else:
+            params, slot = sticky.decode_slot(method, call.params)
+            if slot is not None and not exchange.has(slot):
+                # The upstream that made it is not here, or not any more: another one answers with a node's error.
+                params, slot = call.params, None
+            self._send(_with(call, params), slot, tried)
+
+    def _send(self, call: Call, slot: int | None, tried: Sequence[Upstream] = ()) -> None:
+        resolver, scope = self._resolver, self._scope
+        self._judge = judge = resolver.judge(call.method, scope)
+        need = resolver.need(call.method, scope, slot)
+        self._work = work = Attempts(
+            resolver.exchange,
+            need,
+            self._deadline,
+            jsonrpc.encode_call(call),
+            jsonrpc.decode_reply,
+            judge,
+            self._trace,
+            self._answered,
+            tried,
+        )
+        work.start()
+
+    def _answered(self, outcome: AttemptOutcome[Reply] | Refusal) -> None:
+        judge = self._judge
+        if judge is not None and judge.kind is _WRITE:
+            self._resolver.exchange.row.nudge()
+        if isinstance(outcome, Refusal):
+            self._finish(outcome)
+            return
+        if judge is not None and not judge.plain:
+            judge.note(outcome.upstream)
+        method, reply = self._call.method, outcome.answer
+        if method not in APART:
+            self._finish(reply)
+            return
+        if method != GET_LOGS and reply.error is ABSENT:
+            reply = Reply(sticky.encode_slot(method, reply.result, outcome.upstream.slot))
+        elif outcome.verdict is Verdict.TOO_WIDE and method == GET_LOGS:
+            self._get_logs(outcome)
+            return
+        self._finish(reply)
+
+    def _sent(self, outcome: AttemptOutcome[Reply] | Refusal) -> None:
+        """Take the end of a transaction."""
+        self._finish(outcome if isinstance(outcome, Refusal) else outcome.answer)
+
+    def _get_logs(self, refused: AttemptOutcome[Reply] | None = None) -> None:
+        """Get logs in several parts."""
+        resolver, trace = self._resolver, self._trace
+
+        async def send(params: Params) -> AttemptOutcome[Reply]:
+            future: asyncio.Future[AttemptOutcome[Reply] | Refusal] = resolver.loop.create_future()
+            attempts = Attempts(
+                resolver.exchange,
+                resolver.need(GET_LOGS, self._scope),
+                self._deadline,
+                jsonrpc.encode_call(_with(self._call, params)),
+                jsonrpc.decode_reply,
+                resolver.judge(GET_LOGS, self._scope),
+                trace,
+                partial(fulfil, future),
+            )
+            attempts.start()
+            try:
+                outcome = await future
+            except asyncio.CancelledError:
+                attempts.cancel()
+                raise
+            if isinstance(outcome, Refusal):
+                raise outcome
+            return outcome
+
+        def charge(calls: int) -> None:
+            if trace.charge is not None:
+                trace.charge(calls)
+            trace.extra += calls
+
+        blocks = 0 if refused is not None else resolver.logs_blocks
+        getting = Logs(send, charge).get(self._call.params, resolver.exchange.row.floor, blocks, refused)
+        self._work = task = resolver.loop.create_task(getting)
+        task.add_done_callback(self._got_logs)
+
+    def _got_logs(self, task: asyncio.Task[Reply]) -> None:
+        if task.cancelled() or self._done is None:
+            return
+        error = task.exception()
+        if error is None:
+            self._finish(task.result())
+        elif isinstance(error, Refusal):
+            self._finish(error)
+        else:
+            _log.error("logs could not be joined", exc_info=error)
+            self._finish(InternalError())
+
+    # --- The end ---------------------------------------------------------------------------------------
+
+    def _finish(self, result: Resolved) -> None:
+        if self._flight is not None and self._key is not None:
+            self._resolver.land(self._key, self._flight, self._scope, result)
+        done, self._done = self._done, None
+        if done is not None:
+            done(result)
+
+    def cancel(self) -> None:
+        """End it with a refusal: the service stops."""
+        if self._done is not None:
+            if self._work is not None:
+                self._work.cancel()
+            self._finish(Overloaded(STOPPING))
 
 
 class Judge:
@@ -339,6 +457,7 @@ def _with(call: Call, params: Params) -> Call:
     return call if params is call.params else WrittenCall(call.method, params, Raw(b"1"))
 
 
-def _fulfil(landed: asyncio.Future[Resolved], reply: Resolved) -> None:
-    if not landed.done():
-        landed.set_result(reply)
+def fulfil(future: asyncio.Future[T], result: T) -> None:
+    """Let a coroutine go on that waits for a result."""
+    if not future.done():
+        future.set_result(result)

@@ -1,9 +1,11 @@
-"""The straight call: from a caller's bytes to an upstream's connection and back, by plain calls on one object.
+"""One call: from a caller's bytes to an upstream's connection and back, by plain calls on one object.
 
-`start` decides everything before it acts: a read by a caller that was let in before, an upstream in rotation, a
-connection that is free, limits that hold. Whatever is unusual returns False with nothing done, and the general
-way (`pipeline.py`) starts from scratch. After the call is sent, `take_over` is the one door to the general way:
-a failed connection, another status, a node's error, a tip out of step, a late answer.
+`start` is the straight way, and decides everything before it acts: a read by a caller that was let in before, an
+upstream in rotation, a connection that is free, limits that hold. Whatever is unusual returns False with nothing
+done. `go` then takes any call that may be made: writes, notifications, `eth_getLogs`, reads without a free
+connection; it returns False for what is refused, and for batches, which the pipeline answers.
+After the call is sent, `take_over` hands the attempt under way to `Attempts`, which goes on with failover and
+hedging. The call stays this object, and its answer leaves from here.
 
 One object for each caller's connection, used for one call after the other. A batch is `straight_batch.py`'s.
 """
@@ -12,28 +14,31 @@ from __future__ import annotations
 
 import struct
 from abc import ABC, abstractmethod
-from collections.abc import Coroutine
 from math import floor
-from typing import Any
 
 import msgspec
 
 from tollgate.chains.catalogue import Holds, Look
 from tollgate.core import jsonrpc
-from tollgate.core.entries import pack
+from tollgate.core.entries import LONGEST_METHOD, pack
 from tollgate.core.shapes import ABSENT, Call, PlainCall, Reply, Result
 from tollgate.errors import Overloaded, Refusal
 from tollgate.gateway.call.admission import Admission
 from tollgate.gateway.call.cache import key_of
-from tollgate.gateway.call.method_plan import CACHE_RESULTS, COALESCED, HIT
-from tollgate.gateway.call.resolver import Judge, Resolved, SingleFlight
+from tollgate.gateway.call.method_plan import CACHE_RESULTS, COALESCED, HIT, MethodPlan
+from tollgate.gateway.call.resolver import Judge, Resolution, Resolved, SingleFlight
 from tollgate.gateway.http import response
 from tollgate.gateway.http.connection import CallerConnection
 from tollgate.gateway.http.response import FEW, LENGTHS, render_result
-from tollgate.gateway.messages import Answer, Request
-from tollgate.gateway.upstream.connection import AttemptFailed, Connection, Response, ResponseFuture
-from tollgate.gateway.upstream.exchange import FirstAttempt
+from tollgate.gateway.memory_budget import SMALL
+from tollgate.gateway.messages import Request, Trace
+from tollgate.gateway.recording.counters import NODE_ERROR, OK
+from tollgate.gateway.upstream import sticky
+from tollgate.gateway.upstream.attempts import AttemptOutcome, Attempts
+from tollgate.gateway.upstream.choice import Need
+from tollgate.gateway.upstream.connection import AttemptFailed, Connection, Response, Unanswered
 from tollgate.gateway.upstream.failover import OutOfStep
+from tollgate.gateway.upstream.get_logs import GET_LOGS
 from tollgate.gateway.upstream.health import Upstream
 from tollgate.gateway.upstream.hedging import hedge_after
 
@@ -56,6 +61,7 @@ _read_call = msgspec.json.Decoder(PlainCall).decode
 _read_reply = msgspec.json.Decoder(Reply).decode
 # Duration; one detail with the bytes of the answer; those of the request.
 _numbers = struct.Struct(">IIIBI").pack
+_sizes = struct.Struct(">BIBI").pack
 
 
 class Straight(ABC):
@@ -67,6 +73,7 @@ class Straight(ABC):
         "_body",
         "_sent_on",
         "_upstream",
+        "_work",
         "close",
         "connection",
         "data",
@@ -80,6 +87,8 @@ class Straight(ABC):
         self._began: float
         self._upstream: Upstream | None = None
         """Where it was sent; None: it needs no upstream."""
+        self._work: Attempts[Reply] | Resolution | None = None
+        """What goes on with it where it takes more than one attempt."""
         self._sent_on: Connection
         self.request_id: bytes
         self.data: bytes
@@ -100,7 +109,8 @@ class Straight(ABC):
             rates = admission.fill_rates()
         self.data = render_result(context.ok_head, self.request_id, rates, extra, body, close=self.close)
         context.put(self)
-        context.count_large(self.data)
+        if len(self.data) > SMALL:
+            context.count_large(self.data)
 
     @abstractmethod
     def record(self, at: bytes, now: float) -> bytes:
@@ -117,43 +127,28 @@ class Straight(ABC):
         upstream = self._upstream
         if (
             upstream is not None
+            and self._work is None
             and self._admission.exchange.hedging
             and now - self._began >= hedge_after(upstream)
         ):
             self.take_over()
 
-    def take_over(self, ended: Response | AttemptFailed | None = None) -> None:
-        """Go on as a task of the general way, with the attempt that was begun; `ended`: what became of it."""
-        connection, upstream = self.connection, self._upstream
-        context = self._admission.context
-        assert upstream is not None  # noqa: S101 - it was sent to one
-        context.calls.discard(self)
-        attempt = ResponseFuture()
-        if ended is None:
-            self._sent_on.receiver = attempt
-        elif isinstance(ended, Response):
-            attempt.set_result(ended)
-        else:
-            attempt.set_exception(ended)
-        request = self._general_request()
-        connection.answering = request
-        context.start(self._resumed(request, upstream, attempt), connection.answered)
-
     @abstractmethod
-    def _resumed(
-        self, request: Request, upstream: Upstream, attempt: ResponseFuture
-    ) -> Coroutine[Any, Any, Answer]:
-        """The coroutine that goes on with it."""
+    def take_over(self, ended: Response | AttemptFailed | None = None) -> None:
+        """Go on with the attempt that was begun, by whatever it takes; `ended`: what became of it."""
 
     def stop(self) -> None:
         """Answer with a refusal: the service stops. It has left the calls under way."""
         admission = self._admission
         if self._upstream is not None:
-            self._sent_on.receiver = ResponseFuture()
-            self._upstream.gave_up()
+            self._give_up(self._upstream)
         self._let_go()
         request = self._general_request()
-        self.connection.refuse(request, admission.pipeline.refuse(request, Overloaded(_STOPPING)))
+        self.connection.answered(request, admission.pipeline.refuse(request, Overloaded(_STOPPING)))
+
+    def _give_up(self, upstream: Upstream) -> None:
+        self._sent_on.receiver = Unanswered()
+        upstream.gave_up()
 
     @abstractmethod
     def _let_go(self) -> None:
@@ -162,6 +157,7 @@ class Straight(ABC):
     def _general_request(self) -> Request:
         admission = self._admission
         request = admission.request(self._body, self.request_id or next(admission.context.ids))
+        request.work = self
         request.rates, request.began = admission.rates_left(), self._began
         return request
 
@@ -169,14 +165,32 @@ class Straight(ABC):
 class StraightCall(Straight):
     """One call on its way. To a connection it is what waits for the response."""
 
-    __slots__ = ("_cache", "_call", "_flight", "_judge", "_key", "_plan", "_scope", "_size")
+    __slots__ = (
+        "_cache",
+        "_call",
+        "_flight",
+        "_judge",
+        "_key",
+        "_outcome",
+        "_plan",
+        "_scope",
+        "_sent",
+        "_size",
+        "_trace",
+    )
 
     def __init__(self, connection: CallerConnection) -> None:
         super().__init__(connection)
         self._key: bytes | None = None
+        self._plan: MethodPlan | None
+        """What its method means; None: it is no read that may go straight."""
         self._flight: SingleFlight
         """What others wait for, or what it waits for itself."""
         self._judge: Judge | None = None
+        self._trace: Trace | None = None
+        """The attempts that it took; None: it needed one at most."""
+        self._outcome: tuple[str, int | None] | None = None
+        """What became of it, and the code of its error, where that is to be counted and recorded by name."""
 
     # --- Before it is sent -----------------------------------------------------------------------------
 
@@ -203,11 +217,13 @@ class StraightCall(Straight):
         if not call.id and b"-0" in body:
             return False
         plan = admission.plans.get(call.method) or admission.plan(call.method)
+        if plan is None:
+            return False
         # What is kept in a slot is called by a name of its own, here and below: that is much quicker.
         clock = context.now
         now = clock()
         view = exchange.view(now)
-        if plan is None or view is None:
+        if view is None:
             return False
         params = call.params
         if params is None:
@@ -240,6 +256,7 @@ class StraightCall(Straight):
         self._began = now
         self._upstream = upstream
         self.request_id = request_id
+        self._trace = self._work = self._outcome = None
         self.connection.answering = self
         if reply is not None:
             self._cache = HIT
@@ -269,7 +286,8 @@ class StraightCall(Straight):
         self._sent_on = sent_on = idle.pop()
         if not context.flushing:
             context.flush_later()
-        context.upstream_requests.append(sent_on.request(encode(call), now + upstream.patience, self))
+        self._sent = sent = encode(call)
+        context.upstream_requests.append(sent_on.request(sent, now + upstream.patience, self))
         return True
 
     # --- After it was sent -----------------------------------------------------------------------------
@@ -315,19 +333,143 @@ class StraightCall(Straight):
         """Take the answer to an equal call."""
         admission = self._admission
         admission.context.calls.discard(self)
-        if isinstance(reply, Reply) and reply.error is ABSENT:
-            self._answer(reply.result)
-            return
+        if isinstance(reply, Reply):
+            if reply.error is ABSENT and self._plan is not None:
+                self._answer(reply.result)
+                return
+            extra = self._trace.extra if self._trace is not None and admission.pipeline.bills_upstream_calls else 0
+            if self._call.id is not None and not extra:
+                self._answer_other(reply, self._call.id)
+                return
         request, pipeline = self._general_request(), admission.pipeline
         if isinstance(reply, Refusal):
             answer = pipeline.refuse_call(request, admission.network, self._call, reply)
         else:
             answer = pipeline.render(request, admission.network, self._call, reply)
-        self.connection.refuse(request, answer)
+        self.connection.answered(request, answer)
+
+    # --- What is not a healthy read --------------------------------------------------------------------
+
+    def go(self, admission: Admission, body: bytes, request_id: bytes = b"") -> bool:
+        """Answer any one call that may be made; False: nothing was done, it is a batch, or to be refused."""
+        context, pipeline, resolver = admission.context, admission.pipeline, admission.resolver
+        if len(context.calls) + len(context.tasks) >= context.max_in_flight or admission.sink.is_full:
+            return False
+        if admission.expires_at is not None and context.time() >= admission.expires_at:
+            return False
+        if body[:1] == b"[":
+            return False
+        try:
+            call = jsonrpc.parse(body, 1)
+        except Refusal:
+            return False
+        if isinstance(call, list) or call.method in sticky.METHODS:
+            return False
+        method = call.method
+        if method not in admission.others and not admission.allows(method):
+            return False
+        now = context.now()
+        if admission.limits:
+            if not admission.take_limits(admission.limits, now):
+                admission.find_limits()
+                return False
+            admission.taken_at = now
+        # Everything is decided: from here on it happens.
+        self._admission = admission
+        self._plan = None
+        self._call = call
+        self._body = body
+        self._began = now
+        self._upstream = self._outcome = self._work = None
+        self.request_id = request_id
+        self._key = key = resolver.key(call)
+        self._trace = trace = Trace()
+        self.connection.answering = self
+        context.calls.add(self)
+        reply = resolver.recall(key) if key is not None else None
+        if reply is not None:
+            trace.cache = CACHE_RESULTS[HIT]
+            self._resolved(reply)
+            return True
+        if method == GET_LOGS:
+            trace.charge = admission.charge
+        self._work = work = Resolution(resolver, call, key, now + pipeline.request_seconds, trace, self._resolved)
+        work.start()
+        return True
+
+    def _resolved(self, result: Resolved) -> None:
+        """Take what `go` has come to."""
+        assert self._trace is not None  # noqa: S101 - set before it was begun
+        self._cache = CACHE_RESULTS.index(self._trace.cache)
+        self._conclude(result)
+
+    def _conclude(self, result: Resolved) -> None:
+        try:
+            self.landed(result)
+        except Exception as error:  # noqa: BLE001 - the border: nobody else answers this caller
+            request = self._general_request()
+            self.connection.answered(request, self._admission.pipeline.failed(request, error))
+
+    def _answer_other(self, reply: Reply, call_id: msgspec.Raw | int) -> None:
+        """Count a call by name, and send its answer: no plan knows its method, or it ended with a node's error."""
+        admission, network, method = self._admission, self._admission.network, self._call.method
+        context, cached = admission.context, CACHE_RESULTS[self._cache]
+        self._outcome = outcome, _ = (
+            (OK, None) if reply.error is ABSENT else (NODE_ERROR, jsonrpc.error_code(reply))
+        )
+        context.counters.resolved(network, method, outcome, cached)
+        context.counters.requested(network.path, 200)
+        body = jsonrpc.encode_answer(call_id, reply)
+        self._size = len(body)
+        trace, upstream = self._trace, self._upstream
+        shown = b""
+        if admission.caller.shows:
+            shown = response.shown(
+                trace.upstream if trace is not None else upstream.name if upstream else "", cached
+            )
+        self._send(body, shown)
+
+    def take_over(self, ended: Response | AttemptFailed | None = None) -> None:
+        """Go on with the attempt that was begun, by whatever it takes; `ended`: what became of it."""
+        upstream, scope, call, admission = self._upstream, self._scope, self._call, self._admission
+        assert upstream is not None  # noqa: S101 - it was sent to one
+        if self._work is not None:
+            # A defect: the answer that it ended with could not be sent.
+            return
+        self._trace = trace = Trace()
+        trace.upstream, trace.attempts = upstream.name, 1
+        resolver = admission.resolver
+        judge = self._judge = self._judge or resolver.judge(call.method, scope)
+        oldest = scope.oldest if scope.state else None
+        self._work = attempts = Attempts(
+            admission.exchange,
+            Need(call.method, tip=scope.tip, oldest=oldest, number=scope.number),
+            self._began + admission.pipeline.request_seconds,
+            self._sent,
+            jsonrpc.decode_reply,
+            judge,
+            trace,
+            self._ended,
+        )
+        attempts.resume(upstream, self._began, self._sent_on, ended)
+
+    def _ended(self, outcome: AttemptOutcome[Reply] | Refusal) -> None:
+        """Take what all attempts have come to."""
+        result: Resolved
+        if isinstance(outcome, Refusal):
+            result = outcome
+        else:
+            result, self._upstream = outcome.answer, outcome.upstream
+            if self._judge is not None and not self._judge.plain:
+                self._judge.note(outcome.upstream)
+        if self._key is not None:
+            self._admission.resolver.land(self._key, self._flight, self._scope, result)
+        self._conclude(result)
 
     def _answer(self, result: msgspec.Raw) -> None:
         """Count the call, and send its answer."""
-        admission, connection, plan = self._admission, self.connection, self._plan
+        admission, connection = self._admission, self.connection
+        plan: MethodPlan = self._plan  # type: ignore[assignment] # what comes here has one
         context = admission.context
         if not plan.counted:
             plan.counted = True
@@ -366,17 +508,44 @@ class StraightCall(Straight):
 
     def record(self, at: bytes, now: float) -> bytes:
         """What is written down of it, put together from parts that are encoded already."""
-        admission, upstream, request_id = self._admission, self._upstream, self.request_id
+        if self._outcome is not None:
+            return self._record_other(at, now, *self._outcome)
+        admission, upstream, trace, request_id = self._admission, self._upstream, self._trace, self.request_id
+        plan: MethodPlan = self._plan  # type: ignore[assignment] # what comes here has one
         micros = floor((now - self._began) * 1e6)
         admission.durations.append(micros)
         return b"".join(
             (
                 at,
-                admission.subjects.get(self._plan) or admission.subject(self._plan),
+                admission.subjects.get(plan) or admission.subject(plan),
                 _numbers(micros, _ONE_DETAIL, self._size, UINT32, len(self._body)),
                 _ID24 if len(request_id) == 24 else pack(request_id)[: -len(request_id)],
                 request_id,
-                upstream.record if upstream is not None else NO_UPSTREAM,
+                NO_UPSTREAM
+                if upstream is None
+                else upstream.record
+                if trace is None
+                else pack(trace.upstream) + pack(trace.attempts),
+                admission.records[self._cache],
+            )
+        )
+
+    def _record_other(self, at: bytes, now: float, outcome: str, code: int | None) -> bytes:
+        """The record of a call that is counted by name."""
+        admission, upstream, trace = self._admission, self._upstream, self._trace
+        micros = floor((now - self._began) * 1e6)
+        admission.context.journal.latencies.durations(admission.network.path, outcome).append(micros)
+        way = upstream.record if upstream is not None else NO_UPSTREAM
+        return b"".join(
+            (
+                at,
+                admission.subject_of(self._call.method[:LONGEST_METHOD], outcome),
+                micros.to_bytes(4, "big"),
+                b"\x91\x92",
+                pack(code),
+                _sizes(UINT32, self._size, UINT32, len(self._body)),
+                pack(self.request_id),
+                way if trace is None else pack(trace.upstream) + pack(trace.attempts),
                 admission.records[self._cache],
             )
         )
@@ -386,16 +555,23 @@ class StraightCall(Straight):
     def _general_request(self) -> Request:
         request = super()._general_request()
         request.cache = CACHE_RESULTS[self._cache]
+        if self._trace is not None:
+            request.upstream, request.attempts = self._trace.upstream, self._trace.attempts
+            request.extra = self._trace.extra
         return request
 
-    def _resumed(
-        self, request: Request, upstream: Upstream, attempt: ResponseFuture
-    ) -> Coroutine[Any, Any, Answer]:
-        admission = self._admission
-        request.upstream, request.attempts = upstream.name, 1
-        first = FirstAttempt(upstream, attempt, self._began, self._judge)
-        flight = self._flight if self._key is not None else None
-        return admission.pipeline.resume(request, admission.resolver, self._call, self._key, flight, first)
+    def stop(self) -> None:
+        """Answer with a refusal: the service stops."""
+        if isinstance(self._work, Resolution):
+            self._work.cancel()
+        else:
+            super().stop()
+
+    def _give_up(self, upstream: Upstream) -> None:
+        if self._work is None:
+            super()._give_up(upstream)
+        else:
+            self._work.cancel()
 
     def _let_go(self) -> None:
         if self._upstream is None:

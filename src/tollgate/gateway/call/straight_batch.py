@@ -12,9 +12,9 @@ as short as can be, without spaces and with each member once.
 from __future__ import annotations
 
 import struct
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from math import floor
-from typing import Any, Literal, TypeVar, cast
+from typing import Literal, TypeVar, cast
 
 import msgspec
 from msgspec import Raw, Struct
@@ -22,7 +22,7 @@ from msgspec import Raw, Struct
 from tollgate.chains.catalogue import Holds, Look, Scope
 from tollgate.core import jsonrpc
 from tollgate.core.entries import pack, pack_sizes
-from tollgate.core.shapes import ABSENT, PlainCall, Reply, Result
+from tollgate.core.shapes import ABSENT, PlainCall, Replies, Reply, Result
 from tollgate.gateway.call.admission import Admission
 from tollgate.gateway.call.batch import BegunBatch
 from tollgate.gateway.call.cache import key_of
@@ -39,9 +39,8 @@ from tollgate.gateway.call.straight import (
 )
 from tollgate.gateway.http import response
 from tollgate.gateway.http.connection import CallerConnection
-from tollgate.gateway.messages import Answer, Request
-from tollgate.gateway.upstream.connection import Response, ResponseFuture
-from tollgate.gateway.upstream.exchange import FirstAttempt
+from tollgate.gateway.upstream.attempts import Attempts
+from tollgate.gateway.upstream.connection import AttemptFailed, Response
 from tollgate.gateway.upstream.failover import OutOfStep
 from tollgate.gateway.upstream.health import Upstream
 from tollgate.shm.upstream_status import Snapshot, Stamp
@@ -318,15 +317,23 @@ class StraightBatch(Straight):
 
     # --- The doors to the general way ------------------------------------------------------------------
 
-    def _resumed(
-        self, request: Request, upstream: Upstream, attempt: ResponseFuture
-    ) -> Coroutine[Any, Any, Answer]:
-        admission = self._admission
-        first = FirstAttempt(upstream, attempt, self._began)
+    def take_over(self, ended: Response | AttemptFailed | None = None) -> None:
+        """Go on as a batch of the general way, with the attempt that was begun."""
+        admission, connection, upstream = self._admission, self.connection, self._upstream
+        assert upstream is not None  # noqa: S101 - it was sent to one
+        if self not in admission.context.calls:
+            return
+        admission.context.calls.discard(self)
+        request = self._general_request()
+        connection.begin(request)
+
+        def resume(attempts: Attempts[Replies]) -> None:
+            attempts.resume(upstream, self._began, self._sent_on, ended)
+
         begun = BegunBatch(
-            self._calls, self._known, self._keys, self._flights, self._judges, self._sent, self._ids, first
+            self._calls, self._known, self._flights, self._judges, self._sent, self._ids, upstream.name, resume
         )
-        return admission.pipeline.resume_batch(request, admission.resolver, begun)
+        admission.pipeline.resume_batch(request, admission.resolver, begun)
 
     def _let_go(self) -> None:
         if self._keys is not None:

@@ -45,34 +45,46 @@ class StraightCalls:
         self._sink = sink
         self._admissions: dict[tuple[object, ...], Admission] = {}
         self._epoch = context.epoch
+        context.admit = self.admit
 
     def begin(self, connection: CallerConnection, request: Request) -> bool:
         """Send a request that was read whole on its way; False: nothing was done, it needs the general way."""
+        if request.held or request.method != b"POST" or not request.body:
+            return False
+        admission = self.admit(request, connection.admission)
+        if admission is None:
+            return False
+        connection.admission = admission
+        call: StraightCall | None = connection.call
+        if call is None:
+            call = connection.call = StraightCall(connection)
+        if self._context.tracer is None:
+            # Otherwise each request is looked at: it may be one that is traced.
+            request.admission = admission
+        return call.start(admission, request.body, request.request_id) or call.go(
+            admission, request.body, request.request_id
+        )
+
+    def admit(self, request: Request, before: Admission | None = None) -> Admission | None:
+        """Let a caller in that is in memory; None: its calls need the general way. `before`: let in last."""
         network = request.network
         resolver = self._networks.get(network.path) if network is not None else None
-        if network is None or resolver is None or request.held or request.method != b"POST" or not request.body:
-            return False
+        if network is None or resolver is None:
+            return None
         try:
             caller = self._credentials.recall(request)
         except Refusal:
-            return False
+            return None
         if (
             caller is None
             or caller.contracts
             or (caller.capped_until and caller.capped_until > self._context.time())
         ):
             # Unknown, or its calls must be looked at one by one, or it has spent what it may.
-            return False
-        call: StraightCall | None = connection.call
-        if call is None:
-            call = connection.call = StraightCall(connection)
-        admission = connection.admission
-        if admission is None or not admission.fits(request, caller):
-            admission = connection.admission = self._admit(request, caller, network, resolver)
-        if self._context.tracer is None:
-            # Otherwise each request is looked at: it may be one that is traced.
-            request.admission = admission
-        return call.start(admission, request.body, request.request_id)
+            return None
+        if before is not None and before.fits(request, caller):
+            return before
+        return self._admit(request, caller, network, resolver)
 
     def _admit(self, request: Request, caller: Caller, network: ServedNetwork, resolver: Resolver) -> Admission:
         """The admission of a caller; connections of one client share it."""

@@ -64,14 +64,14 @@ class BlockFetcher:
         if resolver is None:
             raise UpstreamUnavailable("This network is not served any more.")
         written = WrittenCall(call.method, _params(call), _ID)
-        scope, deadline = resolver.scope(written), self._now() + FETCH_SECONDS
+        deadline = self._now() + FETCH_SECONDS
         tried: list[Upstream] = []
         found: Reply | None = None
         while True:
             trace = Trace()
             try:
                 if tried:
-                    reply = await resolver.fetch(written, scope, deadline, trace, tried)
+                    reply = await resolver.fetch(written, deadline, trace, tried)
                 else:
                     # Never from memory, but joined with an equal call that is under way.
                     reply = await resolver.resolve(written, resolver.key(written), deadline, trace)

@@ -14,6 +14,7 @@ import asyncio
 import fcntl
 import re
 import termios
+from functools import partial
 from typing import Any
 
 import httptools
@@ -221,21 +222,22 @@ class CallerConnection(HttpToolsProtocol):
                 known = self._heads.get(data[:end]) or self._similar_head(data, end)
                 self._last_head = known or self._last_head
             if known is not None and len(data) == known.size:
-                end, admission = known.end, known.admission
-                if (
+                body, admission = data[known.end :], known.admission
+                tried = (
                     admission is not None
                     and admission.epoch == self.context.epoch
                     and self.answering is None
                     and not (self._blocked or self._asgi)
-                ):
+                )
+                if tried:
                     try:
-                        if self.call.start(admission, data[end:]):
+                        if self.call.start(admission, body) or self.call.go(admission, body):
                             self._in_vain = 0
                             return
                     except Exception as error:  # noqa: BLE001 - the border: a defect must not pass for a broken connection
                         self._defect(error)
                         return
-                if self._repeat(known, data[end:]):
+                if self._repeat(known, body, tried):
                     return
         self._read_in(data)
 
@@ -326,8 +328,8 @@ class CallerConnection(HttpToolsProtocol):
             self._heads[data[:end]] = known
         return known
 
-    def _repeat(self, known: KnownHead, body: bytes) -> bool:
-        """Answer a request whose head is known, by the general way; whether that can be done."""
+    def _repeat(self, known: KnownHead, body: bytes, tried: bool) -> bool:
+        """Answer a request whose head is known; whether that can be done. `tried`: its call cannot go straight."""
         context = self.context
         if len(body) > context.weighed_from:
             return False
@@ -341,7 +343,9 @@ class CallerConnection(HttpToolsProtocol):
             self._queue(request)
         else:
             self._since = context.clock
-            self._answer(request)
+            if tried:
+                request.admission = known.admission
+            self._answer(request, tried=tried)
             known.digest, known.admission = request.digest, request.admission
         return True
 
@@ -636,34 +640,44 @@ class CallerConnection(HttpToolsProtocol):
 
     # --- Answers, in order -----------------------------------------------------------------------------
 
-    def _answer(self, request: Request) -> None:
+    def _answer(self, request: Request, *, tried: bool = False) -> None:
         context = self.context
         request.began = context.now()
-        if request.refusal is None and context.in_flight >= context.max_in_flight:
+        if request.refusal is None and len(context.calls) + len(context.tasks) >= context.max_in_flight:
             request.refusal = Overloaded()
         if context.tracer is not None:
             request.span = context.tracer.begin(request.headers)
         try:
             # What is traced takes the general way, where attempts are traced too.
-            if request.refusal is None and request.span is None and context.begin(self, request):
+            if request.refusal is None and request.span is None and not tried and context.begin(self, request):
                 return
+            self.begin(request)
             answer = context.pipeline.answer(request)
         except Exception as error:  # noqa: BLE001 - the border: a defect must not take the connection down
             answer = context.pipeline.failed(request, error)
         if isinstance(answer, Answer):
-            self._send(request, answer)
-        else:
-            self.answering = request
-            context.start(answer, self.answered)
+            self.answered(request, answer)
+        elif answer is not None:
+            context.tasks.discard(request)
+            context.start(answer, partial(self._ran, request))
 
-    def answered(self, task: asyncio.Task[Answer]) -> None:
-        """Send the answer of the general way."""
-        request, self.answering = self.answering, None
-        self._send(request, self.context.pipeline.outcome(request, task))
+    def begin(self, request: Request) -> None:
+        """Wait for the answer of the general way."""
+        self.answering = request
+        request.done = self.answered
+        self.context.tasks.add(request)
 
-    def refuse(self, request: Request, answer: Answer) -> None:
-        """Send the answer to a request that a straight call has given up."""
+    def _ran(self, request: Request, task: asyncio.Task[Answer | None]) -> None:
+        answer = self.context.pipeline.outcome(request, task)
+        if answer is not None:
+            self.answered(request, answer)
+        elif self.answering is request:
+            self.context.tasks.add(request)
+
+    def answered(self, request: Request, answer: Answer) -> None:
+        """Send the answer of the general way, also to a request that a straight call has given up."""
         self.answering = None
+        self.context.tasks.discard(request)
         self._send(request, answer)
 
     def _send(self, request: Request, answer: Answer) -> None:
@@ -678,7 +692,7 @@ class CallerConnection(HttpToolsProtocol):
         self.leaving += 1
         if request.caller is not None:
             request.status = answer.status
-            context.send(self, data, request, close=close)
+            context.put(Answered(self, data, request, close))
             context.count_large(data)
         elif self.leaving > 1:
             context.send(self, data, close=close)

@@ -128,6 +128,13 @@ class CallUnderWay(Protocol):
         """Answer with a refusal: the service stops."""
 
 
+class Cancellable(Protocol):
+    """A request under way on the general way, or the task that answers it."""
+
+    def cancel(self) -> object:
+        """End it with a refusal: the service stops."""
+
+
 class Countable(Protocol):
     """Counts answers, and adds them to the metrics once a loop turn."""
 
@@ -138,11 +145,11 @@ class Countable(Protocol):
 class GeneralPipeline(Protocol):
     """Answers requests by the general way."""
 
-    def answer(self, request: Request) -> Answer | Coroutine[Any, Any, Answer]:
-        """Answer at once, or by a coroutine to run."""
+    def answer(self, request: Request) -> Answer | Coroutine[Any, Any, Answer | None] | None:
+        """Answer at once, later by `Request.done`, or by a coroutine to run."""
 
-    def outcome(self, request: Request, task: asyncio.Task[Answer]) -> Answer:
-        """The answer that a finished coroutine gave, or the refusal that stands for it."""
+    def outcome(self, request: Request, task: asyncio.Task[Answer | None]) -> Answer | None:
+        """The answer that a finished coroutine gave, or the refusal that stands for it; None: it comes later."""
 
     def failed(self, request: Request, error: BaseException | None) -> Answer:
         """The answer to a request that a defect has ended."""
@@ -159,6 +166,7 @@ class WorkerContext:
         "_write",
         "_writer",
         "addresses",
+        "admit",
         "begin",
         "budget",
         "calls",
@@ -218,6 +226,8 @@ class WorkerContext:
         self.pipeline = pipeline
         self.begin: Callable[[Any, Request], bool] = _nothing_straight
         """Sends a request that was read whole on the straight way; False: nothing was done."""
+        self.admit: Callable[[Request], Any] = _nobody_let_in
+        """Lets a caller in that is in memory; None: its calls need the general way."""
         self.reader = reader
         self.ids = reader.ids
         self.counters = counters
@@ -229,7 +239,7 @@ class WorkerContext:
         """Raised by every change of grants, settings or the store: what connections keep is void then."""
         self.calls: set[CallUnderWay] = set()
         """Straight calls under way."""
-        self.tasks: set[asyncio.Task[Answer]] = set()
+        self.tasks: set[Cancellable] = set()
         """Requests under way on the general way."""
         self.counted: list[Countable] = []
         """What has counted answers of this loop turn."""
@@ -307,8 +317,8 @@ class WorkerContext:
     # --- The general way -------------------------------------------------------------------------------
 
     def start(
-        self, answering: Coroutine[Any, Any, Answer], done: Callable[[asyncio.Task[Answer]], None]
-    ) -> asyncio.Task[Answer]:
+        self, answering: Coroutine[Any, Any, Answer | None], done: Callable[[asyncio.Task[Answer | None]], None]
+    ) -> asyncio.Task[Answer | None]:
         """Run the coroutine of a request as a task; `done` is called with it at the end."""
         task = self._loop.create_task(answering)
         self.tasks.add(task)
@@ -402,6 +412,10 @@ class WorkerContext:
             self.calls.pop().stop()
         for task in list(self.tasks):
             task.cancel()
+
+
+def _nobody_let_in(_request: Request) -> None:
+    return None
 
 
 def _nothing_straight(_connection: Any, _request: Request) -> bool:

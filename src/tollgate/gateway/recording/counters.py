@@ -27,8 +27,11 @@ class Counters:
 
     def answered(self, request: Request, status: int) -> None:
         """Count a request that was answered."""
-        network = request.network
-        key = (network.path if network is not None else "/", status)
+        self.requested(request.network.path if request.network is not None else "/", status)
+
+    def requested(self, path: str, status: int) -> None:
+        """Count a request to this network that was answered so."""
+        key = (path, status)
         cell = self._requests.get(key)
         if cell is None:
             cell = self._requests[key] = self._writer.cell(metrics.REQUESTS, *key[0].split("/"), str(status))

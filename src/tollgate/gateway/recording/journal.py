@@ -156,6 +156,8 @@ class Journal:
 
 def outcome_of(calls: Sequence[CallNote]) -> str:
     """What became of a request: the best of its calls. Reasons of refusals are counted elsewhere, without time."""
+    if len(calls) == 1:
+        return calls[0][1] if calls[0][1] in BILLABLE else REFUSED
     outcomes = {call[1] for call in calls}
     return OK if OK in outcomes else NODE_ERROR if NODE_ERROR in outcomes else REFUSED
 

@@ -4,14 +4,12 @@ A signed transaction that is sent again is still one transaction. So where an up
 to the next one, and "already known" from there means that our first attempt has arrived. A refusal from there may
 mean the same ("nonce too low"): then the chain is queried before its sender gets a failure.
 
-What is not signed by the caller (`eth_sendTransaction`) is not repeated; `exchange.py` does with it what is right.
+What is not signed by the caller (`eth_sendTransaction`) is not repeated; `attempts.py` does with it what is right.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Callable
 
 import msgspec
 from msgspec import Raw
@@ -22,11 +20,10 @@ from tollgate.core import jsonrpc
 from tollgate.core.shapes import ABSENT, Call, Reply, SentCall
 from tollgate.errors import Refusal
 from tollgate.gateway.messages import Trace
+from tollgate.gateway.upstream.attempts import AttemptOutcome, Attempts
 from tollgate.gateway.upstream.choice import Need
 from tollgate.gateway.upstream.exchange import Exchange
-from tollgate.gateway.upstream.failover import MAX_ATTEMPTS, Attempt, Failover
-from tollgate.gateway.upstream.health import Upstream
-from tollgate.gateway.upstream.hedging import AttemptOutcome
+from tollgate.gateway.upstream.failover import MAX_ATTEMPTS, NextAttempt
 
 SIGNED = frozenset(
     {
@@ -42,153 +39,131 @@ _text = msgspec.json.Decoder(str).decode
 _json = msgspec.json.encode
 
 
-class Writes:
-    """Sends the signed transactions of one network."""
+class Broadcast(Attempts[Reply]):
+    """The attempts at one transaction: several at first, then one by one, until one upstream accepts it."""
 
-    def __init__(self, exchange: Exchange, now: Callable[[], float]) -> None:
-        self._exchange = exchange
-        self._now = now
-        self._unfinished: set[asyncio.Task[AttemptOutcome[Reply]]] = set()
-        """Attempts whose transaction was accepted elsewhere: they run to their end."""
-
-    async def send(self, call: Call, deadline: float, trace: Trace) -> AttemptOutcome[Reply]:
-        """Send a transaction; the outcome for its sender."""
-        exchange = self._exchange
-        count = exchange.network.broadcast
-        failover = exchange.failover(Need(call.method), deadline, max_attempts=MAX_ATTEMPTS + count - 1)
-        sent = _Sent(call)
-        try:
-            while True:
-                outcome = await self._round(sent, failover, trace, count)
-                if outcome is None:
-                    break
-                if _is_done(outcome):
-                    trace.upstream = outcome.upstream.name
-                    return outcome
-                if sent.with_verdict(Verdict.FINAL) or sent.with_verdict(Verdict.KNOWN):
-                    break
-                # The first upstreams did not get it, or we do not know: on to the next, one by one.
-                count = 1
-            return await self._settled(sent, failover, deadline, trace)
-        finally:
-            if sent.attempts:
-                exchange.row.nudge()
-
-    async def _round(
-        self, sent: _Sent, failover: Failover, trace: Trace, count: int
-    ) -> AttemptOutcome[Reply] | None:
-        """Send it to so many at once; the first success, or the last failure; None: nobody is left."""
-        step = failover.next(self._now())
-        while step is not None and not isinstance(step, Attempt):
-            await asyncio.sleep(step.seconds)
-            step = failover.next(self._now())
-        if step is None:
-            return None
-        steps = [step]
-        while len(steps) < count and (other := failover.spare(self._now())) is not None:
-            steps.append(other)
-        sent.attempts += len(steps)
-        attempts = {
-            asyncio.create_task(self._attempt(each.upstream, sent, each.until, trace)): None for each in steps
-        }
-        try:
-            return await self._first_success(attempts, sent, failover)
-        finally:
-            self._unfinished.update(attempts)
-            for attempt in attempts:
-                attempt.add_done_callback(self._unfinished.discard)
-
-    async def _first_success(
-        self, attempts: dict[asyncio.Task[AttemptOutcome[Reply]], None], sent: _Sent, failover: Failover
-    ) -> AttemptOutcome[Reply]:
-        while True:
-            await asyncio.wait(attempts, return_when=asyncio.FIRST_COMPLETED)
-            for attempt in [each for each in attempts if each.done()]:
-                del attempts[attempt]
-                outcome = attempt.result()
-                if _is_done(outcome):
-                    return outcome
-                if outcome.failure is not None:
-                    failover.failed(outcome.upstream, outcome.failure)
-                else:
-                    failover.faulted(outcome.upstream, outcome.verdict, self._now())
-                    sent.answered.append(outcome)
-            if not attempts:
-                return outcome
-
-    def _attempt(
-        self, upstream: Upstream, sent: _Sent, until: float, trace: Trace
-    ) -> Coroutine[Any, Any, AttemptOutcome[Reply]]:
-        exchange = self._exchange
-        # Not repeated by the connection itself: we must know how often it went out.
-        once = Need("", repeatable=False)
-        return exchange.attempt(
-            upstream,
-            sent.body,
+    def __init__(
+        self,
+        exchange: Exchange,
+        call: Call,
+        deadline: float,
+        trace: Trace,
+        done: Callable[[AttemptOutcome[Reply] | Refusal], None],
+    ) -> None:
+        self._count = count = exchange.network.broadcast
+        super().__init__(
+            exchange,
+            Need(call.method),
+            deadline,
+            jsonrpc.encode_call(call),
             jsonrpc.decode_reply,
             lambda reply: exchange.judge(Kind.WRITE, reply),
-            until,
             trace,
-            once,
+            done,
+            max_attempts=MAX_ATTEMPTS + count - 1,
         )
-
-    async def _settled(
-        self, sent: _Sent, failover: Failover, deadline: float, trace: Trace
-    ) -> AttemptOutcome[Reply]:
-        """The outcome for the sender where no upstream has accepted it."""
-        known, final = sent.with_verdict(Verdict.KNOWN), sent.with_verdict(Verdict.FINAL)
-        # Somebody knew it before we came: that is for its sender to know, unless it was we who came before.
-        ours = failover.in_doubt or sent.with_verdict(Verdict.ELSEWHERE) is not None
-        tx_hash = transaction_hash(sent.call) if ours else ""
-        if tx_hash:
-            there = known or await self._found(tx_hash, deadline, trace)
-            if there is not None:
-                trace.upstream = there.upstream.name
-                return AttemptOutcome(there.upstream, Reply(Raw(_json(tx_hash))))
-        outcome = known or final
-        if outcome is None and not failover.in_doubt:
-            outcome = sent.last_error
-        if outcome is None:
-            raise failover.refusal(harmless=False)
-        trace.upstream = outcome.upstream.name
-        return outcome
-
-    async def _found(self, tx_hash: str, deadline: float, trace: Trace) -> AttemptOutcome[Reply] | None:
-        """The answer of an upstream whose chain, or pool of transactions, has it."""
-        method = "eth_getTransactionByHash"
-        body = _json(SentCall("2.0", 1, method, [Raw(_json(tx_hash))]))
-        try:
-            found = await self._exchange.send_call(body, deadline, trace, Need(method, tip=True))
-        except Refusal:
-            return None
-        reply = found.answer
-        is_there = reply is not None and reply.error is ABSENT and bytes(reply.result) != b"null"
-        return found if is_there else None
-
-
-class _Sent:
-    """A transaction, and what became of it so far."""
-
-    def __init__(self, call: Call) -> None:
-        self.call = call
-        self.body = jsonrpc.encode_call(call)
-        self.attempts = 0
-        self.answered: list[AttemptOutcome[Reply]] = []
+        self._call = call
+        # Not repeated by the connection itself: we must know how often it went out.
+        self.resends = self._hedges = False
+        self._errors: list[AttemptOutcome[Reply]] = []
         """Errors of upstreams."""
+        self._looking: Attempts[Reply] | None = None
+        """The look whether the chain has it."""
 
-    def with_verdict(self, verdict: Verdict) -> AttemptOutcome[Reply] | None:
+    def _send(self, step: NextAttempt, now: float) -> None:
+        """Send it to so many at once; later on, to one."""
+        steps = [step]
+        while len(steps) < self._count and (other := self.spare(now)) is not None:
+            steps.append(other)
+        self._count = 1
+        for attempt in [self._begin(each, now) for each in steps]:
+            attempt.pool.start(attempt)
+
+    def _take(self, outcome: AttemptOutcome[Reply]) -> None:
+        if outcome.failure is None and outcome.verdict is Verdict.FINAL and outcome.answer.error is ABSENT:
+            self._over(outcome)
+            return
+        if outcome.failure is not None:
+            self.failed(outcome.upstream, outcome.failure)
+        else:
+            self.faulted(outcome.upstream, outcome.verdict, self.exchange.now())
+            self._errors.append(outcome)
+        if self._under_way:
+            return
+        if self._with_verdict(Verdict.FINAL) or self._with_verdict(Verdict.KNOWN):
+            self._give_up()
+        else:
+            # The first upstreams did not get it, or we do not know: on to the next, one by one.
+            self.start()
+
+    def _give_up(self) -> None:
+        """No upstream has accepted it: find out what its sender is to know."""
+        # Somebody knew it before we came: that is for its sender to know, unless it was we who came before.
+        ours = self.in_doubt or self._with_verdict(Verdict.ELSEWHERE) is not None
+        tx_hash = transaction_hash(self._call) if ours else ""
+        known = self._with_verdict(Verdict.KNOWN)
+        if not tx_hash:
+            self._settle(known or self._with_verdict(Verdict.FINAL))
+        elif known is not None:
+            self._accepted(known, tx_hash)
+        else:
+            self._look_for(tx_hash)
+
+    def _look_for(self, tx_hash: str) -> None:
+        """Look whether an upstream's chain, or pool of transactions, has it."""
+
+        def looked(found: AttemptOutcome[Reply] | Refusal) -> None:
+            if (
+                not isinstance(found, Refusal)
+                and found.answer.error is ABSENT
+                and bytes(found.answer.result) != b"null"
+            ):
+                self._accepted(found, tx_hash)
+            else:
+                self._settle(self._with_verdict(Verdict.FINAL))
+
+        exchange, method = self.exchange, "eth_getTransactionByHash"
+        self._looking = Attempts(
+            exchange,
+            Need(method, tip=True),
+            self.deadline,
+            _json(SentCall("2.0", 1, method, [Raw(_json(tx_hash))])),
+            jsonrpc.decode_reply,
+            lambda reply: exchange.judge(Kind.READ, reply),
+            self._trace,
+            looked,
+        )
+        self._looking.start()
+
+    def _accepted(self, there: AttemptOutcome[Reply], tx_hash: str) -> None:
+        self._over(AttemptOutcome(there.upstream, Reply(Raw(_json(tx_hash)))))
+
+    def _settle(self, outcome: AttemptOutcome[Reply] | None) -> None:
+        if outcome is None and not self.in_doubt:
+            # The last error that concerns the sender: none about a quota of ours.
+            outcome = next((each for each in reversed(self._errors) if each.verdict is not Verdict.QUOTA), None)
+        if outcome is None:
+            self._over(self.refusal(harmless=False))
+        else:
+            self._over(outcome)
+
+    def _with_verdict(self, verdict: Verdict) -> AttemptOutcome[Reply] | None:
         """The first error that means this."""
-        return next((each for each in self.answered if each.verdict is verdict), None)
+        return next((each for each in self._errors if each.verdict is verdict), None)
 
-    @property
-    def last_error(self) -> AttemptOutcome[Reply] | None:
-        """The last error that concerns the sender: none about a quota of ours."""
-        errors = [each for each in self.answered if each.verdict is not Verdict.QUOTA]
-        return errors[-1] if errors else None
+    def _over(self, result: AttemptOutcome[Reply] | Refusal) -> None:
+        self._nudge()
+        super()._over(result)
 
+    def cancel(self) -> None:
+        self._nudge()
+        super().cancel()
+        if self._looking is not None:
+            self._looking.cancel()
 
-def _is_done(outcome: AttemptOutcome[Reply]) -> bool:
-    return outcome.answer is not None and outcome.answer.error is ABSENT
+    def _nudge(self) -> None:
+        if self._attempts:
+            self.exchange.row.nudge()
 
 
 def transaction_hash(call: Call) -> str:

@@ -31,6 +31,7 @@ class View:
         "_all",
         "_any",
         "_archive",
+        "_heads",
         "_lowest",
         "_only",
         "_only_tip",
@@ -51,8 +52,8 @@ class View:
         self.picky = any(upstream.picky for upstream in upstreams)
         behind = [upstream for upstream in self._all if NOTHING < upstream.row.head < snapshot.floor]
         self._tip = _best([upstream for upstream in self._all if upstream not in behind])
-        heads = [upstream.row.head for upstream in self._all if upstream.row.head != NOTHING]
-        self._lowest = min(heads, default=NOTHING)
+        self._heads = [upstream.row.head for upstream in self._all]
+        self._lowest = min([head for head in self._heads if head != NOTHING], default=NOTHING)
         # Where there is no choice: most have one upstream, or one of the best priority.
         self._only = self._any[0] if len(self._any) == 1 and not self.picky else None
         self._only_tip = self._tip[0] if len(self._tip) == 1 and not self.picky else None
@@ -77,6 +78,34 @@ class View:
             left = (one.ewma + 1e-6) * (one.in_flight + 1) * other.weight
             return one if left <= (other.ewma + 1e-6) * (other.in_flight + 1) * one.weight else other
         return fit[0] if count == 1 else _cheaper(fit, random)
+
+    def other(
+        self, need: Need, tried: Sequence[Upstream], now: float, random: Callable[[], float]
+    ) -> Upstream | None:
+        """The upstream that `choose` would take next; None where it takes more than a look to find one."""
+        if need.slot is not None:
+            return None
+        snapshot, number, oldest = self.snapshot, need.number, need.oldest
+        floor = NOTHING
+        if need.tip:
+            floor = snapshot.floor
+        elif number is not None and number <= snapshot.floor:
+            floor = number
+        archive = oldest is not None and wants_archive(oldest, snapshot.head)
+        found: list[Upstream] = []
+        for upstream, head in zip(self._all, self._heads, strict=True):
+            if (
+                upstream in tried
+                or NOTHING < head < floor
+                or (archive and not upstream.settings.archive)
+                or (upstream.picky and not upstream.takes(need.method))
+                or (upstream.in_doubt and not upstream.is_willing(now))
+            ):
+                continue
+            if found and found[0].priority != upstream.priority:
+                break
+            found.append(upstream)
+        return found[0] if len(found) == 1 else _cheaper(found, random)
 
     def _is_special(self, scope: Scope) -> bool:
         number = scope.number
@@ -189,7 +218,11 @@ def somebody_else(upstreams: Sequence[Upstream], need: Need, tried: Sequence[Ups
     """Whether there is any upstream left that might be called, sooner or later."""
     if need.slot is None:
         for upstream in upstreams:
-            if upstream not in tried and upstream.row.state != _WRONG_CHAIN and upstream.takes(need.method):
+            if (
+                upstream not in tried
+                and upstream.row.state != _WRONG_CHAIN
+                and (not upstream.picky or upstream.takes(need.method))
+            ):
                 return True
     return False
 

@@ -2,7 +2,7 @@
 
 HTTP/1.1 by llhttp (httptools). One request at a time; no pipelining, because a lost connection would then
 leave several calls in doubt. Knows no pool: it notifies its owner when it is free again or gone. Whoever sends a
-request waits for its response as a `Receiver`, called back once: a straight call itself, or a `ResponseFuture`.
+request waits for its response as a `Receiver`, called back once: a straight call itself, or a request of the pool.
 """
 
 from __future__ import annotations
@@ -115,18 +115,14 @@ class Receiver(Protocol):
         """Take the reason why there is none."""
 
 
-class ResponseFuture(asyncio.Future[Response]):
-    """A receiver that a coroutine awaits."""
+class Unanswered:
+    """A receiver that nobody waits for any more."""
 
     def received(self, status: int, body: bytes) -> None:
-        """Take the response; nobody may be waiting any more."""
-        if not self.done():
-            self.set_result(Response(status, body))
+        """Drop the response."""
 
     def failed(self, failure: AttemptFailed) -> None:
-        """Take the reason why there is none."""
-        if not self.done():
-            self.set_exception(failure)
+        """Drop the reason."""
 
 
 class KnownHeads:
@@ -229,10 +225,8 @@ class Connection(asyncio.Protocol):
         """Whether a response is awaited."""
         return self.receiver is not None
 
-    def request(
-        self, body: bytes, deadline: float, receiver: Receiver, more: bytes = b""
-    ) -> tuple[asyncio.Transport, bytes]:
-        """Wait for the response to a request, with more header lines where there are any.
+    def request(self, body: bytes, deadline: float, receiver: Receiver) -> tuple[asyncio.Transport, bytes]:
+        """Wait for the response to a request.
 
         Returns its bytes, and where they are to be written in this loop turn. The receiver is called back once.
         """
@@ -242,13 +236,19 @@ class Connection(asyncio.Protocol):
         self.receiver = receiver
         self.deadline = deadline
         length = len(body)
-        framing = _LENGTHS[length] if length < _FEW and not more else b"%d\r\n%b\r\n" % (length, more)
+        framing = _LENGTHS[length] if length < _FEW else b"%d\r\n\r\n" % length
         return transport, b"".join((self._head, framing, body))
 
     def send(self, body: bytes, deadline: float, receiver: Receiver, more: bytes = b"") -> None:
-        """Send a request at once."""
-        transport, data = self.request(body, deadline, receiver, more)
-        transport.write(data)
+        """Send a request at once, with more header lines where there are any."""
+        transport = self._transport
+        if transport is None:
+            raise AttemptFailed("connection lost", sent=False)
+        self.receiver = receiver
+        self.deadline = deadline
+        length = len(body)
+        framing = _LENGTHS[length] if length < _FEW and not more else b"%d\r\n%b\r\n" % (length, more)
+        transport.write(b"".join((self._head, framing, body)))
 
     def fail(self, failure: AttemptFailed) -> None:
         """Give up the request under way, and with it the connection."""

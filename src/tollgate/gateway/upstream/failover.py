@@ -1,7 +1,7 @@
 """The attempts at one call, decided one after the other: which upstream, how long, when to wait, when to give up.
 
 A state machine without I/O and without a clock: `next` decides what to do, `failed` and `faulted` take what became
-of that. `exchange.py` drives it.
+of that. `attempts.py` drives it.
 
 - A read is retried elsewhere until one answers. When all have been tried once and time is left, those that
   broke off are tried once more, and those that showed an older chain than callers know again and again.
@@ -21,6 +21,7 @@ from tollgate.errors import Overloaded, Refusal, UpstreamError, UpstreamTimeout,
 from tollgate.gateway.upstream.choice import (
     Need,
     NetworkView,
+    View,
     choose,
     last_resort,
     somebody_else,
@@ -56,7 +57,7 @@ class OutOfStep(AttemptFailed):
     outcome = "out_of_step"
 
 
-class Attempt(Struct, frozen=True, gc=False):
+class NextAttempt(Struct, frozen=True, gc=False):
     """Call this upstream, until then."""
 
     upstream: Upstream
@@ -84,6 +85,8 @@ class Failover:
     _failure: AttemptFailed | None = None
     _stopped = False
     _limited = False
+    _look: Callable[[float], View | None] = staticmethod(lambda _now: None)
+    """What is known of all upstreams, where that need not be read one by one: a choice from it is the same."""
 
     def __init__(
         self,
@@ -99,56 +102,56 @@ class Failover:
         self._upstreams = upstreams
         self._max_attempts = max_attempts
         self._row = row
-        self._need = need
-        self._deadline = deadline
+        self.need = need
+        self.deadline = deadline
         self._random = random
         self._may_call = may_call
         """Whether an upstream's rate allows another call; takes it, if so."""
         self.tried: list[Upstream] = list(tried)
 
-    def next(self, now: float) -> Attempt | Wait | None:
+    def next(self, now: float) -> NextAttempt | Wait | None:
         """What to do now; None: give up."""
-        if self._stopped or self._attempts >= self._max_attempts or now >= self._deadline:
+        if self._stopped or self._attempts >= self._max_attempts or now >= self.deadline:
             return None
-        known = self._known()
-        upstream = self._choose(known, now)
+        upstream = self._choose(now)
         if upstream is None:
-            if somebody_is_behind(self._upstreams, self._need, known, self.tried, now):
-                return self._again(now) or Wait(min(WAIT_SECONDS, self._deadline - now))
+            known = self._known()
+            if somebody_is_behind(self._upstreams, self.need, known, self.tried, now):
+                return self._again(now) or Wait(min(WAIT_SECONDS, self.deadline - now))
             upstream = self._last_resort(known)
             if upstream is None:
                 return self._again(now)
         return self._attempt(upstream, now)
 
-    def begin(self, upstream: Upstream, began: float) -> Attempt:
-        """Take over the first attempt, which a straight call has begun."""
-        return self._attempt(upstream, began)
-
-    def spare(self, now: float) -> Attempt | None:
+    def spare(self, now: float) -> NextAttempt | None:
         """Another upstream to call at the same time; None where none is in rotation and within its rate."""
-        if self._attempts >= self._max_attempts or now >= self._deadline:
+        if self._attempts >= self._max_attempts or now >= self.deadline:
             return None
         tried, limited = self.tried, self._limited
         self.tried = list(tried)
-        upstream = self._choose(self._known(), now)
+        upstream = self._choose(now)
         # Who is at its rate now need not be so when the attempt that is under way has ended.
         self.tried, self._limited = tried, limited
         return None if upstream is None else self._attempt(upstream, now)
 
-    def _attempt(self, upstream: Upstream, now: float) -> Attempt:
+    def _attempt(self, upstream: Upstream, now: float) -> NextAttempt:
         self._attempts += 1
         self.tried.append(upstream)
-        left = self._deadline - now
-        if self._need.repeatable and somebody_else(self._upstreams, self._need, self.tried):
+        left = self.deadline - now
+        if (
+            self.need.repeatable
+            and len(self.tried) < len(self._upstreams)
+            and somebody_else(self._upstreams, self.need, self.tried)
+        ):
             left /= 2
-        return Attempt(upstream, now + min(upstream.settings.timeout_seconds, left))
+        return NextAttempt(upstream, now + min(upstream.settings.timeout_seconds, left))
 
     def failed(self, upstream: Upstream, failure: AttemptFailed) -> None:
         """Note an attempt that gave no answer."""
         self._failure = failure
         if failure.sent:
             self.in_doubt = True
-            if not self._need.repeatable:
+            if not self.need.repeatable:
                 self._stopped = True
         if isinstance(failure, OutOfStep):
             self._out_of_step = [*self._out_of_step, upstream]
@@ -163,7 +166,7 @@ class Failover:
     def refusal(self, *, harmless: bool | None = None) -> Refusal:
         """Why there is no answer. It mentions that the call may have been executed, unless that is harmless."""
         failure = self._failure
-        harmless = self._need.repeatable if harmless is None else harmless
+        harmless = self.need.repeatable if harmless is None else harmless
         doubt = _IN_DOUBT if self.in_doubt and not harmless else ""
         if isinstance(failure, NoRoom):
             return Overloaded("Too many large answers at once: try again." + doubt)
@@ -188,7 +191,7 @@ class Failover:
         return UpstreamError(UpstreamError.hint + doubt)
 
     def _known(self) -> NetworkView:
-        row, need = self._row, self._need
+        row, need = self._row, self.need
         head = NOTHING if need.oldest is None else row.head
         if not row.is_fresh:
             return NetworkView(NOTHING, head, believed=False)
@@ -200,15 +203,22 @@ class Failover:
             floor = number
         return _NO_MATTER if floor == head == NOTHING else NetworkView(floor, head)
 
-    def _choose(self, known: NetworkView, now: float) -> Upstream | None:
+    def _choose(self, now: float) -> Upstream | None:
+        """The upstream in rotation to call next, within its rate."""
+        view = self._look(now)
+        if view is not None:
+            upstream = view.other(self.need, self.tried, now, self._random)
+            if upstream is not None and (not upstream.limit or self._is_within_its_rate(upstream)):
+                return upstream
+        known = self._known()
         while True:
-            upstream = choose(self._upstreams, self._need, known, self.tried, now, self._random)
+            upstream = choose(self._upstreams, self.need, known, self.tried, now, self._random)
             if upstream is None or not upstream.limit or self._is_within_its_rate(upstream):
                 return upstream
 
     def _last_resort(self, known: NetworkView) -> Upstream | None:
         while True:
-            upstream = last_resort(self._upstreams, self._need, known, self.tried)
+            upstream = last_resort(self._upstreams, self.need, known, self.tried)
             if upstream is None or self._is_within_its_rate(upstream):
                 return upstream
 
@@ -223,10 +233,10 @@ class Failover:
     def _again(self, now: float) -> Wait | None:
         """Begin another round with those that may do better, after a moment."""
         again = [*self._out_of_step, *self._broken]
-        if not again or not self._need.repeatable:
+        if not again or not self.need.repeatable:
             return None
         self.tried = [upstream for upstream in self.tried if upstream not in again]
         self._retried = [*self._retried, *self._broken]
         self._out_of_step = self._broken = ()
         self._rounds += 1
-        return Wait(min(AGAIN_SECONDS * 2 ** (self._rounds - 1), max(0.0, self._deadline - now)))
+        return Wait(min(AGAIN_SECONDS * 2 ** (self._rounds - 1), max(0.0, self.deadline - now)))

@@ -16,7 +16,7 @@ from msgspec import Raw, Struct
 from tollgate.chains.faults import Verdict
 from tollgate.core.shapes import ABSENT, Params, Reply
 from tollgate.errors import UpstreamError
-from tollgate.gateway.upstream.hedging import AttemptOutcome
+from tollgate.gateway.upstream.attempts import AttemptOutcome
 
 # Parts that one call may become; beyond that it is refused.
 MAX_PARTS = 64
@@ -79,6 +79,12 @@ def _number(written: Raw | None, head: int) -> int | None:
     return int(tag, 16) if _QUANTITY.fullmatch(tag) else None
 
 
+def is_wide(params: Params, head: int, blocks: int) -> bool:
+    """Whether a call is known to need more than one part of so many blocks, and not too many."""
+    whole = read_range(params, head) if blocks else None
+    return whole is not None and 1 < whole.count(blocks) <= MAX_PARTS
+
+
 def joined(parts: Sequence[Raw]) -> Raw | None:
     """The logs of all parts, in their order, as one array; None where one of them is no array."""
     inside = []
@@ -114,17 +120,22 @@ class Logs:
         self._count = 1
         self._bytes = 0
 
-    async def get(self, params: Params, head: int, blocks: int) -> Reply:
-        """Get the logs, in parts of so many blocks where that is known, or else where an upstream demands it."""
+    async def get(
+        self, params: Params, head: int, blocks: int, refused: AttemptOutcome[Reply] | None = None
+    ) -> Reply:
+        """Get the logs, in parts of so many blocks where that is known, or else where an upstream demands it.
+
+        `refused`: what an upstream has answered already to all of it.
+        """
         whole = read_range(params, head)
         if whole is not None and blocks and 1 < whole.count(blocks) <= MAX_PARTS:
             self._count = whole.count(blocks)
             self._charge(self._count - 1)
             return await self._parts(whole.pieces(blocks))
-        outcome = await self._send(params)
+        outcome = refused or await self._send(params)
         if whole is None or outcome.verdict is not Verdict.TOO_WIDE:
-            return answer(outcome)
-        return await self._narrowed(whole, answer(outcome))
+            return outcome.answer
+        return await self._narrowed(whole, outcome.answer)
 
     async def _narrowed(self, whole: Range, refused: Reply) -> Reply:
         """Find out with the oldest blocks how wide a part may be, then fetch the rest in such parts.
@@ -142,7 +153,7 @@ class Logs:
             outcome = await self._send(oldest.params())
             if outcome.verdict is not Verdict.TOO_WIDE:
                 self._charge(len(rest))
-                return await self._parts(rest, [self._counted(answer(outcome))])
+                return await self._parts(rest, [self._counted(outcome.answer)])
         return refused
 
     async def _halves(self, whole: Range, refused: Reply) -> Reply:
@@ -171,8 +182,8 @@ class Logs:
     async def _part(self, part: Range) -> Reply:
         outcome = await self._send(part.params())
         if outcome.verdict is Verdict.TOO_WIDE:
-            return await self._halves(part, answer(outcome))
-        return self._counted(answer(outcome))
+            return await self._halves(part, outcome.answer)
+        return self._counted(outcome.answer)
 
     def _counted(self, reply: Reply) -> Reply:
         self._bytes += len(memoryview(reply.result))
@@ -193,9 +204,3 @@ async def _all_of(parts: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
 
 def _failed(replies: Sequence[Reply]) -> Reply | None:
     return next((reply for reply in replies if reply.error is not ABSENT), None)
-
-
-def answer(outcome: AttemptOutcome[Reply]) -> Reply:
-    """An upstream's answer."""
-    assert outcome.answer is not None  # noqa: S101 - failures are raised before
-    return outcome.answer

@@ -198,7 +198,7 @@ class Upstream:
 
     def count(self, now: float) -> None:
         """Learn from the answers of this loop turn, and add them to the metrics."""
-        took = [now - began for began in self.begun]
+        took = list(map(now.__sub__, self.begun))
         self.begun, self.counted = [], False
         if not took:
             return
@@ -238,8 +238,9 @@ class Upstream:
 
     def failed(self, now: float) -> None:
         """Note a failure that speaks of the upstream."""
-        # Answers that came before it must not close the breaker that it may open.
-        self.count(now)
+        if self.begun:
+            # Answers that came before it must not close the breaker that it may open.
+            self.count(now)
         self.in_flight -= 1
         self.failures += 1
         self._in_a_row += 1

@@ -7,15 +7,8 @@ for a silent upstream because nobody else calls.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Generic, TypeVar
 
-from msgspec import Struct
-
-from tollgate.chains.faults import Verdict
-from tollgate.gateway.upstream.connection import AttemptFailed
 from tollgate.gateway.upstream.health import Upstream
-
-T = TypeVar("T")
 
 _HEDGES_PER_CALL = 0.05
 _MAX_SAVED = 20.0
@@ -26,21 +19,6 @@ RETRY_SECONDS = 0.02
 _SOONEST_SECONDS = 0.002
 # Before it is known how long an upstream takes.
 _FIRST_SECONDS = 0.5
-
-
-class AttemptOutcome(Struct, Generic[T], gc=False):
-    """What became of one attempt: an answer and what it means, or a failure."""
-
-    upstream: Upstream
-    answer: T | None = None
-    """None: a failure, or no more than the word that a quota is used up."""
-    verdict: Verdict = Verdict.FINAL
-    failure: AttemptFailed | None = None
-
-    @property
-    def good(self) -> bool:
-        """Whether the call is answered by it."""
-        return self.failure is None and self.verdict is Verdict.FINAL
 
 
 def hedge_after(upstream: Upstream) -> float:

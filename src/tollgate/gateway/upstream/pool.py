@@ -2,8 +2,11 @@
 WebSocket, the only opener of sockets in the gateway.
 
 Keeps connections alive, newest first, so that idle ones at the bottom grow old and are closed; bounds their
-number and how many callers wait for one; closes what passes its deadline in a sweep, because a timer for each
+number and how many requests wait for one; closes what passes its deadline in a sweep, because a timer for each
 request costs more than the whole sweep.
+
+A `PoolRequest` is called back once, with a response or a failure, by plain calls: only to open a connection takes
+a task.
 
 A kept connection may have been closed by the upstream just as we write to it. Such a request is repeated on a
 fresh connection only where that can do no harm: a write gets a connection that answered a moment ago, or a
@@ -27,7 +30,6 @@ from tollgate.gateway.upstream.connection import (
     KnownHeads,
     PoolFull,
     Response,
-    ResponseFuture,
     TimedOut,
 )
 from tollgate.settings.model import UpstreamSettings
@@ -41,6 +43,72 @@ WAITERS_PER_CONNECTION = 16
 # When whoever waits longest has waited for this, the upstream is given more than it can do: others are refused at
 # once. The queue stays as short as this, and nobody is answered who has given up already.
 MAX_QUEUE_SECONDS = 2.0
+
+
+class PoolRequest:
+    """A request to an upstream, and what waits for its response. `received` or `gave_up` is called once."""
+
+    __slots__ = ("body", "more", "pool", "repeatable", "resent", "since", "until")
+    over = False
+    """Whether nobody waits for it any more."""
+
+    def __init__(self, pool: Pool, body: bytes, until: float, more: bytes = b"", *, repeatable: bool) -> None:
+        self.pool = pool
+        self.body = body
+        self.until = until
+        self.more = more
+        """Header lines beyond the usual ones."""
+        self.repeatable = repeatable
+        self.resent = False
+        self.since = 0.0
+        """When it began to wait for a connection."""
+
+    def received(self, status: int, body: bytes) -> None:
+        """Take the response."""
+        raise NotImplementedError
+
+    def gave_up(self, failure: AttemptFailed) -> None:
+        """Take the reason why there is none."""
+        raise NotImplementedError
+
+    def failed(self, failure: AttemptFailed) -> None:
+        """Send it once more where its connection was stale and that can do no harm."""
+        if failure.stale and self.repeatable and not self.resent:
+            self.resent = True
+            self.pool.queue(self)
+        else:
+            self.gave_up(failure)
+
+
+class _Awaited(PoolRequest):
+    """A request whose response a coroutine awaits."""
+
+    __slots__ = ("future",)
+
+    def __init__(
+        self,
+        pool: Pool,
+        body: bytes,
+        until: float,
+        more: bytes,
+        *,
+        repeatable: bool,
+        future: asyncio.Future[Response],
+    ) -> None:
+        super().__init__(pool, body, until, more, repeatable=repeatable)
+        self.future = future
+
+    @property
+    def over(self) -> bool:  # type: ignore[override]
+        return self.future.done()
+
+    def received(self, status: int, body: bytes) -> None:
+        if not self.future.done():
+            self.future.set_result(Response(status, body))
+
+    def gave_up(self, failure: AttemptFailed) -> None:
+        if not self.future.done():
+            self.future.set_exception(failure)
 
 
 class Pool:
@@ -71,9 +139,8 @@ class Pool:
         """Connections that are kept, the newest last. Some may not be usable any more."""
         self._heads = KnownHeads()
         self._all: set[Connection] = set()
-        self._opening = 0
-        self.waiters: deque[tuple[asyncio.Future[Connection | None], float, float]] = deque()
-        """With their deadlines, and since when they wait."""
+        self._opening: set[asyncio.Task[None]] = set()
+        self.waiters: deque[PoolRequest] = deque()
         self.retired = False
 
     @property
@@ -82,23 +149,44 @@ class Pool:
         return len(self._all)
 
     async def send(self, body: bytes, deadline: float, *, repeatable: bool, more: bytes = b"") -> Response:
-        """Send a call, with more header lines where there are any; return the response, or raise AttemptFailed."""
-        connection = self._kept(repeatable) or await self._another(deadline)
-        try:
-            return await self._sent(connection, body, deadline, more)
-        except AttemptFailed as failure:
-            if not (failure.stale and repeatable):
-                raise
-        return await self.resend(body, deadline, more)
-
-    async def resend(self, body: bytes, deadline: float, more: bytes = b"") -> Response:
-        """Send a call on a connection that cannot be stale."""
-        return await self._sent(await self._another(deadline), body, deadline, more)
-
-    async def _sent(self, connection: Connection, body: bytes, deadline: float, more: bytes) -> Response:
-        response = ResponseFuture(loop=self._loop)
-        connection.send(body, deadline, response, more)
+        """Send a request, with more header lines where there are any; the response, or raise AttemptFailed."""
+        response: asyncio.Future[Response] = self._loop.create_future()
+        self.start(_Awaited(self, body, deadline, more, repeatable=repeatable, future=response))
         return await response
+
+    def start(self, request: PoolRequest) -> None:
+        """Send a request on a connection that is kept, or as soon as there is one."""
+        while self.idle:
+            connection = self.idle.pop()
+            if not connection.usable:
+                continue
+            if not request.repeatable and self.clock - connection.idle_since > FRESH_SECONDS:
+                self.idle.append(connection)
+                break
+            connection.send(request.body, request.until, request, request.more)
+            return
+        self.queue(request)
+
+    def queue(self, request: PoolRequest) -> None:
+        """Send a request on a connection that cannot be stale: open one, or let it wait where there are enough."""
+        if len(self._all) + len(self._opening) >= self._max_connections:
+            if not self.idle:
+                self._wait(request)
+                return
+            # Kept, but not fresh enough for a write.
+            self._drop(self.idle.pop(0))
+        self._open_for(request)
+
+    def _wait(self, request: PoolRequest) -> None:
+        if request.resent and request.since:
+            # It was its turn, and its connection was lost: still the first.
+            self.waiters.appendleft(request)
+            return
+        request.since = self._now()
+        if self._is_full(request.since):
+            request.gave_up(PoolFull("all connections are busy", sent=False))
+        else:
+            self.waiters.append(request)
 
     def sweep(self) -> None:
         """Fail what has passed its deadline, close what has been idle for long."""
@@ -108,14 +196,16 @@ class Pool:
                 connection.fail(TimedOut("no answer in time", sent=True))
         while self.idle and now - self.idle[0].idle_since > IDLE_SECONDS:
             self.idle.pop(0).close()
-        for waiter, deadline, _ in self.waiters:
-            if now >= deadline and not waiter.done():
-                waiter.set_exception(TimedOut("no free connection in time", sent=False))
         if self.waiters:
-            self.waiters = deque(each for each in self.waiters if not each[0].done())
+            late = [each for each in self.waiters if now >= each.until and not each.over]
+            self.waiters = deque(each for each in self.waiters if now < each.until and not each.over)
+            for request in late:
+                request.gave_up(TimedOut("no free connection in time", sent=False))
 
     def close(self) -> None:
         """Close everything; requests under way fail."""
+        for opening in list(self._opening):
+            opening.cancel()
         for connection in list(self._all):
             connection.fail(AttemptFailed("the service stops", sent=True))
         self.idle.clear()
@@ -143,9 +233,9 @@ class Pool:
         """Give a free connection to whoever waits longest, or keep it."""
         connection.idle_since = self.clock
         while self.waiters:
-            waiter, *_ = self.waiters.popleft()
-            if not waiter.done():
-                waiter.set_result(connection)
+            request = self.waiters.popleft()
+            if not request.over:
+                connection.send(request.body, request.until, request, request.more)
                 return
         if self.retired:
             connection.close()
@@ -161,104 +251,61 @@ class Pool:
 
     # --- Connections -----------------------------------------------------------------------------------
 
-    def _kept(self, repeatable: bool) -> Connection | None:
-        """Take a connection that is kept and good enough, if there is one."""
-        while self.idle:
-            connection = self.idle.pop()
-            if not connection.usable:
-                continue
-            if not repeatable and self.clock - connection.idle_since > FRESH_SECONDS:
-                self.idle.append(connection)
-                return None
-            return connection
-        return None
-
-    async def _another(self, deadline: float) -> Connection:
-        """Open a connection, or wait for one where there are enough."""
-        if len(self._all) + self._opening >= self._max_connections and self.idle:
-            # Kept, but not fresh enough for a write.
-            self._drop(self.idle.pop(0))
-        place: asyncio.Future[Connection | None] | None = None
-        began = self._now()
-        while len(self._all) + self._opening >= self._max_connections:
-            if place is None and self._is_full(began):
-                raise PoolFull("all connections are busy", sent=False)
-            waiter: asyncio.Future[Connection | None] = self._loop.create_future()
-            if place is None:
-                self.waiters.append((waiter, deadline, began))
-            else:
-                # Lost between our being chosen and our turn, and its place was given to another: still the first.
-                self.waiters.appendleft((waiter, deadline, began))
-            place = waiter
-            connection = await self._waited(waiter)
-            if connection is None:
-                break  # a place that was counted as opening for us
-            if connection.usable:
-                return connection
-        else:
-            self._opening += 1
-        return await self._open(deadline)
-
     def _is_full(self, now: float) -> bool:
         """Whether another one would wait in vain, or for too long."""
         waiters = self.waiters
-        while waiters and waiters[0][0].done():
+        while waiters and waiters[0].over:
             waiters.popleft()
         if not waiters:
             return False
         return (
             len(waiters) >= self._max_connections * WAITERS_PER_CONNECTION
-            or now - waiters[0][2] > MAX_QUEUE_SECONDS
+            or now - waiters[0].since > MAX_QUEUE_SECONDS
         )
 
-    async def _waited(self, waiter: asyncio.Future[Connection | None]) -> Connection | None:
-        try:
-            return await waiter
-        except asyncio.CancelledError:
-            if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
-                # Chosen, and cancelled before our turn: the next one may have it.
-                connection = waiter.result()
-                if connection is not None and connection.usable:
-                    self.freed(connection)
-                elif connection is None:
-                    self._opening -= 1
-                    self._admit_waiter()
-            raise
-
     def _admit_waiter(self) -> None:
-        """Give a free place to whoever waits longest: it may open a connection."""
-        while self.waiters and len(self._all) + self._opening < self._max_connections:
-            waiter, *_ = self.waiters.popleft()
-            if not waiter.done():
-                self._opening += 1
-                waiter.set_result(None)
+        """Give a free place to whoever waits longest: a connection is opened for it."""
+        while self.waiters and len(self._all) + len(self._opening) < self._max_connections:
+            request = self.waiters.popleft()
+            if not request.over:
+                self._open_for(request)
                 return
 
     def _drop(self, connection: Connection) -> None:
         self._all.discard(connection)
         connection.close()
 
-    async def _open(self, deadline: float) -> Connection:
-        """Open a connection in a place that was counted as opening."""
+    def _open_for(self, request: PoolRequest) -> None:
+        self._opening.add(self._loop.create_task(self._open(request)))
+
+    async def _open(self, request: PoolRequest) -> None:
+        """Open a connection for a request."""
         connection: Connection | None = None
+        failure: AttemptFailed
         try:
-            async with asyncio.timeout(min(CONNECT_SECONDS, max(0.0, deadline - self._now()))):
+            async with asyncio.timeout(min(CONNECT_SECONDS, max(0.0, request.until - self._now()))):
                 _, connection = await self._loop.create_connection(
-                    self.connection,
-                    self._host,
-                    self._port,
-                    ssl=self._tls,
+                    self.connection, self._host, self._port, ssl=self._tls
                 )
-        except TimeoutError as error:
-            raise ConnectFailed("no connection in time", sent=False) from error
-        except (OSError, ssl.SSLError) as error:
-            raise ConnectFailed(f"no connection: {error}", sent=False) from error
-        finally:
-            self._opening -= 1
-            if connection is None:
-                self._admit_waiter()
+        except TimeoutError:
+            failure = ConnectFailed("no connection in time", sent=False)
+        except asyncio.CancelledError:
+            failure = AttemptFailed("the service stops", sent=False)
+        except Exception as error:  # noqa: BLE001 - whoever waits must be called back, whatever happened
+            failure = ConnectFailed(f"no connection: {error}", sent=False)
+            failure.__cause__ = error
+        self._opening.discard(asyncio.current_task())
+        if connection is None:
+            self._admit_waiter()
+            request.gave_up(failure)
+            return
         self._all.add(connection)
-        return connection
+        if not connection.usable:
+            request.gave_up(AttemptFailed("connection lost", sent=False))
+        elif request.over:
+            self.freed(connection)
+        else:
+            connection.send(request.body, request.until, request, request.more)
 
 
 def _head(upstream: UpstreamSettings) -> bytes:

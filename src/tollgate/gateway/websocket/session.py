@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import msgspec
 from msgspec import Raw, Struct
@@ -19,6 +20,10 @@ from tollgate.core import jsonrpc
 from tollgate.core.shapes import Reply
 from tollgate.errors import Overloaded, Refusal
 from tollgate.gateway.access.caller import Caller
+from tollgate.gateway.call.admission import Admission
+from tollgate.gateway.call.straight import StraightCall
+from tollgate.gateway.feeds.subscribers import Subscriber
+from tollgate.gateway.http.connection import CallerConnection
 from tollgate.gateway.http.worker_context import Outgoing, WorkerContext
 from tollgate.gateway.memory_budget import SMALL
 from tollgate.gateway.messages import Answer, Request
@@ -47,8 +52,25 @@ GOING_AWAY, FAILED, TRY_LATER = 1001, 1011, 1013
 _STOPPING = "The service stops: try again."
 
 
+class SocketCall(StraightCall):
+    """A message that is one call. It takes the way of a POST; only its answer is no HTTP."""
+
+    __slots__ = ()
+
+    def _send(self, body: bytes, shown: bytes = b"") -> None:  # noqa: ARG002 - there are no headers
+        context = self._admission.context
+        self.request_id = self.request_id or next(context.ids)
+        self.data = body
+        context.put(self)
+        context.count_large(body)
+
+
 class SocketSession:
     """One open WebSocket."""
+
+    # What a call looks at of its connection; there is no HTTP to be written here.
+    eof, closing = True, False
+    answering: Any = None
 
     def __init__(
         self,
@@ -81,8 +103,10 @@ class SocketSession:
             else None
         )
         self._caller = caller
-        self._calls: dict[asyncio.Task[Answer], SocketRequest] = {}
-        self._leaving: deque[SocketRequest] = deque()
+        self._admission: Admission | None = None
+        self._calls: dict[SocketRequest | SocketCall, asyncio.Task[Answer | None] | None] = {}
+        """Messages that are not answered yet, and the tasks of those that need one."""
+        self._leaving: deque[Request] = deque()
         """Answers that wait for their records to be written."""
         self._room = asyncio.Event()
         self._address = context.addresses.key(opened.peer)
@@ -122,18 +146,51 @@ class SocketSession:
 
     def _receive(self, body: bytes) -> None:
         """Answer a message, now or later."""
-        if self._ending:
+        if self._ending or self._begin(body):
             return
         context = self._context
         request = self._open(body)
+        self._calls[request] = None
+        context.tasks.add(request)
+        request.done = self._answered
         try:
             answer = self._pipeline.answer(request)
         except Exception as error:  # noqa: BLE001 - the border: a defect must not take the connection down
             answer = self._pipeline.failed(request, error)
         if isinstance(answer, Answer):
             self._answered(request, answer)
-            return
-        self._calls[context.start(answer, self._finished)] = request
+        elif answer is not None:
+            context.tasks.discard(request)
+            self._calls[request] = context.start(answer, partial(self._ran, request))
+
+    def _begin(self, body: bytes) -> bool:
+        """Send a message that is one call on its way; False: nothing was done, it needs the general way."""
+        context, admission = self._context, self._admission
+        if self._stopping or context.tracer is not None or len(body) > context.weighed_from or body[:1] == b"[":
+            return False
+        if admission is None or admission.epoch != context.epoch:
+            admission = self._admission = context.admit(self.request())
+            if admission is None:
+                return False
+        call = SocketCall(cast("CallerConnection", self))
+        self._calls[call] = None
+        if call.start(admission, body) or call.go(admission, body):
+            return True
+        del self._calls[call]
+        return False
+
+    def answered(self, request: Request, answer: Answer) -> None:
+        """Let the answer of a call leave that was given up, or is none."""
+        self._calls.pop(request.work, None)
+        self._answered(request, answer)
+
+    def _ran(self, request: SocketRequest, task: asyncio.Task[Answer | None]) -> None:
+        answer = self._pipeline.outcome(request, task)
+        if answer is not None:
+            self._answered(request, answer)
+        elif request in self._calls:
+            self._calls[request] = None
+            self._context.tasks.add(request)
 
     def request(self) -> SocketRequest:
         """A request like the handshake. Made anew each time: a reload may have changed the network."""
@@ -174,16 +231,14 @@ class SocketSession:
                 request.refusal = Overloaded("Too many large requests at once: try again.")
         return request
 
-    def _finished(self, task: asyncio.Task[Answer]) -> None:
-        request = self._calls.pop(task)
-        self._answered(request, self._pipeline.outcome(request, task))
-        self._room.set()
-
     # --- Out -------------------------------------------------------------------------------------------
 
-    def _answered(self, request: SocketRequest, answer: Answer) -> None:
+    def _answered(self, request: Request, answer: Answer) -> None:
         """Let an answer leave when its record is written."""
         context = self._context
+        self._calls.pop(request, None)  # type: ignore[call-overload]
+        context.tasks.discard(request)
+        self._room.set()
         if request.held:
             context.budget.free(request.held, self._address)
         context.counters.answered(request, answer.status)
@@ -196,13 +251,19 @@ class SocketSession:
 
     def leave(self, answer: Outgoing) -> None:
         """Send an answer whose record is written."""
-        request = self._leaving.popleft()
+        fresh: Sequence[Subscriber] = ()
+        if isinstance(answer, SocketCall):
+            self._calls.pop(answer, None)
+            self._room.set()
+        else:
+            request = self._leaving.popleft()
+            fresh = request.fresh if isinstance(request, SocketRequest) else ()
         if self._ending:
             return
         # It was requested, so it may wait beyond the bound.
         if answer.data and not self._outbox.put_beyond(answer.data):
             self._cut_slow()
-        for subscriber in request.fresh:
+        for subscriber in fresh:
             subscriber.open()
         if self._stopping:
             self._close_when_idle()
@@ -278,8 +339,12 @@ class SocketSession:
 
     def stop_now(self) -> None:
         """Answer what is still under way with a refusal, and close."""
-        for task in list(self._calls):
-            task.cancel()
+        for call, task in list(self._calls.items()):
+            if isinstance(call, SocketCall):
+                self._context.calls.discard(call)
+                call.stop()
+            else:
+                (task or call).cancel()
 
     def _close_when_idle(self) -> None:
         if not self._calls and not self._leaving:

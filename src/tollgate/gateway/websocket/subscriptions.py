@@ -10,9 +10,9 @@ has answered, so it is not billed.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Protocol, cast
+from typing import Protocol, cast
 
 import msgspec
 from msgspec import Raw
@@ -23,7 +23,7 @@ from tollgate.core.shapes import Call, Reply
 from tollgate.errors import InvalidRequest, RateLimited, Refusal, UpstreamTimeout
 from tollgate.gateway.access.caller import Caller
 from tollgate.gateway.call.batch import BatchItem, resolve_many
-from tollgate.gateway.call.pipeline import Pipeline
+from tollgate.gateway.call.pipeline import Answering, Pipeline
 from tollgate.gateway.call.resolver import Resolver
 from tollgate.gateway.feeds.subscribers import FAMILIES, NotificationSink, Subscriber
 from tollgate.gateway.messages import Answer, CallNote, Request, ServedNetwork, Trace
@@ -213,9 +213,7 @@ class SocketPipeline(Pipeline):
 
     subscribes = True
 
-    def _answer_call(
-        self, request: Request, network: ServedNetwork, resolver: Resolver, call: Call
-    ) -> Answer | Coroutine[Any, Any, Answer]:
+    def _answer_call(self, request: Request, network: ServedNetwork, resolver: Resolver, call: Call) -> Answering:
         subscriptions = _subscriptions(request, call)
         if subscriptions is None:
             return super()._answer_call(request, network, resolver, call)
@@ -242,11 +240,17 @@ class SocketPipeline(Pipeline):
         request.calls = [_sized(note, answer.body) for note in request.calls]
         return answer
 
-    async def _answer_batch(
+    def _answer_batch(
+        self, request: Request, network: ServedNetwork, resolver: Resolver, caller: Caller, calls: Sequence[Call]
+    ) -> Answering:
+        if all(_subscriptions(request, call) is None for call in calls):
+            return super()._answer_batch(request, network, resolver, caller, calls)
+        return self._answer_subscriptions(request, network, resolver, caller, calls)
+
+    async def _answer_subscriptions(
         self, request: Request, network: ServedNetwork, resolver: Resolver, caller: Caller, calls: Sequence[Call]
     ) -> Answer:
-        if all(_subscriptions(request, call) is None for call in calls):
-            return await super()._answer_batch(request, network, resolver, caller, calls)
+        """Answer a batch with calls about subscriptions."""
         deadline = self._now() + self.request_seconds
         calls = self._opened(calls, caller)
         items = [BatchItem(call, None, Trace(), self._refusal(network, caller, call)) for call in calls]

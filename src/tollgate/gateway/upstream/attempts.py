@@ -1,0 +1,352 @@
+"""All attempts at one call or batch, as one state machine: failover, hedging, deadlines; no task, no coroutine.
+
+`Attempts` is a `Failover` (which decides, purely) that also acts: it starts attempts, owns the one timer that may
+run, and calls `done` once, with an outcome or a refusal. An `Attempt` waits for the response of its upstream.
+
+| state | attempts under way | timer | left by |
+|---|---|---|---|
+| choosing | any | | `next`: an upstream -> sent; a pause -> resting; nobody, none under way -> over |
+| sent | one or more | hedge | an end -> over, or choosing; the timer -> hedged |
+| hedged | two or more | none, or when to look for a hedge again | an end -> over, or choosing |
+| resting | any | pause | an end -> over, or choosing; the timer -> choosing |
+| over | losers | none | they run to their end, for what they show of health; nobody waits for them |
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from msgspec import Struct
+
+from tollgate.chains.faults import Verdict
+from tollgate.core.jsonrpc import Unparsable
+from tollgate.errors import Refusal, UpstreamUnavailable
+from tollgate.gateway.messages import Trace
+from tollgate.gateway.tracing import CLIENT, Span
+from tollgate.gateway.upstream.choice import Need
+from tollgate.gateway.upstream.connection import (
+    AttemptFailed,
+    Connection,
+    NoRoom,
+    PoolFull,
+    Response,
+    ResponseTooLarge,
+)
+from tollgate.gateway.upstream.failover import MAX_ATTEMPTS, Failover, NextAttempt, OutOfStep, Wait
+from tollgate.gateway.upstream.health import Upstream
+from tollgate.gateway.upstream.hedging import RETRY_SECONDS, hedge_after
+from tollgate.gateway.upstream.pool import PoolRequest
+
+if TYPE_CHECKING:
+    from tollgate.gateway.upstream.exchange import Exchange
+
+T = TypeVar("T")
+
+# These statuses speak of the upstream, not of the call: its key, its quota, its health.
+_ABOUT_THE_UPSTREAM = frozenset({401, 402, 403, 407, 408, 429})
+_QUOTA_STATUSES = frozenset({402, 429})
+_FINAL, _QUOTA = Verdict.FINAL, Verdict.QUOTA
+# Errors after which also what must not be repeated may be sent elsewhere: it was not accepted.
+_TURNED_AWAY = frozenset({Verdict.QUOTA, Verdict.UNSUPPORTED})
+
+
+class BadStatus(AttemptFailed):
+    """An HTTP status that is no answer to the call."""
+
+    outcome = "status"
+
+
+class QuotaStatus(BadStatus):
+    """One that means that a quota is used up."""
+
+
+class Nonsense(AttemptFailed):
+    """A body that is no JSON-RPC response."""
+
+    outcome = "nonsense"
+
+
+# What is no fault of the upstream: our own bounds, and a quota of ours.
+_NO_FAULT = (PoolFull, NoRoom, ResponseTooLarge, QuotaStatus)
+
+
+class AttemptOutcome(Struct, Generic[T], gc=False):
+    """What became of one attempt: an answer and what it means, or a failure. A call never ends with a failure."""
+
+    upstream: Upstream
+    answer: T = None  # type: ignore[assignment] # None: a failure, or only the word that a quota is used up
+    verdict: Verdict = Verdict.FINAL
+    failure: AttemptFailed | None = None
+
+
+class Attempt(PoolRequest, Generic[T]):
+    """One attempt under way."""
+
+    __slots__ = ("attempts", "began", "span", "upstream")
+
+    def __init__(self, attempts: Attempts[T], upstream: Upstream, until: float, began: float) -> None:
+        # As `PoolRequest`, without its call.
+        self.pool = upstream.pool
+        self.body = attempts.body
+        self.until = until
+        self.more = b""
+        self.repeatable = attempts.resends
+        self.resent = False
+        self.since = 0.0
+        self.attempts: Attempts[T] | None = attempts
+        self.upstream = upstream
+        self.began = began
+        self.span: Span | None = None
+
+    @property
+    def over(self) -> bool:  # type: ignore[override]
+        """Whether it was cancelled, or has ended."""
+        return self.attempts is None
+
+    def received(self, status: int, body: bytes) -> None:
+        """Take the response: an answer, a status about the upstream, or nonsense."""
+        attempts, upstream = self.attempts, self.upstream
+        if attempts is None:
+            return
+        try:
+            answer = attempts.read(body) if status == 200 else read_response(status, body, attempts.read)
+        except Unparsable as error:
+            self.gave_up(Nonsense(f"HTTP {status}: {error}", sent=True))
+            return
+        except AttemptFailed as failure:
+            self.gave_up(failure)
+            return
+        judge = attempts.judge
+        try:
+            outcome = AttemptOutcome(upstream, answer, _FINAL if judge is None else judge(answer))
+        except OutOfStep as failure:
+            outcome = AttemptOutcome(upstream, failure=failure)
+        # Not before: after a defect above, the attempt counts as failed, and must be counted once. As
+        # `upstream.answered`, without its call.
+        upstream.in_flight -= 1
+        upstream.begun.append(self.began)
+        upstream.count(attempts.exchange.now())
+        attempts.ended(self, outcome)
+
+    def gave_up(self, failure: AttemptFailed) -> None:
+        """Take the reason why there is no answer."""
+        attempts, upstream = self.attempts, self.upstream
+        if attempts is None:
+            return
+        exchange = attempts.exchange
+        if isinstance(failure, _NO_FAULT):
+            upstream.gave_up()
+        else:
+            upstream.failed(exchange.now())
+        exchange.count(upstream, failure.outcome)
+        if isinstance(failure, QuotaStatus):
+            attempts.ended(self, AttemptOutcome(upstream, verdict=_QUOTA))
+        else:
+            attempts.ended(self, AttemptOutcome(upstream, failure=failure))
+
+    def cancel(self) -> None:
+        """Wait no longer; what comes is dropped."""
+        self.attempts = None
+        self.upstream.gave_up()
+        if self.span is not None:
+            self.span.end({"tollgate.outcome": "cancelled"}, failed=True)
+
+
+class Attempts(Failover, Generic[T]):
+    """The attempts at one call or batch."""
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        need: Need,
+        deadline: float,
+        body: bytes,
+        read: Callable[[bytes], T],
+        judge: Callable[[T], Verdict] | None,
+        trace: Trace,
+        done: Callable[[AttemptOutcome[T] | Refusal], None],
+        tried: Sequence[Upstream] = (),
+        max_attempts: int = MAX_ATTEMPTS,
+    ) -> None:
+        super().__init__(
+            exchange.upstreams,
+            exchange.row,
+            need,
+            deadline,
+            exchange.random,
+            exchange.may_call,
+            tried,
+            max_attempts,
+        )
+        self.exchange = exchange
+        self._look = exchange.view
+        self.body = body
+        self.read = read
+        self.judge = judge
+        """What an answer means; it may raise `OutOfStep`. None: whatever is an answer will do."""
+        self._trace = trace
+        self._done: Callable[[AttemptOutcome[T] | Refusal], None] | None = done
+        self._hedges = exchange.hedging and need.repeatable and need.slot is None
+        self.resends = need.repeatable
+        """Whether the connection itself may send it again."""
+        self._under_way: list[Attempt[T]] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._fault: AttemptOutcome[T] | None = None
+        """The last answer that is an error about a node."""
+
+    # --- The start -------------------------------------------------------------------------------------
+
+    def resume(
+        self, upstream: Upstream, began: float, connection: Connection, ended: Response | AttemptFailed | None
+    ) -> None:
+        """Go on with a first attempt that was begun elsewhere; `ended`: what became of it."""
+        self._attempts += 1
+        self.tried.append(upstream)
+        attempt = Attempt(self, upstream, began + upstream.patience, began)
+        self._under_way.append(attempt)
+        if isinstance(ended, Response):
+            attempt.received(ended.status, ended.body)
+        elif ended is not None:
+            attempt.failed(ended)
+        else:
+            connection.receiver = attempt
+            if self._hedges:
+                # It is late already, or it would not have come here.
+                self._late()
+
+    # --- What happens ----------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Do what is to be done next: at first, after an end, after a pause."""
+        exchange = self.exchange
+        now = exchange.now()
+        step = self.next(now)
+        if step is None:
+            if not self._under_way:
+                self._give_up()
+        elif isinstance(step, Wait):
+            self._timer = exchange.loop.call_later(step.seconds, self.start)
+        else:
+            self._send(step, now)
+
+    def _send(self, step: NextAttempt, now: float) -> None:
+        attempt = self._begin(step, now)
+        if self._hedges:
+            self._timer = self.exchange.loop.call_later(hedge_after(step.upstream), self._late)
+        # Last: it may fail at once, and all that follows from that happens within.
+        attempt.pool.start(attempt)
+
+    def _begin(self, step: NextAttempt, now: float) -> Attempt[T]:
+        """Count an attempt as begun at once: choices depend on it."""
+        upstream, trace = step.upstream, self._trace
+        trace.attempts += 1
+        trace.upstream = upstream.name
+        # As `upstream.began`, without its call.
+        upstream.in_flight += 1
+        upstream.calls += 1
+        if upstream.in_doubt:
+            upstream.try_again()
+        attempt = Attempt(self, upstream, step.until, now)
+        self._under_way.append(attempt)
+        if trace.span is not None:
+            attempt.span = span = _begin_span(trace.span, self.exchange.network.path, upstream, trace.attempts)
+            attempt.more = span.headers()
+        return attempt
+
+    def ended(self, attempt: Attempt[T], outcome: AttemptOutcome[T]) -> None:
+        """Take what became of an attempt."""
+        attempt.attempts = None
+        self._under_way.remove(attempt)
+        if attempt.span is not None:
+            _end_span(attempt.span, outcome)
+        if self._done is not None:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+            self._take(outcome)
+
+    def _take(self, outcome: AttemptOutcome[T]) -> None:
+        if outcome.failure is not None:
+            self.failed(outcome.upstream, outcome.failure)
+        elif outcome.verdict is _FINAL or not (self.need.repeatable or outcome.verdict in _TURNED_AWAY):
+            self._over(outcome)
+            return
+        else:
+            self.faulted(outcome.upstream, outcome.verdict, self.exchange.now())
+            self._fault = outcome
+        self.start()
+
+    def _late(self) -> None:
+        """Make a second attempt beside one that takes longer than usual, if it can be paid for."""
+        self._timer = None
+        exchange = self.exchange
+        now = exchange.now()
+        step = exchange.pay_for_hedge(self, now)
+        if step is None:
+            self._timer = exchange.loop.call_later(RETRY_SECONDS, self._late)
+        else:
+            attempt = self._begin(step, now)
+            attempt.pool.start(attempt)
+
+    # --- The end ---------------------------------------------------------------------------------------
+
+    def _give_up(self) -> None:
+        """Nobody is left: a node's own words about itself are the answer, where there are any."""
+        fault = self._fault
+        if fault is None:
+            self._over(self.refusal())
+        elif fault.verdict is _QUOTA:
+            self._over(
+                UpstreamUnavailable("The upstreams of this network have used up their quotas: try again later.")
+            )
+        else:
+            self._over(fault)
+
+    def _over(self, result: AttemptOutcome[T] | Refusal) -> None:
+        done, self._done = self._done, None
+        if isinstance(result, AttemptOutcome):
+            self._trace.upstream = result.upstream.name
+        assert done is not None  # noqa: S101 - it ends once
+        done(result)
+
+    def cancel(self) -> None:
+        """Wait for nothing any more; `done` is not called."""
+        self._done = None
+        if self._timer is not None:
+            self._timer.cancel()
+        for attempt in self._under_way:
+            attempt.cancel()
+        self._under_way.clear()
+
+
+def read_response(status: int, body: bytes, read: Callable[[bytes], T]) -> T:
+    """The answer to the call; raises on a failure of the upstream."""
+    if status >= 500 or status in _ABOUT_THE_UPSTREAM or 300 <= status < 400:
+        kind = QuotaStatus if status in _QUOTA_STATUSES else BadStatus
+        raise kind(f"HTTP {status}", sent=True)
+    try:
+        return read(body)
+    except Unparsable as error:
+        raise Nonsense(f"HTTP {status}: {error}", sent=True) from error
+
+
+def _begin_span(request: Span, network: str, upstream: Upstream, number: int) -> Span:
+    span = request.child(f"attempt {upstream.name}", CLIENT)
+    span.attributes.update(
+        {
+            "rpc.system": "jsonrpc",
+            "tollgate.network": network,
+            "tollgate.upstream": upstream.name,
+            "tollgate.attempt": number,
+        }
+    )
+    return span
+
+
+def _end_span(span: Span, outcome: AttemptOutcome[T]) -> None:
+    failure, verdict = outcome.failure, outcome.verdict
+    good = failure is None and verdict is _FINAL
+    became = failure.outcome if failure is not None else "ok" if good else verdict.value
+    span.end({"tollgate.outcome": became}, failed=not good)
