@@ -73,7 +73,7 @@ class Company:
 
     def put(self, name: str, state: State = State.UP, head: int = HEAD) -> None:
         """The prober has found an upstream so."""
-        self[name].row.publish(state, head)
+        self[name].status.publish(state, head)
 
     def fail(self, name: str, times: int = 1) -> None:
         """Calls to an upstream fail."""

@@ -205,7 +205,7 @@ class Play:
         await self.later(SILENCE_SECONDS + 0.1 if quiet else SWEEP)
 
     def transact(self, *_: None) -> None:
-        self.row.nudge()
+        self.row.request_probe()
         self.epoch += 1
 
     def probe(self, index: int, blocks: int) -> None:
@@ -306,13 +306,13 @@ class Play:
             if (
                 how in (AT_ONCE, QUICK, USUAL)
                 and not self.loop.refusing
-                and upstream.row.state in (State.UP, State.UNKNOWN)
+                and upstream.status.state in (State.UP, State.UNKNOWN)
                 and not upstream._open_until
-                and now >= upstream._spared_until
+                and now >= upstream._cooling_until
                 and not upstream.limit
                 and upstream.settings.connections > 2
             ):
-                head = upstream.row.head
+                head = upstream.status.head
                 found[index] = self.heads[index] if head == NOTHING else min(head, self.heads[index])
         return found
 
@@ -326,7 +326,7 @@ class Play:
         upstream = self.scene.upstream(index)
         # Who waits for a connection, or for another one after a hang-up, was chosen a while ago.
         if self.row.is_fresh and upstream.settings.connections > 2 and not self.dropped:
-            assert upstream.row.head == NOTHING or upstream.row.head >= self.floor
+            assert upstream.status.head == NOTHING or upstream.status.head >= self.floor
 
     def end(self, played: PlayedCall, given: Any) -> None:
         """Check what a caller is sent."""

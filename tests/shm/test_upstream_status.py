@@ -67,7 +67,7 @@ def test_all_rows_can_be_had() -> None:
     slots = assign_slots(StatusSlots(), names)
     shared_status = SharedStatus(3)
     for row in slots.networks.values():
-        shared_status.network(row, 2).saw(row)
+        shared_status.network(row, 2).observe_head(row)
     for row in slots.upstreams.values():
         shared_status.upstream(row, 2).report(STATS)
         shared_status.upstream(row).publish(State.UP, row)
@@ -83,13 +83,13 @@ def test_every_change_of_a_network_or_its_upstreams_begins_another_epoch_of_it_a
         lambda: row.publish(7, 5, changed=True),
         lambda: row.publish(7, 5, changed=False),
         row.pulse,
-        row.nudge,
+        row.request_probe,
         row.forget_tip,
         lambda: row.publish_reorg(6),
-        lambda: row.saw(9),
+        lambda: row.observe_head(9),
         lambda: upstream.publish(State.UP, NOTHING),
         lambda: upstream.publish(State.DOWN, NOTHING),
-        lambda: upstream.saw(3),
+        lambda: upstream.observe_head(3),
     ]
     for change in changes:
         before = [each.epoch[0] for each in rows]
@@ -100,19 +100,19 @@ def test_every_change_of_a_network_or_its_upstreams_begins_another_epoch_of_it_a
 def test_what_no_choice_depends_on_begins_no_epoch() -> None:
     shared_status = SharedStatus(2)
     row, upstream = shared_status.network(1, 1), shared_status.upstream(7, 1, network=1)
-    row.saw(9)
-    upstream.saw(3)
+    row.observe_head(9)
+    upstream.observe_head(3)
     before = row.epoch[0]
-    row.want()
-    row.saw(9)
-    upstream.saw(3)
+    row.mark_active()
+    row.observe_head(9)
+    upstream.observe_head(3)
     upstream.report(STATS)
     assert row.epoch[0] == before
 
 
 @pytest.mark.parametrize(
     "change",
-    [lambda row: row.saw(9), lambda row: row.publish(9, 5, changed=True)],
+    [lambda row: row.observe_head(9), lambda row: row.publish(9, 5, changed=True)],
     ids=["seen by a worker", "published"],
 )
 def test_epoch_begins_when_all_is_written(
@@ -131,7 +131,7 @@ def test_epoch_begins_when_all_is_written(
 def test_nothing_is_known_at_first() -> None:
     row, _, _ = rows()
     assert (row.head, row.finalized, row.floor, row.shown, row.seen) == (NOTHING,) * 5
-    assert (row.version, row.reorgs, row.nudges, row.is_fresh) == (0, 0, 0, False)
+    assert (row.version, row.reorgs, row.probe_requests, row.is_fresh) == (0, 0, 0, False)
 
 
 def test_what_the_prober_publishes_is_seen_by_all() -> None:
@@ -159,11 +159,11 @@ def test_memory_is_shared_with_processes_that_are_forked_later() -> None:
 def test_floor_is_the_highest_that_any_worker_has_shown() -> None:
     prober, one, other = rows()
     prober.publish(100, NOTHING, changed=True)
-    one.saw(100)
+    one.observe_head(100)
     assert prober.seen == NOTHING, "not above the head"
-    one.saw(103)
-    other.saw(101)
-    one.saw(102)
+    one.observe_head(103)
+    other.observe_head(101)
+    one.observe_head(102)
     for row in (prober, one, other):
         assert (row.floor, row.shown, row.seen, row.head) == (103, 103, 103, 100)
     prober.publish(110, NOTHING, changed=True)
@@ -174,31 +174,31 @@ def test_block_that_is_new_to_everybody_changes_the_version_once() -> None:
     prober, one, other = rows()
     prober.publish(100, NOTHING, changed=True)
     for saw, version in [(one, 2), (one, 2), (other, 2)]:
-        saw.saw(101)
-        assert (one.version, prober.nudges) == (version, version - 1)
-    other.saw(100)
-    one.saw(99)
+        saw.observe_head(101)
+        assert (one.version, prober.probe_requests) == (version, version - 1)
+    other.observe_head(100)
+    one.observe_head(99)
     assert one.version == 2
-    other.saw(102)
+    other.observe_head(102)
     assert one.version == 3
 
 
 def test_what_was_seen_before_a_reorganisation_does_not_count_after_it() -> None:
     prober, one, other = rows()
     prober.publish(100, NOTHING, changed=True)
-    one.saw(105)
+    one.observe_head(105)
     prober.publish_reorg(98)
     prober.publish(99, NOTHING, changed=True)
     assert (one.floor, other.floor, prober.seen, prober.shown) == (99, 99, NOTHING, NOTHING)
-    other.saw(100)
+    other.observe_head(100)
     assert (one.floor, one.shown) == (100, 100)
-    one.saw(99)
+    one.observe_head(99)
     assert one.shown == 100, "its 105 is gone"
-    one.saw(107)
-    one.saw(102)
+    one.observe_head(107)
+    one.observe_head(102)
     assert one.shown == 107
     prober.publish_reorg(NOTHING)
-    one.saw(0)
+    one.observe_head(0)
     assert one.shown == 0
 
 
@@ -210,7 +210,7 @@ def test_floor_never_goes_down_between_reorganisations(steps: list[tuple[int, in
         if who == 3:
             prober.publish(max(number, prober.head), NOTHING, changed=number > prober.head)
         else:
-            workers[who].saw(number)
+            workers[who].observe_head(number)
         assert prober.floor == max(floor, number)
         assert (prober.version > version) is (number > floor) or who == 3
         floor, version = prober.floor, prober.version
@@ -220,11 +220,11 @@ def test_nudge_of_any_worker_is_another_version() -> None:
     prober, one, other = rows()
     versions = [one.version]
     for row in (one, other, one):
-        row.nudge()
+        row.request_probe()
         versions.append(other.version)
     assert versions == [0, 1, 2, 3]
-    assert prober.nudges == 3
-    assert list(prober._nudged) == [2, 1], "each in its own column"
+    assert prober.probe_requests == 3
+    assert list(prober._probe_requests) == [2, 1], "each in its own column"
 
 
 def test_network_is_fresh_until_the_prober_is_silent() -> None:
@@ -257,9 +257,9 @@ def test_stamp_and_snapshot_are_what_is_known_at_one_look(workers: int) -> None:
     assert worker.snapshot().believed_until == 0.0
     prober.publish(100, 90, changed=True)
     # The prober sees the row as the first worker does.
-    prober.nudge()
+    prober.request_probe()
     prober.publish_reorg(95)
-    worker.saw(102)
+    worker.observe_head(102)
     assert worker.stamp == worker.snapshot().stamp == (4, 1, 100, 90)
     found = worker.snapshot()
     assert (found.version, found.reorgs, found.head, found.floor) == (4, 1, 100, 102)
@@ -275,13 +275,13 @@ def test_network_is_wanted_when_a_worker_last_had_callers() -> None:
     clock = Clock(0.0)
     shared_status = SharedStatus(2, clock)
     one, other = shared_status.network(0), shared_status.network(0, 1)
-    assert one.wanted_at == 0.0
-    one.want()
-    assert one.wanted_at == 0.001, "0 is never"
+    assert one.active_at == 0.0
+    one.mark_active()
+    assert one.active_at == 0.001, "0 is never"
     for seconds, row in ((5.0, other), (2.5, one)):
         clock.advance(seconds)
-        row.want()
-        assert other.wanted_at == clock()
+        row.mark_active()
+        assert other.active_at == clock()
 
 
 def test_tip_that_is_forgotten_is_another_version() -> None:
@@ -343,8 +343,8 @@ def test_worker_may_have_seen_a_higher_head_until_the_next_probe() -> None:
     shared_status = SharedStatus(2)
     prober, worker = shared_status.upstream(0), shared_status.upstream(0, 1)
     prober.publish(State.UP, 90)
-    worker.saw(92)
-    worker.saw(91)
+    worker.observe_head(92)
+    worker.observe_head(91)
     assert prober.head == 92
     prober.publish(State.UP, 91)
     assert worker.head == 91
@@ -370,9 +370,9 @@ def test_block_next_to_the_head_of_an_upstream_is_seen_and_the_head_itself_is_no
     row, epochs = shared_status.upstream(0), shared_status.network(0).epoch
     row.publish(State.UP, 10)
     before = epochs[0]
-    row.saw(10)
+    row.observe_head(10)
     assert (row.head, epochs[0]) == (10, before)
-    row.saw(11)
+    row.observe_head(11)
     assert row.head == 11
     assert epochs[0] != before
 

@@ -98,7 +98,7 @@ _VERSION, _HEAD, _FINALIZED, _REORGS, _PULSE = range(5)
 # All of these at once.
 _first_cells = struct.Struct("=5q").unpack_from
 # Cells of a worker's column in it.
-_NUDGES, _SEEN, _SEEN_REORGS, _WANTED = range(4)
+_PROBE_REQUESTS, _SEEN, _SEEN_REORGS, _ACTIVE_AT = range(4)
 
 
 class Snapshot(Struct, frozen=True, gc=False):
@@ -129,7 +129,7 @@ class NetworkStatus:
         """Changes with the network and its upstreams. To be read before them."""
         self._columns = range(_NETWORK_CELLS, _NETWORK_CELLS + workers * _NETWORK_COLUMN, _NETWORK_COLUMN)
         self._mine = _NETWORK_CELLS + worker * _NETWORK_COLUMN
-        self._nudged = cells[_NETWORK_CELLS + _NUDGES :: _NETWORK_COLUMN]
+        self._probe_requests = cells[_NETWORK_CELLS + _PROBE_REQUESTS :: _NETWORK_COLUMN]
         self._alone = workers == 1
         self._now = now
 
@@ -147,24 +147,24 @@ class NetworkStatus:
 
         What holds for a tip holds for one of them.
         """
-        return self._cells[_VERSION] + sum(self._nudged)
+        return self._cells[_VERSION] + sum(self._probe_requests)
 
     @property
     def stamp(self) -> Stamp:
         """What is known now, to be noted before a call is sent: how long its answer holds depends on it."""
         # Before the rest: a reorganisation that is published meanwhile is then one that came after the call.
-        nudges = self._cells[self._mine] if self._alone else sum(self._nudged)
+        probe_requests = self._cells[self._mine] if self._alone else sum(self._probe_requests)
         version, head, finalized, reorgs, pulse = _first_cells(self._cells)
         if pulse == 0 or self._now() * 1000 - pulse >= _SILENCE_MILLIS:
-            return version + nudges, reorgs, NOTHING, NOTHING
-        return version + nudges, reorgs, head - 1, finalized - 1
+            return version + probe_requests, reorgs, NOTHING, NOTHING
+        return version + probe_requests, reorgs, head - 1, finalized - 1
 
     def snapshot(self) -> Snapshot:
         """What is known now, as if the prober had written just now."""
-        nudges = self._cells[self._mine] if self._alone else sum(self._nudged)
+        probe_requests = self._cells[self._mine] if self._alone else sum(self._probe_requests)
         version, head, finalized, reorgs, pulse = _first_cells(self._cells)
         until = pulse / 1000 + SILENCE_SECONDS if pulse else 0.0
-        version, head = version + nudges, head - 1
+        version, head = version + probe_requests, head - 1
         stamp = (version, reorgs, head, finalized - 1)
         return Snapshot(stamp, version, reorgs, head, max(head, self.shown), until)
 
@@ -208,7 +208,7 @@ class NetworkStatus:
         """The highest block that callers may have seen, from any worker: no tip below it is returned."""
         return max(self.head, self.shown)
 
-    def saw(self, number: int) -> None:
+    def observe_head(self, number: int) -> None:
         """Note that a caller was shown that this block is there. Where that is news, tips have changed."""
         cells, mine = self._cells, self._mine
         reorgs = cells[_REORGS]
@@ -217,25 +217,25 @@ class NetworkStatus:
             cells[mine + _SEEN_REORGS] = reorgs
         if number >= cells[mine + _SEEN]:
             if number > self.floor:
-                self.nudge()
+                self.request_probe()
             cells[mine + _SEEN] = number + 1
             _change(self.epoch)
 
-    def nudge(self) -> None:
+    def request_probe(self) -> None:
         """Note that what was read of the tip may have changed: a transaction was sent, or a block was seen."""
-        self._cells[self._mine + _NUDGES] += 1
+        self._cells[self._mine + _PROBE_REQUESTS] += 1
         _change(self.epoch)
 
-    def want(self) -> None:
+    def mark_active(self) -> None:
         """Note that there are callers or subscribers for whom the head must be fresh. Once a second is enough."""
-        self._cells[self._mine + _WANTED] = int(self._now() * 1000) or 1
+        self._cells[self._mine + _ACTIVE_AT] = int(self._now() * 1000) or 1
 
     # --- For the prober --------------------------------------------------------------------------------
 
     @property
-    def wanted_at(self) -> float:
+    def active_at(self) -> float:
         """When workers last had callers or subscribers; 0: never."""
-        return max(self._cells[each + _WANTED] for each in self._columns) / 1000
+        return max(self._cells[each + _ACTIVE_AT] for each in self._columns) / 1000
 
     def forget_tip(self) -> None:
         """Let nothing that was read of the tip hold any longer: nobody looks whether it still does."""
@@ -243,9 +243,9 @@ class NetworkStatus:
         _change(self.epoch)
 
     @property
-    def nudges(self) -> int:
+    def probe_requests(self) -> int:
         """How often workers had a reason to look again at once: a transaction sent, a block seen."""
-        return sum(self._nudged)
+        return sum(self._probe_requests)
 
     @property
     def seen(self) -> int:
@@ -315,7 +315,7 @@ class UpstreamStatus:
         """The number of its newest block; NOTHING: not known."""
         return self._cells[_UP_HEAD] - 1
 
-    def saw(self, number: int) -> None:
+    def observe_head(self, number: int) -> None:
         """Note that it has shown us this block: it may be ahead of the last probe."""
         if number >= self._cells[_UP_HEAD]:
             self._cells[_UP_HEAD] = number + 1

@@ -89,9 +89,9 @@ def test_tip_holds_for_one_version_whatever_ends_it(what: str) -> None:
     shelf = Shelf()
     shelf.put(LATEST)
     if what == "transaction":
-        shelf.row.nudge()
+        shelf.row.request_probe()
     elif what == "seen":
-        shelf.row.saw(HEAD + 1)
+        shelf.row.observe_head(HEAD + 1)
     elif what == "reorg":
         shelf.row.publish_reorg(HEAD - 1)
     else:
@@ -181,7 +181,7 @@ def test_blocks_are_not_reported_while_a_newer_one_was_seen_that_the_prober_has_
     shelf = Shelf()
     for kept_call in (at(970), at(5)):
         shelf.put(kept_call)
-    shelf.row.saw(HEAD + 1)
+    shelf.row.observe_head(HEAD + 1)
     assert [shelf.get(kept_call) for kept_call in (at(970), at(5))] == [None, "0x1"], "it may be another chain"
     shelf.block(HEAD + 1)
     assert shelf.get(at(970)) == "0x1"

@@ -53,7 +53,7 @@ async def test_tip_is_requested_anew_after_a_block_and_after_a_transaction() -> 
             if change == "block":
                 scene.up(101)
             elif change:
-                scene.row.nudge()
+                scene.row.request_probe()
             await scene.call(BALANCE, "0xa", "latest")
             await scene.call(BALANCE, "0xa", "latest")
         assert ways(scene) == ["miss", "hit"] * 3
@@ -168,10 +168,10 @@ async def test_question_from_before_is_not_the_same_question(change: str) -> Non
         if change == "block":
             scene.up(101)
         elif change == "transaction":
-            scene.row.nudge()
+            scene.row.request_probe()
         elif change == "seen":
-            scene.row.saw(101)
-            scene.worker.rows[0].saw(101)
+            scene.row.observe_head(101)
+            scene.worker.rows[0].observe_head(101)
         else:
             scene.row.publish_reorg(99)
         second, third = (scene.send(BALANCE, "0xa", "latest") for _ in range(2))
@@ -230,7 +230,7 @@ async def test_answer_may_show_neither_less_than_is_known_nor_far_more(number: i
     async with open_scene({}) as scene:
         scene.up(100)
         call = PlainCall("2.0", 1, "eth_blockNumber")
-        judge = scene.resolver.judge(call.method, scene.resolver.scope(call))
+        judge = scene.resolver.validator(call.method, scene.resolver.scope(call))
         reply = Reply(raw([hex(number)])[0])
         if in_step:
             judge(reply)
@@ -243,8 +243,8 @@ async def test_answer_may_show_neither_less_than_is_known_nor_far_more(number: i
 async def test_judges_of_methods_that_nobody_knows_are_not_remembered() -> None:
     async with open_scene({}) as scene:
         for method, remembered in (("foo_bar", False), ("eth_chainId", True)):
-            judge = scene.resolver.judge(method, NOTHING_KNOWN)
-            assert (scene.resolver.judge(method, NOTHING_KNOWN) is judge) is remembered
+            judge = scene.resolver.validator(method, NOTHING_KNOWN)
+            assert (scene.resolver.validator(method, NOTHING_KNOWN) is judge) is remembered
 
 
 async def test_old_state_is_requested_from_an_archive_and_a_block_is_not_state() -> None:

@@ -54,7 +54,7 @@ class WorkerCache:
         self.shelf = Shelf(max_bytes=max_bytes)
         network = SimpleNamespace(family="eth", name="mainnet", chain_id=chain_id)
         resolver: Any = SimpleNamespace(
-            exchange=SimpleNamespace(network=network, row=self.shelf.row), cache=self.shelf.cache
+            exchange=SimpleNamespace(network=network, status=self.shelf.row), cache=self.shelf.cache
         )
         self.log = Log()
         self.writer = metrics.Regions(1).writer(0)

@@ -105,7 +105,7 @@ async def test_what_others_send_is_no_reason_to_look_again() -> None:
     await setup.listen("eth_subscribe", ["newHeads"])
     await setup.turn(2)
     setup.chain.calls.clear()
-    setup.row.nudge()
+    setup.row.request_probe()
     await setup.turn()
     assert setup.chain.calls == []
     setup.feed.close()

@@ -45,10 +45,10 @@ async def test_prober_learns_of_subscribers_of_every_feed_and_of_no_others() -> 
         assert feeds.feed(path) is setups[path].feed
     assert made == ["eth/one", "eth/other"], "each once"
     feeds.tick()
-    assert [setup.row.wanted_at for setup in setups.values()] == [0.0, 0.0]
+    assert [setup.row.active_at for setup in setups.values()] == [0.0, 0.0]
     await setups["eth/other"].listen(*HEADS)
     feeds.tick()
-    assert [setup.row.wanted_at for setup in setups.values()] == [0.0, setups["eth/other"].clock()]
+    assert [setup.row.active_at for setup in setups.values()] == [0.0, setups["eth/other"].clock()]
     feeds.close()
 
 
@@ -57,7 +57,7 @@ async def test_prober_learns_of_those_who_are_still_in_the_past() -> None:
     subscriber, _ = await setup.listen("starknet_subscribeNewHeads", [{"block_number": 2}], opened=False)
     await setup.turn()
     setup.feed.tick()
-    assert setup.row.wanted_at == setup.clock()
+    assert setup.row.active_at == setup.clock()
     setup.feed.leave(subscriber)
     await turns()
     assert asyncio.all_tasks() == before

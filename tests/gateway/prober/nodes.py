@@ -158,7 +158,7 @@ class Scene:
         """Let time pass, and everything happen that follows."""
         self.clock.advance(seconds)
         if self.in_use:
-            self.row.want()
+            self.row.mark_active()
             for each in self.watch.watched:
                 each.used_at = self.clock()
         self.watch.tick()

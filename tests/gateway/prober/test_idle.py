@@ -51,7 +51,7 @@ async def test_an_upstream_with_a_feed_gets_at_most_twelve_calls_a_minute_while_
             scene.nodes["a"].word += "x"
             scene.listeners[0].receive(block(scene.nodes["a"].word))
             assert scene.row.head == len(scene.nodes["a"].word) - 1
-        scene.row.nudge()
+        scene.row.request_probe()
         await scene.tick(0.5)
         assert scene.row.is_fresh
     assert (probe_count(scene.nodes["a"]) - before) / 10 <= MAX_A_MINUTE
@@ -88,7 +88,7 @@ async def test_whoever_calls_after_a_pause_is_not_served_an_old_tip() -> None:
     scene.nodes["a"].word += "x"
     await scene.tick(0.5)
     assert scene.row.head == 99
-    scene.row.want()
+    scene.row.mark_active()
     await scene.tick(1.0)
     assert scene.row.head == 100, "the first call is followed by a probe at once"
     before = len(scene.nodes["a"].probes)
@@ -102,7 +102,7 @@ async def test_a_nudge_wakes_at_once() -> None:
     await scene.start()
     await scene.tick(1.5)
     scene.nodes["a"].word += "x"
-    scene.row.nudge()
+    scene.row.request_probe()
     await scene.tick(0.02)
     await scene.tick(1.0)
     assert scene.row.head == 100
@@ -113,7 +113,7 @@ async def test_a_spare_upstream_rests_while_the_others_are_well_and_wakes_when_o
     scene.in_use = False
     before = probe_count(scene.nodes["b"])
     for _ in range(600):
-        scene.row.want()
+        scene.row.mark_active()
         scene["a"].used_at = scene.clock()
         await scene.tick(0.5)
     rested = probe_count(scene.nodes["b"]) - before
@@ -121,7 +121,7 @@ async def test_a_spare_upstream_rests_while_the_others_are_well_and_wakes_when_o
     assert probe_count(scene.nodes["a"]) > 800
     assert scene["b"].is_resting
     scene.nodes["a"].fault = BROKEN
-    scene.row.want()
+    scene.row.mark_active()
     for _ in range(8):
         await scene.tick(0.5)
     assert not scene["b"].is_resting
@@ -152,13 +152,13 @@ async def test_of_an_idle_upstream_one_block_before_its_head_is_fetched_at_the_s
 async def test_an_upstream_rests_from_the_moment_on_that_it_is_idle(names: str) -> None:
     scene = await Scene(*[BASE] * len(names)).start()
     scene.in_use = False
-    scene.row.want()
+    scene.row.mark_active()
     for each in scene.watch.watched:
         each.used_at = scene.clock()
     await scene.tick(IDLE_SECONDS - USE_SECONDS)
     if len(names) > 1:
         # The network is in use, by others.
-        scene.row.want()
+        scene.row.mark_active()
     assert not scene["a"].is_resting
     await scene.tick(USE_SECONDS)
     assert scene["a"].is_resting

@@ -51,7 +51,7 @@ async def test_when_nobody_is_left_nothing_is_given_up() -> None:
 
 async def test_a_block_that_only_a_worker_has_seen_is_looked_for_and_then_given_up() -> None:
     scene = await Scene(BASE).start()
-    scene.row.saw(120)
+    scene.row.observe_head(120)
     probed = len(scene.nodes["a"].probes)
     await scene.tick(0.02)
     assert len(scene.nodes["a"].probes) == probed + 1

@@ -86,7 +86,7 @@ async def test_a_successor_that_dies_before_its_first_word_leaves_it_to_the_next
 
 async def test_a_block_that_callers_were_shown_is_not_forgotten_with_the_prober() -> None:
     first = await died(BASE + "abc")
-    first.row.saw(104)
+    first.row.observe_head(104)
     second = await first.successor(BASE + "abc").start()
     for _ in range(4):
         await second.rounds()
@@ -99,7 +99,7 @@ async def test_a_block_that_callers_were_shown_is_not_forgotten_with_the_prober(
 
 async def test_a_block_that_callers_were_shown_and_nobody_has_is_given_up_down_to_what_is_final() -> None:
     first = await died(BASE + "abc")
-    first.row.saw(104)
+    first.row.observe_head(104)
     second = await first.successor(BASE + "xyz").start()
     await second.rounds(11)
     assert (second.row.floor, second.row.head, second.reorgs) == (102, 102, (1, 40))

@@ -42,21 +42,21 @@ async def test_a_nudge_probes_everybody_at_once_twenty_times_a_second_at_most() 
     scene = await Scene(BASE, BASE).start()
     before = len(scene.nodes["a"].probes)
     scene.nodes["a"].word += "a"
-    scene.row.nudge()
+    scene.row.request_probe()
     await scene.tick(0.02)
     assert (scene.row.head, len(scene.nodes["b"].probes)) == (100, before + 1)
     for _ in range(50):
-        scene.row.nudge()
+        scene.row.request_probe()
         await scene.tick(0.02)
     assert 15 <= len(scene.nodes["a"].probes) - before - 1 <= 20
 
 
 async def test_what_a_worker_sees_right_after_a_nudge_is_not_forgotten() -> None:
     scene = await Scene(BASE).start()
-    scene.row.nudge()
+    scene.row.request_probe()
     await scene.tick(0.02)
     probed = len(scene.nodes["a"].probes)
-    scene.row.saw(100)
+    scene.row.observe_head(100)
     for _ in range(3):
         await scene.tick(0.02)
     assert len(scene.nodes["a"].probes) == probed + 1
@@ -67,7 +67,7 @@ async def test_a_nudge_while_an_answer_is_awaited_probes_once_more_after_it() ->
     node = scene.nodes["a"]
     node.gate = asyncio.Event()
     await scene.rounds()
-    scene.row.nudge()
+    scene.row.request_probe()
     await scene.tick(0.02)
     node.word += "a"
     node.gate.set()
@@ -82,7 +82,7 @@ async def test_what_a_worker_saw_of_an_upstream_is_not_taken_back_by_an_older_an
     node, row = scene.nodes["b"], scene.upstream_row("b")
     node.gate = asyncio.Event()
     await scene.rounds()
-    row.saw(100)
+    row.observe_head(100)
     node.gate.set()
     await scene.tick()
     assert row.head == 100
@@ -198,7 +198,7 @@ async def test_nudges_are_followed_as_often_as_they_may_be() -> None:
     scene = await Scene(BASE).start()
     before = len(scene.nodes["a"].probes)
     for _ in range(3):
-        scene.row.nudge()
+        scene.row.request_probe()
         await scene.tick(HASTE_SECONDS)
     assert len(scene.nodes["a"].probes) - before == 3
 

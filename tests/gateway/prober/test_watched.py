@@ -142,7 +142,7 @@ def test_an_announced_head_ends_the_doubts_about_its_feed() -> None:
 def test_a_worker_that_saw_more_than_an_announced_head_is_believed() -> None:
     each = watched()
     answer(each)
-    each.row.saw(105)
+    each.row.observe_head(105)
     assert each.announced(block(BASE + "a"), NOW)
     assert each.row.head == 105
 

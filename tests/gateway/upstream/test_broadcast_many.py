@@ -120,9 +120,9 @@ async def test_transaction_is_not_repeated_on_another_connection_to_the_same_ups
 @pytest.mark.parametrize("reply", ["x", NONCE, DROP])
 async def test_tips_are_read_anew_after_a_transaction(reply: Any, scene: Scene) -> None:
     plays(scene, reply, reply)
-    before = scene.row.nudges
+    before = scene.row.probe_requests
     await sent(scene, 1.0)
-    assert scene.row.nudges == before + 1
+    assert scene.row.probe_requests == before + 1
 
 
 @pytest.mark.parametrize("in_batch", [True, False])
@@ -131,9 +131,9 @@ async def test_tips_are_read_anew_after_what_the_node_signs_itself(in_batch: boo
         await scene.resolve_many(("eth_sendTransaction", [{}]), ("foo_bar", []))
     else:
         await scene.call("eth_sendTransaction", {})
-    assert scene.row.nudges == 1
+    assert scene.row.probe_requests == 1
     await scene.call("eth_call", {}, "latest")
-    assert scene.row.nudges == 1
+    assert scene.row.probe_requests == 1
 
 
 async def test_what_the_node_signs_itself_is_sent_once(scene: Scene) -> None:

@@ -14,8 +14,8 @@ from tests.gateway.company import Company, chances
 from tollgate.chains.methods import Holds, Scope
 from tollgate.gateway.upstream.choice import (
     RECENT_BLOCKS,
-    Need,
     NetworkView,
+    Requirements,
     View,
     choose,
     last_resort,
@@ -27,9 +27,9 @@ from tollgate.gateway.upstream.health import Upstream
 from tollgate.shm.upstream_status import NOTHING, State
 
 HEAD = 1_000
-READ = Need("eth_call")
-TIP = Need("eth_call", tip=True)
-OLD = Need("eth_call", oldest=5)
+READ = Requirements("eth_call")
+TIP = Requirements("eth_call", tip=True)
+OLD = Requirements("eth_call", oldest=5)
 KNOWN = NetworkView(HEAD, HEAD)
 SILENT = NetworkView(NOTHING, HEAD, believed=False)
 Settings = dict[str, Any]
@@ -42,13 +42,15 @@ def company(*settings: Settings) -> Company:
     return made
 
 
-def chosen(made: Company, need: Need, tried: str = "", known: NetworkView = KNOWN, chance: float = 0.0) -> str:
+def chosen(
+    made: Company, need: Requirements, tried: str = "", known: NetworkView = KNOWN, chance: float = 0.0
+) -> str:
     """The name of the upstream that is chosen; empty: nobody."""
     found = choose(made.upstreams, need, known, [made[name] for name in tried], made.clock(), chances(chance))
     return found.name if found else ""
 
 
-def order(made: Company, need: Need, known: NetworkView = KNOWN) -> str:
+def order(made: Company, need: Requirements, known: NetworkView = KNOWN) -> str:
     """In which order upstreams are called, those out of rotation at last."""
     tried: list[Upstream] = []
     while True:
@@ -187,7 +189,7 @@ def test_while_the_prober_is_silent_its_word_does_not_count(state: State) -> Non
 def test_breaker_and_quota_keep_calls_away_until_nobody_else_is_left() -> None:
     made = company({}, {"priority": 1}, {"priority": 2})
     made.fail("a", 5)
-    made["b"].spare(made.clock())
+    made["b"].cool_down(made.clock())
     for known in (KNOWN, SILENT):
         assert chosen(made, READ, known=known) == "c"
         assert order(made, READ, known) == "cab"
@@ -199,8 +201,8 @@ def test_wrong_chain_is_never_called(states: list[State], tip: bool, believed: b
     for upstream, state in zip(made.upstreams, states, strict=True):
         made.put(upstream.name, state, HEAD)
     for slot in (None, *range(len(states))):
-        chosen_order = order(made, Need("eth_call", tip=tip, slot=slot), KNOWN if believed else SILENT)
-        assert not any(made[name].row.state == State.WRONG_CHAIN for name in chosen_order)
+        chosen_order = order(made, Requirements("eth_call", tip=tip, slot=slot), KNOWN if believed else SILENT)
+        assert not any(made[name].status.state == State.WRONG_CHAIN for name in chosen_order)
 
 
 # --- The tip -----------------------------------------------------------------------------------------------
@@ -236,12 +238,12 @@ def test_one_that_is_down_may_show_the_tip_as_the_last_resort_unless_it_was_behi
         (TIP, State.UP, HEAD, "", False),
         (TIP, State.UP, NOTHING, "", False),
         (READ, State.UP, HEAD - 1, "", False),
-        (Need("trace_x", tip=True), State.UP, HEAD - 1, "", False),
-        (Need("eth_call", tip=True, slot=1), State.UP, HEAD - 1, "", False),
+        (Requirements("trace_x", tip=True), State.UP, HEAD - 1, "", False),
+        (Requirements("eth_call", tip=True, slot=1), State.UP, HEAD - 1, "", False),
     ],
 )
 def test_it_is_worth_waiting_for_one_in_rotation_that_is_behind(
-    need: Need, state: State, head: int, tried: str, behind: bool
+    need: Requirements, state: State, head: int, tried: str, behind: bool
 ) -> None:
     made = company({"deny_methods": ("trace_*",)}, {})
     made.put("a", state, head)
@@ -272,8 +274,8 @@ def test_old_state_is_requested_from_archives_first_and_then_of_the_others() -> 
     made = company({"archive": False}, {"archive": False}, {"priority": 5}, {"priority": 6})
     assert order(made, READ) == "abcd"
     assert order(made, OLD) == "cdab"
-    assert order(made, Need("trace_filter", tip=True, oldest=5)) == "cdab"
-    assert order(made, Need("eth_call", oldest=HEAD - 3)) == "abcd"
+    assert order(made, Requirements("trace_filter", tip=True, oldest=5)) == "cdab"
+    assert order(made, Requirements("eth_call", oldest=HEAD - 3)) == "abcd"
 
 
 def test_where_nobody_holds_an_archive_old_state_is_requested_from_the_cheaper_one_in_rotation() -> None:
@@ -290,7 +292,7 @@ def test_where_nobody_holds_an_archive_old_state_is_requested_from_the_cheaper_o
 def test_lists_of_an_upstream_bind_also_the_last_resort() -> None:
     made = company({"deny_methods": ("eth_call",)}, {"priority": 1, "allow_methods": ("eth_call",)})
     assert order(made, READ) == "b"
-    assert order(made, Need("eth_chainId")) == "a"
+    assert order(made, Requirements("eth_chainId")) == "a"
     made.put("a", State.DOWN)
     made.put("b", State.DOWN)
     assert order(made, READ) == "b"
@@ -300,8 +302,8 @@ def test_lists_of_an_upstream_bind_also_the_last_resort() -> None:
 def test_what_only_one_knows_is_requested_from_that_one_alone(state: State) -> None:
     made = company({}, {}, {"priority": 3})
     made.put("c", state, 5)
-    assert order(made, Need("eth_getFilterChanges", slot=2)) == "c"
-    assert order(made, Need("eth_getFilterChanges", slot=9)) == ""
+    assert order(made, Requirements("eth_getFilterChanges", slot=2)) == "c"
+    assert order(made, Requirements("eth_getFilterChanges", slot=9)) == ""
 
 
 @pytest.mark.parametrize(
@@ -310,11 +312,11 @@ def test_what_only_one_knows_is_requested_from_that_one_alone(state: State) -> N
         (READ, "", True),
         (READ, "a", True),
         (READ, "ab", False),
-        (Need("trace_x"), "a", False),
-        (Need("eth_call", slot=0), "a", False),
+        (Requirements("trace_x"), "a", False),
+        (Requirements("eth_call", slot=0), "a", False),
     ],
 )
-def test_there_is_somebody_else_who_might_be_called(need: Need, tried: str, more: bool) -> None:
+def test_there_is_somebody_else_who_might_be_called(need: Requirements, tried: str, more: bool) -> None:
     made = company({}, {"deny_methods": ("trace_*",)}, {})
     made.put("b", State.DOWN)
     made.put("c", State.WRONG_CHAIN)
@@ -441,14 +443,14 @@ def test_view_chooses_as_the_general_way_does(
 ) -> None:
     made = company(*(each for each, _ in made_of))
     made.row.publish(HEAD, NOTHING, changed=True)
-    made.row.saw(shown)
+    made.row.observe_head(shown)
     for name, (_, condition) in zip("abcd", made_of, strict=False):
         made.put(name, condition["state"], condition["head"])
         if condition["seconds"]:
             made.answer(name, condition["seconds"])
         made.fail(name, condition["failures"])
         if condition["spared"]:
-            made[name].spare(made.clock())
+            made[name].cool_down(made.clock())
         for _ in range(condition["in_flight"]):
             made[name].began()
     made.clock.advance(later)
@@ -456,7 +458,9 @@ def test_view_chooses_as_the_general_way_does(
     view = View(0.0, made.row.snapshot(), made.upstreams)
     found = view.choose("eth_call", scope, now, chances(*chance))
     floor = max(HEAD, shown)
-    need = Need("eth_call", tip=scope.tip, oldest=scope.oldest if scope.state else None, number=scope.number)
+    need = Requirements(
+        "eth_call", tip=scope.tip, oldest=scope.oldest if scope.state else None, number=scope.number
+    )
     if not scope.tip:
         floor = scope.number if scope.number is not None and scope.number <= floor else NOTHING
     expected = choose(made.upstreams, need, NetworkView(floor, HEAD), [], now, chances(*chance))
@@ -464,4 +468,4 @@ def test_view_chooses_as_the_general_way_does(
         assert found is expected
     elif expected is not None:
         # Nobody but who was never probed, or who has no archive: the general way takes those.
-        assert expected.row.state == State.UNKNOWN or not expected.settings.archive
+        assert expected.status.state == State.UNKNOWN or not expected.settings.archive

@@ -61,9 +61,9 @@ async def test_attempt_leaves_time_for_another_where_there_is_another_upstream(
     async with open_scene({"timeout_seconds": 60.0}, {"timeout_seconds": 3.0}) as scene:
         scene.up(100, 100)
         scene.state(1, state)
-        scene.exchange.be_patient(20.0)
+        scene.exchange.set_timeout(20.0)
         scene.exchange.view(scene.clock())
-        assert [scene.upstream(index).patience for index in range(2)] == [seconds, 3.0]
+        assert [scene.upstream(index).attempt_seconds for index in range(2)] == [seconds, 3.0]
 
 
 @pytest.mark.parametrize(("upstreams", "hedge", "hedging"), [(1, True, False), (2, True, True), (2, False, False)])

@@ -12,7 +12,7 @@ from tests.gateway.company import DOUBT, FAILURES, HEAD, METHOD, Company, Failur
 from tollgate.chains.faults import Verdict
 from tollgate.errors import Refusal
 from tollgate.gateway.upstream.attempts import BadStatus, Nonsense
-from tollgate.gateway.upstream.choice import Need
+from tollgate.gateway.upstream.choice import Requirements
 from tollgate.gateway.upstream.connection import (
     AttemptFailed,
     ConnectFailed,
@@ -38,7 +38,7 @@ upstreams = st.fixed_dictionaries(
     }
 )
 needs = st.builds(
-    Need,
+    Requirements,
     st.just(METHOD),
     st.booleans(),
     st.booleans(),
@@ -92,7 +92,7 @@ steps = st.builds(Step, worlds, worlds, st.booleans(), ends, ends, st.booleans()
 class DrivenFailover:
     """A course, driven as `exchange.py` does, in a world that changes between its steps."""
 
-    def __init__(self, made: list[dict[str, Any]], need: Need, seconds: float) -> None:
+    def __init__(self, made: list[dict[str, Any]], need: Requirements, seconds: float) -> None:
         self.company = Company(*made)
         self.clock, self.row = self.company.clock, self.company.row
         self.need = need
@@ -157,10 +157,10 @@ class DrivenFailover:
 
     def hedge(self) -> None:
         now = self.clock()
-        step = self.failover.spare(now)
+        step = self.failover.parallel(now)
         if step is not None:
             self.check_called(step.upstream, now)
-            assert step.upstream.is_willing(now)
+            assert step.upstream.available(now)
             assert now < step.until <= now + step.upstream.settings.timeout_seconds
             self.under_way.append(step)
             step.upstream.began()
@@ -173,7 +173,7 @@ class DrivenFailover:
             self.ends[upstream.name].append(how)
             self.failover.faulted(upstream, how, self.clock())
             if how is Verdict.QUOTA:
-                assert not upstream.is_willing(self.clock())
+                assert not upstream.available(self.clock())
             elif not self.need.repeatable:
                 # Then it is the answer, and nobody is called any more.
                 self.over = True
@@ -183,7 +183,7 @@ class DrivenFailover:
         if kind is TimedOut or late:
             self.clock.now = max(self.clock.now, attempt.until)
         if kind in (PoolFull, NoRoom, ResponseTooLarge):
-            upstream.gave_up()
+            upstream.abandoned()
         else:
             upstream.failed(self.clock())
         failure = kind("scripted", sent=sent)
@@ -195,10 +195,10 @@ class DrivenFailover:
     def would_do(self, upstream: Upstream) -> bool:
         """Whether an upstream could be called now, as far as anybody can know."""
         need, received = self.need, self.row.is_fresh
-        state = upstream.row.state
+        state = upstream.status.state
         return (
             (state in (State.UP, State.UNKNOWN) if received else state != State.WRONG_CHAIN)
-            and upstream.is_willing(self.clock())
+            and upstream.available(self.clock())
             and upstream.takes(need.method)
             and upstream.name not in self.full
             and need.slot in (None, upstream.slot)
@@ -208,13 +208,13 @@ class DrivenFailover:
     def has_the_tip(self, upstream: Upstream) -> bool:
         if not self.need.tip or self.need.slot is not None or not self.row.is_fresh:
             return True
-        return upstream.row.head == NOTHING or upstream.row.head >= self.row.floor
+        return upstream.status.head == NOTHING or upstream.status.head >= self.row.floor
 
     def check_called(self, upstream: Upstream, now: float) -> None:
         need = self.need
         self.attempts += 1
         assert now < self.deadline
-        assert upstream.row.state != State.WRONG_CHAIN
+        assert upstream.status.state != State.WRONG_CHAIN
         assert upstream.takes(need.method)
         assert need.slot in (None, upstream.slot)
         assert self.has_the_tip(upstream)
@@ -238,7 +238,7 @@ class DrivenFailover:
         others = [
             upstream
             for upstream in self.company.upstreams
-            if upstream.row.state != State.WRONG_CHAIN
+            if upstream.status.state != State.WRONG_CHAIN
             and upstream.takes(METHOD)
             and not self.ends.get(upstream.name)
             and upstream.name not in called | self.passed_over
@@ -278,7 +278,7 @@ class DrivenFailover:
 )
 @settings(max_examples=4 * settings().max_examples)
 def test_failover_keeps_its_rules(
-    made: list[dict[str, Any]], need: Need, seconds: float, script: list[Step]
+    made: list[dict[str, Any]], need: Requirements, seconds: float, script: list[Step]
 ) -> None:
     failover = DrivenFailover(made, need, seconds)
     for step in script:

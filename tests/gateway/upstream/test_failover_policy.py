@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.gateway.company import DOUBT, FAILURES, METHOD, Company, Failure, chances
 
 from tollgate.errors import Refusal, UpstreamUnavailable
-from tollgate.gateway.upstream.choice import Need
+from tollgate.gateway.upstream.choice import Requirements
 from tollgate.gateway.upstream.connection import AttemptFailed, NoRoom, PoolFull, ResponseTooLarge, TimedOut
 from tollgate.gateway.upstream.failover import (
     AGAIN_SECONDS,
@@ -23,7 +23,7 @@ from tollgate.shm.upstream_status import NOTHING, State
 # --- Driven to the end -------------------------------------------------------------------------------------
 
 
-def failover(company: Company, need: Need, seconds: float = 30.0) -> Failover:
+def failover(company: Company, need: Requirements, seconds: float = 30.0) -> Failover:
     return Failover(company.upstreams, company.row, need, company.clock() + seconds, chances(0.0), lambda _: True)
 
 
@@ -37,7 +37,7 @@ def next_upstream(made: Failover, company: Company) -> str:
 def conversation(
     company: Company,
     failures: list[Failure],
-    need: Need,
+    need: Requirements,
 ) -> tuple[str, Refusal]:
     """Fail every attempt as scripted; who was called, `.` for a pause, and the refusal."""
     made, names, left = failover(company, need), "", list(failures)
@@ -63,7 +63,7 @@ scripts = st.lists(st.sampled_from(FAILURES[:-1]), min_size=6, max_size=6)
 def test_read_tries_everybody_in_order_then_those_that_broke_off_and_the_last_failure_speaks(
     failures: list[Failure], count: int
 ) -> None:
-    found, refusal = conversation(ranked(count), failures, Need(METHOD))
+    found, refusal = conversation(ranked(count), failures, Requirements(METHOD))
     names = "abcde"[:count]
     again = "".join(
         name
@@ -80,7 +80,7 @@ def test_read_tries_everybody_in_order_then_those_that_broke_off_and_the_last_fa
 
 @given(scripts, st.integers(1, 5))
 def test_write_stops_at_the_first_failure_after_sending(failures: list[Failure], count: int) -> None:
-    names, refusal = conversation(ranked(count), failures, Need(METHOD, repeatable=False))
+    names, refusal = conversation(ranked(count), failures, Requirements(METHOD, repeatable=False))
     unsent = next((number for number, (_, sent, _) in enumerate(failures) if sent), count)
     assert names == "abcde"[: min(unsent + 1, count)]
     kind = failures[len(names) - 1]
@@ -91,14 +91,14 @@ def test_write_stops_at_the_first_failure_after_sending(failures: list[Failure],
 def test_one_that_is_behind_is_called_again_and_again_after_longer_pauses() -> None:
     company = ranked(1)
     began = company.clock()
-    names, refusal = conversation(company, [FAILURES[-1]] * 6, Need(METHOD, tip=True))
+    names, refusal = conversation(company, [FAILURES[-1]] * 6, Requirements(METHOD, tip=True))
     assert names == "a.a.a.a.a.a"
     assert company.clock() - began == pytest.approx(AGAIN_SECONDS * (1 + 2 + 4 + 8 + 16))
     assert "behind what callers have seen" in refusal.message
 
 
 def test_no_upstream_at_all_is_unavailable() -> None:
-    names, refusal = conversation(Company(), [], Need(METHOD))
+    names, refusal = conversation(Company(), [], Requirements(METHOD))
     assert (names, type(refusal)) == ("", UpstreamUnavailable)
 
 
@@ -106,7 +106,7 @@ def test_where_all_are_on_another_chain_that_is_what_is_reported() -> None:
     company = Company({}, {})
     for name in "ab":
         company.put(name, State.WRONG_CHAIN)
-    made = failover(company, Need(METHOD))
+    made = failover(company, Requirements(METHOD))
     assert made.next(company.clock()) is None
     refusal = made.refusal()
     assert isinstance(refusal, UpstreamUnavailable)
@@ -116,7 +116,7 @@ def test_where_all_are_on_another_chain_that_is_what_is_reported() -> None:
 def test_tip_waits_for_one_that_comes_along() -> None:
     company = ranked(2)
     company.row.publish(101, NOTHING, changed=True)
-    made = failover(company, Need(METHOD, tip=True))
+    made = failover(company, Requirements(METHOD, tip=True))
     for _ in range(5):
         step = made.next(company.clock())
         assert step == Wait(WAIT_SECONDS)
@@ -128,7 +128,7 @@ def test_tip_waits_for_one_that_comes_along() -> None:
 def test_tip_waits_no_longer_than_the_deadline() -> None:
     company = ranked(1)
     company.row.publish(101, NOTHING, changed=True)
-    made = failover(company, Need(METHOD, tip=True), seconds=0.05)
+    made = failover(company, Requirements(METHOD, tip=True), seconds=0.05)
     rested = 0.0
     while isinstance(step := made.next(company.clock()), Wait):
         rested += step.seconds
@@ -140,7 +140,7 @@ def test_tip_waits_no_longer_than_the_deadline() -> None:
 def test_one_at_the_tip_that_broke_off_is_called_again_while_another_is_behind() -> None:
     company = ranked(2)
     company.put("b", head=99)
-    made = failover(company, Need(METHOD, tip=True))
+    made = failover(company, Requirements(METHOD, tip=True))
     assert next_upstream(made, company) == "a"
     made.failed(company["a"], AttemptFailed("scripted", sent=True))
     assert made.next(company.clock()) == Wait(AGAIN_SECONDS)
@@ -149,7 +149,7 @@ def test_one_at_the_tip_that_broke_off_is_called_again_while_another_is_behind()
 
 def test_time_for_each_attempt_is_half_of_what_is_left_and_the_last_gets_all_of_it() -> None:
     company = ranked(3)
-    made = failover(company, Need(METHOD), seconds=8.0)
+    made = failover(company, Requirements(METHOD), seconds=8.0)
     given_ = []
     for _ in range(3):
         step = made.next(company.clock())
@@ -161,8 +161,8 @@ def test_time_for_each_attempt_is_half_of_what_is_left_and_the_last_gets_all_of_
     assert made.next(company.clock()) is None
 
 
-@pytest.mark.parametrize("need", [Need(METHOD, repeatable=False), Need(METHOD, slot=0)])
-def test_what_nobody_else_can_answer_gets_all_the_time_there_is(need: Need) -> None:
+@pytest.mark.parametrize("need", [Requirements(METHOD, repeatable=False), Requirements(METHOD, slot=0)])
+def test_what_nobody_else_can_answer_gets_all_the_time_there_is(need: Requirements) -> None:
     company = ranked(3)
     step = failover(company, need, seconds=8.0).next(company.clock())
     assert isinstance(step, NextAttempt)
@@ -173,10 +173,10 @@ def test_rate_of_an_upstream_sends_the_rest_elsewhere_and_is_shown_where_there_i
     company = Company({"requests_per_second": 5}, {"priority": 1, "requests_per_second": 5})
     full = {"a"}
     may_call = lambda upstream: upstream.name not in full  # noqa: E731
-    made = Failover(company.upstreams, company.row, Need(METHOD), 2_000.0, chances(0.0), may_call)
+    made = Failover(company.upstreams, company.row, Requirements(METHOD), 2_000.0, chances(0.0), may_call)
     assert next_upstream(made, company) == "b"
     full.add("b")
-    made = Failover(company.upstreams, company.row, Need(METHOD), 2_000.0, chances(0.0), may_call)
+    made = Failover(company.upstreams, company.row, Requirements(METHOD), 2_000.0, chances(0.0), may_call)
     assert made.next(company.clock()) is None
     assert "at their limits" in made.refusal().message
 
@@ -184,7 +184,7 @@ def test_rate_of_an_upstream_sends_the_rest_elsewhere_and_is_shown_where_there_i
 def test_those_that_were_tried_before_are_not_called() -> None:
     company = ranked(2)
     made = Failover(
-        company.upstreams, company.row, Need(METHOD), 2_000.0, chances(0.0), lambda _: True, [company["a"]]
+        company.upstreams, company.row, Requirements(METHOD), 2_000.0, chances(0.0), lambda _: True, [company["a"]]
     )
     assert next_upstream(made, company) == "b"
     assert made.next(company.clock()) is None

@@ -125,7 +125,7 @@ def test_trial_that_shows_nothing_of_the_upstream_is_tried_again() -> None:
     company.fail("a", 5)
     company.clock.advance(1.01)
     upstream.began()
-    upstream.gave_up()
+    upstream.abandoned()
     assert not upstream.is_open(company.clock())
 
 
@@ -183,7 +183,7 @@ def test_last_resort_that_answers_closes_the_breaker_early() -> None:
 
 def test_upstream_whose_quota_is_used_up_is_spared_for_a_while() -> None:
     company, upstream = one()
-    upstream.spare(company.clock())
+    upstream.cool_down(company.clock())
     company.clock.advance(QUOTA_SECONDS - 0.01)
     assert not upstream.in_rotation(company.clock())
     company.clock.advance(0.02)
@@ -195,7 +195,7 @@ def test_only_those_that_are_up_or_not_known_are_in_rotation(state: State) -> No
     company, upstream = one()
     company.put("a", state)
     assert upstream.in_rotation(company.clock()) is (state in {State.UP, State.UNKNOWN})
-    assert upstream.is_willing(company.clock())
+    assert upstream.available(company.clock())
 
 
 # --- Speed -------------------------------------------------------------------------------------------------
@@ -416,10 +416,15 @@ def test_latency_that_is_reported_is_forgotten_without_calls() -> None:
 def test_nothing_is_known_of_a_new_one() -> None:
     company, upstream = one()
     now = company.clock()
-    assert (upstream.in_doubt, upstream.counted, upstream.p95, upstream.patience) == (False, False, 0.0, 0.0)
-    assert (upstream.is_open(now), upstream.is_willing(now)) == (False, True)
+    assert (upstream.in_doubt, upstream.counted, upstream.p95, upstream.attempt_seconds) == (
+        False,
+        False,
+        0.0,
+        0.0,
+    )
+    assert (upstream.is_open(now), upstream.available(now)) == (False, True)
     upstream.report(now)
-    assert upstream.row.worker_stats() == [WorkerStats(0, 0, 0, 0, 0.0, 0)]
+    assert upstream.status.worker_stats() == [WorkerStats(0, 0, 0, 0, 0.0, 0)]
 
 
 def test_breaker_is_open_for_exactly_its_time() -> None:
@@ -428,16 +433,16 @@ def test_breaker_is_open_for_exactly_its_time() -> None:
     opened = company.clock()
     for seconds, is_open in ((0.0, True), (0.999, True), (1.0, False)):
         assert upstream.is_open(opened + seconds) is is_open
-        assert upstream.is_willing(opened + seconds) is not is_open
+        assert upstream.available(opened + seconds) is not is_open
 
 
 def test_one_that_is_spared_is_willing_again_at_the_end_of_its_time() -> None:
     company, upstream = one()
     began = company.clock()
-    upstream.spare(began)
-    assert not upstream.is_willing(began + QUOTA_SECONDS - 0.001)
+    upstream.cool_down(began)
+    assert not upstream.available(began + QUOTA_SECONDS - 0.001)
     assert upstream.in_doubt
-    assert upstream.is_willing(began + QUOTA_SECONDS)
+    assert upstream.available(began + QUOTA_SECONDS)
     assert not upstream.in_doubt, "looked at no more"
 
 
@@ -445,21 +450,21 @@ def test_one_that_is_open_stays_in_doubt_until_it_has_answered() -> None:
     company, upstream = one()
     company.fail("a", 5)
     later = company.clock() + 2.0
-    assert (upstream.is_willing(later), upstream.in_doubt) == (True, True)
+    assert (upstream.available(later), upstream.in_doubt) == (True, True)
     company.clock.advance(2.0)
     company.answer("a")
-    assert (upstream.is_willing(later), upstream.in_doubt) == (True, False)
+    assert (upstream.available(later), upstream.in_doubt) == (True, False)
 
 
 def test_one_that_is_open_and_spared_waits_for_both() -> None:
     company, upstream = one()
     began = company.clock()
     company.fail("a", 5)
-    upstream.spare(began)
-    assert not upstream.is_willing(began + QUOTA_SECONDS - 0.001)
-    assert upstream.is_willing(began + QUOTA_SECONDS)
+    upstream.cool_down(began)
+    assert not upstream.available(began + QUOTA_SECONDS - 0.001)
+    assert upstream.available(began + QUOTA_SECONDS)
     upstream.began()
-    assert not upstream.is_willing(began + QUOTA_SECONDS), "one call is on trial"
+    assert not upstream.available(began + QUOTA_SECONDS), "one call is on trial"
 
 
 def fare(company: Company, how: str) -> None:
@@ -538,9 +543,9 @@ def test_what_is_reported_is_forgotten_over_time() -> None:
     upstream.began()
     now = company.clock()
     upstream.report(now)
-    assert upstream.row.worker_stats() == [WorkerStats(7, 5, 500_000, 500_000, now + 1.0, 1)]
+    assert upstream.status.worker_stats() == [WorkerStats(7, 5, 500_000, 500_000, now + 1.0, 1)]
     upstream.report(now + FORGET_SECONDS)
-    assert upstream.row.worker_stats()[0].ewma_micros == int(500_000 * math.exp(-1))
+    assert upstream.status.worker_stats()[0].ewma_micros == int(500_000 * math.exp(-1))
 
 
 def test_limit_of_an_upstream_is_its_own_and_for_a_second() -> None:

@@ -286,8 +286,8 @@ async def test_somebody_else_may_search_more_than_the_first(scene: Scene) -> Non
 async def test_latest_is_the_highest_block_that_callers_have_seen() -> None:
     async with open_scene({"logs_blocks": 2}, {}) as scene:
         scene.up(HEAD, HEAD)
-        scene.row.saw(HEAD + 1)
-        scene.worker.rows[1].saw(HEAD + 1)
+        scene.row.observe_head(HEAD + 1)
+        scene.worker.rows[1].observe_head(HEAD + 1)
         searching(scene)
         filter_ = {"fromBlock": hex(HEAD - 3), "toBlock": "latest"}
         assert await scene.call(GET, filter_) == list(range(HEAD - 3, HEAD + 2))

@@ -142,7 +142,7 @@ async def test_balance_that_is_kept_is_not_reported_after_a_newer_block_was_show
 async def test_two_workers_share_what_callers_have_seen(scene: Scene) -> None:
     scene.up(START, START)
     other = scene.worker.shared_status.network(0, 0)
-    other.saw(START + 5)
+    other.observe_head(START + 5)
     scene.nodes[0].always(hex(START))
     scene.nodes[1].always(hex(START + 5))
     scene.state(1, State.UP, START + 5)

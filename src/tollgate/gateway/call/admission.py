@@ -106,7 +106,7 @@ class Admission:
         self.taken_at = 0.0
         """When a call was last taken out of the limits."""
         self.rates: bytes | None = None if quotas else b""
-        """The lines of this loop turn: what is left is worked out once, for all its answers. None: not yet."""
+        """The lines of this loop tick: what is left is worked out once, for all its answers. None: not yet."""
         self.start_batch = start_batch
         self.cors = cors.headers(request.origin) if request.origin is not None else b""
         self.plain = self.keep_alive and not self.cors and not caller.shows
@@ -191,13 +191,13 @@ class Admission:
         return self._rate_headers % self._limiter.left(self.limits, self.taken_at)
 
     def fill_rates(self) -> bytes:
-        """Make the lines for the answers of this loop turn, of which one is about to be put into the outbox."""
+        """Make the lines for the answers of this loop tick, of which one is about to be put into the outbox."""
         self.rates = rates = self.rates_left()
         self.context.counted.append(self)
         return rates
 
     def count(self, _now: float) -> None:
-        """The loop turn ends."""
+        """The loop tick ends."""
         self.rates = None
 
     def request(self, body: bytes, request_id: bytes) -> Request:

@@ -21,7 +21,7 @@ from tollgate.gateway.call.resolver import (
     APART,
     NOTHING_KNOWN,
     STOPPING,
-    Judge,
+    ReplyValidator,
     Resolution,
     Resolved,
     Resolver,
@@ -32,7 +32,7 @@ from tollgate.gateway.call.resolver import (
 from tollgate.gateway.messages import Trace
 from tollgate.gateway.tracing import Span
 from tollgate.gateway.upstream.attempts import AttemptOutcome, Attempts
-from tollgate.gateway.upstream.choice import Need
+from tollgate.gateway.upstream.choice import Requirements
 from tollgate.gateway.upstream.failover import OutOfStep
 from tollgate.gateway.upstream.health import Upstream
 
@@ -51,7 +51,7 @@ class BatchItem(Struct, gc=False):
     """May be that of others, too: they went the same way."""
     result: Resolved | None = None
     scope: Scope = NOTHING_KNOWN
-    judge: Judge | None = None
+    validator: ReplyValidator | None = None
 
 
 class BegunBatch(Struct, frozen=True):
@@ -61,7 +61,7 @@ class BegunBatch(Struct, frozen=True):
     known: dict[int, Reply | int]
     """Places of calls that were not sent, with their answer from the cache, or the place of an equal call."""
     flights: Sequence[SingleFlight]
-    judges: Sequence[Judge | None] | None
+    validators: Sequence[ReplyValidator | None] | None
     """Of the calls that were sent, as are the flights."""
     sent: bytes
     ids: Sequence[int]
@@ -245,18 +245,18 @@ class _Chunk:
             stamp = resolver.stamp()
             flights = begun.flights if begun is not None else [resolver.lead(key, stamp) for _, key in shared]
             self._led = [(each, key, flight) for (each, key), flight in zip(shared, flights, strict=True)]
-        need = self._need()
+        requirements = self._requirements()
         ids: Sequence[int]
         if begun is None:
             body, ids = jsonrpc.encode_batch([each.call for each in items]), range(len(items))
         else:
             body, ids = begun.sent, begun.ids
             trace.upstream, trace.attempts = begun.upstream, 1
-            for each, judge in zip(items, begun.judges or (), strict=False):
-                each.judge = judge or each.judge
+            for each, validator in zip(items, begun.validators or (), strict=False):
+                each.validator = validator or each.validator
         attempts: Attempts[Replies] = Attempts(
             resolver.exchange,
-            need,
+            requirements,
             self._deadline,
             body,
             partial(jsonrpc.decode_batch, ids=ids),
@@ -273,8 +273,8 @@ class _Chunk:
     def _answered(self, outcome: AttemptOutcome[Replies] | Refusal) -> None:
         exchange, items, trace = self._resolver.exchange, self._items, self._trace
         self._missed.upstream, self._missed.attempts = trace.upstream, trace.attempts
-        if not self._repeatable and any(each.judge.kind is Kind.WRITE for each in items if each.judge):
-            exchange.row.nudge()
+        if not self._repeatable and any(each.validator.kind is Kind.WRITE for each in items if each.validator):
+            exchange.status.request_probe()
         if isinstance(outcome, Refusal):
             for each in items:
                 each.result = outcome
@@ -293,7 +293,7 @@ class _Chunk:
     def _finish(self) -> None:
         self._is_over = True
         for each, key, mine in self._led:
-            self._resolver.land(key, mine, each.scope, each.result)
+            self._resolver.complete(key, mine, each.scope, each.result)
         self._done()
 
     def cancel(self) -> None:
@@ -308,7 +308,7 @@ class _Chunk:
                 item.result = Overloaded(STOPPING)
             self._finish()
 
-    def _need(self) -> Need:
+    def _requirements(self) -> Requirements:
         """What the calls need of whoever answers them. Finds out who judges each, before they are sent."""
         resolver, trace = self._resolver, self._trace
         tip, oldest, number, repeatable = False, None, None, True
@@ -317,13 +317,13 @@ class _Chunk:
             each.scope = scope = resolver.scope(each.call)
             if scope is before.scope and each.call.method == method and self._plain:
                 # Another call about the same: most batches are made of these.
-                each.judge, each.trace = before.judge, before.trace
+                each.validator, each.trace = before.validator, before.trace
                 continue
             method = each.call.method
-            judge = resolver.judge(method, scope)
-            each.judge, each.trace = judge, self._missed if resolver.may_keep(method) else trace
+            validator = resolver.validator(method, scope)
+            each.validator, each.trace = validator, self._missed if resolver.may_keep(method) else trace
             before = each
-            self._plain = self._plain and judge.plain
+            self._plain = self._plain and validator.plain
             tip = tip or scope.tip
             if scope.state and scope.oldest is not None:
                 oldest = scope.oldest if oldest is None else min(oldest, scope.oldest)
@@ -331,7 +331,7 @@ class _Chunk:
                 number = scope.number if number is None else max(number, scope.number)
             repeatable = repeatable and method in resolver.repeatable
         self._repeatable = repeatable
-        return Need(method, repeatable, tip, oldest, number=number)
+        return Requirements(method, repeatable, tip, oldest, number=number)
 
     def _take_over(self, outcome: AttemptOutcome[Replies]) -> list[tuple[BatchItem, Verdict | None]]:
         """Take over the answers; those that are to be retried elsewhere, None: the answer must not be used."""
@@ -342,13 +342,13 @@ class _Chunk:
             each.result = reply
             if usual:
                 continue
-            assert each.judge is not None  # noqa: S101 - found out before it was sent
+            assert each.validator is not None  # noqa: S101 - found out before it was sent
             try:
-                verdict = each.judge(reply)
+                verdict = each.validator(reply)
             except OutOfStep:
                 again.append((each, None))
                 continue
-            each.judge.note(outcome.upstream)
+            each.validator.note(outcome.upstream)
             if verdict is not Verdict.FINAL and self._repeatable:
                 again.append((each, verdict))
         return again
@@ -363,7 +363,7 @@ class _Chunk:
         trace.upstream, trace.attempts, trace.cache = before.upstream, before.attempts, before.cache
         trace.span = self._trace.span
         if verdict is Verdict.QUOTA:
-            resolver.exchange.spare(upstream)
+            resolver.exchange.cool_down(upstream)
 
         def ended(result: Resolved) -> None:
             if isinstance(result, Refusal) and verdict is not None and verdict is not Verdict.QUOTA:

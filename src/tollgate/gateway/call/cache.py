@@ -57,8 +57,8 @@ class _Kept(Reply, gc=False):
 class Cache:
     """The answers of one network."""
 
-    def __init__(self, catalogue: Catalogue, row: NetworkStatus, max_bytes: int, max_entry: int) -> None:
-        self._row = row
+    def __init__(self, catalogue: Catalogue, status: NetworkStatus, max_bytes: int, max_entry: int) -> None:
+        self._status = status
         self._bound(max_bytes, max_entry)
         self._seen = bytearray()
         """A mark for each key that was requested while there was little room; keys may share one."""
@@ -80,8 +80,8 @@ class Cache:
         if entry.scope is not None and not _find_out(entry, entry.scope):
             self._end(key)
             return None
-        is_fresh = status is not None or self._row.is_fresh
-        status = status or self._row.snapshot()
+        is_fresh = status is not None or self._status.is_fresh
+        status = status or self._status.snapshot()
         if entry.version >= 0:
             if entry.version == status.version and is_fresh:
                 return entry
@@ -121,7 +121,7 @@ class Cache:
 
     def unshared(self, max_entry: int) -> Iterator[SharedAnswer]:
         """Answers about final blocks that were requested again, and that others do not know yet; newest first."""
-        finalized = self._row.stamp[3]
+        finalized = self._status.stamp[3]
         for key, entry in islice(reversed(self.entries.items()), _LOOKED_AT):
             if (
                 entry.final
@@ -140,7 +140,7 @@ class Cache:
 
     def take_in(self, answer: SharedAnswer) -> bool:
         """Keep an answer that another worker shares, where its block is final here as well and there is room."""
-        _, reorgs, _, finalized = stamp = self._row.stamp
+        _, reorgs, _, finalized = stamp = self._status.stamp
         size = len(answer.key) + len(answer.result) + _OVERHEAD
         if not NOTHING < answer.number <= finalized or answer.key in self.entries:
             return False
@@ -182,9 +182,9 @@ class Cache:
 
     def _stands(self, entry: _Kept) -> bool:
         """Whether an answer has outlived the reorganisations since it was given."""
-        if entry.number != NOTHING and self._row.ancestor(entry.reorgs) < entry.number:
+        if entry.number != NOTHING and self._status.ancestor(entry.reorgs) < entry.number:
             return False
-        entry.reorgs = self._row.reorgs
+        entry.reorgs = self._status.reorgs
         return True
 
     def _make_room(self) -> None:

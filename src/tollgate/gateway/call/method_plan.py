@@ -51,7 +51,7 @@ class MethodPlan:
         self.reveals = known is not None and known.look is not Look.NOWHERE
         """Whether answers about the tip show where it is."""
         self.counts = [0] * len(CACHE_RESULTS)
-        """Calls that were answered in this loop turn, by what the cache did; `count` adds them to the metrics."""
+        """Calls that were answered in this loop tick, by what the cache did; `count` adds them to the metrics."""
         self.counted = False
         """Whether there are any."""
         self.together = 0
@@ -62,7 +62,7 @@ class MethodPlan:
         self._cache_cells = [writer.cell(metrics.CACHE, *names, result) for result in CACHE_RESULTS]
 
     def count(self, _now: float) -> None:
-        """Add what was answered in this loop turn to the metrics."""
+        """Add what was answered in this loop tick to the metrics."""
         cells = self._cells
         calls = sum(self.counts)
         cells[self._requests_cell] += calls - self.together

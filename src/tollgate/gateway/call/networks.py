@@ -69,13 +69,13 @@ class Networks:
             upstreams = self._upstreams(network, known.exchange.upstreams if known else (), settings, slots)
             cache = self._cache(known, network, slots, share, settings.cache.entry_bytes)
             if known is None:
-                row = self._shared_status.network(slots.networks[path], self._worker)
-                exchange = Exchange(network, upstreams, row, self._meters, self._writer, self._now, self._loop)
+                status = self._shared_status.network(slots.networks[path], self._worker)
+                exchange = Exchange(network, upstreams, status, self._meters, self._writer, self._now, self._loop)
                 self.all[path] = Resolver(exchange, cache, self._loop)
             else:
                 known.exchange.change(network, upstreams)
                 known.change(cache)
-            self.all[path].exchange.be_patient(settings.limits.request_seconds)
+            self.all[path].exchange.set_timeout(settings.limits.request_seconds)
 
     def sweep(self) -> None:
         """Ten times a second: fail what has passed its deadline."""
@@ -103,9 +103,9 @@ class Networks:
         """Whether any upstream of any network may be called, as far as the prober knows."""
         for each in self.all.values():
             # What a silent prober wrote is not believed, for or against.
-            if not each.exchange.row.is_fresh and each.exchange.row.head != NOTHING:
+            if not each.exchange.status.is_fresh and each.exchange.status.head != NOTHING:
                 return True
-            states = (upstream.row.state for upstream in each.exchange.upstreams)
+            states = (upstream.status.state for upstream in each.exchange.upstreams)
             if any(state in (State.UP, State.UNKNOWN, State.LAGGING) for state in states):
                 return True
         return False
@@ -127,8 +127,8 @@ class Networks:
             upstream = known.pop(wanted.name, None)
             if upstream is None:
                 slot = slots.upstreams[f"{network.path}/{wanted.name}"]
-                row = self._shared_status.upstream(slot, self._worker, network=slots.networks[network.path])
-                upstream = Upstream(wanted, self._pool(wanted, settings), row, slot, network.path)
+                status = self._shared_status.upstream(slot, self._worker, network=slots.networks[network.path])
+                upstream = Upstream(wanted, self._pool(wanted, settings), status, slot, network.path)
             elif _same_address(upstream.settings, wanted):
                 upstream.pool.change(settings.limits.response_bytes)
                 upstream.change(wanted, network.path)
@@ -162,8 +162,8 @@ class Networks:
         if known is not None and known.cache is not None:
             known.cache.resize(share, max_entry)
             return known.cache
-        row = self._shared_status.network(slots.networks[network.path], self._worker)
-        return Cache(network.catalogue, row, share, max_entry)
+        status = self._shared_status.network(slots.networks[network.path], self._worker)
+        return Cache(network.catalogue, status, share, max_entry)
 
 
 def build_networks(settings: Settings) -> list[ServedNetwork]:

@@ -25,7 +25,7 @@ from tollgate.gateway.messages import Trace
 from tollgate.gateway.upstream import sticky
 from tollgate.gateway.upstream.attempts import AttemptOutcome, Attempts
 from tollgate.gateway.upstream.broadcast import SIGNED, Broadcast
-from tollgate.gateway.upstream.choice import Need
+from tollgate.gateway.upstream.choice import Requirements
 from tollgate.gateway.upstream.exchange import Exchange
 from tollgate.gateway.upstream.failover import OutOfStep
 from tollgate.gateway.upstream.get_logs import GET_LOGS, Logs, is_wide
@@ -76,7 +76,7 @@ class Resolver:
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self.exchange = exchange
-        self._row = exchange.row
+        self._status = exchange.status
         self.loop = loop
         self.flights: dict[bytes, SingleFlight] = {}
         self.plans: dict[str, Any] = {}
@@ -88,7 +88,7 @@ class Resolver:
         self.cache = cache
         network = self.exchange.network
         self._catalogue = network.catalogue
-        self._judges: dict[str, Judge] = {}
+        self._validators: dict[str, ReplyValidator] = {}
         self.plans.clear()
         self.repeatable = network.reads | sticky.MAKE_FILTER
         """Methods that can be sent to several upstreams without harm."""
@@ -150,7 +150,7 @@ class Resolver:
 
     def stamp(self) -> Stamp:
         """The network's status now: to be noted before a call is sent."""
-        return self._row.stamp
+        return self._status.stamp
 
     def flight(self, key: bytes, stamp: Stamp) -> SingleFlight | None:
         """An equal call that is under way."""
@@ -166,7 +166,7 @@ class Resolver:
         mine = self.flights[key] = SingleFlight(stamp)
         return mine
 
-    def land(self, key: bytes, mine: SingleFlight, scope: Scope, reply: Resolved | None) -> None:
+    def complete(self, key: bytes, mine: SingleFlight, scope: Scope, reply: Resolved | None) -> None:
         """Cache the answer of a call that others could wait for, and hand it to those who do."""
         if self.cache is not None and isinstance(reply, Reply) and reply.error is ABSENT:
             self.cache.put(key, scope, reply, mine.stamp)
@@ -183,22 +183,22 @@ class Resolver:
         read = self.readers.get(call.method)
         return NOTHING_KNOWN if read is None else read(call.params)
 
-    def need(self, method: str, scope: Scope, slot: int | None = None) -> Need:
+    def requirements(self, method: str, scope: Scope, slot: int | None = None) -> Requirements:
         """What a call needs of whoever answers it."""
         oldest = scope.oldest if scope.state else None
-        return Need(method, method in self.repeatable, scope.tip, oldest, slot, scope.number)
+        return Requirements(method, method in self.repeatable, scope.tip, oldest, slot, scope.number)
 
-    def judge(self, method: str, scope: Scope) -> Judge:
-        """The judge of answers to a call. To be made before it is sent."""
+    def validator(self, method: str, scope: Scope) -> ReplyValidator:
+        """The validator of answers to a call. To be made before it is sent."""
         if scope.holds is _TIP and scope.look is not _NOWHERE:
-            return Judge(self.exchange, method, scope)
+            return ReplyValidator(self.exchange, method, scope)
         # It has nothing to remember of a call, so one will do for all.
-        judge = self._judges.get(method)
-        if judge is None:
-            judge = Judge(self.exchange, method, NOTHING_KNOWN)
+        validator = self._validators.get(method)
+        if validator is None:
+            validator = ReplyValidator(self.exchange, method, NOTHING_KNOWN)
             if self._catalogue.method(method) is not None:
-                self._judges[method] = judge
-        return judge
+                self._validators[method] = validator
+        return validator
 
 
 class Work(Protocol):
@@ -216,11 +216,11 @@ class Resolution:
         "_deadline",
         "_done",
         "_flight",
-        "_judge",
         "_key",
         "_resolver",
         "_scope",
         "_trace",
+        "_validator",
         "_work",
     )
 
@@ -243,7 +243,7 @@ class Resolution:
         """What others wait for."""
         read = resolver.readers.get(call.method)
         self._scope = NOTHING_KNOWN if read is None else read(call.params)
-        self._judge: Judge | None = None
+        self._validator: ReplyValidator | None = None
         self._work: Work | None = None
 
     def start(self) -> None:
@@ -251,11 +251,11 @@ class Resolution:
         if self._key is None:
             self.fetch()
             return
-        stamp = self._resolver.exchange.row.stamp
+        stamp = self._resolver.exchange.status.stamp
         flight = self._resolver.flights.get(self._key)
         if flight is not None and flight.stamp == stamp:
             self._trace.cache = "coalesced"
-            flight.join(self._landed)
+            flight.join(self._completed)
         else:
             self._lead(self._key, stamp)
 
@@ -266,7 +266,7 @@ class Resolution:
         self._flight = resolver.flights[key] = SingleFlight(stamp)
         self.fetch()
 
-    def _landed(self, reply: Resolved) -> None:
+    def _completed(self, reply: Resolved) -> None:
         """Take the answer to an equal call."""
         if self._done is None:
             return
@@ -288,7 +288,7 @@ class Resolution:
             self._work = work = Broadcast(exchange, call, self._deadline, self._trace, self._sent)
             work.start()
         elif method == GET_LOGS:
-            if is_wide(call.params, exchange.row.floor, resolver.logs_blocks):
+            if is_wide(call.params, exchange.status.floor, resolver.logs_blocks):
                 self._get_logs()
             else:
                 self._send(call, None, tried)
@@ -301,15 +301,15 @@ class Resolution:
 
     def _send(self, call: Call, slot: int | None, tried: Sequence[Upstream] = ()) -> None:
         resolver, scope = self._resolver, self._scope
-        self._judge = judge = resolver.judge(call.method, scope)
-        need = resolver.need(call.method, scope, slot)
+        self._validator = validator = resolver.validator(call.method, scope)
+        requirements = resolver.requirements(call.method, scope, slot)
         self._work = work = Attempts(
             resolver.exchange,
-            need,
+            requirements,
             self._deadline,
             jsonrpc.encode_call(call),
             jsonrpc.decode_reply,
-            judge,
+            validator,
             self._trace,
             self._answered,
             tried,
@@ -317,14 +317,14 @@ class Resolution:
         work.start()
 
     def _answered(self, outcome: AttemptOutcome[Reply] | Refusal) -> None:
-        judge = self._judge
-        if judge is not None and judge.kind is _WRITE:
-            self._resolver.exchange.row.nudge()
+        validator = self._validator
+        if validator is not None and validator.kind is _WRITE:
+            self._resolver.exchange.status.request_probe()
         if isinstance(outcome, Refusal):
             self._finish(outcome)
             return
-        if judge is not None and not judge.plain:
-            judge.note(outcome.upstream)
+        if validator is not None and not validator.plain:
+            validator.note(outcome.upstream)
         method, reply = self._call.method, outcome.answer
         if method not in APART:
             self._finish(reply)
@@ -348,11 +348,11 @@ class Resolution:
             future: asyncio.Future[AttemptOutcome[Reply] | Refusal] = resolver.loop.create_future()
             attempts = Attempts(
                 resolver.exchange,
-                resolver.need(GET_LOGS, self._scope),
+                resolver.requirements(GET_LOGS, self._scope),
                 self._deadline,
                 jsonrpc.encode_call(_with(self._call, params)),
                 jsonrpc.decode_reply,
-                resolver.judge(GET_LOGS, self._scope),
+                resolver.validator(GET_LOGS, self._scope),
                 trace,
                 partial(fulfil, future),
             )
@@ -372,7 +372,7 @@ class Resolution:
             trace.extra += calls
 
         blocks = 0 if refused is not None else resolver.logs_blocks
-        getting = Logs(send, charge).get(self._call.params, resolver.exchange.row.floor, blocks, refused)
+        getting = Logs(send, charge).get(self._call.params, resolver.exchange.status.floor, blocks, refused)
         self._work = task = resolver.loop.create_task(getting)
         task.add_done_callback(self._got_logs)
 
@@ -392,7 +392,7 @@ class Resolution:
 
     def _finish(self, result: Resolved) -> None:
         if self._flight is not None and self._key is not None:
-            self._resolver.land(self._key, self._flight, self._scope, result)
+            self._resolver.complete(self._key, self._flight, self._scope, result)
         done, self._done = self._done, None
         if done is not None:
             done(result)
@@ -405,7 +405,7 @@ class Resolution:
             self._finish(Overloaded(STOPPING))
 
 
-class Judge:
+class ReplyValidator:
     """Judges answers to one call, and notes which head they show."""
 
     __slots__ = ("_exchange", "_head", "_method", "_number", "_reorgs", "_scope", "kind", "plain")
@@ -421,14 +421,14 @@ class Judge:
         self.plain = scope.holds is not _TIP or scope.look is _NOWHERE
         """Whether a result needs no look at all."""
         if not self.plain:
-            row = exchange.row
-            self._reorgs = row.reorgs
-            self._head = row.head if row.is_fresh else NOTHING
+            status = exchange.status
+            self._reorgs = status.reorgs
+            self._head = status.head if status.is_fresh else NOTHING
 
     def __call__(self, reply: Reply) -> Verdict:
         """What an answer means. Raise `OutOfStep` where callers have seen more of the chain than it shows."""
         if reply.error is not ABSENT:
-            return self._exchange.judge(self.kind, reply)
+            return self._exchange.verdict_of(self.kind, reply)
         if self._reorgs >= 0:
             number = self._exchange.network.catalogue.revealed(self._method, self._scope, reply.result)
             if number is not None:
@@ -437,20 +437,20 @@ class Judge:
         return _FINAL
 
     def _check(self, number: int) -> None:
-        row = self._exchange.row
+        status = self._exchange.status
         # The head when it was sent: what the prober has seen since is no measure. What callers have seen is.
-        head = self._head if row.reorgs == self._reorgs else NOTHING
-        least = max(head, row.shown)
+        head = self._head if status.reorgs == self._reorgs else NOTHING
+        least = max(head, status.shown)
         if number < least:
             raise OutOfStep(f"block {number}, where callers have seen {least}", sent=True)
-        if head != NOTHING and number > max(row.head, least) + MAX_AHEAD:
+        if head != NOTHING and number > max(status.head, least) + MAX_AHEAD:
             raise OutOfStep(f"block {number}, where the highest known is {least}", sent=True)
 
     def note(self, upstream: Upstream) -> None:
         """Note how far the chain is, where the last answer showed it: nobody is shown less from now on."""
-        if self._number is not None and self._exchange.row.reorgs == self._reorgs:
-            upstream.row.saw(self._number)
-            self._exchange.row.saw(self._number)
+        if self._number is not None and self._exchange.status.reorgs == self._reorgs:
+            upstream.status.observe_head(self._number)
+            self._exchange.status.observe_head(self._number)
 
 
 def _with(call: Call, params: Params) -> Call:

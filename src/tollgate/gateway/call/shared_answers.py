@@ -84,12 +84,12 @@ class SharedAnswers:
 
     async def _forget_replaced(self, name: str, resolver: Resolver) -> None:
         """Forget what all nodes share of a network whose final blocks were replaced after all."""
-        row = resolver.exchange.row
-        reorgs, final = self._seen.get(name, (row.reorgs, row.finalized))
-        if row.reorgs != reorgs and row.ancestor(reorgs) < final:
+        status = resolver.exchange.status
+        reorgs, final = self._seen.get(name, (status.reorgs, status.finalized))
+        if status.reorgs != reorgs and status.ancestor(reorgs) < final:
             _log.warning("final blocks were replaced: shared answers are forgotten", network=name)
             await self._answers.forget(name)
-        self._seen[name] = row.reorgs, row.finalized
+        self._seen[name] = status.reorgs, status.finalized
 
     def _count(self, resolver: Resolver, how: str, count: int) -> None:
         network = resolver.exchange.network

@@ -26,7 +26,7 @@ from tollgate.errors import Overloaded, Refusal
 from tollgate.gateway.call.admission import Admission
 from tollgate.gateway.call.cache import key_of
 from tollgate.gateway.call.method_plan import CACHE_RESULTS, COALESCED, HIT, MethodPlan
-from tollgate.gateway.call.resolver import Judge, Resolution, Resolved, SingleFlight
+from tollgate.gateway.call.resolver import ReplyValidator, Resolution, Resolved, SingleFlight
 from tollgate.gateway.http import response
 from tollgate.gateway.http.connection import CallerConnection
 from tollgate.gateway.http.response import FEW, LENGTHS, render_result
@@ -35,7 +35,7 @@ from tollgate.gateway.messages import Request, Trace
 from tollgate.gateway.recording.counters import NODE_ERROR, OK
 from tollgate.gateway.upstream import sticky
 from tollgate.gateway.upstream.attempts import AttemptOutcome, Attempts
-from tollgate.gateway.upstream.choice import Need
+from tollgate.gateway.upstream.choice import Requirements
 from tollgate.gateway.upstream.connection import AttemptFailed, Connection, Response, Unanswered
 from tollgate.gateway.upstream.failover import OutOfStep
 from tollgate.gateway.upstream.get_logs import GET_LOGS
@@ -148,7 +148,7 @@ class Straight(ABC):
 
     def _give_up(self, upstream: Upstream) -> None:
         self._sent_on.receiver = Unanswered()
-        upstream.gave_up()
+        upstream.abandoned()
 
     @abstractmethod
     def _let_go(self) -> None:
@@ -169,7 +169,6 @@ class StraightCall(Straight):
         "_cache",
         "_call",
         "_flight",
-        "_judge",
         "_key",
         "_outcome",
         "_plan",
@@ -177,6 +176,7 @@ class StraightCall(Straight):
         "_sent",
         "_size",
         "_trace",
+        "_validator",
     )
 
     def __init__(self, connection: CallerConnection) -> None:
@@ -186,7 +186,7 @@ class StraightCall(Straight):
         """What its method means; None: it is no read that may go straight."""
         self._flight: SingleFlight
         """What others wait for, or what it waits for itself."""
-        self._judge: Judge | None = None
+        self._validator: ReplyValidator | None = None
         self._trace: Trace | None = None
         """The attempts that it took; None: it needed one at most."""
         self._outcome: tuple[str, int | None] | None = None
@@ -266,14 +266,14 @@ class StraightCall(Straight):
         if upstream is None:
             self._cache = COALESCED
             self._flight = flight  # type: ignore[assignment]
-            self._flight.join(self.landed)
+            self._flight.join(self.completed)
             return True
         self._cache = plan.cache
-        self._key, self._scope, self._judge = key, scope, None
+        self._key, self._scope, self._validator = key, scope, None
         if key is not None:
             self._flight = admission.resolver.flights[key] = SingleFlight(view.snapshot.stamp)
         if plan.reveals and scope.holds is _TIP and scope.look is not _NOWHERE:
-            self._judge = admission.resolver.judge(call.method, scope)
+            self._validator = admission.resolver.validator(call.method, scope)
         if exchange.hedging and not context.hedging:
             context.sweep_later()
         if upstream.limit:
@@ -287,7 +287,7 @@ class StraightCall(Straight):
         if not context.flushing:
             context.flush_later()
         self._sent = sent = encode(call)
-        context.upstream_requests.append(sent_on.request(sent, now + upstream.patience, self))
+        context.upstream_requests.append(sent_on.request(sent, now + upstream.attempt_seconds, self))
         return True
 
     # --- After it was sent -----------------------------------------------------------------------------
@@ -309,13 +309,13 @@ class StraightCall(Straight):
             return
         upstream, admission = self._upstream, self._admission
         assert upstream is not None  # noqa: S101 - it was sent to one
-        if self._judge is not None:
+        if self._validator is not None:
             try:
-                self._judge(reply)
+                self._validator(reply)
             except OutOfStep:
                 self.take_over(Response(status, body))
                 return
-            self._judge.note(upstream)
+            self._validator.note(upstream)
         context = admission.context
         # As `upstream.answered`, without its call.
         upstream.in_flight -= 1
@@ -325,11 +325,11 @@ class StraightCall(Straight):
             context.counted.append(upstream)
         context.calls.discard(self)
         if self._key is not None:
-            admission.resolver.land(self._key, self._flight, self._scope, reply)
+            admission.resolver.complete(self._key, self._flight, self._scope, reply)
         # Last: after a defect before it, the call is still to be answered.
         self._answer(reply.result)
 
-    def landed(self, reply: Resolved) -> None:
+    def completed(self, reply: Resolved) -> None:
         """Take the answer to an equal call."""
         admission = self._admission
         admission.context.calls.discard(self)
@@ -405,7 +405,7 @@ class StraightCall(Straight):
 
     def _conclude(self, result: Resolved) -> None:
         try:
-            self.landed(result)
+            self.completed(result)
         except Exception as error:  # noqa: BLE001 - the border: nobody else answers this caller
             request = self._general_request()
             self.connection.answered(request, self._admission.pipeline.failed(request, error))
@@ -439,15 +439,15 @@ class StraightCall(Straight):
         self._trace = trace = Trace()
         trace.upstream, trace.attempts = upstream.name, 1
         resolver = admission.resolver
-        judge = self._judge = self._judge or resolver.judge(call.method, scope)
+        validator = self._validator = self._validator or resolver.validator(call.method, scope)
         oldest = scope.oldest if scope.state else None
         self._work = attempts = Attempts(
             admission.exchange,
-            Need(call.method, tip=scope.tip, oldest=oldest, number=scope.number),
+            Requirements(call.method, tip=scope.tip, oldest=oldest, number=scope.number),
             self._began + admission.pipeline.request_seconds,
             self._sent,
             jsonrpc.decode_reply,
-            judge,
+            validator,
             trace,
             self._ended,
         )
@@ -460,10 +460,10 @@ class StraightCall(Straight):
             result = outcome
         else:
             result, self._upstream = outcome.answer, outcome.upstream
-            if self._judge is not None and not self._judge.plain:
-                self._judge.note(outcome.upstream)
+            if self._validator is not None and not self._validator.plain:
+                self._validator.note(outcome.upstream)
         if self._key is not None:
-            self._admission.resolver.land(self._key, self._flight, self._scope, result)
+            self._admission.resolver.complete(self._key, self._flight, self._scope, result)
         self._conclude(result)
 
     def _answer(self, result: msgspec.Raw) -> None:
@@ -575,9 +575,9 @@ class StraightCall(Straight):
 
     def _let_go(self) -> None:
         if self._upstream is None:
-            self._flight.leave(self.landed)
+            self._flight.leave(self.completed)
         elif self._key is not None:
-            self._admission.resolver.land(self._key, self._flight, self._scope, None)
+            self._admission.resolver.complete(self._key, self._flight, self._scope, None)
 
 
 def _other_call(body: bytes) -> Call | None:

@@ -27,7 +27,7 @@ from tollgate.gateway.call.admission import Admission
 from tollgate.gateway.call.batch import BegunBatch
 from tollgate.gateway.call.cache import key_of
 from tollgate.gateway.call.method_plan import BYPASS, CACHE_RESULTS, COALESCED, HIT, MethodPlan
-from tollgate.gateway.call.resolver import Judge, Resolver, SingleFlight
+from tollgate.gateway.call.resolver import ReplyValidator, Resolver, SingleFlight
 from tollgate.gateway.call.straight import (
     NIL,
     NO_UPSTREAM,
@@ -96,13 +96,13 @@ class StraightBatch(Straight):
         "_flights",
         "_ids",
         "_in_turn",
-        "_judges",
         "_keys",
         "_known",
         "_plans",
         "_scopes",
         "_sent",
         "_sizes",
+        "_validators",
     )
 
     def __init__(
@@ -129,7 +129,7 @@ class StraightBatch(Straight):
         """What the cache does for each call; empty: the same for all, as in their plan."""
         self._keys: list[bytes] | None = None
         self._flights: list[SingleFlight] = []
-        self._judges: list[Judge | None] | None = None
+        self._validators: list[ReplyValidator | None] | None = None
         """What answers are judged by; None: none shows where the tip is."""
         self._scopes: list[Scope]
         self._sent: bytes
@@ -165,7 +165,7 @@ class StraightBatch(Straight):
             self._flights = [SingleFlight(stamp) for _ in self._keys]
             resolver.flights.update(zip(self._keys, self._flights, strict=True))
         if self._plans[0].reveals or (self._alike is None and any(plan.reveals for plan in self._plans)):
-            self._judges = _judges(resolver, calls, scopes)
+            self._validators = _validators(resolver, calls, scopes)
         if self._alike is not None:
             self._ids = self._alike.ids
             self._sent = self._body if self._alike.size == len(self._body) else encode_json(calls)
@@ -178,7 +178,7 @@ class StraightBatch(Straight):
             exchange.use_rate(upstream, now)
         upstream.began()
         self._sent_on = upstream.pool.idle.pop()
-        context.send_upstream(self._sent_on.request(self._sent, now + upstream.patience, self))
+        context.send_upstream(self._sent_on.request(self._sent, now + upstream.attempt_seconds, self))
 
     def _write(self, calls: list[PlainCall]) -> None:
         """Write calls under their own ids, or under others."""
@@ -195,7 +195,9 @@ class StraightBatch(Straight):
         answers = self._read(status, body)
         upstream, admission = self._upstream, self._admission
         assert upstream is not None  # noqa: S101 - it was sent to one
-        if answers is None or (self._judges is not None and not self._fit(self._judges, answers, upstream)):
+        if answers is None or (
+            self._validators is not None and not self._fit(self._validators, answers, upstream)
+        ):
             self.take_over(Response(status, body))
             return
         context = admission.context
@@ -205,9 +207,9 @@ class StraightBatch(Straight):
             context.counted.append(upstream)
         context.calls.discard(self)
         if self._keys is not None:
-            land = admission.resolver.land
+            complete = admission.resolver.complete
             for key, flight, scope, answer in zip(self._keys, self._flights, self._scopes, answers, strict=True):
-                land(key, flight, scope, Reply(answer.result))
+                complete(key, flight, scope, Reply(answer.result))
         self.answer(answers, body)
 
     def _read(self, status: int, body: bytes) -> list[_BatchAnswer] | None:
@@ -228,17 +230,19 @@ class StraightBatch(Straight):
         self._sizes = [around + len(answer.result) for answer in answers]
         return answers
 
-    def _fit(self, judges: list[Judge | None], answers: list[_BatchAnswer], upstream: Upstream) -> bool:
+    def _fit(
+        self, validators: list[ReplyValidator | None], answers: list[_BatchAnswer], upstream: Upstream
+    ) -> bool:
         """Whether no answer shows an older chain than callers know."""
         try:
-            for judge, answer in zip(judges, answers, strict=True):
-                if judge is not None:
-                    judge(Reply(answer.result))
+            for validator, answer in zip(validators, answers, strict=True):
+                if validator is not None:
+                    validator(Reply(answer.result))
         except OutOfStep:
             return False
-        for judge in judges:
-            if judge is not None:
-                judge.note(upstream)
+        for validator in validators:
+            if validator is not None:
+                validator.note(upstream)
         return True
 
     def answer(self, answers: list[_BatchAnswer], body: bytes = b"") -> None:
@@ -331,15 +335,15 @@ class StraightBatch(Straight):
             attempts.resume(upstream, self._began, self._sent_on, ended)
 
         begun = BegunBatch(
-            self._calls, self._known, self._flights, self._judges, self._sent, self._ids, upstream.name, resume
+            self._calls, self._known, self._flights, self._validators, self._sent, self._ids, upstream.name, resume
         )
         admission.pipeline.resume_batch(request, admission.resolver, begun)
 
     def _let_go(self) -> None:
         if self._keys is not None:
-            land = self._admission.resolver.land
+            complete = self._admission.resolver.complete
             for key, flight, scope in zip(self._keys, self._flights, self._scopes, strict=True):
-                land(key, flight, scope, None)
+                complete(key, flight, scope, None)
 
 
 def _cache_results(plans: list[MethodPlan], known: dict[int, Reply | int]) -> list[int]:
@@ -350,10 +354,12 @@ def _cache_results(plans: list[MethodPlan], known: dict[int, Reply | int]) -> li
     ]
 
 
-def _judges(resolver: Resolver, calls: Sequence[PlainCall], scopes: list[Scope]) -> list[Judge | None]:
+def _validators(
+    resolver: Resolver, calls: Sequence[PlainCall], scopes: list[Scope]
+) -> list[ReplyValidator | None]:
     """The judges of answers that show the tip."""
     return [
-        resolver.judge(call.method, scope) if scope.holds is _TIP and scope.look is not _NOWHERE else None
+        resolver.validator(call.method, scope) if scope.holds is _TIP and scope.look is not _NOWHERE else None
         for call, scope in zip(calls, scopes, strict=True)
     ]
 

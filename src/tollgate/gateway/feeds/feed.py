@@ -111,7 +111,7 @@ class Feed:
     def tick(self) -> None:
         """Let the prober know that heads are wanted, where they are."""
         if self._subscribers or self._alone:
-            self._row.want()
+            self._row.mark_active()
 
     def leave(self, subscriber: Subscriber) -> None:
         """Remove a subscriber."""
@@ -226,7 +226,7 @@ class Feed:
             self._polled_at = now
             self._polled = await self._source.newest()
             # A subscriber that is notified of it must not read an older one afterwards.
-            self._row.saw(self._polled)
+            self._row.observe_head(self._polled)
         return self._polled
 
     @property
@@ -236,7 +236,7 @@ class Feed:
     def _seen(self) -> tuple[int, int, int]:
         """What changes with each new head, but not with what callers send."""
         row = self._row
-        return row.version - row.nudges, row.head, row.reorgs
+        return row.version - row.probe_requests, row.head, row.reorgs
 
     async def _begin(self, newest: int) -> None:
         # A chain may become shorter before it was looked at for the first time.

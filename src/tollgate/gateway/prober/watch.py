@@ -67,13 +67,13 @@ class Watch:
         self._blind = family not in heads.FAMILIES
         self._rules = health.HealthRules()
         self._health = HealthSettings()
-        self._wanted_at = -IDLE_SECONDS
+        self._active_at = -IDLE_SECONDS
         """When the network was last in use."""
         self._was_idle = True
         self._use_at = 0.0
         self._following = HeadFollower(f"{family}/{name}", row, self._fetch, self._count)
         self._defect: BaseException | None = None
-        self._nudges = row.nudges
+        self._probe_requests = row.probe_requests
         self._hasty_at = 0.0
 
     @property
@@ -165,19 +165,19 @@ class Watch:
 
     def _look_at_workers(self, now: float) -> None:
         """Probe all at once where a worker has sent a transaction, or has seen a block that we have not."""
-        nudges = self.row.nudges
-        if nudges != self._nudges and now >= self._hasty_at:
+        probe_requests = self.row.probe_requests
+        if probe_requests != self._probe_requests and now >= self._hasty_at:
             self._hasty_at = now + HASTE_SECONDS
-            self._nudges = nudges
-            self._wanted_at = now
+            self._probe_requests = probe_requests
+            self._active_at = now
             for each in self.watched:
                 if not each.is_resting:
                     each.next_at = now
 
     def _look_at_use(self, now: float) -> None:
         """Find out which are called, and so must be probed often, unless they announce their heads."""
-        self._wanted_at = max(self._wanted_at, self.row.wanted_at)
-        is_idle = now - self._wanted_at >= IDLE_SECONDS
+        self._active_at = max(self._active_at, self.row.active_at)
+        is_idle = now - self._active_at >= IDLE_SECONDS
         if is_idle and not self._was_idle:
             # From here on a new head is noticed late: whoever calls next gets it from an upstream.
             self.row.forget_tip()

@@ -1,6 +1,6 @@
 """Records each request of a known team: one record for the ledger, before its answer leaves.
 
-`write` makes the records of all requests that were answered in one loop turn. Nothing is decoded, looked up or
+`write` makes the records of all requests that were answered in one loop tick. Nothing is decoded, looked up or
 awaited here. A straight call makes its record itself, from parts that are encoded already.
 
 A request none of whose calls a node has answered is a refusal. It costs nothing, so a team's are written singly
@@ -76,7 +76,7 @@ class Journal:
         """The first refusal that was not written singly, and how many there are."""
 
     def write(self, answered: Sequence[Recordable]) -> None:
-        """Make the records of what was answered in this loop turn."""
+        """Make the records of what was answered in this loop tick."""
         at, now = self._time(), self._monotonic()
         beginning = _TWELVE + pack(at)
         records: list[bytes] = []

@@ -25,7 +25,7 @@ from tollgate.core.jsonrpc import Unparsable
 from tollgate.errors import Refusal, UpstreamUnavailable
 from tollgate.gateway.messages import Trace
 from tollgate.gateway.tracing import CLIENT, Span
-from tollgate.gateway.upstream.choice import Need
+from tollgate.gateway.upstream.choice import Requirements
 from tollgate.gateway.upstream.connection import (
     AttemptFailed,
     Connection,
@@ -113,14 +113,14 @@ class Attempt(PoolRequest, Generic[T]):
         try:
             answer = attempts.read(body) if status == 200 else read_response(status, body, attempts.read)
         except Unparsable as error:
-            self.gave_up(Nonsense(f"HTTP {status}: {error}", sent=True))
+            self.abandoned(Nonsense(f"HTTP {status}: {error}", sent=True))
             return
         except AttemptFailed as failure:
-            self.gave_up(failure)
+            self.abandoned(failure)
             return
-        judge = attempts.judge
+        validator = attempts.validator
         try:
-            outcome = AttemptOutcome(upstream, answer, _FINAL if judge is None else judge(answer))
+            outcome = AttemptOutcome(upstream, answer, _FINAL if validator is None else validator(answer))
         except OutOfStep as failure:
             outcome = AttemptOutcome(upstream, failure=failure)
         # Not before: after a defect above, the attempt counts as failed, and must be counted once. As
@@ -130,14 +130,14 @@ class Attempt(PoolRequest, Generic[T]):
         upstream.count(attempts.exchange.now())
         attempts.ended(self, outcome)
 
-    def gave_up(self, failure: AttemptFailed) -> None:
+    def abandoned(self, failure: AttemptFailed) -> None:
         """Take the reason why there is no answer."""
         attempts, upstream = self.attempts, self.upstream
         if attempts is None:
             return
         exchange = attempts.exchange
         if isinstance(failure, _NO_FAULT):
-            upstream.gave_up()
+            upstream.abandoned()
         else:
             upstream.failed(exchange.now())
         exchange.count(upstream, failure.outcome)
@@ -149,7 +149,7 @@ class Attempt(PoolRequest, Generic[T]):
     def cancel(self) -> None:
         """Wait no longer; what comes is dropped."""
         self.attempts = None
-        self.upstream.gave_up()
+        self.upstream.abandoned()
         if self.span is not None:
             self.span.end({"tollgate.outcome": "cancelled"}, failed=True)
 
@@ -160,11 +160,11 @@ class Attempts(Failover, Generic[T]):
     def __init__(
         self,
         exchange: Exchange,
-        need: Need,
+        requirements: Requirements,
         deadline: float,
         body: bytes,
         read: Callable[[bytes], T],
-        judge: Callable[[T], Verdict] | None,
+        validator: Callable[[T], Verdict] | None,
         trace: Trace,
         done: Callable[[AttemptOutcome[T] | Refusal], None],
         tried: Sequence[Upstream] = (),
@@ -172,8 +172,8 @@ class Attempts(Failover, Generic[T]):
     ) -> None:
         super().__init__(
             exchange.upstreams,
-            exchange.row,
-            need,
+            exchange.status,
+            requirements,
             deadline,
             exchange.random,
             exchange.may_call,
@@ -184,12 +184,12 @@ class Attempts(Failover, Generic[T]):
         self._look = exchange.view
         self.body = body
         self.read = read
-        self.judge = judge
+        self.validator = validator
         """What an answer means; it may raise `OutOfStep`. None: whatever is an answer will do."""
         self._trace = trace
         self._done: Callable[[AttemptOutcome[T] | Refusal], None] | None = done
-        self._hedges = exchange.hedging and need.repeatable and need.slot is None
-        self.resends = need.repeatable
+        self._hedges = exchange.hedging and requirements.repeatable and requirements.slot is None
+        self.resends = requirements.repeatable
         """Whether the connection itself may send it again."""
         self._under_way: list[Attempt[T]] = []
         self._timer: asyncio.TimerHandle | None = None
@@ -204,7 +204,7 @@ class Attempts(Failover, Generic[T]):
         """Go on with a first attempt that was begun elsewhere; `ended`: what became of it."""
         self._attempts += 1
         self.tried.append(upstream)
-        attempt = Attempt(self, upstream, began + upstream.patience, began)
+        attempt = Attempt(self, upstream, began + upstream.attempt_seconds, began)
         self._under_way.append(attempt)
         if isinstance(ended, Response):
             attempt.received(ended.status, ended.body)
@@ -270,7 +270,7 @@ class Attempts(Failover, Generic[T]):
     def _take(self, outcome: AttemptOutcome[T]) -> None:
         if outcome.failure is not None:
             self.failed(outcome.upstream, outcome.failure)
-        elif outcome.verdict is _FINAL or not (self.need.repeatable or outcome.verdict in _TURNED_AWAY):
+        elif outcome.verdict is _FINAL or not (self.requirements.repeatable or outcome.verdict in _TURNED_AWAY):
             self._over(outcome)
             return
         else:

@@ -21,7 +21,7 @@ from tollgate.core.shapes import ABSENT, Call, Reply, SentCall
 from tollgate.errors import Refusal
 from tollgate.gateway.messages import Trace
 from tollgate.gateway.upstream.attempts import AttemptOutcome, Attempts
-from tollgate.gateway.upstream.choice import Need
+from tollgate.gateway.upstream.choice import Requirements
 from tollgate.gateway.upstream.exchange import Exchange
 from tollgate.gateway.upstream.failover import MAX_ATTEMPTS, NextAttempt
 
@@ -53,11 +53,11 @@ class Broadcast(Attempts[Reply]):
         self._count = count = exchange.network.broadcast
         super().__init__(
             exchange,
-            Need(call.method),
+            Requirements(call.method),
             deadline,
             jsonrpc.encode_call(call),
             jsonrpc.decode_reply,
-            lambda reply: exchange.judge(Kind.WRITE, reply),
+            lambda reply: exchange.verdict_of(Kind.WRITE, reply),
             trace,
             done,
             max_attempts=MAX_ATTEMPTS + count - 1,
@@ -73,7 +73,7 @@ class Broadcast(Attempts[Reply]):
     def _send(self, step: NextAttempt, now: float) -> None:
         """Send it to so many at once; later on, to one."""
         steps = [step]
-        while len(steps) < self._count and (other := self.spare(now)) is not None:
+        while len(steps) < self._count and (other := self.parallel(now)) is not None:
             steps.append(other)
         self._count = 1
         for attempt in [self._begin(each, now) for each in steps]:
@@ -125,11 +125,11 @@ class Broadcast(Attempts[Reply]):
         exchange, method = self.exchange, "eth_getTransactionByHash"
         self._looking = Attempts(
             exchange,
-            Need(method, tip=True),
+            Requirements(method, tip=True),
             self.deadline,
             _json(SentCall("2.0", 1, method, [Raw(_json(tx_hash))])),
             jsonrpc.decode_reply,
-            lambda reply: exchange.judge(Kind.READ, reply),
+            lambda reply: exchange.verdict_of(Kind.READ, reply),
             self._trace,
             looked,
         )
@@ -163,7 +163,7 @@ class Broadcast(Attempts[Reply]):
 
     def _nudge(self) -> None:
         if self._attempts:
-            self.exchange.row.nudge()
+            self.exchange.status.request_probe()
 
 
 def transaction_hash(call: Call) -> str:

@@ -47,12 +47,12 @@ class View:
         """The network's when it was made: it holds until the next."""
         self.snapshot = snapshot
         self.believed_until = snapshot.believed_until
-        self._all = [upstream for upstream in upstreams if upstream.row.state == _UP]
+        self._all = [upstream for upstream in upstreams if upstream.status.state == _UP]
         self._any = _best(self._all)
         self.picky = any(upstream.picky for upstream in upstreams)
-        behind = [upstream for upstream in self._all if NOTHING < upstream.row.head < snapshot.floor]
+        behind = [upstream for upstream in self._all if NOTHING < upstream.status.head < snapshot.floor]
         self._tip = _best([upstream for upstream in self._all if upstream not in behind])
-        self._heads = [upstream.row.head for upstream in self._all]
+        self._heads = [upstream.status.head for upstream in self._all]
         self._lowest = min([head for head in self._heads if head != NOTHING], default=NOTHING)
         # Where there is no choice: most have one upstream, or one of the best priority.
         self._only = self._any[0] if len(self._any) == 1 and not self.picky else None
@@ -68,7 +68,7 @@ class View:
         if (scope.number is not None or self.picky) and self._is_special(scope):
             fit = self._filtered(method, scope)
         for upstream in fit:
-            if upstream.in_doubt and not upstream.is_willing(now):
+            if upstream.in_doubt and not upstream.available(now):
                 fit = self._filtered(method, scope, now)
                 break
         count = len(fit)
@@ -80,14 +80,14 @@ class View:
         return fit[0] if count == 1 else _cheaper(fit, random)
 
     def other(
-        self, need: Need, tried: Sequence[Upstream], now: float, random: Callable[[], float]
+        self, requirements: Requirements, tried: Sequence[Upstream], now: float, random: Callable[[], float]
     ) -> Upstream | None:
         """The upstream that `choose` would take next; None where it takes more than a look to find one."""
-        if need.slot is not None:
+        if requirements.slot is not None:
             return None
-        snapshot, number, oldest = self.snapshot, need.number, need.oldest
+        snapshot, number, oldest = self.snapshot, requirements.number, requirements.oldest
         floor = NOTHING
-        if need.tip:
+        if requirements.tip:
             floor = snapshot.floor
         elif number is not None and number <= snapshot.floor:
             floor = number
@@ -98,8 +98,8 @@ class View:
                 upstream in tried
                 or NOTHING < head < floor
                 or (archive and not upstream.settings.archive)
-                or (upstream.picky and not upstream.takes(need.method))
-                or (upstream.in_doubt and not upstream.is_willing(now))
+                or (upstream.picky and not upstream.takes(requirements.method))
+                or (upstream.in_doubt and not upstream.available(now))
             ):
                 continue
             if found and found[0].priority != upstream.priority:
@@ -129,15 +129,15 @@ class View:
             [
                 upstream
                 for upstream in self._all
-                if not NOTHING < upstream.row.head < floor
+                if not NOTHING < upstream.status.head < floor
                 and (not archive or upstream.settings.archive)
                 and (not upstream.picky or upstream.takes(method))
-                and (now is None or not upstream.in_doubt or upstream.is_willing(now))
+                and (now is None or not upstream.in_doubt or upstream.available(now))
             ]
         )
 
 
-class Need(Struct, frozen=True, gc=False):
+class Requirements(Struct, frozen=True, gc=False):
     """What a call needs of whoever answers it."""
 
     method: str
@@ -170,7 +170,7 @@ class NetworkView(Struct, frozen=True, gc=False):
 
 def choose(
     upstreams: Sequence[Upstream],
-    need: Need,
+    requirements: Requirements,
     known: NetworkView,
     tried: Sequence[Upstream],
     now: float,
@@ -183,15 +183,15 @@ def choose(
     """
     found: list[Upstream] = []
     second: list[Upstream] = []
-    believed, oldest = known.believed, need.oldest
+    believed, oldest = known.believed, requirements.oldest
     for upstream in upstreams:
-        state = upstream.row.state
+        state = upstream.status.state
         if state > _UP if believed else state == _WRONG_CHAIN:
             continue
         if (
             upstream in tried
-            or (upstream.in_doubt and not upstream.is_willing(now))
-            or not _may_answer(upstream, need, known)
+            or (upstream.in_doubt and not upstream.available(now))
+            or not _may_answer(upstream, requirements, known)
         ):
             continue
         best = state == _UP or not believed
@@ -204,42 +204,50 @@ def choose(
 
 
 def last_resort(
-    upstreams: Sequence[Upstream], need: Need, known: NetworkView, tried: Sequence[Upstream]
+    upstreams: Sequence[Upstream], requirements: Requirements, known: NetworkView, tried: Sequence[Upstream]
 ) -> Upstream | None:
     """Somebody out of rotation, where nobody else is left: an error would be the only other answer."""
-    states = _LAST_RESORT_FOR_TIPS if need.tip and known.believed else _LAST_RESORT
+    states = _LAST_RESORT_FOR_TIPS if requirements.tip and known.believed else _LAST_RESORT
     for upstream in upstreams:
-        if upstream not in tried and upstream.row.state in states and _may_answer(upstream, need, known):
+        if (
+            upstream not in tried
+            and upstream.status.state in states
+            and _may_answer(upstream, requirements, known)
+        ):
             return upstream
     return None
 
 
-def somebody_else(upstreams: Sequence[Upstream], need: Need, tried: Sequence[Upstream]) -> bool:
+def somebody_else(upstreams: Sequence[Upstream], requirements: Requirements, tried: Sequence[Upstream]) -> bool:
     """Whether there is any upstream left that might be called, sooner or later."""
-    if need.slot is None:
+    if requirements.slot is None:
         for upstream in upstreams:
             if (
                 upstream not in tried
-                and upstream.row.state != _WRONG_CHAIN
-                and (not upstream.picky or upstream.takes(need.method))
+                and upstream.status.state != _WRONG_CHAIN
+                and (not upstream.picky or upstream.takes(requirements.method))
             ):
                 return True
     return False
 
 
 def somebody_is_behind(
-    upstreams: Sequence[Upstream], need: Need, known: NetworkView, tried: Sequence[Upstream], now: float
+    upstreams: Sequence[Upstream],
+    requirements: Requirements,
+    known: NetworkView,
+    tried: Sequence[Upstream],
+    now: float,
 ) -> bool:
     """Whether it is worth waiting: somebody could answer if only its head came along."""
     return (
-        need.has_floor
-        and need.slot is None
+        requirements.has_floor
+        and requirements.slot is None
         and known.believed
         and any(
             upstream not in tried
-            and NOTHING < upstream.row.head < known.floor
+            and NOTHING < upstream.status.head < known.floor
             and upstream.in_rotation(now)
-            and upstream.takes(need.method)
+            and upstream.takes(requirements.method)
             for upstream in upstreams
         )
     )
@@ -250,13 +258,13 @@ def wants_archive(oldest: int, head: int) -> bool:
     return head != NOTHING and oldest < head - RECENT_BLOCKS
 
 
-def _may_answer(upstream: Upstream, need: Need, known: NetworkView) -> bool:
-    if upstream.picky and not upstream.takes(need.method):
+def _may_answer(upstream: Upstream, requirements: Requirements, known: NetworkView) -> bool:
+    if upstream.picky and not upstream.takes(requirements.method):
         return False
-    if need.slot is not None:
-        return upstream.slot == need.slot
+    if requirements.slot is not None:
+        return upstream.slot == requirements.slot
     # There is a floor only where what is known of heads is believed.
-    return known.floor == NOTHING or not need.has_floor or not NOTHING < upstream.row.head < known.floor
+    return known.floor == NOTHING or not requirements.has_floor or not NOTHING < upstream.status.head < known.floor
 
 
 def _best(upstreams: list[Upstream]) -> list[Upstream]:

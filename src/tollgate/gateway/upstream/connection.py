@@ -228,7 +228,7 @@ class Connection(asyncio.Protocol):
     def request(self, body: bytes, deadline: float, receiver: Receiver) -> tuple[asyncio.Transport, bytes]:
         """Wait for the response to a request.
 
-        Returns its bytes, and where they are to be written in this loop turn. The receiver is called back once.
+        Returns its bytes, and where they are to be written in this loop tick. The receiver is called back once.
         """
         transport = self._transport
         if transport is None:

@@ -32,15 +32,15 @@ class Exchange:
         self,
         network: ServedNetwork,
         upstreams: Sequence[Upstream],
-        row: NetworkStatus,
+        status: NetworkStatus,
         meters: Meters,
         writer: metrics.Writer,
         now: Callable[[], float],
         loop: asyncio.AbstractEventLoop,
         random: Callable[[], float] = chance,
     ) -> None:
-        self.row = row
-        self._epoch = row.epoch
+        self.status = status
+        self._epoch = status.epoch
         self._meters = meters
         self._writer = writer
         self._cells = writer.cells
@@ -64,7 +64,7 @@ class Exchange:
         self._view: View | None = None
         self._calls_reported = 0
 
-    def be_patient(self, request_seconds: float) -> None:
+    def set_timeout(self, request_seconds: float) -> None:
         """Take over how long a request may take."""
         self._request_seconds = request_seconds
         self._view = None
@@ -82,10 +82,10 @@ class Exchange:
         epoch = self._epoch[0]
         for upstream in self.upstreams:
             # As `Failover` does it: an attempt leaves time for another, where there is another upstream.
-            others = any(each is not upstream and each.row.state != _WRONG_CHAIN for each in self.upstreams)
+            others = any(each is not upstream and each.status.state != _WRONG_CHAIN for each in self.upstreams)
             seconds = self._request_seconds / 2 if others else self._request_seconds
-            upstream.patience = min(upstream.settings.timeout_seconds, seconds)
-        return View(epoch, self.row.snapshot(), self.upstreams)
+            upstream.attempt_seconds = min(upstream.settings.timeout_seconds, seconds)
+        return View(epoch, self.status.snapshot(), self.upstreams)
 
     # --- Hedges and rates ------------------------------------------------------------------------------
 
@@ -96,7 +96,7 @@ class Exchange:
             calls += upstream.calls
         if not self.hedge_budget.take(calls):
             return None
-        step = failover.spare(now)
+        step = failover.parallel(now)
         if step is None:
             self.hedge_budget.give_back()
         else:
@@ -111,7 +111,7 @@ class Exchange:
         """Whether an upstream's rate allows another call; takes nothing."""
         return all(self._meters.peek(key, limit, now).allowed for key, limit in upstream.limit)
 
-    def judge(self, kind: Kind, reply: Reply) -> Verdict:
+    def verdict_of(self, kind: Kind, reply: Reply) -> Verdict:
         """What a node's answer to a call means."""
         if reply.error is ABSENT:
             return Verdict.FINAL
@@ -126,9 +126,9 @@ class Exchange:
         """Which of the upstreams that do not take everything take this method."""
         return [upstream.takes(method) for upstream in self.upstreams if upstream.picky]
 
-    def spare(self, upstream: Upstream) -> None:
+    def cool_down(self, upstream: Upstream) -> None:
         """Do not call an upstream for a while whose quota is used up."""
-        upstream.spare(self.now())
+        upstream.cool_down(self.now())
 
     def sweep(self) -> None:
         """Ten times a second: fail what has passed its deadline."""
@@ -143,7 +143,7 @@ class Exchange:
         calls = sum(upstream.calls for upstream in self.upstreams)
         if calls != self._calls_reported:
             self._calls_reported = calls
-            self.row.want()
+            self.status.mark_active()
 
     def may_call(self, upstream: Upstream) -> bool:
         """Whether an upstream's rate allows another call; takes it, if so."""

@@ -19,8 +19,8 @@ from msgspec import Struct
 from tollgate.chains.faults import Verdict
 from tollgate.errors import Overloaded, Refusal, UpstreamError, UpstreamTimeout, UpstreamUnavailable
 from tollgate.gateway.upstream.choice import (
-    Need,
     NetworkView,
+    Requirements,
     View,
     choose,
     last_resort,
@@ -91,8 +91,8 @@ class Failover:
     def __init__(
         self,
         upstreams: Sequence[Upstream],
-        row: NetworkStatus,
-        need: Need,
+        status: NetworkStatus,
+        requirements: Requirements,
         deadline: float,
         random: Callable[[], float],
         may_call: Callable[[Upstream], bool],
@@ -101,8 +101,8 @@ class Failover:
     ) -> None:
         self._upstreams = upstreams
         self._max_attempts = max_attempts
-        self._row = row
-        self.need = need
+        self._status = status
+        self.requirements = requirements
         self.deadline = deadline
         self._random = random
         self._may_call = may_call
@@ -116,14 +116,14 @@ class Failover:
         upstream = self._choose(now)
         if upstream is None:
             known = self._known()
-            if somebody_is_behind(self._upstreams, self.need, known, self.tried, now):
+            if somebody_is_behind(self._upstreams, self.requirements, known, self.tried, now):
                 return self._again(now) or Wait(min(WAIT_SECONDS, self.deadline - now))
             upstream = self._last_resort(known)
             if upstream is None:
                 return self._again(now)
         return self._attempt(upstream, now)
 
-    def spare(self, now: float) -> NextAttempt | None:
+    def parallel(self, now: float) -> NextAttempt | None:
         """Another upstream to call at the same time; None where none is in rotation and within its rate."""
         if self._attempts >= self._max_attempts or now >= self.deadline:
             return None
@@ -139,9 +139,9 @@ class Failover:
         self.tried.append(upstream)
         left = self.deadline - now
         if (
-            self.need.repeatable
+            self.requirements.repeatable
             and len(self.tried) < len(self._upstreams)
-            and somebody_else(self._upstreams, self.need, self.tried)
+            and somebody_else(self._upstreams, self.requirements, self.tried)
         ):
             left /= 2
         return NextAttempt(upstream, now + min(upstream.settings.timeout_seconds, left))
@@ -151,7 +151,7 @@ class Failover:
         self._failure = failure
         if failure.sent:
             self.in_doubt = True
-            if not self.need.repeatable:
+            if not self.requirements.repeatable:
                 self._stopped = True
         if isinstance(failure, OutOfStep):
             self._out_of_step = [*self._out_of_step, upstream]
@@ -161,12 +161,12 @@ class Failover:
     def faulted(self, upstream: Upstream, verdict: Verdict, now: float) -> None:
         """Note an answer that is an error of the upstream rather than of the call."""
         if verdict is Verdict.QUOTA:
-            upstream.spare(now)
+            upstream.cool_down(now)
 
     def refusal(self, *, harmless: bool | None = None) -> Refusal:
         """Why there is no answer. It mentions that the call may have been executed, unless that is harmless."""
         failure = self._failure
-        harmless = self.need.repeatable if harmless is None else harmless
+        harmless = self.requirements.repeatable if harmless is None else harmless
         doubt = _IN_DOUBT if self.in_doubt and not harmless else ""
         if isinstance(failure, NoRoom):
             return Overloaded("Too many large answers at once: try again." + doubt)
@@ -179,7 +179,7 @@ class Failover:
         if (
             failure is None
             and self._upstreams
-            and all(each.row.state == State.WRONG_CHAIN for each in self._upstreams)
+            and all(each.status.state == State.WRONG_CHAIN for each in self._upstreams)
         ):
             return UpstreamUnavailable(
                 "All upstreams of this network report another chain: the operator must fix them or `chain_id`."
@@ -191,14 +191,14 @@ class Failover:
         return UpstreamError(UpstreamError.hint + doubt)
 
     def _known(self) -> NetworkView:
-        row, need = self._row, self.need
-        head = NOTHING if need.oldest is None else row.head
-        if not row.is_fresh:
+        status, requirements = self._status, self.requirements
+        head = NOTHING if requirements.oldest is None else status.head
+        if not status.is_fresh:
             return NetworkView(NOTHING, head, believed=False)
-        floor, number = NOTHING, need.number
-        if need.tip:
-            floor = row.floor
-        elif number is not None and (number <= row.head or number <= row.shown):
+        floor, number = NOTHING, requirements.number
+        if requirements.tip:
+            floor = status.floor
+        elif number is not None and (number <= status.head or number <= status.shown):
             # A block that nobody has seen yet may be requested from any upstream.
             floor = number
         return _NO_MATTER if floor == head == NOTHING else NetworkView(floor, head)
@@ -207,18 +207,18 @@ class Failover:
         """The upstream in rotation to call next, within its rate."""
         view = self._look(now)
         if view is not None:
-            upstream = view.other(self.need, self.tried, now, self._random)
+            upstream = view.other(self.requirements, self.tried, now, self._random)
             if upstream is not None and (not upstream.limit or self._is_within_its_rate(upstream)):
                 return upstream
         known = self._known()
         while True:
-            upstream = choose(self._upstreams, self.need, known, self.tried, now, self._random)
+            upstream = choose(self._upstreams, self.requirements, known, self.tried, now, self._random)
             if upstream is None or not upstream.limit or self._is_within_its_rate(upstream):
                 return upstream
 
     def _last_resort(self, known: NetworkView) -> Upstream | None:
         while True:
-            upstream = last_resort(self._upstreams, self.need, known, self.tried)
+            upstream = last_resort(self._upstreams, self.requirements, known, self.tried)
             if upstream is None or self._is_within_its_rate(upstream):
                 return upstream
 
@@ -233,7 +233,7 @@ class Failover:
     def _again(self, now: float) -> Wait | None:
         """Begin another round with those that may do better, after a moment."""
         again = [*self._out_of_step, *self._broken]
-        if not again or not self.need.repeatable:
+        if not again or not self.requirements.repeatable:
             return None
         self.tried = [upstream for upstream in self.tried if upstream not in again]
         self._retried = [*self._retried, *self._broken]

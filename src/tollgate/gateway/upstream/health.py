@@ -42,6 +42,7 @@ class Upstream:
     """One upstream of one network."""
 
     __slots__ = (
+        "_cooling_until",
         "_ewma_at",
         "_histogram",
         "_in_a_row",
@@ -51,12 +52,12 @@ class Upstream:
         "_p95",
         "_refused",
         "_samples",
-        "_spared_until",
         "_trial",
         "_window_began",
         "_window_calls",
         "_window_failures",
         "_writer",
+        "attempt_seconds",
         "begun",
         "calls",
         "counted",
@@ -66,21 +67,22 @@ class Upstream:
         "in_flight",
         "limit",
         "name",
-        "patience",
         "picky",
         "policy",
         "pool",
         "priority",
         "record",
-        "row",
         "settings",
         "slot",
+        "status",
         "weight",
     )
 
-    def __init__(self, settings: UpstreamSettings, pool: Pool, row: UpstreamStatus, slot: int, path: str) -> None:
+    def __init__(
+        self, settings: UpstreamSettings, pool: Pool, status: UpstreamStatus, slot: int, path: str
+    ) -> None:
         self.pool = pool
-        self.row = row
+        self.status = status
         self._writer: metrics.Writer | None = None
         """Where its answers are counted, and the time that they took."""
         self._ok_cell = 0
@@ -88,10 +90,10 @@ class Upstream:
         self._samples: list[float] = []
         """Seconds of answers that are not in the histogram yet."""
         self.begun: list[float] = []
-        """When each call was sent that was answered in this loop turn."""
+        """When each call was sent that was answered in this loop tick."""
         self.counted = False
-        """Whether somebody will call `count` at the end of this loop turn."""
-        self.patience = 0.0
+        """Whether somebody will call `count` at the end of this loop tick."""
+        self.attempt_seconds = 0.0
         """Seconds that a first attempt gets."""
         self.slot = slot
         """Its slot in the shared status: the same in every worker, for as long as the service runs."""
@@ -106,9 +108,9 @@ class Upstream:
         self._open_until = 0.0
         self._openings = 0
         self._trial = False
-        self._spared_until = 0.0
+        self._cooling_until = 0.0
         self.in_doubt = False
-        """Whether there may be a reason not to call it: `is_willing` decides."""
+        """Whether there may be a reason not to call it: `available` decides."""
         self.change(settings, path)
 
     def change(self, settings: UpstreamSettings, path: str) -> None:
@@ -153,18 +155,18 @@ class Upstream:
             return False
         return now < self._open_until or self._trial
 
-    def is_willing(self, now: float) -> bool:
+    def available(self, now: float) -> bool:
         """Whether nothing that this worker knows is a reason not to call it."""
-        self.in_doubt = self._open_until > 0 or now < self._spared_until
-        return not self.in_doubt or (now >= self._spared_until and not self.is_open(now))
+        self.in_doubt = self._open_until > 0 or now < self._cooling_until
+        return not self.in_doubt or (now >= self._cooling_until and not self.is_open(now))
 
     def in_rotation(self, now: float) -> bool:
         """Whether it should be called."""
-        return self.row.state <= State.UP and self.is_willing(now)
+        return self.status.state <= State.UP and self.available(now)
 
-    def spare(self, now: float) -> None:
+    def cool_down(self, now: float) -> None:
         """Do not call it for a while: a quota of ours is used up."""
-        self._spared_until = now + QUOTA_SECONDS
+        self._cooling_until = now + QUOTA_SECONDS
         self.in_doubt = True
 
     # --- How its answers come --------------------------------------------------------------------------
@@ -192,12 +194,12 @@ class Upstream:
             self._trial = True
 
     def answered(self, began: float) -> None:
-        """Note an answer to a call that was sent then; `count` follows, now or at the end of the loop turn."""
+        """Note an answer to a call that was sent then; `count` follows, now or at the end of the loop tick."""
         self.in_flight -= 1
         self.begun.append(began)
 
     def count(self, now: float) -> None:
-        """Learn from the answers of this loop turn, and add them to the metrics."""
+        """Learn from the answers of this loop tick, and add them to the metrics."""
         took = list(map(now.__sub__, self.begun))
         self.begun, self.counted = [], False
         if not took:
@@ -265,7 +267,7 @@ class Upstream:
     def _begin_window(self, now: float) -> None:
         self._window_began, self._window_calls, self._window_failures = now, self.calls, self.failures
 
-    def gave_up(self) -> None:
+    def abandoned(self) -> None:
         """Note a call whose end means nothing for the upstream's health."""
         self.in_flight -= 1
         self._trial = False
@@ -274,7 +276,7 @@ class Upstream:
         """Once a second: publish the statistics of our calls; what was long ago counts for less."""
         self._observe()
         self._forget(now)
-        self.row.report(
+        self.status.report(
             WorkerStats(
                 self.calls,
                 self.failures,

@@ -46,7 +46,7 @@ MAX_QUEUE_SECONDS = 2.0
 
 
 class PoolRequest:
-    """A request to an upstream, and what waits for its response. `received` or `gave_up` is called once."""
+    """A request to an upstream, and what waits for its response. `received` or `abandoned` is called once."""
 
     __slots__ = ("body", "more", "pool", "repeatable", "resent", "since", "until")
     over = False
@@ -67,7 +67,7 @@ class PoolRequest:
         """Take the response."""
         raise NotImplementedError
 
-    def gave_up(self, failure: AttemptFailed) -> None:
+    def abandoned(self, failure: AttemptFailed) -> None:
         """Take the reason why there is none."""
         raise NotImplementedError
 
@@ -77,7 +77,7 @@ class PoolRequest:
             self.resent = True
             self.pool.queue(self)
         else:
-            self.gave_up(failure)
+            self.abandoned(failure)
 
 
 class _Awaited(PoolRequest):
@@ -106,7 +106,7 @@ class _Awaited(PoolRequest):
         if not self.future.done():
             self.future.set_result(Response(status, body))
 
-    def gave_up(self, failure: AttemptFailed) -> None:
+    def abandoned(self, failure: AttemptFailed) -> None:
         if not self.future.done():
             self.future.set_exception(failure)
 
@@ -184,7 +184,7 @@ class Pool:
             return
         request.since = self._now()
         if self._is_full(request.since):
-            request.gave_up(PoolFull("all connections are busy", sent=False))
+            request.abandoned(PoolFull("all connections are busy", sent=False))
         else:
             self.waiters.append(request)
 
@@ -200,7 +200,7 @@ class Pool:
             late = [each for each in self.waiters if now >= each.until and not each.over]
             self.waiters = deque(each for each in self.waiters if now < each.until and not each.over)
             for request in late:
-                request.gave_up(TimedOut("no free connection in time", sent=False))
+                request.abandoned(TimedOut("no free connection in time", sent=False))
 
     def close(self) -> None:
         """Close everything; requests under way fail."""
@@ -297,11 +297,11 @@ class Pool:
         self._opening.discard(asyncio.current_task())
         if connection is None:
             self._admit_waiter()
-            request.gave_up(failure)
+            request.abandoned(failure)
             return
         self._all.add(connection)
         if not connection.usable:
-            request.gave_up(AttemptFailed("connection lost", sent=False))
+            request.abandoned(AttemptFailed("connection lost", sent=False))
         elif request.over:
             self.freed(connection)
         else:

@@ -32,7 +32,7 @@ _encode = msgspec.json.encode
 
 
 def decode_slot(method: str, params: Params) -> tuple[Params, int | None]:
-    """The parameters as the upstream knows them, and its row; None where any upstream will do."""
+    """The parameters as the upstream knows them, and its slot; None where any upstream will do."""
     if method in _USE_FILTER and isinstance(params, list) and params:
         found = _OUR_FILTER_ID.fullmatch(bytes(params[0]))
         if found:

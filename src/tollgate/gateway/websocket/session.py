@@ -46,7 +46,7 @@ _IN_A_ROW = 16
 # For what waits, and the last message, to leave before the connection is closed.
 FLUSH_SECONDS = 1.0
 # What fits into a close frame (RFC 6455, 5.5).
-_LONGEST_REASON = 123
+_MAX_REASON = 123
 
 GOING_AWAY, FAILED, TRY_LATER = 1001, 1011, 1013
 _STOPPING = "The service stops: try again."
@@ -308,7 +308,7 @@ class SocketSession:
         """Send a last message and close; `drop`: without what still waits."""
         if self._ending:
             return
-        self._ending = (code, reason.encode()[:_LONGEST_REASON].decode("utf-8", "ignore"))
+        self._ending = (code, reason.encode()[:_MAX_REASON].decode("utf-8", "ignore"))
         if self._subscriptions is not None:
             self._subscriptions.close()
         if drop:
