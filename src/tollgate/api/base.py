@@ -1,4 +1,4 @@
-"""What all definitions of the API share: routes, pages, times, what is shown once."""
+"""What all definitions of the API share: routes, pages, ids and times, what is shown once."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ Item = TypeVar("Item")
 Json = dict[str, Any]
 
 Moment = Annotated[datetime, Meta(tz=True)]
+Id = Annotated[str, Meta(description="Its id.")]
+CreatedAt = Annotated[Moment, Meta(description="When it was created.")]
+CreatedBy = Annotated[str, Meta(description="Who created it: an email, or `operator`.")]
 Secret = Annotated[str | None, Meta(description="Shown once: null where an `Idempotency-Key` is repeated.")]
 Next = Annotated[str | None, Meta(description="Give it as `after` for the next part; null at the end.")]
 
@@ -35,6 +38,13 @@ def several(description: str, example: str, most: int) -> Meta:
     return Meta(description=description, examples=[[example]], extra_json_schema={"maxItems": most})
 
 
+class Confidential(Struct, frozen=True):
+    """A command or an answer with a secret in it, which its repr leaves out."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(…)"
+
+
 class Page(Struct, Generic[Item], frozen=True):
     """A part of a list."""
 
@@ -52,6 +62,8 @@ class Route(Struct, Generic[Answer_co], frozen=True):
     """What a success answers; `NoneType` where that is nothing."""
     creates: bool = False
     """Whether it honours `Idempotency-Key`."""
+    may_be_empty: bool = False
+    """Whether it may also answer 204."""
 
 
 @functools.cache

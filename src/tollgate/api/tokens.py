@@ -7,7 +7,7 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from tollgate.api.base import Moment, Page, Route, Secret, count, several, text
+from tollgate.api.base import CreatedAt, CreatedBy, Id, Moment, Page, Route, Secret, count, several, text
 
 MAX_PATTERNS = 100
 LONGEST_OVERLAP = 30 * 86_400
@@ -104,11 +104,11 @@ class Rotation(Struct, frozen=True, forbid_unknown_fields=True):
 class Token(TokenSettings, frozen=True):
     """An API token."""
 
-    id: str
+    id: Id
     name: Name
     prefix: Annotated[str, Meta(description="The beginning of the secret, to recognise it.")]
-    created_at: Moment
-    created_by: str
+    created_at: CreatedAt
+    created_by: CreatedBy
     last_used_at: Annotated[Moment | None, Meta(description="Accurate to a minute.")] = None
     expires_at: Expiry = None
     capped_until: Annotated[Moment | None, Meta(description="Until when its monthly cap stops it.")] = None

@@ -166,7 +166,8 @@ class Client:
             reply = self._send_once(route.method, target, body)
         else:
             reply = self._send(route.method, target, body)
-        return answers.read(reply, route.answer, self._transport.url)
+        answer: Any = route.answer | None if route.may_be_empty else route.answer
+        return answers.read(reply, answer, self._transport.url)
 
     def every(self, route: Route[Page[T]], *parts: str) -> Iterator[T]:
         """Go through all parts of a list."""

@@ -54,7 +54,8 @@ def _fits(value: object, schema: Json) -> bool:
         case str():
             length = schema.get("minLength", 0) <= len(value) <= schema.get("maxLength", math.inf)
             known = value in schema.get("enum", [value])
-            return bool(length and known and re.search(schema.get("pattern", ""), value))
+            # Patterns are anchored. `search` would accept a line feed at the end.
+            return bool(length and known and ("pattern" not in schema or re.fullmatch(schema["pattern"], value)))
         case tuple() | list():
             return bool(len(value) <= schema.get("maxItems", math.inf))
         case int() if not isinstance(value, bool):
@@ -89,7 +90,7 @@ def words(schema: Json) -> str:
     if "enum" in schema:
         return "one of " + ", ".join(map(str, schema["enum"]))
     if "pattern" in schema and "description" in schema:
-        return str(schema["description"]).removesuffix(".")
+        return str(schema["description"]).partition(". ")[0].removesuffix(".")
     match schema.get("type"):
         case "boolean":
             return "true or false"

@@ -144,6 +144,7 @@ def serves(
             body_required="data" in parameters and parameters["data"].default is inspect.Parameter.empty,
             gives=None if empty else route.answer,
             status=204 if empty else 201 if route.creates else 200,
+            also_empty=route.may_be_empty,
             creates=route.creates,
             tagged=get_origin(hints["return"]) is Versioned,
             conditional="if_match" in parameters,
