@@ -50,9 +50,11 @@ def test_filter_of_a_team_is_the_same_filter_when_it_comes_back(node_id: str, te
     assert hex(int(sealed, 16)) == sealed, "a client may hold it as a number"
 
 
-@given(st.integers(0, 2**128 - 1))
-def test_usual_filter_fits_into_256_bits(number: int) -> None:
-    assert int(given_out(NEW, hex(number) + "00"), 16) < 2**256
+def test_filter_id_has_one_size_for_all_ids_of_128_bits() -> None:
+    """The id of geth is 128 random bits, to which the upstream's slot is added; the tag adds 128 more."""
+    assert {len(given_out(NEW, f"0x{number:032x}00")) for number in (1, 2**64, 2**128 - 1)} == {
+        2 + 1 + 2 * (16 + 18)
+    }
 
 
 @given(node_ids)

@@ -23,7 +23,7 @@ _FILTER_ID = re.compile(rb'"0x([0-9a-fA-F]+)"')
 _OUR_FILTER_ID = re.compile(rb'"0x([0-9a-fA-F]+)([0-9a-fA-F]{2})"')
 _OUR_TOKEN = re.compile(r"tg(\d{1,3})\.(.*)", re.DOTALL)
 _PLAIN_ID = re.compile(rb'"0x([0-9a-f]{1,64})"')
-_SEALED_ID = re.compile(rb'"0[xX]1((?:[0-9a-fA-F]{2}){12,1024})"')
+_SEALED_ID = re.compile(rb'"0[xX]1((?:[0-9a-fA-F]{2}){16,1024})"')
 # What is looked at of a text that we have not made.
 _MAX_UNKNOWN = 256
 _members = msgspec.json.Decoder(dict[str, Raw]).decode
@@ -84,9 +84,8 @@ class TeamSeal:
     """
 
     def __init__(self, pepper: bytes) -> None:
-        # Together with an id of 128 bits less than 256: some clients hold a filter's id as a number.
-        self._cipher = Cipher(pepper, "tollgate filter ", 12)
-        self._tokens = Cipher(pepper, "tollgate continuation ")
+        self._cipher = Cipher(pepper, "filter")
+        self._tokens = Cipher(pepper, "continuation")
 
     def opened(self, call: Call, team_id: str) -> Call:
         """A call of `METHODS` as upstreams understand it."""
@@ -115,22 +114,22 @@ class TeamSeal:
             token = _text(members["continuation_token"])
         except (msgspec.MsgspecError, KeyError):
             return reply
-        sealed = self._tokens.close(_scope(team_id), token.encode())
+        sealed = self._tokens.close(team_id, token.encode())
         members["continuation_token"] = Raw(_encode(sealed.hex()))
         return Reply(Raw(_encode(members)))
 
     def _sealed_id(self, result: Raw, team_id: str) -> Raw:
         written = bytes(result)
         plain = _PLAIN_ID.fullmatch(written)
-        # Without leading zeros, and the same in upper case: whatever a client makes of a number.
+        # Without leading zeros, and the same in upper case: some clients hold a filter's id as a number.
         content = bytes.fromhex(_packed(plain[1].decode())) if plain else b"w" + written
-        return Raw(b'"0x1%b"' % self._cipher.close(_scope(team_id), content).hex().encode())
+        return Raw(b'"0x1%b"' % self._cipher.close(team_id, content).hex().encode())
 
     def _filter_id(self, written: Raw, team_id: str) -> Raw:
         found = _SEALED_ID.fullmatch(bytes(written))
         try:
             sealed = bytes.fromhex(found[1].decode()) if found else b""
-            content = self._cipher.open(_scope(team_id), sealed)
+            content = self._cipher.open(team_id, sealed)
         except (BrokenSeal, ValueError):
             return Raw(b'"0x%b"' % self._unknown(bytes(written)).hex().encode())
         if content[:1] == b"w":
@@ -150,19 +149,15 @@ class TeamSeal:
         if bytes(given) == b"null":
             return None
         try:
-            token = self._tokens.open(_scope(team_id), bytes.fromhex(_text(given))).decode()
+            token = self._tokens.open(team_id, bytes.fromhex(_text(given))).decode()
         except (msgspec.MsgspecError, BrokenSeal, ValueError):
             token = f"unknown-{self._unknown(bytes(given)).hex()}"
         inside = Raw(_encode({**members, "continuation_token": Raw(_encode(token))}))
         return {**params, "filter": inside} if isinstance(params, dict) else [inside, *params[1:]]
 
     def _unknown(self, written: bytes) -> bytes:
-        """What no node has made: nobody can choose it."""
-        return b"\x7f" + self._cipher.close("nobody", written[:_MAX_UNKNOWN])[:12]
-
-
-def _scope(team_id: str) -> str:
-    return f"{team_id}\0"
+        """An id that no node has made and that a caller cannot choose."""
+        return b"\x7f" + self._cipher.close("no team", written[:_MAX_UNKNOWN])[:12]
 
 
 def _packed(digits: str) -> str:
