@@ -57,8 +57,8 @@ test test-fast: export PYTHONDONTWRITEBYTECODE =
 test-deps: system-parts $(DEPS)/web3/.installed $(DEPS)/starknet/.installed $(DEPS)/js/.installed $(DEPS)/go/.installed ## Install what the end-to-end tests drive: clients, anvil, an OIDC provider, stripe-mock, toxiproxy, nginx, dnsmasq, wrk, valgrind, Chromium
 
 check: .venv/.dev ## Check format, lint, types and the import contract
-	@$(BIN)/ruff format --check src tests bench
-	@$(BIN)/ruff check src tests bench
+	@$(BIN)/ruff format --check src tests bench scripts
+	@$(BIN)/ruff check src tests bench scripts
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
@@ -81,8 +81,8 @@ dist: setup ## Build wheel, sdist and bill of materials into dist/, the same byt
 	@$(BIN)/python scripts/dist.py
 
 reference: setup ## Write docs/reference, the dashboard and the alert rules again from the code
-	@$(BIN)/python -m tollgate.cli.reference_pages
-	@$(BIN)/python -m tollgate.cli.telemetry_files
+	@$(BIN)/python scripts/reference_pages.py
+	@$(BIN)/python scripts/telemetry_files.py
 
 lock: $(DEPS)/node/.installed ## Resolve all lock files again (ARGS=--upgrade takes newer versions)
 	$(COMPILE) pyproject.toml -o requirements/runtime.txt

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
 
 from bench.plan import CONNECTIONS, MANY_TOKENS, OPEN_CONNECTIONS
+from bench.rounds import middle
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,16 +42,6 @@ class Goal:
     unit: str
     value: float | None
     verdict: str
-
-
-def middle(values: Sequence[float]) -> tuple[float, float]:
-    """Return the median and twice its standard error, from absolute deviations: outliers weigh little.
-
-    1.4826 makes a standard deviation of the median deviation, 1.2533 a median's error of a mean's.
-    """
-    found = median(values)
-    deviation = 1.4826 * median(abs(value - found) for value in values)
-    return found, 2 * 1.2533 * deviation / math.sqrt(len(values))
 
 
 def ratios_to_nginx(row: Row, rows: Sequence[Row]) -> tuple[float, float] | None:

@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench import gateway, nginx, processes, valkey
-from bench.goals import middle
 from bench.load import load, look
 from bench.plan import FEW_TOKENS, SINGLE, Case
-from bench.rounds import WARM_UP_SECONDS
+from bench.rounds import WARM_UP_SECONDS, middle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 from bench import processes
 from bench.crowd import hold
-from bench.goals import middle
 from bench.load import look
 from bench.plan import FEW_TOKENS, MANY_TOKENS, OPEN_CONNECTIONS, SINGLE, Case
-from bench.rounds import WARM_UP_SECONDS, Row, alternate, one_round
+from bench.rounds import WARM_UP_SECONDS, Row, alternate, middle, one_round
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,9 +18,9 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from bench import gateway
-from bench.goals import middle
 from bench.load import load, look
 from bench.plan import FEW_TOKENS, BenchError, Case
+from bench.rounds import middle
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

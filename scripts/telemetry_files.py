@@ -1,4 +1,4 @@
-"""The dashboard and the alert rules, written from the metrics' definitions: `make reference` writes them.
+"""The dashboard and the alert rules, written from the definitions of metrics and alerts by `make reference`.
 
 A test fails when a file in deploy/ is not what this module writes.
 """
@@ -15,12 +15,12 @@ from tollgate.shm import metrics as m
 from tollgate.shm.alerts import ALERTS, AlertRule
 from tollgate.shm.metrics import MetricKind, Spec
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[1]
 RULES = "deploy/prometheus/alerts.yaml"
 DASHBOARD = "deploy/grafana/tollgate.json"
 _MADE = "Written by `make reference` from src/tollgate/shm. Change it there."
 
-# The rows of the dashboard; metrics that stand in none of them follow in one of their own.
+# The rows of the dashboard; a metric in none of them goes into a last row.
 ROWS: tuple[tuple[str, tuple[Spec, ...]], ...] = (
     ("Calls", (m.REQUESTS, m.CALLS, m.REQUEST_SECONDS, m.REFUSALS, m.IN_FLIGHT, m.CONNECTIONS, m.BUFFERED_BYTES)),
     ("Cache", (m.CACHE, m.CACHE_BYTES)),

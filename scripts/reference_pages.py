@@ -1,4 +1,4 @@
-"""The reference pages, written from the code: `python -m tollgate.cli.reference_pages` (or `make reference`).
+"""The reference pages, written from the code by `make reference`.
 
 A test fails when a page in docs/reference is not what this module writes.
 """
@@ -6,10 +6,9 @@ A test fails when a page in docs/reference is not what this module writes.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -22,11 +21,7 @@ from tollgate.settings.environment import RESERVED
 from tollgate.settings.schema import Setting, describe, help_of
 from tollgate.shm import metrics
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-
-FOLDER = Path(__file__).parents[3] / "docs" / "reference"
+FOLDER = Path(__file__).parents[1] / "docs" / "reference"
 _MADE = "<!-- Written by `make reference` from {source}. Change it there. -->\n"
 
 
@@ -145,7 +140,7 @@ def _sections(group: click.Group, path: tuple[str, ...]) -> Iterator[str]:
     parent = click.Context(group, info_name=" ".join(path))
     for name in group.list_commands(parent):
         command = group.get_command(parent, name)
-        assert command is not None  # noqa: S101 - it was listed
+        assert command is not None
         here = (*path, name)
         if isinstance(command, click.Group):
             if command.invoke_without_command:

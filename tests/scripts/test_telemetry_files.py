@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+import telemetry_files
 from parts.need import need
-from tollgate.cli import telemetry_files
 from tollgate.shm import metrics
 from tollgate.shm.alerts import ALERTS
 from tollgate.shm.metrics import MetricKind
