@@ -9,6 +9,7 @@ from tests.gateway.fakes import Clock
 
 from tollgate.errors import Overloaded, Refusal, UpstreamError, UpstreamTimeout, UpstreamUnavailable
 from tollgate.gateway.upstream.attempts import BadStatus, Nonsense
+from tollgate.gateway.upstream.choice import View
 from tollgate.gateway.upstream.connection import (
     AttemptFailed,
     ConnectFailed,
@@ -67,6 +68,10 @@ class Company:
             self.row.publish(HEAD, NOTHING, changed=True)
             for upstream in self.upstreams:
                 self.put(upstream.name)
+
+    def view(self) -> View:
+        """Network and upstreams as they are now."""
+        return View(0.0, self.row.snapshot(), self.upstreams)
 
     def __getitem__(self, name: str) -> Upstream:
         return next(upstream for upstream in self.upstreams if upstream.name == name)

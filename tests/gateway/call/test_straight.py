@@ -27,7 +27,7 @@ from tollgate.core.models import Team
 from tollgate.gateway.call import straight_batch, straight_calls
 from tollgate.gateway.http.response import FEW
 from tollgate.gateway.upstream.connection import Connection
-from tollgate.gateway.upstream.hedging import hedge_after
+from tollgate.gateway.upstream.exchange import hedge_after
 
 HEAD = 100
 CHAIN = {"method": "eth_chainId"}

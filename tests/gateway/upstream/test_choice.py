@@ -14,49 +14,44 @@ from tests.gateway.company import Company, chances
 from tollgate.chains.methods import Holds, Scope
 from tollgate.gateway.upstream.choice import (
     RECENT_BLOCKS,
-    NetworkView,
     Requirements,
-    View,
-    choose,
-    last_resort,
-    somebody_else,
-    somebody_is_behind,
     wants_archive,
 )
 from tollgate.gateway.upstream.health import Upstream
-from tollgate.shm.upstream_status import NOTHING, State
+from tollgate.shm.upstream_status import NOTHING, SILENCE_SECONDS, State
 
 HEAD = 1_000
 READ = Requirements("eth_call")
 TIP = Requirements("eth_call", tip=True)
 OLD = Requirements("eth_call", oldest=5)
-KNOWN = NetworkView(HEAD, HEAD)
-SILENT = NetworkView(NOTHING, HEAD, believed=False)
 Settings = dict[str, Any]
 
 
 def company(*settings: Settings) -> Company:
     made = Company(*settings)
+    made.row.publish(HEAD, NOTHING, changed=True)
     for upstream in made.upstreams:
         made.put(upstream.name, head=HEAD)
     return made
 
 
-def chosen(
-    made: Company, need: Requirements, tried: str = "", known: NetworkView = KNOWN, chance: float = 0.0
-) -> str:
-    """The name of the upstream that is chosen; empty: nobody."""
-    found = choose(made.upstreams, need, known, [made[name] for name in tried], made.clock(), chances(chance))
+def silence(made: Company) -> None:
+    """The prober writes no more."""
+    made.clock.advance(SILENCE_SECONDS)
+
+
+def chosen(made: Company, need: Requirements, tried: str = "", chance: float = 0.0) -> str:
+    """The name of the upstream that is chosen; empty: none."""
+    found = made.view().choose(need, [made[name] for name in tried], made.clock(), chances(chance))
     return found.name if found else ""
 
 
-def order(made: Company, need: Requirements, known: NetworkView = KNOWN) -> str:
+def order(made: Company, need: Requirements) -> str:
     """In which order upstreams are called, those out of rotation at last."""
     tried: list[Upstream] = []
+    view, now = made.view(), made.clock()
     while True:
-        found = choose(made.upstreams, need, known, tried, made.clock(), chances(0.0)) or last_resort(
-            made.upstreams, need, known, tried
-        )
+        found = view.choose(need, tried, now, chances(0.0)) or view.last_resort(need, tried, now)
         if found is None:
             return "".join(upstream.name for upstream in tried)
         tried.append(found)
@@ -111,9 +106,7 @@ def test_of_many_two_different_ones_are_compared(seed: int, count: int) -> None:
         made.answer(upstream.name, 1.0 + index)
     random = Random(seed).random
     names = {
-        found.name
-        for _ in range(200)
-        if (found := choose(made.upstreams, READ, KNOWN, [], made.clock(), random)) is not None
+        found.name for _ in range(200) if (found := made.view().choose(READ, [], made.clock(), random)) is not None
     }
     assert made.upstreams[-1].name not in names, "the slowest loses to whomever it is compared with"
     assert made.upstreams[0].name in names
@@ -135,8 +128,8 @@ def test_any_two_of_three_may_be_compared(chance: tuple[float, float], quick_fir
         made = company({}, {}, {})
         for name, seconds in zip(names, (0.1, 0.2, 0.3), strict=True):
             made[name].ewma = seconds
-        view = View(0.0, made.row.snapshot(), made.upstreams)
-        assert view.choose("eth_call", Scope(Holds.NEVER), made.clock(), chances(*chance)) is made[fit]
+        view = made.view()
+        assert view.first("eth_call", Scope(Holds.NEVER), made.clock(), chances(*chance)) is made[fit]
 
 
 def test_upstream_that_may_be_tried_again_is_chosen_again() -> None:
@@ -180,19 +173,22 @@ def test_while_the_prober_is_silent_its_word_does_not_count(state: State) -> Non
     made = company({}, {"priority": 1}, {"priority": 2})
     made.put("a", state, 3)
     made.put("b", State.WRONG_CHAIN, HEAD)
+    silence(made)
     for need in (READ, TIP):
-        assert chosen(made, need, known=SILENT) == "a"
-        assert order(made, need, SILENT) == "ac"
-        assert not somebody_is_behind(made.upstreams, need, SILENT, [], made.clock())
+        assert chosen(made, need) == "a"
+        assert order(made, need) == "ac"
+        assert not made.view().is_worth_waiting(need, [], made.clock())
 
 
 def test_breaker_and_quota_keep_calls_away_until_nobody_else_is_left() -> None:
     made = company({}, {"priority": 1}, {"priority": 2})
-    made.fail("a", 5)
-    made["b"].cool_down(made.clock())
-    for known in (KNOWN, SILENT):
-        assert chosen(made, READ, known=known) == "c"
-        assert order(made, READ, known) == "cab"
+    for silent in (False, True):
+        if silent:
+            silence(made)
+        made.fail("a", 5)
+        made["b"].cool_down(made.clock())
+        assert chosen(made, READ) == "c"
+        assert order(made, READ) == "cab"
 
 
 @given(st.lists(st.sampled_from(State), min_size=1, max_size=6), st.booleans(), st.booleans())
@@ -200,8 +196,10 @@ def test_wrong_chain_is_never_called(states: list[State], tip: bool, believed: b
     made = company(*[{}] * len(states))
     for upstream, state in zip(made.upstreams, states, strict=True):
         made.put(upstream.name, state, HEAD)
+    if not believed:
+        silence(made)
     for slot in (None, *range(len(states))):
-        chosen_order = order(made, Requirements("eth_call", tip=tip, slot=slot), KNOWN if believed else SILENT)
+        chosen_order = order(made, Requirements("eth_call", tip=tip, slot=slot))
         assert not any(made[name].status.state == State.WRONG_CHAIN for name in chosen_order)
 
 
@@ -248,8 +246,7 @@ def test_it_is_worth_waiting_for_one_in_rotation_that_is_behind(
     made = company({"deny_methods": ("trace_*",)}, {})
     made.put("a", state, head)
     made.put("b", State.DOWN, HEAD)
-    tried_peers = [made[name] for name in tried]
-    assert somebody_is_behind(made.upstreams, need, KNOWN, tried_peers, made.clock()) is behind
+    assert made.view().is_worth_waiting(need, [made[name] for name in tried], made.clock()) is behind
 
 
 # --- Old state ---------------------------------------------------------------------------------------------
@@ -316,11 +313,11 @@ def test_what_only_one_knows_is_requested_from_that_one_alone(state: State) -> N
         (Requirements("eth_call", slot=0), "a", False),
     ],
 )
-def test_there_is_somebody_else_who_might_be_called(need: Requirements, tried: str, more: bool) -> None:
+def test_view_has_others_that_might_be_called(need: Requirements, tried: str, more: bool) -> None:
     made = company({}, {"deny_methods": ("trace_*",)}, {})
     made.put("b", State.DOWN)
     made.put("c", State.WRONG_CHAIN)
-    assert somebody_else(made.upstreams, need, [made[name] for name in tried]) is more
+    assert made.view().has_others(need, [made[name] for name in tried]) is more
 
 
 # --- At one look ---------------------------------------------------------------------------------------------
@@ -330,9 +327,9 @@ def test_there_is_somebody_else_who_might_be_called(need: Requirements, tried: s
 def test_view_chooses_among_those_of_the_best_priority(priorities: tuple[int, ...], fit: str) -> None:
     made = company(*({"priority": each} for each in priorities))
     made.answer(fit, 5.0)
-    view = View(0.0, made.row.snapshot(), made.upstreams)
+    view = made.view()
     for scope in (Scope(Holds.NEVER), Scope(Holds.NEVER, tip=True)):
-        found = view.choose("eth_call", scope, made.clock(), chances(0.9))
+        found = view.first("eth_call", scope, made.clock(), chances(0.9))
         assert found is made[fit], "however slow it is"
 
 
@@ -362,16 +359,16 @@ def test_view_chooses_the_cheapest_that_has_the_block_and_takes_the_method(
     for name, head, seconds in zip("ab", heads, (0.2, 0.1), strict=False):
         made.put(name, head=head)
         made[name].ewma = seconds
-    view = View(0.0, made.row.snapshot(), made.upstreams)
-    found = view.choose("eth_call", scope, made.clock(), chances())
+    view = made.view()
+    found = view.first("eth_call", scope, made.clock(), chances())
     assert (found.name if found else "") == fit
 
 
 def test_view_does_not_choose_the_only_upstream_while_its_breaker_is_open() -> None:
     made = company({})
     made.fail("a", 5)
-    view = View(0.0, made.row.snapshot(), made.upstreams)
-    assert view.choose("eth_call", Scope(Holds.NEVER), made.clock(), chances()) is None
+    view = made.view()
+    assert view.first("eth_call", Scope(Holds.NEVER), made.clock(), chances()) is None
 
 
 # Seconds, calls under way, weight.
@@ -389,14 +386,14 @@ def test_view_does_not_choose_the_only_upstream_while_its_breaker_is_open() -> N
         ((0.00, 0, 1), (0.00, 1, 1), "a"),
     ],
 )
-def test_of_two_that_fit_the_view_and_the_general_way_choose_the_cheaper(
+def test_of_two_the_fast_and_the_slow_path_choose_the_cheaper(
     a: tuple[float, int, int], b: tuple[float, int, int], cheaper: str
 ) -> None:
     made = company({"weight": a[2]}, {"weight": b[2]})
     for name, (seconds, in_flight, _) in (("a", a), ("b", b)):
         made[name].ewma, made[name].in_flight = seconds, in_flight
-    view = View(0.0, made.row.snapshot(), made.upstreams)
-    assert view.choose("eth_call", Scope(Holds.NEVER), made.clock(), chances()) is made[cheaper]
+    view = made.view()
+    assert view.first("eth_call", Scope(Holds.NEVER), made.clock(), chances()) is made[cheaper]
     assert chosen(made, READ) == cheaper
 
 
@@ -438,7 +435,7 @@ scopes = st.builds(
     st.sampled_from([0.0, 0.5, 1.5]),
     st.tuples(st.floats(0, 0.999), st.floats(0, 0.999)),
 )
-def test_view_chooses_as_the_general_way_does(
+def test_fast_path_chooses_as_the_slow_path_does(
     made_of: list[tuple[Settings, Settings]], scope: Scope, shown: int, later: float, chance: tuple[float, float]
 ) -> None:
     made = company(*(each for each, _ in made_of))
@@ -455,17 +452,9 @@ def test_view_chooses_as_the_general_way_does(
             made[name].began()
     made.clock.advance(later)
     now = made.clock()
-    view = View(0.0, made.row.snapshot(), made.upstreams)
-    found = view.choose("eth_call", scope, now, chances(*chance))
-    floor = max(HEAD, shown)
+    view = made.view()
+    found = view.first("eth_call", scope, now, chances(*chance))
     need = Requirements(
         "eth_call", tip=scope.tip, oldest=scope.oldest if scope.state else None, number=scope.number
     )
-    if not scope.tip:
-        floor = scope.number if scope.number is not None and scope.number <= floor else NOTHING
-    expected = choose(made.upstreams, need, NetworkView(floor, HEAD), [], now, chances(*chance))
-    if found is not None:
-        assert found is expected
-    elif expected is not None:
-        # Nobody but who was never probed, or who has no archive: the general way takes those.
-        assert expected.status.state == State.UNKNOWN or not expected.settings.archive
+    assert found is view.choose(need, [], now, chances(*chance))

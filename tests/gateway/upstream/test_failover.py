@@ -99,9 +99,7 @@ class DrivenFailover:
         self.deadline = self.clock() + seconds
         self.full: set[str] = set()
         """Whose rate is used up."""
-        self.failover = Failover(
-            self.company.upstreams, self.row, need, self.deadline, chances(0.3, 0.6, 0.9), self.may_call
-        )
+        self.failover = Failover(self.company.view, need, self.deadline, chances(0.3, 0.6, 0.9), self.may_call)
         self.attempts = 0
         self.under_way: list[NextAttempt] = []
         self.ends: dict[str, list[object]] = {}

@@ -24,7 +24,7 @@ from tollgate.shm.upstream_status import NOTHING, State
 
 
 def failover(company: Company, need: Requirements, seconds: float = 30.0) -> Failover:
-    return Failover(company.upstreams, company.row, need, company.clock() + seconds, chances(0.0), lambda _: True)
+    return Failover(company.view, need, company.clock() + seconds, chances(0.0), lambda _: True)
 
 
 def next_upstream(made: Failover, company: Company) -> str:
@@ -173,18 +173,16 @@ def test_rate_of_an_upstream_sends_the_rest_elsewhere_and_is_shown_where_there_i
     company = Company({"requests_per_second": 5}, {"priority": 1, "requests_per_second": 5})
     full = {"a"}
     may_call = lambda upstream: upstream.name not in full  # noqa: E731
-    made = Failover(company.upstreams, company.row, Requirements(METHOD), 2_000.0, chances(0.0), may_call)
+    made = Failover(company.view, Requirements(METHOD), 2_000.0, chances(0.0), may_call)
     assert next_upstream(made, company) == "b"
     full.add("b")
-    made = Failover(company.upstreams, company.row, Requirements(METHOD), 2_000.0, chances(0.0), may_call)
+    made = Failover(company.view, Requirements(METHOD), 2_000.0, chances(0.0), may_call)
     assert made.next(company.clock()) is None
     assert "at their limits" in made.refusal().message
 
 
 def test_those_that_were_tried_before_are_not_called() -> None:
     company = ranked(2)
-    made = Failover(
-        company.upstreams, company.row, Requirements(METHOD), 2_000.0, chances(0.0), lambda _: True, [company["a"]]
-    )
+    made = Failover(company.view, Requirements(METHOD), 2_000.0, chances(0.0), lambda _: True, [company["a"]])
     assert next_upstream(made, company) == "b"
     assert made.next(company.clock()) is None

@@ -37,10 +37,10 @@ from tollgate.gateway.upstream import sticky
 from tollgate.gateway.upstream.attempts import AttemptOutcome, Attempts
 from tollgate.gateway.upstream.choice import Requirements
 from tollgate.gateway.upstream.connection import AttemptFailed, Connection, Response, Unanswered
+from tollgate.gateway.upstream.exchange import hedge_after
 from tollgate.gateway.upstream.failover import OutOfStep
 from tollgate.gateway.upstream.get_logs import GET_LOGS
 from tollgate.gateway.upstream.health import Upstream
-from tollgate.gateway.upstream.hedging import hedge_after
 
 UNREADABLE = (msgspec.DecodeError, RecursionError)
 _TIP, _NOWHERE = Holds.TIP, Look.NOWHERE
@@ -222,8 +222,8 @@ class StraightCall(Straight):
         # What is kept in a slot is called by a name of its own, here and below: that is much quicker.
         clock = context.now
         now = clock()
-        view = exchange.view(now)
-        if view is None:
+        view = exchange.view()
+        if now >= view.believed_until:
             return False
         params = call.params
         if params is None:
@@ -236,7 +236,7 @@ class StraightCall(Straight):
         if reply is None and flight is None:
             read = plan.read
             scope = read(params)
-            upstream = view.choose(call.method, scope, now, exchange.random)
+            upstream = view.first(call.method, scope, now, exchange.random)
             if upstream is None or (upstream.limit and not exchange.within_rate(upstream, now)):
                 return False
             idle = upstream.pool.idle

@@ -399,9 +399,9 @@ def start_batch(  # noqa: C901 - as `StraightCall.start`
         return False
     context, exchange = admission.context, admission.exchange
     now = context.now()
-    view = exchange.view(now)
+    view = exchange.view()
     plan = admission.plans.get(calls[0].method) or admission.plan(calls[0].method)
-    if plan is None or view is None:
+    if plan is None or now >= view.believed_until:
         return False
     alike = _alike(calls, plan)
     plans = [plan] * len(calls) if alike is not None else _plans(admission, calls)
@@ -428,7 +428,7 @@ def start_batch(  # noqa: C901 - as `StraightCall.start`
         else:
             scopes = _scopes(sent, plans)
             together = _together(scopes)
-        upstream = view.choose(sent[0].method, together, now, exchange.random)
+        upstream = view.first(sent[0].method, together, now, exchange.random)
         if upstream is None or view.picky or (upstream.limit and not exchange.within_rate(upstream, now)):
             return False
         idle = upstream.pool.idle

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from msgspec import Struct
 
@@ -34,13 +34,10 @@ from tollgate.gateway.upstream.connection import (
     Response,
     ResponseTooLarge,
 )
+from tollgate.gateway.upstream.exchange import RETRY_SECONDS, Exchange, hedge_after
 from tollgate.gateway.upstream.failover import MAX_ATTEMPTS, Failover, NextAttempt, OutOfStep, Wait
 from tollgate.gateway.upstream.health import Upstream
-from tollgate.gateway.upstream.hedging import RETRY_SECONDS, hedge_after
 from tollgate.gateway.upstream.pool import PoolRequest
-
-if TYPE_CHECKING:
-    from tollgate.gateway.upstream.exchange import Exchange
 
 T = TypeVar("T")
 
@@ -171,8 +168,7 @@ class Attempts(Failover, Generic[T]):
         max_attempts: int = MAX_ATTEMPTS,
     ) -> None:
         super().__init__(
-            exchange.upstreams,
-            exchange.status,
+            exchange.view,
             requirements,
             deadline,
             exchange.random,
@@ -181,7 +177,6 @@ class Attempts(Failover, Generic[T]):
             max_attempts,
         )
         self.exchange = exchange
-        self._look = exchange.view
         self.body = body
         self.read = read
         self.validator = validator

@@ -1,6 +1,6 @@
-"""The upstreams of one network, as a worker's calls share them: their status, hedges, rates and statistics.
+"""The upstreams of one network, as the calls of a worker share them: their status, hedges, rates and statistics.
 
-`attempts.py` makes the attempts at a call; it finds here what all calls have in common.
+`attempts.py` makes the attempts at one call; here is what all calls of the network have in common.
 """
 
 from __future__ import annotations
@@ -17,12 +17,64 @@ from tollgate.gateway.messages import ServedNetwork
 from tollgate.gateway.upstream.choice import View
 from tollgate.gateway.upstream.failover import Failover, NextAttempt
 from tollgate.gateway.upstream.health import Upstream
-from tollgate.gateway.upstream.hedging import HedgeBudget
 from tollgate.shm import metrics
 from tollgate.shm.upstream_status import NetworkStatus, State
 from tollgate.store.base import Meters
 
 _WRONG_CHAIN = int(State.WRONG_CHAIN)
+
+# Twenty calls pay for one hedge. Where calls are few, one is free every two seconds: a lone call must not wait for
+# a silent upstream.
+_HEDGES_PER_CALL = 0.05
+_MAX_SAVED = 20.0
+_SECONDS_PER_HEDGE = 2.0
+# A hedge that could not be paid for, or for which no upstream was left, is tried again after this.
+RETRY_SECONDS = 0.02
+# A hedge sooner than this gains nothing that a caller would notice.
+_SOONEST_SECONDS = 0.002
+# Before it is known how long an upstream takes.
+_FIRST_SECONDS = 0.5
+
+
+def hedge_after(upstream: Upstream) -> float:
+    """Seconds after which an attempt at this upstream counts as slow."""
+    return max(upstream.p95 or _FIRST_SECONDS, _SOONEST_SECONDS)
+
+
+class HedgeBudget:
+    """What calls have paid for and hedges have used: one budget for the network, so that hedges stay few."""
+
+    __slots__ = ("_counted", "_looked_at", "_now", "_saved", "started")
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._saved = 0.0
+        self._counted = 0
+        self._looked_at = now()
+        self.started = 0
+
+    def take(self, calls: int) -> bool:
+        """Pay for one hedge, if there is enough; `calls` were made so far."""
+        now = self._now()
+        if calls != self._counted:
+            # Fewer than before: an upstream was taken away, with its count.
+            paid = _HEDGES_PER_CALL * max(0, calls - self._counted)
+            self._saved = min(self._saved + paid, _MAX_SAVED)
+            self._counted = calls
+        elif self._saved < 1:
+            # No call since the last look.
+            self._saved = min(1.0, self._saved + (now - self._looked_at) / _SECONDS_PER_HEDGE)
+        self._looked_at = now
+        if self._saved < 1:
+            return False
+        self._saved -= 1
+        self.started += 1
+        return True
+
+    def give_back(self) -> None:
+        """Take back the pay for a hedge that found no upstream."""
+        self._saved += 1
+        self.started -= 1
 
 
 class Exchange:
@@ -52,7 +104,7 @@ class Exchange:
         self.change(network, upstreams)
 
     def change(self, network: ServedNetwork, upstreams: Sequence[Upstream]) -> None:
-        """Take over a network's settings and upstreams; calls under way go on with those they have."""
+        """Take over a network's settings and upstreams; calls under way choose among these from now on."""
         self.network = network
         self.upstreams: tuple[Upstream, ...] = tuple(sorted(upstreams, key=lambda upstream: upstream.priority))
         self._names = (network.family, network.name)
@@ -71,12 +123,12 @@ class Exchange:
 
     # --- One look at the shared status -----------------------------------------------------------------
 
-    def view(self, now: float) -> View | None:
-        """The status of network and upstreams; None while the prober is silent."""
+    def view(self) -> View:
+        """The status of network and upstreams, as they are now."""
         view = self._view
         if view is None or self._epoch[0] != view.epoch:
             view = self._view = self._look()
-        return view if now < view.believed_until else None
+        return view
 
     def _look(self) -> View:
         epoch = self._epoch[0]

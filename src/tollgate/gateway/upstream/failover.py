@@ -1,13 +1,12 @@
-"""The attempts at one call, decided one after the other: which upstream, how long, when to wait, when to give up.
+"""The failover policy of one call: which upstream is next, for how long, when to pause, when to give up.
 
-A state machine without I/O and without a clock: `next` decides what to do, `failed` and `faulted` take what became
-of that. `attempts.py` drives it.
+No I/O and no clock: `next` decides, `failed` and `faulted` take the end of an attempt. `attempts.py` acts on it.
 
-- A read is retried elsewhere until one answers. When all have been tried once and time is left, those that
-  broke off are tried once more, and those that showed an older chain than callers know again and again.
-- What may change something goes to one upstream, and to another only while nothing of it has left. Transactions
-  that are signed go on: sent twice they are still one (`broadcast.py` knows how that is answered).
-- Each attempt at a read leaves time for the next one: half of what is left, as long as there is somebody else.
+- A read is retried elsewhere until one upstream answers. When all have been tried once and time is left, those
+  that broke off are tried once more, and those that showed an older chain than callers know again and again.
+- A write goes to one upstream, and to another only while nothing of it has been sent. Signed transactions go on:
+  sent twice they are still one (`broadcast.py`).
+- Each attempt at a read gets half of the time that is left, as long as another upstream could be tried after it.
 """
 
 from __future__ import annotations
@@ -18,15 +17,7 @@ from msgspec import Struct
 
 from tollgate.chains.faults import Verdict
 from tollgate.errors import Overloaded, Refusal, UpstreamError, UpstreamTimeout, UpstreamUnavailable
-from tollgate.gateway.upstream.choice import (
-    NetworkView,
-    Requirements,
-    View,
-    choose,
-    last_resort,
-    somebody_else,
-    somebody_is_behind,
-)
+from tollgate.gateway.upstream.choice import Requirements, View
 from tollgate.gateway.upstream.connection import (
     AttemptFailed,
     ConnectFailed,
@@ -36,23 +27,20 @@ from tollgate.gateway.upstream.connection import (
     TimedOut,
 )
 from tollgate.gateway.upstream.health import Upstream
-from tollgate.shm.upstream_status import NOTHING, NetworkStatus, State
 
 MAX_ATTEMPTS = 6
-# Between two looks whether somebody has come along to the head.
+# Between two looks whether an upstream has reached the head.
 WAIT_SECONDS = 0.02
 # Before those that broke off are tried again; each time twice as long.
 AGAIN_SECONDS = 0.05
 _IN_DOUBT = " The call may have been carried out all the same: check before you send it again."
 
-
-_NO_MATTER = NetworkView()
 # These end as they did on every retry; and an overloaded upstream must not get more calls.
 _NOT_AGAIN = (TimedOut, ResponseTooLarge, NoRoom, PoolFull)
 
 
 class OutOfStep(AttemptFailed):
-    """An answer that shows another head of the chain than can be: callers have seen more, or nobody so much."""
+    """An answer that shows an impossible head of the chain: callers have seen more, or it is far too high."""
 
     outcome = "out_of_step"
 
@@ -73,9 +61,9 @@ class Wait(Struct, frozen=True, gc=False):
 class Failover:
     """The attempts at one call."""
 
-    # Defaults stand on the class: most calls end with their first attempt.
+    # Defaults on the class: most calls end with their first attempt.
     in_doubt = False
-    """Whether some attempt may have been carried out though we do not know."""
+    """Whether an attempt may have been carried out without our knowing."""
     _broken: Sequence[Upstream] = ()
     _out_of_step: Sequence[Upstream] = ()
     _retried: Sequence[Upstream] = ()
@@ -85,13 +73,10 @@ class Failover:
     _failure: AttemptFailed | None = None
     _stopped = False
     _limited = False
-    _look: Callable[[float], View | None] = staticmethod(lambda _now: None)
-    """What is known of all upstreams, where that need not be read one by one: a choice from it is the same."""
 
     def __init__(
         self,
-        upstreams: Sequence[Upstream],
-        status: NetworkStatus,
+        view: Callable[[], View],
         requirements: Requirements,
         deadline: float,
         random: Callable[[], float],
@@ -99,9 +84,9 @@ class Failover:
         tried: Sequence[Upstream] = (),
         max_attempts: int = MAX_ATTEMPTS,
     ) -> None:
-        self._upstreams = upstreams
+        self._view = view
+        """The upstreams and their status, as they are now."""
         self._max_attempts = max_attempts
-        self._status = status
         self.requirements = requirements
         self.deadline = deadline
         self._random = random
@@ -113,35 +98,36 @@ class Failover:
         """What to do now; None: give up."""
         if self._stopped or self._attempts >= self._max_attempts or now >= self.deadline:
             return None
-        upstream = self._choose(now)
+        view = self._view()
+        upstream = self._choose(view, now)
         if upstream is None:
-            known = self._known()
-            if somebody_is_behind(self._upstreams, self.requirements, known, self.tried, now):
+            if view.is_worth_waiting(self.requirements, self.tried, now):
                 return self._again(now) or Wait(min(WAIT_SECONDS, self.deadline - now))
-            upstream = self._last_resort(known)
+            upstream = self._last_resort(view, now)
             if upstream is None:
                 return self._again(now)
-        return self._attempt(upstream, now)
+        return self._attempt(view, upstream, now)
 
     def parallel(self, now: float) -> NextAttempt | None:
-        """Another upstream to call at the same time; None where none is in rotation and within its rate."""
+        """Another upstream to call beside those under way; None where none is in rotation and within its rate."""
         if self._attempts >= self._max_attempts or now >= self.deadline:
             return None
         tried, limited = self.tried, self._limited
         self.tried = list(tried)
-        upstream = self._choose(now)
-        # Who is at its rate now need not be so when the attempt that is under way has ended.
+        view = self._view()
+        upstream = self._choose(view, now)
+        # An upstream that is at its rate now may be below it when the attempt under way has ended.
         self.tried, self._limited = tried, limited
-        return None if upstream is None else self._attempt(upstream, now)
+        return None if upstream is None else self._attempt(view, upstream, now)
 
-    def _attempt(self, upstream: Upstream, now: float) -> NextAttempt:
+    def _attempt(self, view: View, upstream: Upstream, now: float) -> NextAttempt:
         self._attempts += 1
         self.tried.append(upstream)
         left = self.deadline - now
         if (
             self.requirements.repeatable
-            and len(self.tried) < len(self._upstreams)
-            and somebody_else(self._upstreams, self.requirements, self.tried)
+            and len(self.tried) < view.count
+            and view.has_others(self.requirements, self.tried)
         ):
             left /= 2
         return NextAttempt(upstream, now + min(upstream.settings.timeout_seconds, left))
@@ -176,11 +162,7 @@ class Failover:
             return UpstreamUnavailable("The upstreams are behind what callers have seen of the chain: try again.")
         if failure is None and self._limited:
             return UpstreamUnavailable("The upstreams of this network are at their limits: try again.")
-        if (
-            failure is None
-            and self._upstreams
-            and all(each.status.state == State.WRONG_CHAIN for each in self._upstreams)
-        ):
+        if failure is None and self._view().on_another_chain:
             return UpstreamUnavailable(
                 "All upstreams of this network report another chain: the operator must fix them or `chain_id`."
             )
@@ -190,41 +172,22 @@ class Failover:
             return UpstreamUnavailable(UpstreamUnavailable.hint + doubt)
         return UpstreamError(UpstreamError.hint + doubt)
 
-    def _known(self) -> NetworkView:
-        status, requirements = self._status, self.requirements
-        head = NOTHING if requirements.oldest is None else status.head
-        if not status.is_fresh:
-            return NetworkView(NOTHING, head, believed=False)
-        floor, number = NOTHING, requirements.number
-        if requirements.tip:
-            floor = status.floor
-        elif number is not None and (number <= status.head or number <= status.shown):
-            # A block that nobody has seen yet may be requested from any upstream.
-            floor = number
-        return _NO_MATTER if floor == head == NOTHING else NetworkView(floor, head)
-
-    def _choose(self, now: float) -> Upstream | None:
+    def _choose(self, view: View, now: float) -> Upstream | None:
         """The upstream in rotation to call next, within its rate."""
-        view = self._look(now)
-        if view is not None:
-            upstream = view.other(self.requirements, self.tried, now, self._random)
-            if upstream is not None and (not upstream.limit or self._is_within_its_rate(upstream)):
-                return upstream
-        known = self._known()
         while True:
-            upstream = choose(self._upstreams, self.requirements, known, self.tried, now, self._random)
+            upstream = view.choose(self.requirements, self.tried, now, self._random)
             if upstream is None or not upstream.limit or self._is_within_its_rate(upstream):
                 return upstream
 
-    def _last_resort(self, known: NetworkView) -> Upstream | None:
+    def _last_resort(self, view: View, now: float) -> Upstream | None:
         while True:
-            upstream = last_resort(self._upstreams, self.requirements, known, self.tried)
-            if upstream is None or self._is_within_its_rate(upstream):
+            upstream = view.last_resort(self.requirements, self.tried, now)
+            if upstream is None or not upstream.limit or self._is_within_its_rate(upstream):
                 return upstream
 
     def _is_within_its_rate(self, upstream: Upstream) -> bool:
         """Whether it may be called now; otherwise it is passed over for good."""
-        if not upstream.limit or self._may_call(upstream):
+        if self._may_call(upstream):
             return True
         self._limited = True
         self.tried.append(upstream)
