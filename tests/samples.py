@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 from msgspec import NODEFAULT, Struct
-from msgspec.structs import fields
+from msgspec.structs import asdict, fields
 
 from tollgate.api.base import kind_of, members
 
@@ -17,3 +18,8 @@ def sample(kind: type[Struct], **given: Any) -> dict[str, Any]:
         name: not defaults[name] if kind_of(schema) == "boolean" else schema["examples"][0]
         for name, schema in members(kind).items()
     } | given
+
+
+def settings(kind: type[Struct], **given: Any) -> dict[str, Any]:
+    """The same as a row has it."""
+    return asdict(msgspec.convert(sample(kind, **given), kind))

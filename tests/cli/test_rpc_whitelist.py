@@ -52,6 +52,12 @@ def test_add_takes_a_domain_over_only_on_request(api: Api, acme: Tool) -> None:
     assert api.requests[0].json == {"domain": "example.com", "take_over": True}
 
 
+def test_add_sends_the_limits_that_were_given(api: Api, acme: Tool) -> None:
+    api.on("POST", PATH, ENTRY, status=201)
+    assert acme.run("rpc", "whitelist", "add", "example.com", "--domain-per-minute", "6000").code == 0
+    assert api.requests[0].json == {"domain": "example.com", "domain_per_minute": 6000}
+
+
 def test_a_subdomain_is_refused_with_the_root_to_use(api: Api, acme: Tool) -> None:
     detail = "app.example.com is not a root domain: use example.com."
     api.problem("POST", PATH, 422, "not_a_root_domain", detail, suggestion="example.com")
@@ -124,6 +130,7 @@ def test_check_shows_whether_and_why(api: Api, acme: Tool, allowed: bool, word: 
         (["--address-per-minute", "60"], {"address_per_minute": 60}),
         (["--domain-per-minute", "600", "--active"], {"domain_per_minute": 600, "active": True}),
         (["--inactive"], {"active": False}),
+        (["--address-per-minute", "none"], {"address_per_minute": None}),
     ],
 )
 def test_update_sends_what_was_given(api: Api, acme: Tool, arguments: list[str], body: dict[str, Any]) -> None:

@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
-from msgspec.structs import asdict
 from tests.contract.backends import Store
-from tests.samples import sample
+from tests.samples import settings
 
+from tollgate.api.domains import DomainSettings
 from tollgate.api.tokens import TokenSettings
 from tollgate.core.alerts import Alert, BillingSettings
 from tollgate.core.audit_chain import AuditChain
@@ -58,7 +57,7 @@ TOKEN = Token(
     expires_at=3_000.0,
     capped_until=4_000.0,
     replaces="tok_0",
-    **asdict(msgspec.convert(sample(TokenSettings, active=True, methods=("eth_*", 'odd"\\é')), TokenSettings)),
+    **settings(TokenSettings, active=True, methods=("eth_*", 'odd"\\é')),
 )
 DIGEST = bytes(range(32))
 DOMAIN = Domain(
@@ -68,8 +67,7 @@ DOMAIN = Domain(
     1_000.25,
     created_by="ann@example.com",
     verified_at=2_000.0,
-    address_per_minute=60,
-    domain_per_minute=600,
+    **settings(DomainSettings, active=True),
 )
 ACCOUNT = Account(
     "acc_1", "ann@example.com", 1.5, "Ann Ø", "$argon2id$v=19$sample", verified_at=2.5, active=False, operator=True

@@ -1,7 +1,8 @@
 """The management API, defined once: for each resource what can be sent, what is answered, and its routes.
 
-base    what all definitions share: routes, pages, times
-tokens  API tokens
+base      what all definitions share: routes, pages, times
+tokens    API tokens
+domains   whitelist entries
 
 Services take the commands that stand here, `control/api` serves the routes, the tool calls them, rows inherit the
 settings, and the OpenAPI document, the options of the tool and the forms of the console are read from the types.

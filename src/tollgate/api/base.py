@@ -45,6 +45,10 @@ class Confidential(Struct, frozen=True):
         return f"{type(self).__name__}(…)"
 
 
+class Nothing(Struct, frozen=True, forbid_unknown_fields=True):
+    """An empty object, or no body at all."""
+
+
 class Page(Struct, Generic[Item], frozen=True):
     """A part of a list."""
 

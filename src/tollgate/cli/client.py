@@ -22,7 +22,6 @@ from tollgate.cli.shapes import (
     ApiAuditEntry,
     ApiBilling,
     ApiChecks,
-    ApiDomain,
     ApiEmailChange,
     ApiEnrolment,
     ApiFactors,
@@ -34,7 +33,6 @@ from tollgate.cli.shapes import (
     ApiMember,
     ApiNetwork,
     ApiOperatorTeam,
-    ApiOriginCheck,
     ApiRecoveryCodes,
     ApiService,
     ApiServiceUsage,
@@ -176,37 +174,6 @@ class Client:
     def raw(self, method: str, path: str, body: Any = None) -> HttpReply:
         """Send any request to the API, as the account that is logged in."""
         return self._send(method, path, body)
-
-    # ---- domains
-
-    def domains(
-        self, team: str, limit: int = DEFAULT_LIMIT, after: str | None = None
-    ) -> ApiAnswer[Page[ApiDomain]]:
-        return self._read("GET", Page[ApiDomain], "teams", team, "domains", query=_page(limit, after))
-
-    def domain_named(self, team: str, domain: str) -> ApiDomain | None:
-        """Find an entry by its domain."""
-        every = _every(lambda after: self.domains(team, LARGEST_LIMIT, after))
-        return next((each for each in every if each.domain == domain.lower()), None)
-
-    def add_domain(self, team: str, body: Mapping[str, Any]) -> ApiAnswer[ApiDomain]:
-        return self._create(ApiDomain, body, "teams", team, "domains")
-
-    def domain(self, team: str, domain_id: str) -> ApiAnswer[ApiDomain]:
-        return self._read("GET", ApiDomain, "teams", team, "domains", domain_id)
-
-    def update_domain(self, team: str, domain_id: str, body: Mapping[str, Any]) -> ApiAnswer[ApiDomain]:
-        return self._read("PATCH", ApiDomain, "teams", team, "domains", domain_id, body=body)
-
-    def remove_domain(self, team: str, domain_id: str) -> None:
-        self._done("DELETE", "teams", team, "domains", domain_id)
-
-    def verify_domain(self, team: str, domain_id: str) -> ApiAnswer[ApiDomain]:
-        """Look for the proof that a domain is the team's."""
-        return self._read("POST", ApiDomain, "teams", team, "domains", domain_id, "verify", body={})
-
-    def check_origin(self, team: str, origin: str) -> ApiAnswer[ApiOriginCheck]:
-        return self._read("GET", ApiOriginCheck, "teams", team, "domains", "check", query={"origin": origin})
 
     # ---- logs
 

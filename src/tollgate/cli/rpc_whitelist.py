@@ -10,13 +10,27 @@ from tollgate.cli import show
 from tollgate.cli.failures import NotFoundFailure, WrongUsage
 from tollgate.cli.lazy import Group
 from tollgate.cli.options import confirm, for_team, needs_confirmation, page_options, yes_option
+from tollgate.cli.settings_options import SettingsCommand, chosen, lines
+from tollgate.lazy_module import LazyModule
 
 if TYPE_CHECKING:
+    from tollgate.api import domains as api
     from tollgate.cli.answers import ApiAnswer
     from tollgate.cli.session import Session
-    from tollgate.cli.shapes import ApiDomain
+else:
+    api = LazyModule("tollgate.api.domains")  # help of other commands needs none of it
 
-_per_minute = click.IntRange(min=1)
+_SHOWN = (
+    "id",
+    "domain",
+    "active",
+    "created_at",
+    "created_by",
+    "verified_at",
+    "address_per_minute",
+    "domain_per_minute",
+)
+"""Members that the output of an entry shows under names of its own; others follow under theirs."""
 
 
 @click.group(cls=Group, epilog="Example: tollgate rpc whitelist add example.com --team acme")
@@ -24,11 +38,14 @@ def whitelist() -> None:
     """Domains whose pages, and those of their subdomains, call without a token."""
 
 
-@whitelist.command(epilog="Example: tollgate rpc whitelist add example.com --team acme")
+@whitelist.command(
+    cls=SettingsCommand, settings=lambda: api.NewDomain, but=("domain", "take_over", "active"),
+    epilog="Example: tollgate rpc whitelist add example.com --team acme",
+)  # fmt: skip
 @click.argument("domain")
 @click.option("--take-over", is_flag=True, help="Take it from another team, by proof in DNS or on the site.")
 @for_team
-def add(session: Session, domain: str, take_over: bool) -> None:
+def add(session: Session, domain: str, take_over: bool, **settings: Any) -> None:
     """Whitelist a root domain, such as example.com, with all its subdomains."""
     if "/" in domain or ":" in domain:
         from urllib.parse import urlsplit  # noqa: PLC0415 - not for help
@@ -36,8 +53,8 @@ def add(session: Session, domain: str, take_over: bool) -> None:
         host = urlsplit(domain if "//" in domain else f"//{domain}").hostname or ""
         proposal = f" Did you mean: tollgate rpc whitelist add {host} --team {session.team}" if "." in host else ""
         raise WrongUsage(f"{domain} is an address: a whitelist entry is a domain alone.{proposal}")
-    body = {"domain": domain, **({"take_over": True} if take_over else {})}
-    answer = session.client.add_domain(session.team, body)
+    new = api.NewDomain(domain, take_over, **chosen(settings))
+    answer = session.client.call(api.ADD, session.team, body=new)
     _show(session, answer)
     if answer.value.verified_at is None:
         show.note(
@@ -51,7 +68,7 @@ def add(session: Session, domain: str, take_over: bool) -> None:
 @for_team
 def list_(session: Session, limit: int, after: str | None) -> None:
     """List the whitelisted domains of a team, oldest first."""
-    answer = session.client.domains(session.team, limit, after)
+    answer = session.client.call(api.LIST, session.team, limit=limit, after=after)
     rows = [
         (entry.id, entry.domain, entry.created_at, entry.verified_at or "no", _state(entry))
         for entry in answer.value.items
@@ -70,7 +87,7 @@ def list_(session: Session, limit: int, after: str | None) -> None:
 @for_team
 def show_(session: Session, entry_id: str) -> None:
     """Show an entry: its domain, proof and limits."""
-    _show(session, session.client.domain(session.team, entry_id))
+    _show(session, session.client.call(api.SHOW, session.team, entry_id))
 
 
 @whitelist.command(epilog="Example: tollgate rpc whitelist remove dom_8dGq1ZwY4bVc6nXs --team acme")
@@ -82,9 +99,9 @@ def remove(session: Session, entry_id: str, yes: bool) -> None:
     if "." in entry_id:
         _show_id(session, entry_id)
     if needs_confirmation(yes):
-        entry = session.client.domain(session.team, entry_id).value
+        entry = session.client.call(api.SHOW, session.team, entry_id).value
         confirm(f"Remove {show.clean(entry.domain)} ({show.clean(entry.id)})?", yes)
-    session.client.remove_domain(session.team, entry_id)
+    session.client.call(api.REMOVE, session.team, entry_id)
     session.deleted(entry_id, f"Entry {entry_id} is removed.")
 
 
@@ -96,7 +113,7 @@ def verify(session: Session, entry_id: str) -> None:
 
     Without one it shows what to publish in DNS or on the site.
     """
-    answer = session.client.verify_domain(session.team, entry_id)
+    answer = session.client.call(api.VERIFY, session.team, entry_id)
     _show(session, answer)
     show.note(f"{answer.value.domain} is verified.")
 
@@ -105,8 +122,8 @@ def verify(session: Session, entry_id: str) -> None:
 @click.argument("origin")
 @for_team
 def check(session: Session, origin: str) -> None:
-    """Show whether a browser on ORIGIN would be let through, and why. Exits with 1 where it would not."""
-    answer = session.client.check_origin(session.team, origin)
+    """Show whether pages of ORIGIN may call, and why. Exits with 1 if they may not."""
+    answer = session.client.call(api.CHECK, session.team, origin=origin)
     found = answer.value
     session.thing(
         answer.raw,
@@ -122,37 +139,37 @@ def check(session: Session, origin: str) -> None:
         click.get_current_context().exit(1)
 
 
-@whitelist.command(epilog="Example: tollgate rpc whitelist update dom_8dGq1ZwY4bVc6nXs --inactive")
+@whitelist.command(
+    cls=SettingsCommand, settings=lambda: api.DomainChange, but=("active",),
+    epilog="Example: tollgate rpc whitelist update dom_8dGq1ZwY4bVc6nXs --inactive",
+)  # fmt: skip
 @click.argument("entry_id", metavar="ID")
-@click.option(
-    "--address-per-minute", type=_per_minute, metavar="N", help="Requests a minute of one client address."
-)
-@click.option("--domain-per-minute", type=_per_minute, metavar="N", help="Requests a minute of the whole domain.")
 @click.option("--active/--inactive", default=None, help="Whether its pages may call.")
 @for_team
 def update(session: Session, entry_id: str, **settings: Any) -> None:
     """Change the limits of an entry, or switch it off and on."""
-    body = {name: value for name, value in settings.items() if value is not None}
-    if not body:
+    given = chosen(settings)
+    if not given:
         raise click.UsageError("Nothing to change: give at least one setting, such as --inactive.")
-    _show(session, session.client.update_domain(session.team, entry_id, body))
+    change = api.DomainChange(**given)
+    _show(session, session.client.call(api.UPDATE, session.team, entry_id, body=change))
 
 
 def _show_id(session: Session, domain: str) -> None:
-    """Entries are removed by their ids, so that nobody removes one by mistake: show the id."""
-    entry = session.client.domain_named(session.team, domain)
-    if entry is None:
-        raise NotFoundFailure(f"Team {session.team} has no entry for {domain}.")
-    raise WrongUsage(
-        f"Entries are removed by id. Run: tollgate rpc whitelist remove {entry.id} --team {session.team}"
-    )
+    """Show the id of a domain's entry: removal takes the id, so that an entry is not removed by mistake."""
+    for entry in session.client.every(api.LIST, session.team):
+        if entry.domain == domain.lower():
+            raise WrongUsage(
+                f"Entries are removed by id. Run: tollgate rpc whitelist remove {entry.id} --team {session.team}"
+            )
+    raise NotFoundFailure(f"Team {session.team} has no entry for {domain}.")
 
 
-def _state(entry: ApiDomain) -> str:
+def _state(entry: api.Domain) -> str:
     return "active" if entry.active else "inactive"
 
 
-def _show(session: Session, answer: ApiAnswer[ApiDomain]) -> None:
+def _show(session: Session, answer: ApiAnswer[api.Domain]) -> None:
     entry = answer.value
     session.thing(
         answer.raw,
@@ -165,5 +182,6 @@ def _show(session: Session, answer: ApiAnswer[ApiDomain]) -> None:
             ("verified", entry.verified_at or "no"),
             ("per address/min", entry.address_per_minute or "default"),
             ("per domain/min", entry.domain_per_minute or "default"),
+            *lines(entry, but=_SHOWN),
         ],
     )

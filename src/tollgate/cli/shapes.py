@@ -87,29 +87,6 @@ class ApiInvitation(Struct, frozen=True):
         return f"Invitation({self.id!r})"
 
 
-class ApiDomain(Struct, frozen=True):
-    """A whitelisted root domain."""
-
-    id: str
-    domain: str
-    created_at: Moment | None = None
-    created_by: str | None = None
-    verified_at: Moment | None = None
-    address_per_minute: int | None = None
-    domain_per_minute: int | None = None
-    active: bool = True
-
-
-class ApiOriginCheck(Struct, frozen=True):
-    """Whether an origin would pass, and why."""
-
-    origin: str
-    allowed: bool
-    why: str = ""
-    domain_id: str | None = None
-    domain: str | None = None
-
-
 class ApiAuditEntry(Struct, frozen=True):
     """One change, and who made it."""
 

@@ -58,6 +58,7 @@ def api_router() -> Router:
             "client": Provide(access.client, sync_to_thread=False),
             "actor": Provide(access.actor),
             "page": Provide(reading.page, sync_to_thread=False),
+            "wanted": Provide(reading.wanted, sync_to_thread=False),
             "if_match": Provide(reading.if_match, sync_to_thread=False),
             "once": Provide(creation.Once, sync_to_thread=False),
         },

@@ -43,7 +43,19 @@ def checked(command: Command) -> Command:
         command = msgspec.convert(msgspec.to_builtins(command), kind)
     except ValidationError as error:
         raise _refusal(str(error), kind) from None
-    for name, schema in members(kind).items():
+    return _within_bounds(command)
+
+
+def from_query(given: dict[str, str], kind: type[Command]) -> Command:
+    """The parameters of a query, held against every type and bound; those that are not known are ignored."""
+    try:
+        return _within_bounds(msgspec.convert(given, kind, strict=False))
+    except ValidationError as error:
+        raise _refusal(str(error), kind) from None
+
+
+def _within_bounds(command: Command) -> Command:
+    for name, schema in members(type(command)).items():
         if not _fits(getattr(command, name), schema):
             raise _wrong(name, schema)
     return command
@@ -72,7 +84,7 @@ def _refusal(message: str, kind: type[Struct]) -> InvalidInput:
         known = ", ".join(f"`{field}`" for field in kind.__struct_fields__) or "none"
         return InvalidInput(f"The member {name!r} is not known here.{hint} Known: {known}.", field=name)
     if found := _MISSING.fullmatch(message):
-        return InvalidInput(f"The member `{found[1]}` is missing.", field=found[1])
+        return InvalidInput(f"`{found[1]}` is missing.", field=found[1])
     if found := _AT.fullmatch(message):
         return _wrong(found[1], members(kind)[found[1]])
     return InvalidInput("The body must be a JSON object.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from tollgate.api.domains import DomainSettings
 from tollgate.api.tokens import TokenSettings
 from tollgate.core.limits import Limit
 from tollgate.core.pricing import OwnPrice, Price, lower_cap
@@ -88,7 +89,7 @@ class Lineage(Struct, frozen=True):
     """The first token of the lineage."""
 
 
-class Domain(Struct, frozen=True):
+class Domain(DomainSettings, frozen=True):
     """A whitelisted root domain of one team."""
 
     id: str
@@ -97,9 +98,6 @@ class Domain(Struct, frozen=True):
     created_at: float
     created_by: str = ""
     verified_at: float | None = None
-    address_per_minute: int | None = None
-    domain_per_minute: int | None = None
-    active: bool = True
 
 
 class Grant(Struct, frozen=True):

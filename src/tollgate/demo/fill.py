@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tollgate.api.domains import NewDomain
 from tollgate.api.tokens import NewToken
 from tollgate.core.models import Team
 from tollgate.core.origins import LOCALHOST
@@ -125,4 +126,4 @@ async def _localhost(plane: ControlPlane, actor: Actor, team: Team) -> None:
     async with plane.context.store.reading() as records:
         held = await records.domains.find(domain=LOCALHOST)
     if held is None:
-        await plane.domains.add(actor, team.id, LOCALHOST)
+        await plane.domains.add(actor, team.id, NewDomain(LOCALHOST))

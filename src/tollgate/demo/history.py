@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tollgate.api.domains import NewDomain
 from tollgate.api.tokens import NewToken, TokenChange
 from tollgate.chains.catalogue import Catalogue
 from tollgate.core import secrets, upstream_history
@@ -142,11 +143,11 @@ async def _things(
 
 async def _domains(plane: ControlPlane, clock: HistoryClock, actor: Actor, team: Team, now: float) -> Domain:
     clock.now = now - 36 * DAY
-    entry = await plane.domains.add(actor, team.id, "example.com")
+    entry = await plane.domains.add(actor, team.id, NewDomain("example.com"))
     async with plane.context.store.changing() as records:
         await records.domains.replace(replace(entry, verified_at=now - 35 * DAY))
     clock.now = now - 12 * DAY
-    await plane.domains.add(actor, team.id, "example.org")
+    await plane.domains.add(actor, team.id, NewDomain("example.org"))
     return entry
 
 

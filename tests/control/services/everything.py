@@ -7,10 +7,10 @@ from typing import Any, TypeVar
 
 from tests.control.services.harness import ACME, ALL, ELSEWHERE, MINUTE, PASSWORD, PEOPLE, VISIT, Harness
 
+from tollgate.api.domains import DomainChange, NewDomain
 from tollgate.api.tokens import NewToken, Rotation, TokenChange
 from tollgate.control.oidc_rules import ProviderIdentity
 from tollgate.control.service_context import OPERATOR, Actor
-from tollgate.control.services import domains
 from tollgate.control.services.billing import BillingUpdate
 from tollgate.control.services.logs import LogQuery
 from tollgate.control.services.operator import TeamTerms
@@ -201,15 +201,15 @@ class Everything:
     def _domains(self) -> None:
         service, owner = self.plane.domains, self.actor("owner")
         self.harness.proofs.proven.add(("example.com", ACME.id))
-        entry = self.step("domains.add", service.add(owner, ACME.id, "example.com"))
+        entry = self.step("domains.add", service.add(owner, ACME.id, NewDomain("example.com")))
         self.step("domains.list", service.list(owner, ACME.id, ALL))
         self.step("domains.show", service.show(owner, ACME.id, entry.id))
-        self.step("domains.update", service.update(owner, ACME.id, entry.id, domains.DomainSettings(active=False)))
+        self.step("domains.update", service.update(owner, ACME.id, entry.id, DomainChange(active=False)))
         self.step("domains.verify", service.verify(owner, ACME.id, entry.id))
         self.step("domains.check", service.check(owner, ACME.id, "https://app.example.com"))
         self.step("domains.remove", service.remove(owner, ACME.id, entry.id))
-        self.harness.do(service.add(self.actor("stranger"), "rival", "example.com"))
-        self.step("domains.add (take over)", service.add(owner, ACME.id, "example.com", take_over=True))
+        self.harness.do(service.add(self.actor("stranger"), "rival", NewDomain("example.com")))
+        self.step("domains.add (take over)", service.add(owner, ACME.id, NewDomain("example.com", take_over=True)))
 
     def _ledger(self) -> None:
         plane, owner = self.plane, self.actor("owner")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 from tests.control.services.harness import ACME, ALL, PEOPLE, RIVAL, Harness, details_of, words
 
+from tollgate.api.domains import DomainChange, NewDomain
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import (
     ChangedMeanwhile,
@@ -20,7 +20,6 @@ from tollgate.control.problems import (
     RootDomainNeeded,
 )
 from tollgate.control.service_context import PageRequest
-from tollgate.control.services.domains import DomainSettings
 from tollgate.control.versions import version_of
 from tollgate.core.models import Domain
 
@@ -28,7 +27,7 @@ from tollgate.core.models import Domain
 def add(
     harness: Harness, domain: str = "example.com", who: str = "developer", team: str = "acme", **wanted: Any
 ) -> Domain:
-    return harness.do(harness.plane.domains.add(harness.actor(who), team, domain, DomainSettings(**wanted)))
+    return harness.do(harness.plane.domains.add(harness.actor(who), team, NewDomain(domain, **wanted)))
 
 
 # --- Adding --------------------------------------------------------------------------------------------
@@ -95,26 +94,36 @@ def test_roots_are_kept_in_one_form(harness: Harness, typed: str, kept: str) -> 
         ("*.example.com", "is not a domain name", None),
         ("a@example.com", "is not a domain name", None),
         ("", "is not a domain name", None),
-        ("x" * 100_000, "is not a domain name", None),
-        ("ä" * 100_000, "is not a domain name", None),
+        ("x" * 253, "is not a domain name", None),
+        ("ä" * 253, "is not a domain name", None),
         ("ex ample.com", "is not a domain name", None),
     ],
 )
 def test_what_is_no_root_is_refused_with_the_root_to_use(
     harness: Harness, plane: ControlPlane, typed: str, message: str, suggestion: str | None
 ) -> None:
-    problem = harness.refused(RootDomainNeeded, plane.domains.add(harness.actor("developer"), "acme", typed))
+    problem = harness.refused(
+        RootDomainNeeded, plane.domains.add(harness.actor("developer"), "acme", NewDomain(typed))
+    )
     assert (problem.status, problem.extras.get("suggestion")) == (422, suggestion)
     assert message in problem.detail
-    assert problem.extras["domain"] == typed[:253]
+    assert problem.extras["domain"] == typed
     assert len(problem.detail) < 500
     assert harness.do(plane.domains.list(harness.actor("viewer"), "acme", ALL)).items == []
+
+
+@pytest.mark.parametrize("letter", ["x", "ä"])
+def test_domain_longer_than_any_name_is_refused(harness: Harness, plane: ControlPlane, letter: str) -> None:
+    deed = plane.domains.add(harness.actor("developer"), "acme", NewDomain(letter * 100_000))
+    problem = harness.refused(InvalidInput, deed)
+    assert problem.detail == "`domain` is a text of 0 to 253 characters."
+    assert problem.extras == {"field": "domain"}
 
 
 def test_ones_own_domain_is_on_the_list_once(harness: Harness, plane: ControlPlane) -> None:
     entry = add(harness)
     for take_over in (False, True):
-        deed = plane.domains.add(harness.actor("developer"), "acme", "EXAMPLE.com", take_over=take_over)
+        deed = plane.domains.add(harness.actor("developer"), "acme", NewDomain("EXAMPLE.com", take_over=take_over))
         problem = harness.refused(NameTaken, deed)
         assert problem.detail == f"example.com is on your list already, as {entry.id}."
         assert problem.extras == {"field": "domain"}
@@ -124,7 +133,9 @@ def test_domain_of_another_team_is_a_conflict_that_shows_how_to_prove(
     harness: Harness, plane: ControlPlane
 ) -> None:
     add(harness)
-    problem = harness.refused(DomainTaken, plane.domains.add(harness.actor("stranger"), "rival", "example.com"))
+    problem = harness.refused(
+        DomainTaken, plane.domains.add(harness.actor("stranger"), "rival", NewDomain("example.com"))
+    )
     assert words(problem)[:2] == (409, "domain_taken")
     assert problem.extras == {
         "domain": "example.com",
@@ -141,8 +152,8 @@ def test_domain_of_another_team_is_a_conflict_that_shows_how_to_prove(
 
 def test_disabled_entry_keeps_its_claim(harness: Harness, plane: ControlPlane) -> None:
     entry = add(harness)
-    harness.do(plane.domains.update(harness.actor("developer"), "acme", entry.id, DomainSettings(active=False)))
-    harness.refused(DomainTaken, plane.domains.add(harness.actor("stranger"), "rival", "example.com"))
+    harness.do(plane.domains.update(harness.actor("developer"), "acme", entry.id, DomainChange(active=False)))
+    harness.refused(DomainTaken, plane.domains.add(harness.actor("stranger"), "rival", NewDomain("example.com")))
 
 
 def test_removed_domain_is_free(harness: Harness, plane: ControlPlane) -> None:
@@ -154,8 +165,8 @@ def test_removed_domain_is_free(harness: Harness, plane: ControlPlane) -> None:
 
 def test_two_teams_at_once_get_it_once(harness: Harness, plane: ControlPlane) -> None:
     results = harness.at_once(
-        plane.domains.add(harness.actor("developer"), "acme", "example.com"),
-        plane.domains.add(harness.actor("stranger"), "rival", "example.com"),
+        plane.domains.add(harness.actor("developer"), "acme", NewDomain("example.com")),
+        plane.domains.add(harness.actor("stranger"), "rival", NewDomain("example.com")),
     )
     assert sum(isinstance(result, DomainTaken) for result in results) == 1
 
@@ -164,7 +175,9 @@ def test_entries_of_a_team_are_bounded(harness: Harness) -> None:
     plane = harness.choose(domains_per_team=2)
     add(harness, "example.com")
     add(harness, "example.org")
-    problem = harness.refused(LimitReached, plane.domains.add(harness.actor("developer"), "acme", "example.net"))
+    problem = harness.refused(
+        LimitReached, plane.domains.add(harness.actor("developer"), "acme", NewDomain("example.net"))
+    )
     assert problem.extras == {"limit": 2}
 
 
@@ -175,20 +188,20 @@ def test_entries_of_a_team_are_bounded(harness: Harness) -> None:
 @pytest.mark.parametrize("value", [0, -1, 1_000_000_001])
 def test_bad_limits_are_refused(harness: Harness, plane: ControlPlane, field: str, value: int) -> None:
     entry = add(harness)
-    wanted = replace(DomainSettings(), **{field: value})
+    wanted: dict[str, Any] = {field: value}
     for deed in (
-        plane.domains.update(harness.actor("developer"), "acme", entry.id, wanted),
-        plane.domains.add(harness.actor("developer"), "acme", "example.org", wanted),
+        plane.domains.update(harness.actor("developer"), "acme", entry.id, DomainChange(**wanted)),
+        plane.domains.add(harness.actor("developer"), "acme", NewDomain("example.org", **wanted)),
     ):
         problem = harness.refused(InvalidInput, deed)
-        assert problem.detail == f"`{field}` is from 1 to 1000000000, or null for the usual."
+        assert problem.detail == f"`{field}` is a whole number from 1 to 1000000000, or null."
         assert problem.extras == {"field": field}
 
 
 def test_change_touches_only_what_is_given_and_notes_what_differs(harness: Harness, plane: ControlPlane) -> None:
     entry = add(harness, address_per_minute=60, domain_per_minute=600)
     developer = harness.actor("developer")
-    wanted = DomainSettings(address_per_minute=None, domain_per_minute=600, active=False)
+    wanted = DomainChange(address_per_minute=None, domain_per_minute=600, active=False)
     changed = harness.do(plane.domains.update(developer, "acme", entry.id, wanted))
     assert (changed.address_per_minute, changed.domain_per_minute, changed.active) == (None, 600, False)
     assert details_of(harness.notes()[-1]) == {
@@ -201,9 +214,9 @@ def test_change_touches_only_what_is_given_and_notes_what_differs(harness: Harne
 def test_version_is_honoured_by_update_and_remove(harness: Harness, plane: ControlPlane) -> None:
     entry, developer = add(harness), harness.actor("developer")
     seen = version_of(entry)
-    changed = harness.do(plane.domains.update(developer, "acme", entry.id, DomainSettings(active=False), seen))
+    changed = harness.do(plane.domains.update(developer, "acme", entry.id, DomainChange(active=False), seen))
     harness.refused(
-        ChangedMeanwhile, plane.domains.update(developer, "acme", entry.id, DomainSettings(active=True), seen)
+        ChangedMeanwhile, plane.domains.update(developer, "acme", entry.id, DomainChange(active=True), seen)
     )
     harness.refused(ChangedMeanwhile, plane.domains.remove(developer, "acme", entry.id, seen))
     harness.do(plane.domains.remove(developer, "acme", entry.id, version_of(changed)))

@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 from tests.control.services.harness import Harness
 
+from tollgate.api.domains import NewDomain
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import DomainTaken
-from tollgate.control.services.domains import DomainSettings
 from tollgate.core.models import Domain
 
 
 def add(
     harness: Harness, domain: str = "example.com", who: str = "developer", team: str = "acme", **wanted: Any
 ) -> Domain:
-    return harness.do(harness.plane.domains.add(harness.actor(who), team, domain, DomainSettings(**wanted)))
+    return harness.do(harness.plane.domains.add(harness.actor(who), team, NewDomain(domain, **wanted)))
 
 
 @pytest.mark.parametrize(
@@ -67,5 +67,7 @@ def test_localhost_is_whitelisted_only_where_that_is_set(harness: Harness) -> No
         verdict = harness.do(plane.domains.check(viewer, "acme", origin))
         assert (verdict.allowed, verdict.domain_id) == (True, entry.id)
     assert "and localhost" in harness.do(plane.domains.check(viewer, "acme", "http://example.com")).why
-    taken = harness.refused(DomainTaken, plane.domains.add(harness.actor("stranger"), "rival", "localhost"))
+    taken = harness.refused(
+        DomainTaken, plane.domains.add(harness.actor("stranger"), "rival", NewDomain("localhost"))
+    )
     assert "its ownership cannot be proved" in taken.detail

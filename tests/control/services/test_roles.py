@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from tests.control.services.harness import ACME, ALL, PEOPLE, ROLES, Harness, member_id, words
 
+from tollgate.api.domains import DomainChange, NewDomain
 from tollgate.api.tokens import NewToken, Rotation, TokenChange
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import NoSuchTeam, NotFound, RoleNeeded
@@ -57,12 +58,10 @@ DEEDS: dict[str, Deed] = {
     "tokens.update": lambda plane, who, team: plane.tokens.update(who, team, TOKEN, TokenChange(active=False)),
     "tokens.rotate": lambda plane, who, team: plane.tokens.rotate(who, team, TOKEN, Rotation(60)),
     "tokens.delete": lambda plane, who, team: plane.tokens.delete(who, team, TOKEN),
-    "domains.add": lambda plane, who, team: plane.domains.add(who, team, "example.org"),
+    "domains.add": lambda plane, who, team: plane.domains.add(who, team, NewDomain("example.org")),
     "domains.list": lambda plane, who, team: plane.domains.list(who, team, ALL),
     "domains.show": lambda plane, who, team: plane.domains.show(who, team, DOMAIN),
-    "domains.update": lambda plane, who, team: plane.domains.update(
-        who, team, DOMAIN, domains.DomainSettings(active=False)
-    ),
+    "domains.update": lambda plane, who, team: plane.domains.update(who, team, DOMAIN, DomainChange(active=False)),
     "domains.remove": lambda plane, who, team: plane.domains.remove(who, team, DOMAIN),
     "domains.verify": lambda plane, who, team: plane.domains.verify(who, team, DOMAIN),
     "domains.check": lambda plane, who, team: plane.domains.check(who, team, "https://example.com"),
@@ -243,7 +242,7 @@ def test_things_of_another_team_are_not_found_in_ones_own(
     mine = harness.refused(NotFound, service.show(stranger, "rival", held))
     nobodys = harness.refused(NotFound, service.show(stranger, "rival", held + "x"))
     assert mine.detail.replace(held, held + "x") == nobodys.detail
-    changes = {"tokens": TokenChange(active=False), "domains": domains.DomainSettings(active=False)}[deed]
+    changes = {"tokens": TokenChange(active=False), "domains": DomainChange(active=False)}[deed]
     harness.refused(NotFound, service.update(stranger, "rival", held, changes))
     remove = plane.tokens.delete if deed == "tokens" else plane.domains.remove
     harness.refused(NotFound, remove(stranger, "rival", held))

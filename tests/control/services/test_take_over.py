@@ -1,4 +1,4 @@
-"""Domains that another team has: an unverified claim falls to a proof, a verified one when its own is gone."""
+"""Take-overs: a proof takes over an unverified entry at once, a verified one once its own proof is gone."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 from tests.control.services.harness import ACME, ALL, PEOPLE, RIVAL, Harness, details_of, member_id, words
 
+from tollgate.api.domains import DomainChange, NewDomain
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import (
     DomainTaken,
@@ -17,16 +18,16 @@ from tollgate.control.problems import (
     NotProven,
     RoleNeeded,
 )
-from tollgate.control.services.domains import DomainSettings
 from tollgate.core.models import Domain
 
 OURS, THEIRS = ("example.com", ACME.id), ("example.com", RIVAL.id)
+TAKE_OVER = NewDomain("example.com", take_over=True)
 
 
 @pytest.fixture
 def held(harness: Harness) -> Domain:
-    """An entry of rival that nobody has proven."""
-    return harness.do(harness.plane.domains.add(harness.actor("stranger"), "rival", "example.com"))
+    """An unverified entry of rival."""
+    return harness.do(harness.plane.domains.add(harness.actor("stranger"), "rival", NewDomain("example.com")))
 
 
 @pytest.fixture
@@ -37,11 +38,9 @@ def verified(harness: Harness, held: Domain) -> Domain:
     return entry
 
 
-def take_over(harness: Harness, wanted: DomainSettings | None = None) -> Domain:
+def take_over(harness: Harness, **settings: int) -> Domain:
     domains = harness.plane.domains
-    return harness.do(
-        domains.add(harness.actor("developer"), "acme", "example.com", wanted or DomainSettings(), take_over=True)
-    )
+    return harness.do(domains.add(harness.actor("developer"), "acme", replace(TAKE_OVER, **settings)))
 
 
 def holder(harness: Harness) -> str:
@@ -52,7 +51,7 @@ def holder(harness: Harness) -> str:
 
 def test_unverified_claim_falls_to_a_proof(harness: Harness, held: Domain) -> None:
     harness.proofs.proven.add(OURS)
-    entry = take_over(harness, DomainSettings(address_per_minute=5))
+    entry = take_over(harness, address_per_minute=5)
     assert (entry.team_id, entry.verified_at, entry.address_per_minute) == (ACME.id, harness.clock.now, 5)
     assert entry.id != held.id
     assert harness.proofs.looks == [OURS]
@@ -92,7 +91,7 @@ def test_owners_of_the_old_team_get_mail(harness: Harness, held: Domain) -> None
 
 
 def test_without_a_proof_nothing_happens(harness: Harness, plane: ControlPlane, held: Domain) -> None:
-    deed = plane.domains.add(harness.actor("developer"), "acme", "example.com", take_over=True)
+    deed = plane.domains.add(harness.actor("developer"), "acme", TAKE_OVER)
     problem = harness.refused(NotProven, deed)
     assert problem.extras["dns_value"] == f"tollgate-team={ACME.id}"
     assert problem.extras["problems"] == ["Nothing was there", "Nor there."]
@@ -105,12 +104,12 @@ def test_verified_claim_stands_while_its_own_proof_does(
     harness: Harness, plane: ControlPlane, verified: Domain
 ) -> None:
     harness.proofs.proven |= {OURS, THEIRS}
-    deed = plane.domains.add(harness.actor("developer"), "acme", "example.com", take_over=True)
+    deed = plane.domains.add(harness.actor("developer"), "acme", TAKE_OVER)
     problem = harness.refused(DomainVerified, deed)
     assert words(problem) == (
         409,
         "domain_verified",
-        "Another team has proven example.com, and its proof still stands: remove it, then try again.",
+        "Another team has proven example.com, and its proof is still published: remove it, then try again.",
         {"domain": "example.com"},
     )
     assert holder(harness) == RIVAL.id
@@ -125,7 +124,7 @@ def test_verified_claim_falls_when_its_proof_has_vanished_for_certain(harness: H
 def test_verified_claim_stands_while_nobody_knows(harness: Harness, plane: ControlPlane, verified: Domain) -> None:
     harness.proofs.proven.add(OURS)
     harness.proofs.unsure.add(THEIRS)
-    deed = plane.domains.add(harness.actor("developer"), "acme", "example.com", take_over=True)
+    deed = plane.domains.add(harness.actor("developer"), "acme", TAKE_OVER)
     problem = harness.refused(DomainVerified, deed)
     assert "as far as can be checked now" in problem.detail
     assert holder(harness) == RIVAL.id
@@ -134,7 +133,7 @@ def test_verified_claim_stands_while_nobody_knows(harness: Harness, plane: Contr
 def test_others_proof_does_not_help_a_verified_claim_against_no_proof_of_ours(
     harness: Harness, plane: ControlPlane, verified: Domain
 ) -> None:
-    deed = plane.domains.add(harness.actor("developer"), "acme", "example.com", take_over=True)
+    deed = plane.domains.add(harness.actor("developer"), "acme", TAKE_OVER)
     harness.refused(NotProven, deed)
     # Whether theirs stands is nobody's business without a proof of one's own.
     assert harness.proofs.looks == [OURS]
@@ -157,13 +156,13 @@ def meanwhile(harness: Harness, held: Domain, what: str) -> Callable[[], Awaitab
 
     async def anew() -> None:
         await domains.remove(stranger, "rival", held.id)
-        await domains.add(stranger, "rival", "example.com")
+        await domains.add(stranger, "rival", NewDomain("example.com"))
 
     return {
         "verified": verify,
         "anew": anew,
         "removed": lambda: domains.remove(stranger, "rival", held.id),
-        "changed": lambda: domains.update(stranger, "rival", held.id, DomainSettings(active=False)),
+        "changed": lambda: domains.update(stranger, "rival", held.id, DomainChange(active=False)),
     }[what]
 
 
@@ -173,7 +172,7 @@ def test_entry_that_is_another_one_by_then_is_not_taken(
 ) -> None:
     harness.proofs.proven.add(OURS)
     harness.proofs.meanwhile = meanwhile(harness, held, what)
-    deed = plane.domains.add(harness.actor("developer"), "acme", "example.com", take_over=True)
+    deed = plane.domains.add(harness.actor("developer"), "acme", TAKE_OVER)
     harness.refused(DomainTaken, deed)
     assert holder(harness) == RIVAL.id
     assert "domain.lost" not in harness.actions()
@@ -203,7 +202,7 @@ def test_who_may_not_do_it_by_then_does_not_do_it(
         if role
         else (lambda: plane.teams.remove(owner, "acme", member_id("developer")))
     )
-    harness.refused(kind, plane.domains.add(harness.actor("developer"), "acme", "example.com", take_over=True))
+    harness.refused(kind, plane.domains.add(harness.actor("developer"), "acme", TAKE_OVER))
     assert holder(harness) == RIVAL.id
 
 
@@ -211,8 +210,8 @@ def test_two_take_overs_at_once_give_it_to_one(harness: Harness, plane: ControlP
     membership = harness.do(plane.teams.create(harness.actor("loner"), "third"))
     harness.proofs.proven |= {OURS, ("example.com", membership.team.id)}
     results = harness.at_once(
-        plane.domains.add(harness.actor("developer"), "acme", "example.com", take_over=True),
-        plane.domains.add(harness.actor("loner"), "third", "example.com", take_over=True),
+        plane.domains.add(harness.actor("developer"), "acme", TAKE_OVER),
+        plane.domains.add(harness.actor("loner"), "third", TAKE_OVER),
     )
     assert [type(result) for result in results if isinstance(result, BaseException)] == [DomainTaken]
     assert harness.actions().count("domain.lost") == 1
@@ -220,9 +219,9 @@ def test_two_take_overs_at_once_give_it_to_one(harness: Harness, plane: ControlP
 
 def test_full_list_takes_nothing_over(harness: Harness, held: Domain) -> None:
     plane = harness.choose(domains_per_team=1)
-    harness.do(plane.domains.add(harness.actor("developer"), "acme", "example.org"))
+    harness.do(plane.domains.add(harness.actor("developer"), "acme", NewDomain("example.org")))
     harness.proofs.proven.add(OURS)
-    deed = plane.domains.add(harness.actor("developer"), "acme", "example.com", take_over=True)
+    deed = plane.domains.add(harness.actor("developer"), "acme", TAKE_OVER)
     harness.refused(LimitReached, deed)
     assert holder(harness) == RIVAL.id
     assert harness.post.posted == []
@@ -232,5 +231,5 @@ def test_old_team_may_take_it_back(harness: Harness, plane: ControlPlane, held: 
     harness.proofs.proven.add(OURS)
     take_over(harness)
     harness.proofs.proven = {THEIRS}
-    entry = harness.do(plane.domains.add(harness.actor("stranger"), "rival", "example.com", take_over=True))
+    entry = harness.do(plane.domains.add(harness.actor("stranger"), "rival", TAKE_OVER))
     assert (entry.team_id, entry.verified_at) == (RIVAL.id, harness.clock.now)

@@ -12,11 +12,11 @@ from typing import Annotated
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from tollgate.control import passwords, webhooks
-from tollgate.control.services import billing, domains, logins
+from tollgate.control.services import billing, logins
 from tollgate.core.roles import Role
 
 ROLES = [role.value for role in Role]
-LONGEST_NAME, LONGEST_DOMAIN, LONGEST_LINK = 100, 253, 1_000
+LONGEST_NAME, LONGEST_LINK = 100, 1_000
 LONGEST_CODE = 200
 
 
@@ -52,10 +52,6 @@ class _Body(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(…)"
-
-
-class Nothing(_Body, frozen=True):
-    """An empty object, or no body at all."""
 
 
 # --- Oneself -------------------------------------------------------------------------------------------
@@ -165,37 +161,6 @@ class NewInvitation(_Body, frozen=True):
         str, Meta(description="Whom the invitation is for.", examples=["grace@example.com"], max_length=254)
     ]
     role: RoleName
-
-
-# --- Domains -------------------------------------------------------------------------------------------
-
-AddressPerMinute = Annotated[
-    int | UnsetType | None,
-    count("Requests a minute for one client address; null: the usual.", 600, 1, domains.MAX_PER_MINUTE),
-]
-DomainPerMinute = Annotated[
-    int | UnsetType | None,
-    count("Requests a minute for the whole domain; null: the usual.", 6_000, 1, domains.MAX_PER_MINUTE),
-]
-
-
-class NewDomain(_Body, frozen=True):
-    """A root domain to be whitelisted."""
-
-    domain: Annotated[str, Meta(description="A root domain.", examples=["example.com"], max_length=LONGEST_DOMAIN)]
-    take_over: Annotated[
-        bool, Meta(description="Take it from another team, by proof of ownership.", examples=[False])
-    ] = False
-    address_per_minute: AddressPerMinute = UNSET
-    domain_per_minute: DomainPerMinute = UNSET
-
-
-class DomainChange(_Body, frozen=True):
-    """What to change of an entry."""
-
-    active: Annotated[bool | UnsetType, Meta(description="Whether its pages may call.", examples=[True])] = UNSET
-    address_per_minute: AddressPerMinute = UNSET
-    domain_per_minute: DomainPerMinute = UNSET
 
 
 # --- Money ---------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from litestar import Router
 
+from tollgate.api.base import Nothing
 from tollgate.control.api import bodies, reading, shapes
 from tollgate.control.api.access import CurrentClient, HttpRequest, Plane
 from tollgate.control.api.errors import DOCUMENTATION, oauth_answer
@@ -84,7 +85,7 @@ async def token(request: HttpRequest, plane: Plane, client: CurrentClient) -> An
         description="The login that an access or refresh token belongs to. A token that is not known is no error.",
         takes=bodies.Revocation,
         form=True,
-        gives=bodies.Nothing,
+        gives=Nothing,
     ),
 )
 async def revoke(request: HttpRequest, plane: Plane, client: CurrentClient) -> Answer:
@@ -93,7 +94,7 @@ async def revoke(request: HttpRequest, plane: Plane, client: CurrentClient) -> A
     if "client_id" in form:
         _check_client(form)
     await plane.logins.revoke(client, secret)
-    return shown(bodies.Nothing())
+    return shown(Nothing())
 
 
 @endpoint(

@@ -234,7 +234,7 @@ def _problems(path: str, operation: Operation, *, secured: bool) -> list[type[Pr
         found += (
             [RequestTooLarge, StoreAway] if operation.form else [InvalidInput, RequestTooLarge, WrongMediaType]
         )
-    if operation.lists:
+    if operation.lists or operation.query:
         found.append(InvalidInput)
     if operation.creates:
         found += [InvalidInput, RequestRunning, KeyReused]

@@ -17,8 +17,9 @@ from litestar import Response
 from litestar.handlers import HTTPRouteHandler
 from litestar.types import Method
 from msgspec import Struct
+from msgspec.structs import fields
 
-from tollgate.api.base import Route
+from tollgate.api.base import Route, members
 from tollgate.control.api.access import authenticate
 from tollgate.control.api.reading import ApiRequest
 from tollgate.control.api.render import Versioned
@@ -120,13 +121,13 @@ def endpoint(method: Method, path: str, operation: Operation) -> Callable[[Calla
 
 
 def serves(
-    route: Route[T], *raises: type[Problem], tag: str
+    route: Route[T], *raises: type[Problem], tag: str, cost: int = 1
 ) -> Callable[[Callable[..., Awaitable[Response[T]]]], HTTPRouteHandler]:
     """Make the handler of a route.
 
-    Its parameters are what it takes: `actor` lets nobody in without a login, `data` is the body, `page` the part
-    of a list, `if_match` and `once` stand for the headers; `raises` are problems beside those that follow from
-    that. Its name is the operation's id, its docstring the summary and the description.
+    Its parameters are what it takes: `actor` requires a login, `data` is the body, `page` the part of a list,
+    `wanted` the parameters of the query, `if_match` and `once` are the headers; `raises` are problems beside those
+    that follow from that. Its name is the operation's id, its docstring the summary and the description.
     """
 
     def declare(function: Callable[..., Awaitable[Response[T]]]) -> HTTPRouteHandler:
@@ -149,7 +150,9 @@ def serves(
             tagged=get_origin(hints["return"]) is Versioned,
             conditional="if_match" in parameters,
             lists="page" in parameters,
+            query=_query(hints["wanted"]) if "wanted" in hints else (),
             raises=raises,
+            cost=cost,
         )
         return HTTPRouteHandler(
             _PARAMETER.sub(r"{\1:str}", route.path),
@@ -162,6 +165,19 @@ def serves(
         )(function)
 
     return declare
+
+
+def _query(kind: type[Struct]) -> tuple[Query, ...]:
+    required = {field.name for field in fields(kind) if field.required}
+    return tuple(
+        Query(
+            name,
+            schema["description"],
+            {key: schema[key] for key in schema if key != "description"},
+            name in required,
+        )
+        for name, schema in members(kind).items()
+    )
 
 
 def _camel_case(name: str) -> str:

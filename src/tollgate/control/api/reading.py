@@ -33,8 +33,9 @@ _NUMBER = re.compile(r"[0-9]{1,10}")
 
 Shape = TypeVar("Shape", bound=Struct)
 
-# What handlers take, by name: `page` and `if_match`.
+# What handlers take, by name: `page`, `wanted` (of a type with the parameters of the query) and `if_match`.
 WantedPage = NamedDependency[PageRequest]
+Wanted = NamedDependency[Shape]
 IfMatch = NamedDependency[str | None]
 
 
@@ -86,13 +87,22 @@ async def form(request: HttpRequest) -> dict[str, str]:
 
 def query(request: HttpRequest, name: str) -> str | None:
     """A parameter of the query; the last, where it is given twice."""
-    pairs = parse_qsl(request.scope["query_string"].decode("latin-1"), keep_blank_values=True)
-    return dict(pairs).get(name)
+    return _pairs(request).get(name)
+
+
+def _pairs(request: HttpRequest) -> dict[str, str]:
+    return dict(parse_qsl(request.scope["query_string"].decode("latin-1"), keep_blank_values=True))
 
 
 def page(request: HttpRequest) -> PageRequest:
     """Which part of a list is wanted."""
     return PageRequest(number(request, "limit", 1, MAX_ROWS, usual=USUAL_ROWS), query(request, "after"))
+
+
+def wanted(request: HttpRequest) -> Any:
+    """The parameters of the query, by the type that the handler's `wanted` is declared with."""
+    kind = request.route_handler.parsed_fn_signature.parameters["wanted"].annotation
+    return commands.from_query(_pairs(request), kind)
 
 
 def number(request: HttpRequest, name: str, least: int, most: int, *, usual: int) -> int:

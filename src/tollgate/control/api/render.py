@@ -53,6 +53,11 @@ def encoded(body: bytes, status: int = 200, *, etag: str | None = None, replayed
     return Response(body, status_code=status, media_type=JSON, headers=headers)
 
 
+def unstored(value: T) -> Response[T]:
+    """One thing that has no version."""
+    return Response(value, headers=NO_STORE)
+
+
 def page_of(kind: type[P], found: ResultPage[Any], show: Callable[[Any], Struct]) -> Response[P]:
     """A part of a list, as its type has it."""
     return Response(kind(items=[show(each) for each in found.items], next=found.next), headers=NO_STORE)

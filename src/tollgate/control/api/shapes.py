@@ -266,39 +266,6 @@ def member(person: Person) -> MemberView:
     return of(MemberView, person.member, email=person.account.email, name=person.account.name)
 
 
-# --- Domains --------------------------------------------------------------------------------------------
-
-
-class DomainView(Struct, frozen=True):
-    """A whitelisted root domain."""
-
-    id: str
-    domain: str
-    created_at: datetime
-    created_by: str
-    verified_at: Annotated[datetime | None, Meta(description="When a proof of ownership was last found.")]
-    address_per_minute: int | None
-    domain_per_minute: int | None
-    active: bool
-
-
-class DomainPage(Struct, frozen=True):
-    """A part of the list of domains."""
-
-    items: list[DomainView]
-    next: Next
-
-
-class OriginCheck(Struct, frozen=True):
-    """Whether a page of this origin may call as the team's, and why."""
-
-    origin: str
-    allowed: bool
-    why: str
-    domain_id: str | None
-    domain: str | None
-
-
 # --- Audit ---------------------------------------------------------------------------------------------
 
 

@@ -1,4 +1,4 @@
-"""A team's whitelisted domains: the list, adding with a check of the root, one entry with its proof, a trial."""
+"""A team's whitelisted domains: the list, adding, an entry with its limits and proof, a check of an origin."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ import shlex
 import msgspec
 from litestar import Response, post
 
+from tollgate.api.domains import DomainChange, NewDomain, OriginCheck
 from tollgate.control.console import render
-from tollgate.control.console.forms import Form, read_form, whole
+from tollgate.control.console.forms import Form, command, read_form
 from tollgate.control.console.frame import Frame, open_frame, page
 from tollgate.control.console.paths import HttpRequest, Part, Plane, shown
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import DomainTaken, InvalidInput, NotFound, NotProven, Problem
 from tollgate.control.proofs import dns_name, record
 from tollgate.control.service_context import PageRequest
-from tollgate.control.services.domains import DomainSettings, OriginVerdict
 from tollgate.core import origins
 from tollgate.core.models import Domain
 from tollgate.core.usage import By
 
 LONGEST = 300
 _TOASTS = {
-    "added": "The domain is on the list: its pages may call now.",
-    "removed": "The entry is removed: its pages may not call any more.",
+    "added": "The domain is whitelisted: its pages may call now.",
+    "removed": "The entry is removed: its pages can no longer call.",
     "changed": "The entry is changed. It takes effect within a second.",
     "verified": "The proof was found: the domain is verified.",
 }
@@ -31,7 +31,7 @@ _TOASTS = {
 
 @shown("/teams/{team:str}/domains")
 async def domains_page(request: HttpRequest, plane: Plane, team: Part) -> Response[str]:
-    """The list, a form to add to it, and a trial of an origin."""
+    """The list, a form to add to it, and a check of an origin."""
     frame = await _frame(request, plane, team)
     frame.toast = _TOASTS.get(request.query_params.get("done", ""), "")
     origin = request.query_params.get("origin", "").strip()[:LONGEST]
@@ -41,7 +41,7 @@ async def domains_page(request: HttpRequest, plane: Plane, team: Part) -> Respon
 
 @shown("/teams/{team:str}/domains/root")
 async def root_of(request: HttpRequest, plane: Plane, team: Part) -> Response[bytes]:
-    """What a typed domain would become, for the form's check while one types."""
+    """Check a domain while it is being typed."""
     frame = await _frame(request, plane, team)
     typed = request.query_params.get("domain", "").strip()[:LONGEST]
     held = {entry.domain for entry in (await plane.domains.list(frame.actor, team, PageRequest(1_000))).items}
@@ -62,7 +62,7 @@ async def add(request: HttpRequest, plane: Plane, team: Part) -> Response[str]:
     form = await read_form(request)
     domain = form.get("domain", "").strip()
     try:
-        await plane.domains.add(frame.actor, team, domain, take_over=form.get("act") == "take-over")
+        await plane.domains.add(frame.actor, team, NewDomain(domain, take_over=form.get("act") == "take-over"))
     except (DomainTaken, NotProven) as problem:
         return _proof(frame, str(problem.extras["domain"]), problem)
     except Problem as problem:
@@ -83,30 +83,27 @@ async def change(request: HttpRequest, plane: Plane, team: Part, entry: Part) ->
     """Change, switch, verify or remove an entry."""
     frame = await _frame(request, plane, team)
     form = await read_form(request)
-    stands = await plane.domains.show(frame.actor, team, entry)
+    held = await plane.domains.show(frame.actor, team, entry)
     here = f"{frame.base}/domains"
     try:
         match form.get("act"):
             case "remove":
-                if form.get("typed", "").strip().lower() != stands.domain:
-                    raise InvalidInput(f"Type {stands.domain} to remove it.", field="typed")
+                if form.get("typed", "").strip().lower() != held.domain:
+                    raise InvalidInput(f"Type {held.domain} to remove it.", field="typed")
                 await plane.domains.remove(frame.actor, team, entry)
                 return render.to(f"{here}?done=removed")
             case "verify":
                 await plane.domains.verify(frame.actor, team, entry)
                 return render.to(f"{here}/{entry}?done=verified")
             case "disable" | "enable" as act:
-                settings = DomainSettings(active=act == "enable")
+                settings = DomainChange(active=act == "enable")
             case _:
-                settings = DomainSettings(
-                    address_per_minute=whole(form, "address_per_minute"),
-                    domain_per_minute=whole(form, "domain_per_minute"),
-                )
+                settings = command(form, DomainChange, but=("active",))
         await plane.domains.update(frame.actor, team, entry, settings)
     except NotFound:
         raise
     except Problem as problem:
-        return _entry(frame, plane, stands, problem, form)
+        return _entry(frame, plane, held, problem, form)
     return render.to(f"{here}/{entry}?done=changed")
 
 
@@ -119,7 +116,7 @@ async def _list(
     plane: ControlPlane,
     *,
     domain: str = "",
-    verdict: OriginVerdict | None = None,
+    verdict: OriginCheck | None = None,
     problem: Problem | None = None,
 ) -> Response[str]:
     assert frame.team is not None  # noqa: S101 - the path names a team
@@ -156,7 +153,7 @@ def _entry(
 
 
 def _proof(frame: Frame, domain: str, problem: Problem) -> Response[str]:
-    """What to publish to take a domain over, step by step."""
+    """Show what to publish to take a domain over, step by step."""
     name = frame.team.name if frame.team else ""
     frame.crumbs, frame.title = (("Domains", f"{frame.base}/domains"),), f"Take over {domain}"
     frame.commands = (f"tollgate rpc whitelist add {domain} --take-over --team {name}",)
@@ -173,6 +170,6 @@ def _proof(frame: Frame, domain: str, problem: Problem) -> Response[str]:
 
 
 def _beside(problem: Problem) -> Problem:
-    """The same, to be shown beside the field that was typed into."""
+    """Show the problem beside the field of the domain."""
     problem.extras.setdefault("field", "domain")
     return problem

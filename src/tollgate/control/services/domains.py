@@ -1,6 +1,6 @@
-"""Whitelisted domains: root domains alone, one team each, proofs and take-overs.
+"""Whitelisted domains: root domains only, each on one team's list; proofs of ownership and take-overs.
 
-Proofs are looked for outside of any transaction: they take seconds, and a transaction must not.
+Proofs are looked up outside of any transaction, because a lookup takes seconds.
 """
 
 from __future__ import annotations
@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
+from tollgate.api.domains import DomainChange, DomainSettings, NewDomain, OriginCheck
+from tollgate.control.commands import checked
 from tollgate.control.mail import Mailer
 from tollgate.control.problems import (
     DomainTaken,
     DomainVerified,
-    InvalidInput,
     LimitReached,
     NameTaken,
     NotFound,
@@ -39,29 +39,6 @@ from tollgate.core.models import Domain
 from tollgate.core.roles import Action, Role
 from tollgate.store.base import Conflict, Repositories
 
-MAX_PER_MINUTE = 1_000_000_000
-
-
-class DomainSettings(Struct, frozen=True):
-    """Settings of an entry that are given; the others stay as they are."""
-
-    active: bool | UnsetType = UNSET
-    address_per_minute: int | UnsetType | None = UNSET
-    domain_per_minute: int | UnsetType | None = UNSET
-
-
-NOTHING = DomainSettings()
-
-
-class OriginVerdict(Struct, frozen=True):
-    """Whether an origin would pass, and why."""
-
-    origin: str
-    allowed: bool
-    why: str
-    domain_id: str | None = None
-    domain: str | None = None
-
 
 class Domains:
     """Whitelisted domains."""
@@ -72,19 +49,18 @@ class Domains:
         self._mailer = mailer
         self._localhost = context.settings.whitelist.allow_localhost
 
-    async def add(
-        self, actor: Actor, team: str, domain: str, wanted: DomainSettings = NOTHING, *, take_over: bool = False
-    ) -> Domain:
-        """Whitelist a root domain; with `take_over` also one that another team has, by proof."""
+    async def add(self, actor: Actor, team: str, wanted: NewDomain) -> Domain:
+        """Whitelist a root domain; with `take_over` even one on another team's list, by proof of ownership."""
         async with self._context.store.changing() as records:
             membership = await self._context.membership(records, actor, team, Action.CHANGE_DOMAINS)
-            root = self._root(domain)
+            wanted = checked(wanted)
+            root = self._root(wanted.domain)
             held = await records.domains.find(domain=root)
             if held is None:
                 return await self._add(records, actor, membership.team.id, root, wanted)
             if held.team_id == membership.team.id:
                 raise NameTaken(f"{root} is on your list already, as {held.id}.", "domain")
-        if not take_over:
+        if not wanted.take_over:
             raise self._taken(root, membership)
         return await self._take_over(actor, membership, held, wanted)
 
@@ -99,12 +75,12 @@ class Domains:
             return (await self._find(records, actor, team, domain_id, Action.SEE_DOMAINS))[1]
 
     async def update(
-        self, actor: Actor, team: str, domain_id: str, wanted: DomainSettings, if_match: str | None = None
+        self, actor: Actor, team: str, domain_id: str, wanted: DomainChange, if_match: str | None = None
     ) -> Domain:
         async with self._context.store.changing() as records:
             membership, entry = await self._find(records, actor, team, domain_id, Action.CHANGE_DOMAINS)
             check_version(entry, if_match)
-            changed = _with(entry, wanted)
+            changed = replace(entry, **given_in(checked(wanted)))
             await records.domains.replace(changed)
             await self._context.note(
                 records, actor, "domain.update", team_id=membership.team.id, target=entry.id, name=entry.domain,
@@ -122,7 +98,7 @@ class Domains:
             )
 
     async def verify(self, actor: Actor, team: str, domain_id: str) -> Domain:
-        """Look for the proof that the team owns the domain, and note that it was found."""
+        """Look for the proof that the team owns the domain, and record that it was found."""
         async with self._context.store.reading() as records:
             membership, entry = await self._find(records, actor, team, domain_id, Action.CHANGE_DOMAINS)
         finding = await self._proofs.look(entry.domain, membership.team.id)
@@ -138,31 +114,29 @@ class Domains:
             )  # fmt: skip
         return verified
 
-    async def check(self, actor: Actor, team: str, origin: str) -> OriginVerdict:
-        """Return whether a browser call from this origin would pass as this team's, and why."""
+    async def check(self, actor: Actor, team: str, origin: str) -> OriginCheck:
+        """Return whether a browser call from this origin would be accepted as this team's, and why."""
         async with self._context.store.reading() as records:
             membership = await self._context.membership(records, actor, team, Action.SEE_DOMAINS)
             host = origins.host_of(origin, allow_localhost=self._localhost)
             if host is None:
-                return OriginVerdict(origin, False, self._never(origin))
+                return OriginCheck(origin, False, self._never(origin))
             names = tuple(origins.candidates(host))
             entry = await records.domains.find(team_id=membership.team.id, domain=names)
         if entry is None:
-            return OriginVerdict(
+            return OriginCheck(
                 origin, False, f"{host} is not on the list of {membership.team.name}. {self._to_add(host)}"
             )
         if not entry.active:
             why = f"The entry {entry.domain} ({entry.id}) covers {host}, but it is switched off."
-            return OriginVerdict(origin, False, why, entry.id, entry.domain)
-        return OriginVerdict(
+            return OriginCheck(origin, False, why, entry.id, entry.domain)
+        return OriginCheck(
             origin, True, f"The entry {entry.domain} ({entry.id}) covers {host}.", entry.id, entry.domain
         )
 
     # --- Taking over -----------------------------------------------------------------------------------
 
-    async def _take_over(
-        self, actor: Actor, membership: Membership, held: Domain, wanted: DomainSettings
-    ) -> Domain:
+    async def _take_over(self, actor: Actor, membership: Membership, held: Domain, wanted: NewDomain) -> Domain:
         finding = await self._proofs.look(held.domain, membership.team.id)
         if not finding.proven:
             raise self._not_proven(held.domain, membership, finding)
@@ -170,14 +144,14 @@ class Domains:
             theirs = await self._proofs.look(held.domain, held.team_id)
             if theirs.proven or not theirs.certain:
                 raise DomainVerified(
-                    f"Another team has proven {held.domain}, and its proof still stands"
+                    f"Another team has proven {held.domain}, and its proof is still published"
                     f"{'' if theirs.proven else ' as far as can be checked now'}: remove it, then try again.",
                     domain=held.domain,
                 )
         async with self._context.store.changing() as records:
             membership = await self._context.membership(records, actor, membership.team.id, Action.CHANGE_DOMAINS)
             now_held = await records.domains.find(domain=held.domain)
-            # Its settings may have changed: who holds it could otherwise keep it by changing them over and over.
+            # Only id and proof count: a holder that keeps changing its settings must not be able to block this.
             if now_held is not None and now_held.team_id == membership.team.id:
                 raise NameTaken(f"{held.domain} is on your list already, as {now_held.id}.", "domain")
             if now_held is not None and (now_held.id, now_held.verified_at) != (held.id, held.verified_at):
@@ -209,26 +183,28 @@ class Domains:
         return [account.email for account in accounts]
 
     async def _add(
-        self, records: Repositories, actor: Actor, team_id: str, root: str, wanted: DomainSettings, *,
+        self, records: Repositories, actor: Actor, team_id: str, root: str, wanted: NewDomain, *,
         verified: bool = False, **details: object,
     ) -> Domain:  # fmt: skip
-        most = self._context.settings.accounts.domains_per_team
-        if await records.domains.count(team_id=team_id) >= most:
-            raise LimitReached(f"The team has {most} entries, the most that it may: remove some.", limit=most)
+        maximum = self._context.settings.accounts.domains_per_team
+        if await records.domains.count(team_id=team_id) >= maximum:
+            raise LimitReached(f"The team has {maximum} entries, the maximum: remove some.", limit=maximum)
         now = self._context.now()
-        blank = Domain(
+        entry = Domain(
             id=secrets.new_id("dom"),
             team_id=team_id,
             domain=root,
             created_at=now,
             created_by=actor.label,
             verified_at=now if verified else None,
+            **{name: getattr(wanted, name) for name in DomainSettings.__struct_fields__},
         )
-        entry = _with(blank, wanted)
         try:
             await records.domains.add(entry)
         except Conflict as error:
-            raise NameTaken(f"{root} was taken this very moment: try again.", "domain") from error
+            raise NameTaken(
+                f"{root} was added by another request at the same time: try again.", "domain"
+            ) from error
         await self._context.note(
             records, actor, "domain.add", team_id=team_id, target=entry.id, name=root, verified=verified, **details
         )
@@ -246,16 +222,13 @@ class Domains:
             )
         return membership, entry
 
-    # --- Words -----------------------------------------------------------------------------------------
+    # --- Messages ----------------------------------------------------------------------------------------
 
     def _root(self, domain: str) -> str:
         try:
-            # Longer than any name: the rest would only stand in the answer.
-            return origins.root_domain(domain.strip()[:300], allow_localhost=self._localhost)
+            return origins.root_domain(domain.strip(), allow_localhost=self._localhost)
         except origins.NotARootDomain as refused:
-            raise RootDomainNeeded(
-                str(refused), domain=domain[:253], suggestion=refused.suggestion or None
-            ) from None
+            raise RootDomainNeeded(str(refused), domain=domain, suggestion=refused.suggestion or None) from None
 
     def _taken(self, root: str, membership: Membership) -> DomainTaken:
         return DomainTaken(
@@ -296,11 +269,3 @@ class Domains:
                 return str(refused)
             root = refused.suggestion
         return f"To allow it: tollgate rpc whitelist add {root}"
-
-
-def _with(entry: Domain, wanted: DomainSettings) -> Domain:
-    given = given_in(wanted)
-    for name in ("address_per_minute", "domain_per_minute"):
-        if given.get(name) is not None and not 1 <= given[name] <= MAX_PER_MINUTE:
-            raise InvalidInput(f"`{name}` is from 1 to {MAX_PER_MINUTE}, or null for the usual.", field=name)
-    return replace(entry, **given)
