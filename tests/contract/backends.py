@@ -30,6 +30,9 @@ class Backend(Protocol):
     def by_hand(self, statement: str) -> None:
         """Run SQL past all our code, as an operator might."""
 
+    def add_column(self, table: str, column: str) -> None:
+        """Change the schema, as a later version would."""
+
     def blob(self, content: bytes) -> str:
         """Bytes, as they stand in such a statement."""
 
@@ -57,6 +60,9 @@ class Sqlite:
             connection.execute("PRAGMA foreign_keys=ON")
             connection.execute(statement)
             connection.commit()
+
+    def add_column(self, table: str, column: str) -> None:
+        self.by_hand(f"ALTER TABLE {table} ADD COLUMN {column}")
 
     def blob(self, content: bytes) -> str:
         return f"x'{content.hex()}'"
@@ -119,6 +125,10 @@ class Postgresql:
 
     def by_hand(self, statement: str) -> None:
         self._server.execute(f"SET search_path TO {postgresql.CONTROL_SCHEMA}; {statement}", self._database)
+
+    def add_column(self, table: str, column: str) -> None:
+        self._broken = True
+        self.by_hand(f"ALTER TABLE {table} ADD COLUMN {column}")
 
     def blob(self, content: bytes) -> str:
         return f"'\\x{content.hex()}'"

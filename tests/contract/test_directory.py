@@ -196,16 +196,41 @@ async def test_replaced_digest_and_renamed_domain_show_the_old_and_the_new(
     assert set(changes.domains) == {"example.com", "new.org"}
 
 
-@pytest.mark.parametrize(
-    "statement",
-    ["UPDATE tokens SET last_used_at = 5", "UPDATE domains SET verified_at = 5"],
-)
-async def test_what_the_gateway_does_not_obey_is_no_change_of_grants(
-    statement: str, change: Change, directory: Directory, by_hand: ByHand
+async def test_use_of_a_token_is_no_change_of_a_grant(
+    change: Change, directory: Directory, by_hand: ByHand
 ) -> None:
     revision = await start(directory)
-    by_hand(statement)
+    by_hand("UPDATE tokens SET last_used_at = 5")
     assert await directory.changes(revision) is None
+
+
+@pytest.mark.parametrize(
+    "other", ["active = false", "expires_at = NULL, methods = '[\"eth_call\"]'", "prefix = 'x'"]
+)
+async def test_use_of_a_token_together_with_another_change_is_a_change(
+    other: str, change: Change, directory: Directory, by_hand: ByHand
+) -> None:
+    revision = await start(directory)
+    by_hand(f"UPDATE tokens SET last_used_at = 5, {other}")
+    changes = await directory.changes(revision)
+    assert changes is not None
+    assert changes.tokens == (DIGEST,)
+
+
+@pytest.mark.parametrize(("table", "key"), [("tokens", DIGEST), ("domains", "example.com"), ("teams", "team_1")])
+async def test_change_of_a_column_that_is_added_later_is_a_change_of_the_grant(
+    table: str, key: object, change: Change, directory: Directory, backend: Backend
+) -> None:
+    """So a migration that adds a column needs no new triggers."""
+    backend.add_column(table, "later INTEGER")
+    revision = await start(directory)
+    backend.by_hand(f"UPDATE {table} SET later = 1")
+    changes = await directory.changes(revision)
+    assert changes is not None
+    assert getattr(changes, table) == (key,)
+    if table == "tokens":
+        backend.by_hand("UPDATE tokens SET last_used_at = 5")
+        assert await directory.changes(changes.revision) is None
 
 
 async def test_several_changes_are_reported_together_and_each_once(

@@ -23,7 +23,7 @@ def written(text: bytes) -> str:
 @given(SCOPES, PLACES)
 def test_cursor_leads_back_to_its_place_exactly(scope: str, place: Position) -> None:
     cursor = cursors.write(scope, place)
-    assume(len(cursor) <= cursors.LONGEST)
+    assume(len(cursor) <= cursors.MAX_LENGTH)
     assert cursors.read(scope, cursor) == place
 
 
@@ -65,20 +65,23 @@ def test_any_bytes_in_the_right_letters_are_refused(inside: bytes) -> None:
         b"null",
         b"{}",
         b"[]",
-        b'["tokens"]',
-        b'["tokens",[1.5]]',
-        b'["tokens",[1.5,"a",2]]',
-        b'["tokens",[1.5,"a"],2]',
-        b'["tokens",["1.5","a"]]',
-        b'["tokens",[null,"a"]]',
-        b'["tokens",[true,"a"]]',
-        b'["tokens",[NaN,"a"]]',
-        b'["tokens",[1e999,"a"]]',
-        b'["tokens",[1.5,7]]',
-        b'["tokens",[1.5,"\xff"]]',
-        b'["tokens",[1.5,"\\ud800"]]',
-        b'["tokens",[1.5,"a"]] ["tokens",[1.5,"a"]]',
-        b'{"scope":"tokens","position":[1.5,"a"]}',
+        b'[1,"tokens"]',
+        b'[1,"tokens",[1.5]]',
+        b'[1,"tokens",[1.5,"a",2]]',
+        b'[1,"tokens",[1.5,"a"],2]',
+        b'[1,"tokens",["1.5","a"]]',
+        b'[1,"tokens",[null,"a"]]',
+        b'[1,"tokens",[true,"a"]]',
+        b'[1,"tokens",[NaN,"a"]]',
+        b'[1,"tokens",[1e999,"a"]]',
+        b'[1,"tokens",[1.5,7]]',
+        b'[1,"tokens",[1.5,"\xff"]]',
+        b'[1,"tokens",[1.5,"\\ud800"]]',
+        b'[1,"tokens",[1.5,"a"]] [1,"tokens",[1.5,"a"]]',
+        b'{"version":1,"scope":"tokens","position":[1.5,"a"]}',
+        b'[0,"tokens",[1.5,"a"]]',
+        b'[2,"tokens",[1.5,"a"]]',
+        b'["tokens",[1.5,"a"]]',
         b"[" * 200,
     ],
 )
@@ -87,8 +90,10 @@ def test_what_is_not_made_like_a_cursor_is_refused(inside: bytes) -> None:
         cursors.read("tokens", written(inside))
 
 
-def test_cursor_made_like_ours_is_read() -> None:
-    assert cursors.read("tokens", written(b'["tokens",[1.5,"a"]]')) == Position(1.5, "a")
+def test_format_of_version_1_is_pinned() -> None:
+    assert cursors.VERSION == 1
+    assert cursors.write("tokens", Position(1.5, "a")) == written(b'[1,"tokens",[1.5,"a"]]')
+    assert cursors.read("tokens", written(b'[1,"tokens",[1.5,"a"]]')) == Position(1.5, "a")
 
 
 def between(cursor: str) -> str:
@@ -104,8 +109,8 @@ def test_damaged_cursor_is_refused(spoil: Callable[[str], str]) -> None:
 
 
 def test_long_cursor_is_refused_before_it_is_looked_into() -> None:
-    longest, longer = (written(b'["tokens",[1.5,"a"]]'.ljust(size)) for size in (225, 226))
-    assert len(longest) == cursors.LONGEST
+    longest, longer = (written(b'[1,"tokens",[1.5,"a"]]'.ljust(size)) for size in (225, 226))
+    assert len(longest) == cursors.MAX_LENGTH
     assert cursors.read("tokens", longest) == Position(1.5, "a")
     with pytest.raises(BadCursor):
         cursors.read("tokens", longer)

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tollgate.core import blocks
 from tollgate.core.entries import (
     LONGEST_METHOD,
     LONGEST_TEXT,
@@ -22,6 +23,7 @@ from tollgate.core.entries import (
     read_subject,
 )
 from tollgate.core.pricing import OwnPrice
+from tollgate.ledger import segments
 from tollgate.ledger.segments import MAX_RECORD_BYTES
 
 text = st.text(st.characters(codec="utf-8"), max_size=40)
@@ -59,6 +61,22 @@ USUAL: dict[str, Any] = {
     "duration_micros": 3, "request_bytes": 4, "request_id": b"rid", "upstream": "n0", "attempts": 1,
     "cache": "miss", "address": "192.0.2.7", "agent": b"curl", "origin": b"o",
 }  # fmt: skip
+
+
+def test_format_of_version_1_is_pinned() -> None:
+    """The version is that of segments and of blocks, which hold records: a change needs a new one of both."""
+    assert (segments.VERSION, blocks.VERSION) == (1, 1)
+    caller = ("team_1", "tok_1", "eth/mainnet", "ci", 200, 1, 70)
+    rest = (4, b"rid", "n0", 1, "miss", "192.0.2.7", b"curl", b"o")
+    for own, calls, details in (
+        ((), [("eth_call", "ok", None, 7)], [(None, 7)]),
+        (((None, 5),), [("m", "node_error", 3, 7, "n1", 2, "hit")], [(3, 7, "n1", 2, "hit")]),
+    ):
+        price = OwnPrice(*own[0]) if own else None
+        subject = msgspec.msgpack.encode((*caller, [call[:2] for call in calls], *own))
+        record = encode(tuple({**USUAL, "calls": calls, "price": price}.values()))
+        assert record == msgspec.msgpack.encode((1.5, subject, 3, details, *rest))
+    assert msgspec.msgpack.decode(pack_sizes([1, 258])) == b"\0\0\0\1\0\0\1\2"
 
 
 @given(entries)

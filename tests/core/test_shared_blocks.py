@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from tests.store.stored_blocks import batch_of
 
 from tollgate.core import shared_blocks
-from tollgate.core.blocks import ENOUGH_ROWS, Broken, Run, written
+from tollgate.core.blocks import ENOUGH_ROWS, VERSION, Broken, Run, written
 from tollgate.core.entries import CallEntry, Entry, encode, pack
 from tollgate.core.logs import LogFilter
 from tollgate.core.posting import Opening, Rules, post
 from tollgate.core.pricing import Price
-from tollgate.core.shared_blocks import Part, SharedBlock, Stored, _groups, part_of
+from tollgate.core.shared_blocks import Part, SharedBlock, Stored, _groups, part_of, read_parts
 
 
 def parts(*rows: tuple[int, int]) -> list[Any]:
@@ -42,6 +43,14 @@ def test_every_group_goes_on_until_it_has_enough_rows(first: int, groups: int) -
 
 
 # --- Writing and reading -----------------------------------------------------------------------------------
+
+
+def test_format_of_version_1_is_pinned() -> None:
+    """Its data has the form of a block's, and that version."""
+    assert VERSION == 1
+    parts = {"team_1": Part(3, Run(2, "2026-11", 5), 0, 1)}
+    plain = msgspec.msgpack.encode({"team_1": (3, (2, "2026-11", 5), 0, 1)})
+    assert (pack(parts), read_parts(plain)) == (plain, parts)
 
 
 def entry(team: str, at: float, *methods: str) -> Entry:

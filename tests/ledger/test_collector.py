@@ -2,18 +2,16 @@
 
 import os
 import shutil
-import struct
-import zlib
 from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
 from tests.ledger.harness import FREE, NOON, Harness, entry, identity, segment_bytes
 
-from tollgate.core.entries import Entry, encode, pack
+from tollgate.core.entries import Entry, encode
 from tollgate.ledger import collector as collecting
 from tollgate.ledger.collector import SETTLED_SECONDS
-from tollgate.ledger.segments import DAMAGED_SUFFIX, HEADER_BYTES, HIDDEN_SUFFIX, OLD_MAGIC, frame
+from tollgate.ledger.segments import DAMAGED_SUFFIX, HEADER_BYTES, HIDDEN_SUFFIX, MAGIC, frame
 from tollgate.ledger.spool import Spool
 from tollgate.store.ledger import LedgerBehind
 
@@ -353,28 +351,13 @@ def test_frame_with_something_that_is_no_record_is_damage_and_frames_before_it_c
     assert harness.files() == [f"1{DAMAGED_SUFFIX}"]
 
 
-def test_segment_of_the_first_version_is_counted_with_the_cap_of_now(harness: Harness) -> None:
-    old = (
-        NOON,
-        b"old",
-        "team_1",
-        "tok_1",
-        "ci",
-        "eth/mainnet",
-        200,
-        [("eth_call", "ok", None, 7), ("m", "ok")],
-        9,
-        5,
-    )
-    body = pack(old)
-    framed = struct.pack("<III", len(body), len(body) ^ 0xFFFF_FFFF, zlib.crc32(body)) + body
-    harness.put("1.seg", OLD_MAGIC + identity(1) + framed)
-    assert harness.collect() == 2
-    assert harness.rows("request_id, method, request_bytes, duration_micros, response_bytes") == [
-        ("old", "eth_call", 4, 5, 7),
-        ("old", "m", 4, 5, 0),
-    ]
-    assert harness.files() == []
+def test_segment_of_another_version_is_put_aside_with_the_reason(harness: Harness) -> None:
+    data = segment_bytes(1, [A])
+    harness.put("1.seg", data.replace(MAGIC, b"TGSPOOL9", 1))
+    with capture_logs() as lines:
+        harness.collect()
+    assert [line["why"] for line in lines] == ["it does not begin with the header TGSPOOL1"]
+    assert harness.files() == [f"1{DAMAGED_SUFFIX}"]
 
 
 def test_record_that_is_no_entry_is_damage_and_those_before_it_count(harness: Harness) -> None:

@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tollgate.core import entries
-from tollgate.ledger import old_entries, segments
+from tollgate.ledger import segments
 from tollgate.ledger.segments import FRAME_BYTES, HEADER_BYTES, MAGIC, Damaged, frame
 from tollgate.store.base import Mark
 
@@ -127,11 +126,15 @@ def test_frame_whose_records_do_not_fill_it_is_damage(path: Path, body: bytes) -
     assert read_all(path) == ([], HEADER_BYTES, "damaged")
 
 
-def test_segment_of_the_first_version_is_read(path: Path) -> None:
-    frames = [struct.pack("<III", len(each), len(each) ^ 0xFFFF_FFFF, zlib.crc32(each)) + each for each in RECORDS]
-    path.write_bytes(segments.OLD_MAGIC + ID + b"".join(frames))
-    piece = segments.read_piece(path, HEADER_BYTES, MOST)
-    assert (segments.read_id(path), piece.payloads, piece.is_old) == (ID, RECORDS, True)
+def test_format_of_version_1_is_pinned(path: Path) -> None:
+    """Files of this version must be read by every later one. A change of the format needs a new version."""
+    assert (segments.VERSION, MAGIC) == (1, b"TGSPOOL1")
+    one = bytes.fromhex("05000000 faffffff 638ff7c1 01000000 61")
+    two = bytes.fromhex("0b000000 f4ffffff 00000000 02000000 01000000 616263")
+    two = two[:8] + zlib.crc32(two[12:]).to_bytes(4, "little") + two[12:]
+    assert (frame(b"a"), frame(b"a", b"bc")) == (one, two)
+    path.write_bytes(MAGIC + ID + one + two)
+    assert read_all(path) == ([b"a", b"a", b"bc"], HEADER_BYTES + len(one + two), "clean")
 
 
 # --- Cut ---------------------------------------------------------------------------------------------------
@@ -269,11 +272,3 @@ def test_backlog_is_what_stands_behind_the_marks_and_how_long_it_waits(tmp_path:
     marks = {b"b": Mark(size - 7), b"c": Mark(size), b"d": Mark(size - 9, done=True)}
     assert segments.backlog(files, marks) == segments.Backlog(size - HEADER_BYTES + 7 + 9, 30)
     assert segments.backlog({}, {}) == segments.Backlog(0, None)
-
-
-def test_record_of_the_first_version_that_ends_early_is_read_with_what_was_meant_then() -> None:
-    old = (1_700_000_000.0, b"r" * 24, "team_1", "tok_1", "ci", "eth/mainnet", 200, (("eth_chainId", "ok"),))
-    record = entries.decode(old_entries.converted(entries.pack(old), lambda _: 7))
-    assert (record.team_id, record.cap, record.stands_for) == ("team_1", 7, 1)
-    assert (record.request_bytes, record.duration_micros, record.attempts) == (0, 0, 0)
-    assert (record.upstream, record.cache, record.address) == ("", "bypass", "")

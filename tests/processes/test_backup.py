@@ -5,6 +5,7 @@ from __future__ import annotations
 import stat
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tollgate.errors import TollgateError
@@ -66,6 +67,15 @@ def test_a_backup_that_was_changed_is_refused(made: Path, tmp_path: Path, name: 
     (made / name).write_bytes((made / name).read_bytes()[:-1] + b"!")
     assert f"{name} is missing or was changed" in refused(Settings(data_dir=str(tmp_path / "new")), made)
     assert not (tmp_path / "new").exists()
+
+
+def test_format_1_is_pinned_and_a_backup_of_another_format_is_refused(made: Path, tmp_path: Path) -> None:
+    manifest = msgspec.json.decode((made / "manifest.json").read_bytes())
+    assert list(manifest) == ["format", "version", "commit", "made_at", "pepper", "files"]
+    assert manifest["format"] == backups.FORMAT == 1
+    (made / "manifest.json").write_bytes(msgspec.json.encode({**manifest, "format": 2, "version": "9.1"}))
+    with pytest.raises(TollgateError, match=r"format 2, and this version reads format 1: use Tollgate 9\.1"):
+        backups.verify(made)
 
 
 def test_a_backup_under_another_pepper_is_refused(made: Path, tmp_path: Path) -> None:

@@ -85,8 +85,9 @@ def _shared(connection: sqlite3.Connection, day: str) -> Iterator[LogRow]:
 
 def rows_of_block(first: int, rows: int, records: int, facts: bytes, data: bytes) -> Iterator[LogRow]:
     """The rows of one block, in their order."""
-    lengths = struct.unpack_from(f"<{records}I", data)
-    place = 4 * records
+    assert data[0] == 1, "the version"
+    lengths = struct.unpack_from(f"<{records}I", data, 1)
+    place = 1 + 4 * records
     counts = (1,) * records
     if rows != records:
         counts = struct.unpack_from(f"<{records}H", data, place)

@@ -272,14 +272,6 @@ def test_tokens_that_replace_each_other_do_not_go_round_for_ever(town: Town) -> 
     assert (town.until(first), town.until(second)) == (DECEMBER, DECEMBER)
 
 
-# --- Records without a cap ---------------------------------------------------------------------------------
-
-
-def test_cap_for_old_records_is_the_one_of_the_first_look(town: Town) -> None:
-    team, free = town.team("acme", cap=5), town.team("free")
-    assert (town.caps.cap(team), town.caps.cap(free), town.caps.cap("team_gone")) == (5, None, None)
-
-
 # --- Last uses ---------------------------------------------------------------------------------------------
 
 

@@ -9,7 +9,6 @@ from typing import Any, cast
 
 import msgspec
 import pytest
-from alembic import command
 from sqlalchemy.exc import IntegrityError
 from tests.store.stored_blocks import batch_of, stored_blocks, stored_rows
 
@@ -635,39 +634,3 @@ def test_damaged_data_of_small_blocks_is_not_joined_and_does_not_stop_others(
     ledger.chores()
     blocks = ledger.sql("SELECT team_id, first_no, rows, level FROM blocks_20261115 ORDER BY 1, 2")
     assert blocks == [("team_1", 1, 1, 2), ("team_1", 2, 1, FINAL), ("team_1", 3, 1, 2), ("team_2", 1, 1, 2)]
-
-
-# --- Upgrading ---------------------------------------------------------------------------------------------
-
-
-def test_what_was_appended_by_team_is_kept_when_a_ledger_is_upgraded(tmp_path: Path) -> None:
-    url = sqlite.ledger_url(tmp_path)
-    upgrade._migrate(url, upgrade.LEDGER, lambda _, config: command.upgrade(config, "0002"))
-    old = [
-        ("team_1", "2026-11", 5, '[["tok_1","eth/mainnet","eth_call","ok",3,6]]'),
-        ("team_1", "2026-11", 5, '[["tok_1","eth/mainnet","eth_call","ok",1,2],["t","n","m","ok",1,0]]'),
-    ]
-    with closing(sqlite3.connect(tmp_path / "ledger.db")) as connection, connection:
-        connection.executemany("INSERT INTO usage_new VALUES (?, ?, ?, ?)", old)
-        connection.execute(
-            "INSERT INTO latencies_new VALUES ('team_1', 5, 'n', 'ok', ?)", (msgspec.msgpack.encode({7: 2}),)
-        )
-        connection.execute("INSERT INTO months VALUES ('team_1', '2026-11', 5, 8), ('team_1', '2026-10', 1, 1)")
-        connection.execute("INSERT INTO token_months VALUES ('tok_1', '2026-11', 4)")
-        connection.execute("INSERT INTO teams VALUES ('team_1', 6, 1)")
-        connection.execute("INSERT INTO closed_months VALUES ('2026-10', 1)")
-    upgrade.migrate(url, upgrade.LEDGER)
-    ledger = Ledger(tmp_path)
-    ledger.commit(entry())
-    ledger.chores()
-    assert ledger.sql("SELECT team_id, hour, source_id, requests, cost FROM usage WHERE hour = 5 ORDER BY 3") == [
-        ("team_1", 5, "t", 1, 0),
-        ("team_1", 5, "tok_1", 4, 8),
-    ]
-    assert ledger.sql("SELECT buckets FROM latencies WHERE hour = 5") == [(msgspec.msgpack.encode({7: 2}),)]
-    assert ledger.store.team_months("2026-11") == {"team_1": (6, 9)}
-    assert ledger.store.source_months("2026-11", ["tok_1"]) == {"tok_1": 5}
-    assert ledger.sql("SELECT next_no, oldest_no FROM teams") == [(7, 1)]
-    with pytest.raises(sqlite3.IntegrityError, match="the month is closed"):
-        ledger.sql("UPDATE months SET cost = 0 WHERE month = '2026-10'")
-    ledger.store.close()

@@ -1,10 +1,10 @@
 """Blocks: the records of one team, side by side, as every backend of the ledger stores them. Pure.
 
-A block has a header of small facts, by which a search passes over it, and data: the lengths of its records, the
-number of rows of each where some have more than one, and the records as they came from the spool. Rows are
-numbered for each team, without gaps, in the order of their commit; a row's number is the block's first plus its
-place, so it stays the same when blocks are joined. Months and costs are decided when a record is committed; they
-stand in the facts, by runs of rows that have them in common.
+A block has a header of small facts, by which a search skips it, and data: a byte with the version of the format,
+the lengths of its records, the number of rows of each where some have more than one, and the records as they came
+from the spool. Rows are numbered for each team, without gaps, in the order of their commit; a row's number is the
+block's first plus its place, so it stays the same when blocks are joined. Months and costs are decided when a
+record is committed; the facts have them, by runs of rows with the same month and cost.
 """
 
 from __future__ import annotations
@@ -43,6 +43,10 @@ OWN_ROWS = 128
 MAX_WORDS = 64
 # Remembered, of what repeats from row to row: subjects; agents, origins and methods.
 _MAX_SUBJECTS, _MAX_TEXTS = 4_096, 1_024
+VERSION = 1
+"""Of blocks, shared blocks and the records in them."""
+HEAD = bytes([VERSION])
+"""Begins the data of a block."""
 LENGTHS, COUNTS = "I", "H"
 _NIL = entries.pack(None)
 _ENDS_OF_ONE = 2
@@ -135,7 +139,7 @@ def cut(method: str) -> str:
 
 def written(records: Sequence[bytes], counts: Sequence[int] | None) -> bytes:
     """The data of a block. `counts` are the rows of each record, None where all have one."""
-    head = as_bytes(array(LENGTHS, map(len, records)))
+    head = HEAD + as_bytes(array(LENGTHS, map(len, records)))
     if counts is not None:
         head += as_bytes(array(COUNTS, counts))
     return head + b"".join(records)
@@ -161,7 +165,7 @@ def joined(blocks: Sequence[RowBlock]) -> RowBlock:
         least_at=min(block.least_at for block in blocks),
         greatest_at=max(block.greatest_at for block in blocks),
         facts=entries.pack(_joined_facts(facts)),
-        data=b"".join((lengths, counts, *(content for _, _, content in parts))),
+        data=b"".join((HEAD, lengths, counts, *(content for _, _, content in parts))),
     )
 
 
@@ -231,8 +235,10 @@ class Broken(ValueError):
 
 def split(data: bytes, records: int, rows: int) -> tuple[array[int], array[int] | None, bytes]:
     """Lengths, rows of each record, and the records."""
-    start = LENGTH_BYTES * records
-    lengths, counts = numbers_of(LENGTHS, data[:start]), None
+    if not data.startswith(HEAD):
+        raise Broken(f"its data is not of version {VERSION}")
+    start = len(HEAD) + LENGTH_BYTES * records
+    lengths, counts = numbers_of(LENGTHS, data[len(HEAD) : start]), None
     if rows != records:
         counts = numbers_of(COUNTS, data[start : start + COUNT_BYTES * records])
         start += COUNT_BYTES * records

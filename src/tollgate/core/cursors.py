@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import base64
 import binascii
+from typing import Final, Literal
 
 import msgspec
 
-LONGEST = 300
+MAX_LENGTH = 300
+VERSION: Final = 1
 
 
 class BadCursor(ValueError):
@@ -25,19 +27,20 @@ class Position(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
 
 
 class _Cursor(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    version: Literal[1]
     scope: str
     position: Position
 
 
 def write(scope: str, position: Position) -> str:
-    """Make the cursor that stands for this place in a list."""
-    return base64.urlsafe_b64encode(msgspec.json.encode(_Cursor(scope, position))).rstrip(b"=").decode()
+    """Make the cursor of a position in a list."""
+    return base64.urlsafe_b64encode(msgspec.json.encode(_Cursor(VERSION, scope, position))).rstrip(b"=").decode()
 
 
 def read(scope: str, cursor: str) -> Position:
-    """Return the place that a cursor of this list stands for, or raise BadCursor."""
+    """Return the position of a cursor of this list, or raise BadCursor."""
     advice = "Give the `next` of an earlier page of the same list, or none to begin."
-    if len(cursor) > LONGEST or not cursor.isascii():
+    if len(cursor) > MAX_LENGTH or not cursor.isascii():
         raise BadCursor(f"The cursor is not valid. {advice}")
     try:
         padded = cursor + "=" * (-len(cursor) % 4)

@@ -22,6 +22,7 @@ from tollgate.core.blocks import (
     COUNT_BYTES,
     COUNTS,
     ENOUGH_ROWS,
+    HEAD,
     LENGTH_BYTES,
     LENGTHS,
     Broken,
@@ -227,8 +228,8 @@ class _Opened:
         self.times, self.callers, self.data = content.times, content.callers, content.data
         self.committed_at = committed_at
         count = len(self.times)
-        self.lengths = self.data[: LENGTH_BYTES * count]
-        head = len(self.lengths) + (COUNT_BYTES * count if content.rows != count else 0)
+        self.lengths = self.data[len(HEAD) : len(HEAD) + LENGTH_BYTES * count]
+        head = len(HEAD) + len(self.lengths) + (COUNT_BYTES * count if content.rows != count else 0)
         self.starts = list(accumulate(numbers_of(LENGTHS, self.lengths), initial=head))
 
 
@@ -292,5 +293,5 @@ def _block(team_id: str, group: Sequence[_Placed]) -> RowBlock:
         min(times),
         max(times),
         pack(facts_of(joined_runs(runs), kinds)),
-        b"".join((*lengths, counts, *records)),
+        b"".join((HEAD, *lengths, counts, *records)),
     )

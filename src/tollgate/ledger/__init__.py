@@ -3,7 +3,6 @@
 segments   the format of segment files, and reading them
 spool      the writing end: one worker's segment files
 collector  spool -> store, exactly once: blocks, usage and the read offsets in one transaction
-old_entries  records of the first version
 lock       one collector for one spool
 doctor     whether spool, logs, usage and invoices agree
 

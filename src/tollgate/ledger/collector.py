@@ -21,7 +21,7 @@ from tollgate import log
 from tollgate.core import posting
 from tollgate.core.posting import Batch, Posting, Subjects, post
 from tollgate.core.pricing import Price
-from tollgate.ledger import old_entries, segments
+from tollgate.ledger import segments
 from tollgate.store.base import LedgerBook, Mark
 
 # Read at once: enough that a commit is worth its sync, little enough that readers are not kept waiting.
@@ -44,8 +44,6 @@ class CollectorRules(Struct, frozen=True):
     """Network and method -> the method as usage counts it."""
     month_for: Callable[[float, frozenset[str]], str]
     """Time and closed months -> billing month."""
-    cap: Callable[[str], int | None] = lambda _: None
-    """The spending cap of a team now: for records of the first version, which do not carry it."""
 
 
 class Segment(Struct, frozen=True):
@@ -70,7 +68,6 @@ class Collector:
         self._folder = folder
         self._book = book
         self._rules = posting.Rules(rules.price, rules.month_for)
-        self._cap = rules.cap
         self._subjects = Subjects(rules.label)
         self._now = now
         self._fault = fault
@@ -168,7 +165,7 @@ class Collector:
             if identity is not None:
                 return identity
             if self._is_settled(path):
-                self._put_aside(path, "it has no header")
+                self._put_aside(path, f"it does not begin with the header {segments.MAGIC.decode()}")
         return None
 
     def _read(self, segment: Segment, known: Mark, batch: Batch) -> Mark:
@@ -210,7 +207,7 @@ class Collector:
     def _add(self, piece: segments.Piece, batch: Batch) -> int:
         """Add the frames of a piece to a batch, up to one that has something that is no record; where to go on."""
         try:
-            batch.add(self._records(piece.payloads, piece))
+            batch.add(piece.payloads)
         except _NO_ENTRY:
             return self._add_sound(piece, batch)
         return piece.offset
@@ -220,15 +217,12 @@ class Collector:
         start = offset = 0
         try:
             for end, place in piece.frames:
-                batch.add(self._records(piece.payloads[start:end], piece))
+                batch.add(piece.payloads[start:end])
                 start, offset = end, place
         except _NO_ENTRY:
             if not start:
                 raise
         return offset
-
-    def _records(self, payloads: list[bytes], piece: segments.Piece) -> list[bytes]:
-        return [old_entries.converted(each, self._cap) for each in payloads] if piece.is_old else payloads
 
     def _commit(self, marks: dict[bytes, Mark], batch: Batch) -> Posting:
         known = {identity: self._marks[identity] for identity in marks if identity in self._marks}

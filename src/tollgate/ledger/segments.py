@@ -3,8 +3,7 @@
 A segment is a header and frames. The header has an id, so that a copy is recognised whatever its name. A frame has
 the records of one turn of a worker's loop: the length of its body, the length again with all bits turned, the
 CRC-32 of the body, and the body: how many records there are, the lengths of all but the last, and the records. Its
-writer holds a lock on the file while it lives. Segments of the first version have one record in each frame, and
-nothing before it.
+writer holds a lock on the file while it lives.
 
 Two things can be wrong with a file, and they are not the same. A torn end is the beginning of a frame that was
 never written whole, so nobody was answered: whoever finds it in a file that nobody has locked may cut it. Anything
@@ -31,7 +30,9 @@ SUFFIX = ".seg"
 HIDDEN_SUFFIX = ".new"
 """Of a file that is about to become a segment."""
 DAMAGED_SUFFIX = ".damaged"
-MAGIC, OLD_MAGIC = b"TGSPOOL2", b"TGSPOOL1"
+VERSION = 1
+"""Of this format, and of the records in it."""
+MAGIC = b"TGSPOOL%d" % VERSION
 ID_BYTES = 16
 HEADER_BYTES = len(MAGIC) + ID_BYTES
 BEGINNING = Mark(HEADER_BYTES)
@@ -76,16 +77,13 @@ class Piece(Struct, frozen=True):
     """Where there are no records: what stands behind the last frame, the beginning of one more."""
     frames: list[tuple[int, int]] = []
     """Of each frame: how many records there are up to its end, and where it ends."""
-    is_old: bool = False
-    """Whether its records are those of the first version."""
 
 
 def read_id(path: Path) -> bytes | None:
     """The id of a segment; None where its header is not whole."""
     with path.open("rb") as file:
         header = file.read(HEADER_BYTES)
-    known = header.startswith((MAGIC, OLD_MAGIC))
-    return header[len(MAGIC) :] if len(header) == HEADER_BYTES and known else None
+    return header[len(MAGIC) :] if len(header) == HEADER_BYTES and header.startswith(MAGIC) else None
 
 
 def find_all(folder: Path) -> dict[Path, bytes]:
@@ -141,21 +139,20 @@ def read_piece(path: Path, offset: int, max_bytes: int) -> Piece:
         if offset > size:
             # A copy that is shorter than what was read elsewhere.
             return Piece([], offset)
-        is_old = file.read(len(MAGIC)) == OLD_MAGIC
         file.seek(offset)
         # A writer may have added to it since: what is beyond `size` waits.
         data = file.read(min(max(max_bytes, _FRAME.size + _MAX_BODY_BYTES), size - offset))
-    payloads, frames = _records(data, is_old=is_old)
+    payloads, frames = _records(data)
     if frames:
         ends = [(count, offset + end) for count, end in frames]
-        return Piece(payloads, ends[-1][1], frames=ends, is_old=is_old)
+        return Piece(payloads, ends[-1][1], frames=ends)
     rest = len(data)
     if rest >= _FRAME.size:
         _check(data, offset)
     return Piece([], offset, rest)
 
 
-def _records(data: bytes, *, is_old: bool) -> tuple[list[bytes], list[tuple[int, int]]]:
+def _records(data: bytes) -> tuple[list[bytes], list[tuple[int, int]]]:
     """The records of the whole and sound frames at the beginning of some bytes, and where those end."""
     payloads: list[bytes] = []
     frames: list[tuple[int, int]] = []
@@ -172,9 +169,7 @@ def _records(data: bytes, *, is_old: bool) -> tuple[list[bytes], list[tuple[int,
             or crc32(body) != checksum
         ):
             break
-        if is_old:
-            payloads.append(body)
-        elif not _add(payloads, body):
+        if not _add(payloads, body):
             break
         position = end
         frames.append((len(payloads), position))

@@ -108,7 +108,7 @@ class Spool:
         if os.fstat(self._descriptor).st_nlink == 0:
             _try_log(_log.error, "a spool file was deleted while records were written to it: those are lost")
             self.close_segment()
-        elif self._size > HEADER_BYTES and self._is_old():
+        elif self._size > HEADER_BYTES and self._now() - self._opened_at >= self._segment_seconds:
             self.close_segment()
 
     async def sync(self) -> None:
@@ -152,9 +152,6 @@ class Spool:
             os.close(self._descriptor)
         self._descriptor = -1
         self._size = 0
-
-    def _is_old(self) -> bool:
-        return self._now() - self._opened_at >= self._segment_seconds
 
     def _frame(self) -> None:
         """Make frames of the records of this turn: one, unless they are more than may be written at once."""

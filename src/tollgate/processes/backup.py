@@ -27,6 +27,8 @@ from tollgate.processes.service_lock import holder
 from tollgate.settings.model import Settings
 from tollgate.store import sqlite
 
+FORMAT = 1
+"""The version of the format."""
 MANIFEST = "manifest.json"
 CONTROL, LEDGER, SPOOL = "control.db", "ledger.db", "spool"
 _PIECE = 1_048_576
@@ -39,6 +41,7 @@ class BackupFailed(TollgateError):
 class Manifest(Struct, frozen=True):
     """What a backup consists of."""
 
+    format: int
     version: str
     commit: str
     made_at: float
@@ -78,7 +81,7 @@ def backup(settings: Settings, target: Path, now: float) -> Manifest:
         write_pepper(target / PREVIOUS_PEPPER, read_pepper(source / PREVIOUS_PEPPER))
     files = sorted(path for path in target.rglob("*") if path.is_file())
     digests = {str(path.relative_to(target)): _digest(path) for path in files}
-    manifest = Manifest(__version__, commit(), now, fingerprint(pepper), digests)
+    manifest = Manifest(FORMAT, __version__, commit(), now, fingerprint(pepper), digests)
     _write_bytes(target / MANIFEST, msgspec.json.format(msgspec.json.encode(manifest), indent=1))
     verify(target)
     return manifest
@@ -92,6 +95,11 @@ def verify(folder: Path) -> Manifest:
         raise BackupFailed(f"{folder} holds no backup: there is no {MANIFEST}.") from error
     except (OSError, msgspec.DecodeError) as error:
         raise BackupFailed(f"{folder / MANIFEST} cannot be read: {error}.") from error
+    if manifest.format != FORMAT:
+        raise BackupFailed(
+            f"{folder} is a backup of format {manifest.format}, and this version reads format {FORMAT}: "
+            f"use Tollgate {manifest.version}, which made it."
+        )
     for name, digest in manifest.files.items():
         path = folder / name
         if ".." in Path(name).parts or Path(name).is_absolute():

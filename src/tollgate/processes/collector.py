@@ -85,7 +85,6 @@ class CollectorLoop:
             lambda _: price,
             lambda network, method: catalogue(network.partition("/")[0]).label(method),
             billing_month,
-            self._caps.cap,
         )
         self.collector = Collector(bootstrap.spool_dir, self._ledger, rules, now)
         self.rows = 0
@@ -183,12 +182,7 @@ class CollectorLoop:
         gc.collect()
         yield
         oldest_hour = 0 if is_doubtful else int(oldest.timestamp()) // _HOUR
-        for chore in (
-            self._ledger.fold,
-            self._ledger.settle,
-            lambda: self._ledger.sweep(oldest_hour),
-            self._ledger.convert,
-        ):
+        for chore in (self._ledger.fold, self._ledger.settle, lambda: self._ledger.sweep(oldest_hour)):
             while chore():
                 yield
 

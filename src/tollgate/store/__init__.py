@@ -2,14 +2,15 @@
 
 base        the ports: Directory and Meters (the gateway's), ControlStore with its Repositories, LogBook and
             AccountBook (the control plane's), LedgerBook (the collector's)
-tables      one SQLAlchemy Core schema;  migrations/ (Alembic) brings a database to it
+tables      the schema of the control data, in SQLAlchemy Core
+migrations  brings both databases to their schemas, with Alembic
 sql         the ports over SQLAlchemy
 repository  the tables of the control data, all by one small class
-ledger_tables  the schema of the ledger, in a file of its own;  ledger_migrations/ brings a database to it
+ledger_tables  the schema of the ledger, in a file of its own
 ledger_engine  what of the ledger differs between SQLite and PostgreSQL
 ledger      what the collector writes;  ledger_blocks: blocks, their joining and their end;  ledger_shared: what
             small teams add, until it is sorted into blocks;  ledger_usage: usage and latencies, appended and
-            folded;  ledger_rows: rows of the first version, converted
+            folded
 logbook     reading the ledger
 accountbook usage and invoices of the ledger
 ledger_facts  all of the ledger added up, for the doctor

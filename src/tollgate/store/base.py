@@ -214,9 +214,6 @@ class LedgerBook(Protocol):
     def fold(self, at_least: int = 0) -> bool:
         """Do a slice of adding up the usage that commits appended, where it has so many lines."""
 
-    def convert(self) -> bool:
-        """Do a slice of bringing logs of an older version to this one."""
-
     def drop_days(self, before: str) -> list[str]:
         """Take logs that were committed before a day away from all readers, at once; return the days."""
 

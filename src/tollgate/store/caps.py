@@ -7,7 +7,6 @@ makes up for it when it is back. Synchronous, as the collector is.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import cached_property
 from typing import Any
 
 from sqlalchemy import Column, ColumnElement, Connection, Engine, or_, select, update
@@ -42,15 +41,6 @@ class Caps:
     def close(self) -> None:
         """Give everything back."""
         self._control.dispose()
-
-    def cap(self, team_id: str) -> int | None:
-        """The cap of a team, as of the first look: for records that do not carry it."""
-        return self._caps.get(team_id)
-
-    @cached_property
-    def _caps(self) -> dict[str, int]:
-        with self._control.connect() as connection:
-            return {team.id: team.cap for team in _capped_teams(connection) if team.cap is not None}
 
     def note_uses(self, last_used: Mapping[str, float]) -> None:
         """Note when tokens were last used. That column alone: no worker must take it for a change."""

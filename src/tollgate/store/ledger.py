@@ -31,7 +31,6 @@ from tollgate.store import ledger_usage, postgresql, sqlite
 from tollgate.store.base import Mark
 from tollgate.store.ledger_blocks import FAN, FIRST, DayBlocks, Days, Joining
 from tollgate.store.ledger_engine import among, engine_of
-from tollgate.store.ledger_rows import OldRows
 from tollgate.store.ledger_shared import SharedBlocks, Waiting
 from tollgate.store.ledger_usage import OpenMonths
 from tollgate.store.postgresql import LEDGER_SCHEMA, is_postgresql
@@ -173,8 +172,7 @@ class LedgerStore:
         if posting.blocks:
             DayBlocks(connection, day).add(posting.blocks, committed_at)
         ledger_usage.add(connection, posting)
-        numbers = [(team_id, number, 1) for team_id, number in posting.next_no.items()]
-        engine_of(connection).upsert(connection, tables.teams, _NUMBER, numbers)
+        engine_of(connection).upsert(connection, tables.teams, _NUMBER, list(posting.next_no.items()))
         # Last: all collectors write this row.
         connection.exec_driver_sql(_STATE, (committed_at, clock.seen_at, clock.doubted_at))
 
@@ -296,16 +294,10 @@ class LedgerStore:
         self._unfolded = None if folded else 0
         return folded
 
-    @_by_one
-    def convert(self) -> bool:
-        """Convert a slice of the rows of the first version to blocks; whether there is more to do."""
-        with self._chore() as connection:
-            return OldRows(connection).convert()
-
     def drop_days(self, before: str) -> list[str]:
         """Take logs that were committed before a day away from all readers; return the days. `sweep` deletes."""
         with self._writing() as connection:
-            gone = sorted({*Days(connection).drop(before), *OldRows(connection).drop(before)})
+            gone = Days(connection).drop(before)
             if gone:
                 SharedBlocks(connection).drop(before)
                 self._waiting, self._contents = None, {}
@@ -316,7 +308,7 @@ class LedgerStore:
     def sweep(self, oldest_hour: int) -> bool:
         """Delete a slice of what was dropped, and of histograms before an hour; whether there is more to do."""
         with self._chore() as connection:
-            more = Days(connection).sweep() or OldRows(connection).sweep()
+            more = Days(connection).sweep()
             return ledger_usage.forget_latencies(connection, oldest_hour) or more
 
     def tick(self, now: float) -> Clock:

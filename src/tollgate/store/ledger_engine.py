@@ -227,7 +227,7 @@ class Postgresql:
                 (ids,),
             )
         execute(
-            f"INSERT INTO teams SELECT id, 1, 1 FROM ({self.named}) AS listed (id) "  # noqa: S608 - names of our own
+            f"INSERT INTO teams SELECT id, 1 FROM ({self.named}) AS listed (id) "  # noqa: S608 - names of our own
             "ORDER BY id ON CONFLICT DO NOTHING",
             (teams,),
         )

@@ -172,7 +172,6 @@ def _logs(connection: Connection, damaged: list[str]) -> dict[MonthKey, Sums]:
                 continue
             _add_block(f"day {day}, {team_id}", block, found, damaged)
     _add_shared(connection, found, damaged)
-    _add_old_rows(connection, found)
     return {key: Sums(*sums) for key, sums in found.items()}
 
 
@@ -221,20 +220,6 @@ def _add_block(place: str, block: OpenBlock, found: dict[MonthKey, list[int]], d
             sums[0] += subject.stands_for
             sums[1] += subject.stands_for if billable else 0
             sums[2] += cost
-
-
-def _add_old_rows(connection: Connection, found: dict[MonthKey, list[int]]) -> None:
-    """Rows of the first version that are not converted yet."""
-    for day, below in connection.execute(select(tables.row_days.c.day, tables.row_days.c.below_seq)).all():
-        query = (
-            "SELECT team_id, month, sum(stands_for), "  # noqa: S608 - a day of our own
-            "coalesce(sum(CASE WHEN billable THEN stands_for END), 0), "
-            f"sum(cost) FROM log_{day} WHERE seq < ? GROUP BY team_id, month"
-        )
-        for team_id, month, *numbers in connection.exec_driver_sql(query, (below,)):
-            sums = found.setdefault((team_id, month), [0, 0, 0])
-            for place, number in enumerate(numbers):
-                sums[place] += number
 
 
 def _marks(connection: Connection) -> dict[bytes, Mark]:

@@ -41,13 +41,12 @@ segments = Table(
 # The days that have tables of blocks.
 days = Table("days", metadata, Column("day", String(8), primary_key=True))
 
-# How the rows of each team are numbered: the next, and the oldest while rows of the first version are converted.
+# The number of each team's next log row.
 teams = Table(
     "teams",
     metadata,
     Column("id", String(32), primary_key=True),
     Column("next_no", BigInteger, nullable=False),
-    Column("oldest_no", BigInteger, nullable=False),
     sqlite_with_rowid=False,
 )
 
@@ -80,14 +79,6 @@ state = Table(
     Column("seen_at", Float),
     Column("doubted_at", Float),
     Column("dropped_before", String(8)),
-)
-
-# Days whose rows, of the first version, are not all converted to blocks: those below a row are left.
-row_days = Table(
-    "row_days",
-    metadata,
-    Column("day", String(8), primary_key=True),
-    Column("below_seq", BigInteger, nullable=False),
 )
 
 

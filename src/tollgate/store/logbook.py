@@ -118,7 +118,7 @@ class _Search:
                 if len(rows) == limit:
                     return LogSlice(rows, rows[-1].seq)
                 rows.append(row)
-        return LogSlice(rows, self._end(below if not rows else rows[-1].seq))
+        return LogSlice(rows, None)
 
     def newer(self, above: int, limit: int) -> tuple[list[LogRow], int]:
         """Rows that fit, oldest first, from above a row on."""
@@ -143,13 +143,6 @@ class _Search:
     def _stops(self, count: int, *, opens: bool) -> bool:
         """Whether enough time has passed. The clock is looked at before a block is opened, and now and then."""
         return (opens or count % HEADERS_AT_ONCE == 0) and self._is_late()
-
-    def _end(self, position: int) -> int | None:
-        """Where to go on at the end: nowhere, unless older rows are still being converted."""
-        row = self._connection.exec_driver_sql(
-            "SELECT oldest_no FROM teams WHERE id = ? AND EXISTS (SELECT 1 FROM row_days)", (self._wanted.team_id,)
-        ).first()
-        return position if row is not None and row[0] > 1 else None
 
     def _headers_down(self, below: int) -> Iterator[tuple[str, Any]]:
         """Headers of blocks that have a row below a number, the newest first."""

@@ -26,7 +26,7 @@ PAGE_ROWS = 5_000
 PAGE_DATA = 200
 _PROGRESS = "move "
 # Changes are for workers that run. Days are made; what is appended was added up before.
-_LEFT_OUT = frozenset({"changes", "facts", "days", "usage_new", "latencies_new", "row_days", "nodes", "leases"})
+_LEFT_OUT = frozenset({"changes", "facts", "days", "usage_new", "latencies_new", "nodes", "leases"})
 # Last: they close what the others have to be written to.
 _LAST = ("closed_months", "invoices")
 
@@ -72,12 +72,11 @@ class Move:
         )
 
     def _settle_source(self) -> None:
-        """Add up what was appended, and convert what is left of the first version."""
+        """Add up what was appended."""
         store = open_ledger(self._urls[1])
         try:
-            for chore in (store.convert, store.fold):
-                while chore():
-                    pass
+            while store.fold():
+                pass
         finally:
             store.close()
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 # Another process may be at it: wait for it rather than fail.
 BUSY_MILLISECONDS = 30_000
 # Folders of migrations.
-CONTROL, LEDGER = "migrations", "ledger_migrations"
+CONTROL, LEDGER = "control", "ledger"
 SCHEMAS = {CONTROL: CONTROL_SCHEMA, LEDGER: LEDGER_SCHEMA}
 # How long to wait for another node that migrates.
 OTHER_MILLISECONDS = 600_000
@@ -81,9 +81,10 @@ def plan(url: URL, folder: str = CONTROL) -> list[tuple[str, list[str]]]:
 
 def _statements(text: str) -> list[str]:
     """Statements of a script, without Alembic's own bookkeeping and comments."""
-    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("--")]
-    whole = " ".join(" ".join(lines).split())
-    return [each for each in whole.split("; ") if "alembic_version" not in each and each.rstrip(";") not in _FRAME]
+    code = "\n".join(line for line in text.splitlines() if not line.startswith("--"))
+    # Alembic ends each with a semicolon and an empty line; a semicolon alone may be part of a trigger.
+    found = [" ".join(each.split()) for each in code.split(";\n\n")]
+    return [each for each in found if each and "alembic_version" not in each and each.rstrip(";") not in _FRAME]
 
 
 def _pending(connection: Connection, config: Config, url: URL) -> tuple[str | None, list[str]]:
@@ -121,7 +122,10 @@ def _migrate(
     from alembic.config import Config  # noqa: PLC0415
 
     config = Config()
-    config.set_main_option("script_location", str(Path(__file__).parent / folder))
+    scripts = Path(__file__).parent / "migrations"
+    config.set_main_option("script_location", str(scripts))
+    config.set_main_option("version_locations", str(scripts / folder))
+    config.set_main_option("path_separator", "newline")
     if is_postgresql(url):
         schema = SCHEMAS[folder]
         engine = postgresql.make_engine(url, schema, pool_size=1, seconds=0)

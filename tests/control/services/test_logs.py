@@ -184,21 +184,21 @@ def test_made_up_cursor_is_refused(store: LogHarness, cursor: str) -> None:
 
 
 @pytest.mark.parametrize(("kind", "prefix"), [("after", "old_"), ("newer", "new_")])
-def test_cursor_from_before_rows_were_numbered_anew_is_refused_in_words(
+def test_cursor_of_version_1_is_pinned_and_one_of_another_version_is_refused(
     store: LogHarness, kind: str, prefix: str
 ) -> None:
     store.ledger.commit(entry(NOON), entry(NOON))
-    filters = filters_of(LogFilter(ACME))
-    content = struct.pack(">QQdQ12s", 2, 2, float("-inf"), 0, filters)
-    before = Seal(PEPPER, prefix, len(content)).close(ACME, content)
-    other = struct.pack(">BxxQQdQ12s", 1, 2, 2, float("-inf"), 0, filters)
-    for cursor in (before, Seal(PEPPER, prefix, len(other)).close(ACME, other)):
-        problem = store.refused(InvalidInput, **{kind: cursor})
-        assert problem.status == 400
-        assert "from before an upgrade" in problem.detail
-        assert "Begin again without one." in problem.detail
-        assert problem.extras["field"] == kind
-    theirs = Seal(PEPPER, prefix, len(content)).close(RIVAL, content)
+    assert LogPosition.VERSION == 1
+    place = LogPosition(2, 2, float("-inf"), 0, filters_of(LogFilter(ACME)))
+    form, seal = struct.Struct(">BxxQQdQ12s"), Seal(PEPPER, prefix, 47)
+    packed = form.pack(1, 2, 2, float("-inf"), 0, place.filters)
+    assert place.packed() == packed
+    assert store.plane.logs.cursors.write(kind, ACME, place) == seal.close(ACME, packed)
+    other = form.pack(2, 2, 2, float("-inf"), 0, place.filters)
+    problem = store.refused(InvalidInput, **{kind: seal.close(ACME, other)})
+    assert (problem.status, problem.extras["field"]) == (400, kind)
+    assert "another version of Tollgate. Begin again without one." in problem.detail
+    theirs = seal.close(RIVAL, packed)
     assert "not one of this team's logs" in store.refused(InvalidInput, **{kind: theirs}).detail
 
 

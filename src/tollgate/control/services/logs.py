@@ -63,9 +63,7 @@ class LogPosition(Struct, frozen=True):
     """Where a reader stands: what a cursor carries."""
 
     SIZE: ClassVar[int] = 47
-    SIZE_BEFORE: ClassVar[int] = 44
-    """Of the first version, which counted the rows of all teams together."""
-    VERSION: ClassVar[int] = 2
+    VERSION: ClassVar[int] = 1
     _FORM: ClassVar[struct.Struct] = struct.Struct(">BxxQQdQ12s")
 
     position: int
@@ -84,15 +82,15 @@ class LogPosition(Struct, frozen=True):
 
     @classmethod
     def unpacked(cls, content: bytes) -> LogPosition:
-        """What was packed, or refuse what another version numbers differently."""
+        """What was packed; `OtherVersion` where another version of Tollgate packed it."""
         version, *values = cls._FORM.unpack(content)
         if version != cls.VERSION:
-            raise OldCursor
+            raise OtherVersion
         return cls(*values)
 
 
-class OldCursor(ValueError):
-    """A cursor of a version that numbered rows differently."""
+class OtherVersion(ValueError):
+    """A cursor of another version of the format."""
 
 
 class Cursors:
@@ -102,7 +100,6 @@ class Cursors:
         self._entry = Seal(pepper, "ent_", 8)
         prefixes = {"after": "old_", "newer": "new_"}
         self._kinds = {kind: Seal(pepper, prefix, LogPosition.SIZE) for kind, prefix in prefixes.items()}
-        self._before = {kind: Seal(pepper, prefix, LogPosition.SIZE_BEFORE) for kind, prefix in prefixes.items()}
 
     def id_of(self, row: LogRow) -> str:
         """The id of an entry: always the same, and of no use to other teams."""
@@ -123,12 +120,10 @@ class Cursors:
         """Where a cursor leads to, or refuse it."""
         member = "next" if kind == "after" else "newer"
         try:
-            place = self._opened(kind, team_id, cursor)
-        except OldCursor:
+            place = LogPosition.unpacked(self._kinds[kind].open(team_id, cursor))
+        except OtherVersion:
             raise InvalidInput(
-                "The cursor is from before an upgrade that numbered the logs anew, and does not lead to its place "
-                "any more. Begin again without one.",
-                field=kind,
+                "The cursor was made by another version of Tollgate. Begin again without one.", field=kind
             ) from None
         except BrokenSeal:
             raise InvalidInput(
@@ -143,13 +138,6 @@ class Cursors:
                 field=kind,
             )
         return place
-
-    def _opened(self, kind: str, team_id: str, cursor: str) -> LogPosition:
-        seal = self._kinds[kind]
-        if len(cursor) != seal.length:
-            self._before[kind].open(team_id, cursor)
-            raise OldCursor
-        return LogPosition.unpacked(seal.open(team_id, cursor))
 
 
 class LogService:

@@ -1,15 +1,13 @@
-"""How Alembic reaches the database: over the connection that `upgrade` hands in, or not at all for a plan."""
+"""Connects Alembic to the database: over the connection that `upgrade` passes, or not at all for a plan."""
 
 from __future__ import annotations
 
 from alembic import context
 
-from tollgate.store.tables import metadata
-
 given = context.config.attributes
 if given["connection"] is None:
-    context.configure(dialect_name=given["dialect"], target_metadata=metadata)
+    context.configure(dialect_name=given["dialect"])
 else:
-    context.configure(connection=given["connection"], target_metadata=metadata, render_as_batch=True)
+    context.configure(connection=given["connection"], render_as_batch=True)
 with context.begin_transaction():
     context.run_migrations()
