@@ -8,6 +8,9 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.samples import sample
+
+from tollgate.api.teams import Team
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,7 +25,7 @@ ME: dict[str, Any] = {
     "has_password": True,
     "login": {"id": "log_1", "kind": "tool", "name": "ann@laptop", "expires_at": "2027-02-15T06:44:44Z"},
 }
-TEAMS = [{"id": "team_1", "name": "acme", "role": "owner"}, {"id": "team_2", "name": "beta", "role": "viewer"}]
+TEAMS = [sample(Team, name="acme", role="owner"), sample(Team, name="beta", role="viewer")]
 TOKENS = {"access_token": "tga_new", "token_type": "Bearer", "expires_in": 3600, "refresh_token": "tgr_new"}
 PERSONAL = "tgp_" + "a" * 38
 
@@ -36,7 +39,7 @@ def page(items: list[dict[str, Any]]) -> dict[str, Any]:
 
 def test_a_personal_token_is_checked_and_kept(api: Api, tool: Tool) -> None:
     api.on("GET", "me", {**ME, "login": {"id": "log_2", "kind": "personal", "name": "ci"}})
-    api.on("GET", "teams?limit=100", page(TEAMS))
+    api.on("GET", "teams", page(TEAMS))
     ran = tool.run("auth", "login", "--with-token", stdin=f"  {PERSONAL}\nmore\n")
     assert (ran.code, ran.out) == (0, "")
     kept = tool.keep.credential(api.url)
@@ -73,7 +76,7 @@ def test_a_token_that_the_server_refuses_is_not_kept(api: Api, tool: Tool) -> No
 
 @pytest.mark.e2e
 def test_on_a_terminal_the_token_is_requested_and_not_echoed(api: Api, tool: Tool) -> None:
-    api.on("GET", "me", ME).on("GET", "teams?limit=100", page(TEAMS))
+    api.on("GET", "me", ME).on("GET", "teams", page(TEAMS))
     with tool.terminal("auth", "login", "--with-token") as terminal:
         terminal.until("Personal access token:")
         terminal.type(f"{PERSONAL}\n")
@@ -85,7 +88,7 @@ def test_on_a_terminal_the_token_is_requested_and_not_echoed(api: Api, tool: Too
 
 
 def test_status_shows_server_account_login_and_teams(api: Api, acme: Tool) -> None:
-    api.on("GET", "me", ME).on("GET", "teams?limit=100", page(TEAMS))
+    api.on("GET", "me", ME).on("GET", "teams", page(TEAMS))
     ran = acme.run("auth", "status")
     assert ran.code == 0
     assert ran.out.splitlines() == [
@@ -101,7 +104,7 @@ def test_status_shows_server_account_login_and_teams(api: Api, acme: Tool) -> No
 
 
 def test_status_as_json(api: Api, acme: Tool) -> None:
-    api.on("GET", "me", ME).on("GET", "teams?limit=100", page(TEAMS))
+    api.on("GET", "me", ME).on("GET", "teams", page(TEAMS))
     assert acme.run("auth", "status", "--json", env={"TOLLGATE_TEAM": "beta"}).json == {
         "url": api.url,
         "account": ME,
@@ -113,7 +116,7 @@ def test_status_as_json(api: Api, acme: Tool) -> None:
 
 def test_status_of_a_token_in_the_environment_reports_it(api: Api, tool: Tool) -> None:
     api.on("GET", "me", {**ME, "login": {"id": "log_2", "kind": "personal", "name": "ci", "expires_at": None}})
-    api.on("GET", "teams?limit=100", page([]))
+    api.on("GET", "teams", page([]))
     ran = tool.run("auth", "status", env={"TOLLGATE_TOKEN": PERSONAL})
     assert "login    personal access token\nname     ci\nexpires  never\nkept in  TOLLGATE_TOKEN\n" in ran.out
 
@@ -204,7 +207,7 @@ def keyring(tool: Tool, tmp_path: Path) -> Path:
 
 
 def logs_in(api: Api) -> None:
-    api.on("GET", "me", ME).on("GET", "teams?limit=100", page(TEAMS))
+    api.on("GET", "me", ME).on("GET", "teams", page(TEAMS))
 
 
 @pytest.mark.e2e

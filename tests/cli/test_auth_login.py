@@ -8,7 +8,9 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.samples import sample
 
+from tollgate.api.teams import Team
 from tollgate.cli.credentials import Choices
 
 if TYPE_CHECKING:
@@ -24,7 +26,7 @@ ME: dict[str, Any] = {
     "has_password": True,
     "login": {"id": "log_1", "kind": "tool", "name": "ann@laptop", "expires_at": "2027-02-15T06:44:44Z"},
 }
-TEAMS = [{"id": "team_1", "name": "acme", "role": "owner"}, {"id": "team_2", "name": "beta", "role": "viewer"}]
+TEAMS = [sample(Team, name="acme", role="owner"), sample(Team, name="beta", role="viewer")]
 TOKENS = {"access_token": "tga_new", "token_type": "Bearer", "expires_in": 3600, "refresh_token": "tgr_new"}
 
 
@@ -49,7 +51,7 @@ def pending(api: Api, reason: str = "authorization_pending", status: int = 400) 
 
 
 def approved(api: Api, teams: list[dict[str, Any]] = TEAMS) -> None:
-    api.on("POST", "oauth/token", TOKENS).on("GET", "me", ME).on("GET", "teams?limit=100", page(teams))
+    api.on("POST", "oauth/token", TOKENS).on("GET", "me", ME).on("GET", "teams", page(teams))
 
 
 # ---- login by code

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.cli.test_rpc_tokens import TOKEN
+from tests.samples import sample
 
 from parts.need import need
+from tollgate.api.teams import Team
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.cli.conftest import Api, Tool
 
-TEAMS = {
-    "items": [{"id": "team_1", "name": "acme"}, {"id": "team_2", "name": "acorn"}, {"id": "t", "name": "b$(x)"}]
-}
+TEAMS = {"items": [sample(Team, name=name) for name in ("acme", "acorn", "b$(x)")]}
 
 
 def completed(tool: Tool, words: str, **env: str) -> list[str]:
@@ -53,13 +53,13 @@ def test_commands_options_and_choices_complete_at_every_depth(tool: Tool, words:
 
 @pytest.mark.e2e
 def test_a_team_completes_to_ones_own(api: Api, acme: Tool) -> None:
-    api.on("GET", "teams?limit=100", TEAMS)
+    api.on("GET", "teams", TEAMS)
     assert completed(acme, "tollgate rpc tokens list --team ac") == ["acme", "acorn"]
 
 
 @pytest.mark.e2e
 def test_a_team_that_could_be_code_is_not_offered(api: Api, acme: Tool) -> None:
-    api.on("GET", "teams?limit=100", TEAMS)
+    api.on("GET", "teams", TEAMS)
     assert completed(acme, "tollgate rpc tokens list --team b") == []
 
 
@@ -71,7 +71,7 @@ def test_without_a_login_nothing_is_requested(tool: Tool) -> None:
 @pytest.mark.e2e
 def test_an_expired_login_is_not_renewed_for_a_completion(api: Api, tool: Tool) -> None:
     tool.log_in(expires_at=1.0)
-    api.problem("GET", "teams?limit=100", 401, "login_expired", "It has run out.")
+    api.problem("GET", "teams", 401, "login_expired", "It has run out.")
     assert completed(tool, "tollgate audit --team ") == []
 
 
@@ -83,7 +83,7 @@ def test_a_server_that_is_away_is_no_word_in_the_shell(acme: Tool) -> None:
 @pytest.mark.e2e
 def test_a_server_that_does_not_answer_is_left_after_a_second(api: Api, acme: Tool) -> None:
     done = threading.Event()
-    api.on("GET", "teams?limit=100", TEAMS, before=lambda: done.wait(20))
+    api.on("GET", "teams", TEAMS, before=lambda: done.wait(20))
     try:
         assert completed(acme, "tollgate audit --team ") == []
     finally:
@@ -119,7 +119,7 @@ def on_path(folder: Path) -> str:
 @pytest.mark.e2e
 def test_a_real_bash_completes_after_sourcing_the_script(api: Api, acme: Tool, tmp_path: Path) -> None:
     bash = str(need("bash"))
-    api.on("GET", "teams?limit=100", TEAMS)
+    api.on("GET", "teams", TEAMS)
     script = """
     set -eu
     PATH="$1:$PATH"

@@ -8,6 +8,9 @@ import threading
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.samples import sample
+
+from tollgate.api.teams import Team
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Api, Tool
@@ -233,7 +236,7 @@ def test_an_address_that_is_none_is_wrong_usage(tool: Tool, url: str, words: str
 
 def test_without_a_team_it_shows_how_to_name_one_and_lists_ones_own(api: Api, tool: Tool) -> None:
     tool.log_in(team=None)
-    api.on("GET", "teams?limit=100", {"items": [{"id": "team_1", "name": "acme"}, {"id": "team_2", "name": "b"}]})
+    api.on("GET", "teams", {"items": [sample(Team, name="acme"), sample(Team, name="b")]})
     ran = tool.run("rpc", "tokens", "list")
     assert (ran.code, ran.out) == (2, "")
     assert ran.err == "tollgate: Which team? Add --team TEAM or set TOLLGATE_TEAM. Your teams: acme, b\n"
@@ -241,13 +244,13 @@ def test_without_a_team_it_shows_how_to_name_one_and_lists_ones_own(api: Api, to
 
 def test_without_any_team_it_shows_how_to_make_one(api: Api, tool: Tool) -> None:
     tool.log_in(team=None)
-    api.on("GET", "teams?limit=100", {"items": [], "next": None})
+    api.on("GET", "teams", {"items": [], "next": None})
     assert "You are in no team yet: tollgate teams create NAME" in tool.run("audit").err
 
 
 def test_without_a_team_and_an_answer_it_still_shows_how_to_name_one(api: Api, tool: Tool) -> None:
     tool.log_in(team=None)
-    api.on("GET", "teams?limit=100", drop=True)
+    api.on("GET", "teams", drop=True)
     ran = tool.run("audit")
     assert (ran.code, ran.err) == (2, "tollgate: Which team? Add --team TEAM or set TOLLGATE_TEAM.\n")
 
@@ -266,7 +269,7 @@ def test_the_option_goes_before_the_variable_and_that_before_what_was_kept(
     api: Api, tool: Tool, option: str | None, variable: str | None, kept: str | None, used: str
 ) -> None:
     tool.log_in(team=kept)
-    api.on("GET", f"teams/{used}", {"id": "team_1", "name": used})
+    api.on("GET", f"teams/{used}", sample(Team, name=used))
     arguments = ["teams", "show"] + (["--team", option] if option else [])
     assert tool.run(*arguments, env={"TOLLGATE_TEAM": variable}).code == 0
 
@@ -274,7 +277,7 @@ def test_the_option_goes_before_the_variable_and_that_before_what_was_kept(
 def test_the_team_kept_for_one_server_is_not_used_at_another(api: Api, tool: Tool) -> None:
     tool.log_in()
     tool.keep.choose("https://other.example.com", "theirs")
-    api.on("GET", "teams?limit=100", {"items": []})
+    api.on("GET", "teams", {"items": []})
     assert tool.run("teams", "show").code == 2
 
 

@@ -3,6 +3,9 @@
 base      what all definitions share: routes, pages, times
 tokens    API tokens
 domains   whitelist entries
+teams     teams
+members   members of a team, and invitations to it
+roles     the roles of members
 
 Services take the commands that stand here, `control/api` serves the routes, the tool calls them, rows inherit the
 settings, and the OpenAPI document, the options of the tool and the forms of the console are read from the types.

@@ -23,6 +23,8 @@ from msgspec.structs import astuple, replace
 
 from tollgate import log
 from tollgate.api.base import Page
+from tollgate.api.members import NewInvitation
+from tollgate.api.teams import NewTeam
 from tollgate.cli.address import normal
 from tollgate.cli.answers import ApiAnswer
 from tollgate.cli.credentials import CredentialStore
@@ -32,13 +34,13 @@ from tollgate.cli.options import config_option, json_option
 from tollgate.cli.session import Session
 from tollgate.cli.shapes import ApiOperatorTeam, ApiServiceUsage, ApiUsage
 from tollgate.cli.show import note
+from tollgate.control.commands import checked
 from tollgate.control.passwords import LONGEST, SHORTEST
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import NotFound
 from tollgate.control.service_context import OPERATOR, PageRequest, ResultPage, email_of
 from tollgate.control.services.invitations import Invited
 from tollgate.control.services.operator import TeamTerms, TeamUse
-from tollgate.control.services.teams import team_name
 from tollgate.core.people import Account
 from tollgate.processes.bootstrap import (
     PEPPER,
@@ -94,7 +96,7 @@ def create_account(
     """Make an account with a password, such as the first one of an installation."""
     address = email_of(email)  # before a password is typed for nothing
     if team is not None:
-        team_name(team)
+        checked(NewTeam(team))
     password = password_from(stdin=password_stdin, generate=generate)
 
     def show(account: Account) -> None:
@@ -117,7 +119,7 @@ def invite(
 ) -> None:
     """Print a link that lets a person make an account, even while sign-up is closed."""
     if team is not None:
-        team_name(team)  # an empty one must not become an invitation to no team
+        checked(NewTeam(team))  # an empty one must not become an invitation to no team
 
     def show(made: Invited) -> None:
         address = made.invitation.email
@@ -128,7 +130,8 @@ def invite(
         )
         show_values({"email": address, "link": made.link, "mailed": made.mailed}, as_json=as_json, alone="link")
 
-    _run(config_file, lambda plane: plane.invitations.create_by_operator(OPERATOR, email, team, role), show, url)
+    wanted = NewInvitation(email, role)
+    _run(config_file, lambda plane: plane.invitations.create_by_operator(OPERATOR, wanted, team), show, url)
 
 
 @admin.command(epilog="Example: tollgate admin operator ada@example.com")

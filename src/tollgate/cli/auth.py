@@ -16,12 +16,16 @@ from tollgate.cli import show
 from tollgate.cli.failures import Failure, not_logged_in
 from tollgate.cli.lazy import Group
 from tollgate.cli.options import json_option, logged_in
+from tollgate.lazy_module import LazyModule
 
 if TYPE_CHECKING:
+    from tollgate.api import teams as teams_api
     from tollgate.cli.credentials import Credential, CredentialStore
     from tollgate.cli.session import Session
-    from tollgate.cli.shapes import ApiAccount, ApiTeam, DeviceGrant
+    from tollgate.cli.shapes import ApiAccount, DeviceGrant
     from tollgate.cli.transport import Transport
+else:
+    teams_api = LazyModule("tollgate.api.teams")  # not for help
 
 # Longer than any token; a wrong file piped in must not be read whole.
 _LONGEST_LINE = 4096
@@ -127,7 +131,7 @@ def _store_login(credentials: CredentialStore, transport: Transport, credential:
         transport, FixedLogin(credential.access, f"{url} refused this token. Run: tollgate auth login")
     )
     account = client.me().value
-    teams = client.teams().value.items
+    teams = client.call(teams_api.LIST).value.items
     team = _choose_team(credentials.team_at(url), teams)
     if credential.kind == "personal":
         credentials.put(url, credential)
@@ -140,7 +144,7 @@ def _store_login(credentials: CredentialStore, transport: Transport, credential:
         show.note(f"Commands act for team {team} unless --team is given.{others}")
 
 
-def _choose_team(before: str | None, teams: list[ApiTeam]) -> str | None:
+def _choose_team(before: str | None, teams: list[teams_api.Team]) -> str | None:
     names = [team.name for team in teams]
     if before in names:
         return before
@@ -154,7 +158,7 @@ def status(session: Session) -> None:
     from tollgate.cli.session import TEAM_VARIABLE, token_in  # noqa: PLC0415 - not for help
 
     me = session.client.me()
-    page = session.client.teams()
+    page = session.client.call(teams_api.LIST)
     place = "TOLLGATE_TOKEN" if token_in(os.environ) else session.credentials.place(session.url)
     team = os.environ.get(TEAM_VARIABLE) or session.credentials.team_at(session.url)
     if session.as_json:
@@ -167,7 +171,7 @@ def status(session: Session) -> None:
 
 
 def _status_fields(
-    url: str, account: ApiAccount, place: str, team: str | None, teams: list[ApiTeam]
+    url: str, account: ApiAccount, place: str, team: str | None, teams: list[teams_api.Team]
 ) -> list[tuple[str, show.Cell]]:
     login_ = account.login
     kinds = {"tool": "browser login of this tool", "personal": "personal access token"}

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import uuid
-from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, urlencode
 
@@ -25,18 +24,15 @@ from tollgate.cli.shapes import (
     ApiEmailChange,
     ApiEnrolment,
     ApiFactors,
-    ApiInvitation,
     ApiInvoice,
     ApiLogin,
     ApiLogPage,
     ApiMachine,
-    ApiMember,
     ApiNetwork,
     ApiOperatorTeam,
     ApiRecoveryCodes,
     ApiService,
     ApiServiceUsage,
-    ApiTeam,
     ApiTimeline,
     ApiUpstreamHistory,
     ApiUsage,
@@ -102,53 +98,10 @@ class Client:
     def confirm_email(self, link: str) -> ApiAnswer[ApiEmailChange]:
         return self._read("POST", ApiEmailChange, "me", "email", "confirm", body={"link": link})
 
-    def accept_invitation(self, link: str) -> ApiAnswer[ApiTeam] | None:
-        """Join the team that an invitation is for; None where it was to the service alone."""
-        reply = self._request("POST", ("invitations", "accept"), None, {"link": link})
-        return None if reply.status == HTTPStatus.NO_CONTENT else answers.read(reply, ApiTeam, self._transport.url)
-
-    # ---- teams
+    # ---- service
 
     def service(self) -> ApiAnswer[ApiService]:
         return self._read("GET", ApiService, "service")
-
-    def teams(self, limit: int = DEFAULT_LIMIT, after: str | None = None) -> ApiAnswer[Page[ApiTeam]]:
-        return self._read("GET", Page[ApiTeam], "teams", query=_page(limit, after))
-
-    def create_team(self, name: str) -> ApiAnswer[ApiTeam]:
-        return self._create(ApiTeam, {"name": name}, "teams")
-
-    def team(self, team: str) -> ApiAnswer[ApiTeam]:
-        return self._read("GET", ApiTeam, "teams", team)
-
-    def rename_team(self, team: str, name: str) -> ApiAnswer[ApiTeam]:
-        return self._read("PATCH", ApiTeam, "teams", team, body={"name": name})
-
-    def members(
-        self, team: str, limit: int = DEFAULT_LIMIT, after: str | None = None
-    ) -> ApiAnswer[Page[ApiMember]]:
-        return self._read("GET", Page[ApiMember], "teams", team, "members", query=_page(limit, after))
-
-    def every_member(self, team: str) -> Iterator[ApiMember]:
-        """Go through all members of a team."""
-        return _every(lambda after: self.members(team, LARGEST_LIMIT, after))
-
-    def set_role(self, team: str, member_id: str, role: str) -> ApiAnswer[ApiMember]:
-        return self._read("PATCH", ApiMember, "teams", team, "members", member_id, body={"role": role})
-
-    def remove_member(self, team: str, member_id: str) -> None:
-        self._done("DELETE", "teams", team, "members", member_id)
-
-    def invite(self, team: str, email: str, role: str) -> ApiAnswer[ApiInvitation]:
-        return self._create(ApiInvitation, {"email": email, "role": role}, "teams", team, "invitations")
-
-    def invitations(
-        self, team: str, limit: int = DEFAULT_LIMIT, after: str | None = None
-    ) -> ApiAnswer[Page[ApiInvitation]]:
-        return self._read("GET", Page[ApiInvitation], "teams", team, "invitations", query=_page(limit, after))
-
-    def revoke_invitation(self, team: str, invitation_id: str) -> None:
-        self._done("DELETE", "teams", team, "invitations", invitation_id)
 
     # ---- any
 
@@ -254,9 +207,6 @@ class Client:
     def networks(self) -> ApiAnswer[Page[ApiNetwork]]:
         """List the networks that are served."""
         return self._read("GET", Page[ApiNetwork], "networks")
-
-    def delete_team(self, team: str) -> None:
-        self._done("DELETE", "teams", team)
 
     def test_webhook(self, team: str) -> ApiAnswer[ApiWebhookTest]:
         """Call a team's webhook once."""

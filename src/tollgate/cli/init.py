@@ -17,14 +17,15 @@ from urllib.parse import urlsplit
 
 import click
 
+from tollgate.api.teams import NewTeam
 from tollgate.cli.admin import base_url, control_plane, password_from, show_values
 from tollgate.cli.failures import Failure, WrongUsage
 from tollgate.cli.options import json_option
 from tollgate.cli.show import note
 from tollgate.cli.upstream_checks import KNOWN_IDS, try_upstreams, wrong
+from tollgate.control.commands import checked
 from tollgate.control.passwords import Passwords
 from tollgate.control.service_context import OPERATOR, email_of
-from tollgate.control.services.teams import team_name
 from tollgate.settings import file as settings_file
 from tollgate.settings.environment import RESERVED
 from tollgate.settings.model import Settings, UpstreamSettings
@@ -92,7 +93,7 @@ def init(
         if team is None:
             team = click.prompt("Its team", default="main", err=True) if person else None
         if team is not None:
-            team_name(team)
+            checked(NewTeam(team))
     password = ""
     if email is not None:
         password = password_from(stdin=password_stdin, generate=generate)

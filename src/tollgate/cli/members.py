@@ -6,16 +6,21 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tollgate.api.roles import Role
 from tollgate.cli import show
 from tollgate.cli.failures import Failure, NotFoundFailure
 from tollgate.cli.lazy import Group
-from tollgate.cli.options import ROLES, confirm, for_team, page_options, yes_option
+from tollgate.cli.options import confirm, for_team, page_options, yes_option
+from tollgate.cli.settings_options import lines
+from tollgate.lazy_module import LazyModule
 
 if TYPE_CHECKING:
+    from tollgate.api import members as api
     from tollgate.cli.session import Session
-    from tollgate.cli.shapes import ApiMember
+else:
+    api = LazyModule("tollgate.api.members")  # not for help
 
-_role = click.Choice(ROLES)
+_role = click.Choice([role.value for role in Role])
 
 
 @click.group(cls=Group, epilog="Example: tollgate teams members list --team acme")
@@ -28,7 +33,7 @@ def members() -> None:
 @for_team
 def list_members(session: Session, limit: int, after: str | None) -> None:
     """List the members of a team."""
-    answer = session.client.members(session.team, limit, after)
+    answer = session.client.call(api.LIST, session.team, limit=limit, after=after)
     rows = [
         (member.id, member.email, member.name, member.role, member.created_at) for member in answer.value.items
     ]
@@ -47,11 +52,11 @@ def invite(session: Session, email: str, role: str, yes: bool) -> None:
     service = session.client.service().value
     if service.sign_up == "closed":
         show.note(
-            f"Warning: sign-up is closed at {session.url}. The invitation can be taken only by somebody who has "
-            "an account already; for anybody else ask the operator for `tollgate admin invite`."
+            f"Warning: sign-up is closed at {session.url}. Only a person who already has an account can accept "
+            "the invitation; for others, ask the operator to run `tollgate admin invite`."
         )
-        confirm("Invite all the same?", yes)
-    answer = session.client.invite(session.team, email, role)
+        confirm("Invite anyway?", yes)
+    answer = session.client.call(api.INVITE, session.team, body=api.NewInvitation(email, role))
     invitation = answer.value
     if invitation.link is None:
         raise Failure(
@@ -60,20 +65,12 @@ def invite(session: Session, email: str, role: str, yes: bool) -> None:
             "then invite again."
         )
     link = from_here(invitation.link, session.url)
-    session.thing(
-        {**answer.raw, "link": link},
-        [
-            ("id", invitation.id),
-            ("email", invitation.email),
-            ("role", invitation.role),
-            ("expires", invitation.expires_at),
-            ("link", link),
-        ],
-    )
+    shown = lines(invitation, but=("created_at", "created_by", "link", "mailed"))
+    session.thing({**answer.raw, "link": link}, [*shown, ("link", link)])
     show.note(
         f"The link was mailed to {invitation.email}."
         if invitation.mailed
-        else f"Send the link to {invitation.email}: it was not mailed, and is shown only now."
+        else f"Send the link to {invitation.email}: it was not mailed, and is shown only once."
     )
 
 
@@ -85,7 +82,7 @@ def remove(session: Session, member: str, yes: bool) -> None:
     """Remove a member from a team; name yourself to leave."""
     found, name = _find(session, member)
     confirm(f"Remove {show.clean(name)} from team {session.team}?", yes)
-    session.client.remove_member(session.team, found)
+    session.client.call(api.REMOVE, session.team, found)
     session.deleted(found, f"{name} is no longer in team {session.team}.")
 
 
@@ -94,26 +91,25 @@ def remove(session: Session, member: str, yes: bool) -> None:
 @click.argument("role", type=_role)
 @for_team
 def set_role(session: Session, member: str, role: str) -> None:
-    """Give a member another role."""
+    """Change a member's role."""
     found, _ = _find(session, member)
-    answer = session.client.set_role(session.team, found, role)
-    changed = answer.value
-    session.thing(answer.raw, [("id", changed.id), ("email", changed.email), ("role", changed.role)])
+    answer = session.client.call(api.UPDATE, session.team, found, body=api.RoleChange(role))
+    session.thing(answer.raw, [*lines(answer.value, but=("account_id", "name", "created_at"))])
 
 
 def _find(session: Session, member: str) -> tuple[str, str]:
-    """Return the id of the member that an email names, and what to call them."""
+    """Return the id of the member that is named by an id or an email, and the name for messages."""
     if "@" not in member:
         return member, member
-    known: list[ApiMember] = []
-    for each in session.client.every_member(session.team):
+    known: list[api.Member] = []
+    for each in session.client.every(api.LIST, session.team):
         if each.email.casefold() == member.casefold():
             return each.id, each.email
         known.append(each)
     raise NotFoundFailure(f"{member} is not in team {session.team}.{_nearest(member, known)}")
 
 
-def _nearest(email: str, known: list[ApiMember]) -> str:
+def _nearest(email: str, known: list[api.Member]) -> str:
     from difflib import get_close_matches  # noqa: PLC0415 - only for a name that is not there
 
     near = get_close_matches(email.casefold(), [member.email for member in known], n=1, cutoff=0.8)
@@ -122,7 +118,7 @@ def _nearest(email: str, known: list[ApiMember]) -> str:
 
 @click.group(cls=Group, epilog="Example: tollgate teams invitations list --team acme")
 def invitations() -> None:
-    """Invitations that nobody has accepted yet."""
+    """Invitations that are not accepted yet."""
 
 
 @invitations.command("list", epilog="Example: tollgate teams invitations list --team acme")
@@ -130,7 +126,7 @@ def invitations() -> None:
 @for_team
 def list_invitations(session: Session, limit: int, after: str | None) -> None:
     """List the open invitations of a team."""
-    answer = session.client.invitations(session.team, limit, after)
+    answer = session.client.call(api.LIST_INVITATIONS, session.team, limit=limit, after=after)
     rows = [(each.id, each.email, each.role, each.created_by, each.expires_at) for each in answer.value.items]
     session.page(
         answer,
@@ -145,7 +141,7 @@ def list_invitations(session: Session, limit: int, after: str | None) -> None:
 @yes_option
 @for_team
 def revoke(session: Session, invitation_id: str, yes: bool) -> None:
-    """Take an invitation back: its link works no longer."""
+    """Revoke an invitation: its link stops working."""
     confirm(f"Revoke invitation {show.clean(invitation_id)} of team {session.team}?", yes)
-    session.client.revoke_invitation(session.team, invitation_id)
+    session.client.call(api.REVOKE, session.team, invitation_id)
     session.deleted(invitation_id, f"Invitation {invitation_id} is revoked.")

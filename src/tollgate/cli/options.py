@@ -26,8 +26,6 @@ else:
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
-ROLES = ("owner", "admin", "developer", "billing", "viewer")
-
 # What a shell may be handed without quotes.
 _COMPLETED = re.compile(r"[A-Za-z0-9_./-]{1,100}")
 _TEAM_NAME = re.compile(r"[a-z0-9-]{2,40}")

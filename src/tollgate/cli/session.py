@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from tollgate.api import tokens
+from tollgate.api import teams, tokens
 from tollgate.cli import show
 from tollgate.cli.address import DEFAULT_URL, normal
 from tollgate.cli.client import Client
@@ -175,7 +175,7 @@ class Names:
     @property
     def teams(self) -> list[str]:
         with self._client() as client:
-            return [team.name for team in client.teams().value.items]
+            return [team.name for team in client.call(teams.LIST).value.items]
 
     @property
     def tokens(self) -> list[str]:

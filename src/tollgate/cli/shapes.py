@@ -50,43 +50,6 @@ class ApiLogin(Struct, frozen=True):
         return f"Login({self.id!r}, {self.kind!r})"
 
 
-class ApiTeam(Struct, frozen=True):
-    """A team and one's own role in it."""
-
-    id: str
-    name: str
-    role: str = ""
-    created_at: Moment | None = None
-    suspended_at: Moment | None = None
-    suspended_reason: str = ""
-
-
-class ApiMember(Struct, frozen=True):
-    """An account in a team."""
-
-    id: str
-    email: str
-    name: str = ""
-    role: str = ""
-    created_at: Moment | None = None
-
-
-class ApiInvitation(Struct, frozen=True):
-    """An open invitation; the link stands only in the answer to its creation."""
-
-    id: str
-    email: str
-    role: str = ""
-    created_at: Moment | None = None
-    created_by: str | None = None
-    expires_at: Moment | None = None
-    link: str | None = None
-    mailed: bool = False
-
-    def __repr__(self) -> str:
-        return f"Invitation({self.id!r})"
-
-
 class ApiAuditEntry(Struct, frozen=True):
     """One change, and who made it."""
 

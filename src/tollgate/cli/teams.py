@@ -1,11 +1,11 @@
-"""`tollgate teams` and `tollgate audit`: make, list, show, rename and join teams, and see who changed what.
+"""`tollgate teams` and `tollgate audit`: create, list, show, rename and join teams, and see who changed what.
 
 Members and invitations are in `members.py`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,12 +13,16 @@ from tollgate.cli import show
 from tollgate.cli.failures import Failure
 from tollgate.cli.lazy import Group, Row
 from tollgate.cli.options import Since, Until, confirm, for_team, logged_in, page_options, yes_option
+from tollgate.cli.settings_options import lines
+from tollgate.lazy_module import LazyModule
 
 if TYPE_CHECKING:
-    from tollgate.cli.answers import ApiAnswer
+    from tollgate.api import members as members_api
+    from tollgate.api import teams as api
     from tollgate.cli.session import Session
-    from tollgate.cli.shapes import ApiTeam
     from tollgate.core.audit_chain import Line
+else:
+    api, members_api = LazyModule("tollgate.api.teams"), LazyModule("tollgate.api.members")  # not for help
 
 
 @click.group(
@@ -37,9 +41,9 @@ def teams() -> None:
 @click.argument("name")
 @logged_in
 def create(session: Session, name: str) -> None:
-    """Create a team and be its owner."""
-    answer = session.client.create_team(name)
-    _show(session, answer)
+    """Create a team that you own."""
+    answer = session.client.call(api.CREATE, body=api.NewTeam(name))
+    _show(session, answer.value, answer.raw)
     _choose_if_none(session, answer.value.name)
 
 
@@ -48,7 +52,7 @@ def create(session: Session, name: str) -> None:
 @logged_in
 def list_(session: Session, limit: int, after: str | None) -> None:
     """List your teams and your role in each."""
-    answer = session.client.teams(limit, after)
+    answer = session.client.call(api.LIST, limit=limit, after=after)
     rows = [(team.id, team.name, team.role, team.created_at) for team in answer.value.items]
     session.page(
         answer,
@@ -62,17 +66,18 @@ def list_(session: Session, limit: int, after: str | None) -> None:
 @for_team
 def show_(session: Session) -> None:
     """Show a team and your role in it."""
-    _show(session, session.client.team(session.team))
+    answer = session.client.call(api.SHOW, session.team)
+    _show(session, answer.value, answer.raw)
 
 
 @teams.command(epilog="Example: tollgate teams rename acme-labs --team acme")
 @click.argument("new")
 @for_team
 def rename(session: Session, new: str) -> None:
-    """Give a team another name."""
+    """Rename a team to NEW."""
     before = session.team
-    answer = session.client.rename_team(before, new)
-    _show(session, answer)
+    answer = session.client.call(api.UPDATE, before, body=api.TeamChange(new))
+    _show(session, answer.value, answer.raw)
     if session.credentials.team_at(session.url) == before:
         session.credentials.choose(session.url, answer.value.name)
 
@@ -83,7 +88,7 @@ def rename(session: Session, new: str) -> None:
 def delete(session: Session, yes: bool) -> None:
     """Delete a team with its tokens, domains and members. For owners."""
     confirm(f"Delete the team {session.team} with all its tokens and domains?", yes)
-    session.client.delete_team(session.team)
+    session.client.call(api.DELETE, session.team)
     show.note(f"Deleted the team {session.team}.")
 
 
@@ -92,26 +97,24 @@ def delete(session: Session, yes: bool) -> None:
 @logged_in
 def join(session: Session, link: str) -> None:
     """Accept an invitation: LINK is the whole link, or its part tgi_…"""
-    answer = session.client.accept_invitation(link)
-    if answer is None:
-        show.note("The invitation was to the service, not to a team. Make one with: tollgate teams create NAME")
-        return
-    _show(session, answer)
-    _choose_if_none(session, answer.value.name)
-
-
-def _show(session: Session, answer: ApiAnswer[ApiTeam]) -> None:
+    answer = session.client.call(members_api.ACCEPT, body=members_api.InvitationLink(link))
     team = answer.value
-    session.thing(
-        answer.raw, [("id", team.id), ("name", team.name), ("role", team.role), ("created", team.created_at)]
-    )
+    if team is None:
+        show.note("The invitation was to the service, not to a team. Create one: tollgate teams create NAME")
+        return
+    _show(session, team, answer.raw)
+    _choose_if_none(session, team.name)
+
+
+def _show(session: Session, team: api.Team, raw: Any) -> None:
+    session.thing(raw, [*lines(team, but=("suspended_at", "suspended_reason"))])
     if team.suspended_at is not None:
         reason = f" ({show.clean(team.suspended_reason)})" if team.suspended_reason else ""
         show.note(f"The operator has suspended {team.name}{reason}: its calls are refused. Ask the operator.")
 
 
 def _choose_if_none(session: Session, name: str) -> None:
-    """Let the first team of a login be the one that commands act for."""
+    """Make the first team of a login the default of `--team`."""
     if session.credentials.choices().url == session.url and session.credentials.team_at(session.url) is None:
         session.credentials.choose(session.url, name)
         show.note(f"Commands act for team {name} unless --team is given.")

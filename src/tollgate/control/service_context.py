@@ -121,10 +121,10 @@ Item = TypeVar("Item", bound=Ordered)
 Part = TypeVar("Part")
 
 
-class ResultPage(Struct, Generic[Item], frozen=True):
+class ResultPage(Struct, Generic[Part], frozen=True):
     """A part of a list, and the cursor of the next."""
 
-    items: list[Item]
+    items: list[Part]
     next: str | None
 
 

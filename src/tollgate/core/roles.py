@@ -4,15 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-
-class Role(StrEnum):
-    """A member's part in a team."""
-
-    OWNER = "owner"
-    ADMIN = "admin"
-    DEVELOPER = "developer"
-    BILLING = "billing"
-    VIEWER = "viewer"
+from tollgate.api.roles import Role as Role  # noqa: PLC0414 - for importers
 
 
 class Action(StrEnum):
@@ -50,7 +42,7 @@ ALLOWED: dict[Action, frozenset[Role]] = {
     Action.SEE_DOMAINS: _ALL,
     Action.CHANGE_DOMAINS: _BUILDERS,
     Action.SEE_AUDIT: _LEADERS,
-    # Not for whoever is there for the bills: logs show the addresses of a team's users.
+    # Not for billing members: logs show the addresses of a team's users.
     Action.SEE_LOGS: _BUILDERS | {Role.VIEWER},
     Action.SEE_USAGE: _ALL,
     Action.CHANGE_BILLING: _PAYERS,
@@ -64,7 +56,7 @@ def allows(role: Role, action: Action) -> bool:
 
 
 def holders(action: Action) -> list[Role]:
-    """The roles that may do this, the mightiest first."""
+    """The roles that may do this, the most powerful first."""
     return [role for role in Role if role in ALLOWED[action]]
 
 

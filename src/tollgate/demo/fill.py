@@ -16,6 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tollgate.api.domains import NewDomain
+from tollgate.api.teams import NewTeam
 from tollgate.api.tokens import NewToken
 from tollgate.core.models import Team
 from tollgate.core.origins import LOCALHOST
@@ -100,7 +101,7 @@ async def _fill(bootstrap: Bootstrap, *, past: bool) -> Filled:
 async def _team(records: Repositories, plane: ControlPlane, actor: Actor, account: Account) -> Team:
     team = await records.teams.find(name=TEAM)
     if team is None:
-        return (await plane.teams.add(records, actor, TEAM, account.id)).team
+        return (await plane.teams.add(records, actor, NewTeam(TEAM), account.id)).team
     if await records.members.find(team_id=team.id, account_id=account.id) is None:
         await plane.teams.add_member(records, actor, team, account.id, Role.OWNER)
     return team

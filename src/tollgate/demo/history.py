@@ -17,6 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tollgate.api.domains import NewDomain
+from tollgate.api.members import NewInvitation
 from tollgate.api.tokens import NewToken, TokenChange
 from tollgate.chains.catalogue import Catalogue
 from tollgate.core import secrets, upstream_history
@@ -162,7 +163,7 @@ async def _people(plane: ControlPlane, clock: HistoryClock, actor: Actor, team: 
             person = await plane.accounts.add(records, actor, email, "", name=name, verified=True)
             await plane.teams.add_member(records, actor, team, person.id, role)
     clock.now = now - DAY
-    await plane.invitations.create(actor, team.id, "katherine@example.com", "viewer")
+    await plane.invitations.create(actor, team.id, NewInvitation("katherine@example.com", Role.VIEWER))
 
 
 # --- Traffic -----------------------------------------------------------------------------------------------

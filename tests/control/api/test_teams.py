@@ -4,6 +4,7 @@ import pytest
 from tests.control.api.caller import Api, reason
 from tests.control.services.harness import BASE_URL, RIVAL, ROLES, Harness, member_id
 
+from tollgate.api.members import NewInvitation
 from tollgate.core.people import Invitation
 
 
@@ -116,7 +117,7 @@ def test_last_part_of_a_link_is_enough(api: Api) -> None:
 def test_invitation_to_the_service_alone_has_no_team_to_show(api: Api, harness: Harness) -> None:
     invited = harness.do(
         harness.plane.invitations.create_by_operator(
-            harness.actor("owner"), "loner@nowhere.example", None, "viewer"
+            harness.actor("owner"), NewInvitation("loner@nowhere.example", "viewer")
         )
     )
     answer = api.request("POST", "/invitations/accept", who="loner", json={"link": invited.link})

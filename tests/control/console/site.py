@@ -17,6 +17,7 @@ import httpx
 from litestar import Litestar
 from tests.control.services.harness import CHEAP, PATIENCE
 
+from tollgate.api.teams import NewTeam
 from tollgate.control.api.rates import Rates
 from tollgate.control.app import control_app
 from tollgate.control.passwords import Passwords
@@ -109,7 +110,7 @@ class Site:
 
     def team(self, owner: Account, name: str = "acme") -> Actor:
         actor = self.actor(owner)
-        self.do(self.plane.teams.create(actor, name))
+        self.do(self.plane.teams.create(actor, NewTeam(name)))
         return actor
 
     def waiting(

@@ -2,6 +2,7 @@
 
 from tests.control.console.site import ADA, BOB, Site, leads_to, words
 
+from tollgate.api.members import InvitationLink, NewInvitation
 from tollgate.core.people import Login
 
 
@@ -9,8 +10,8 @@ def test_page_shows_teams_with_roles_and_what_to_do_next(site: Site) -> None:
     ada, bob = site.account(name="Ada Lovelace"), site.account(BOB)
     actor = site.team(ada, "research")
     other = site.team(bob, "acme")
-    link = site.do(site.plane.invitations.create(other, "acme", ADA, "viewer")).link
-    site.do(site.plane.invitations.accept(actor, link))
+    link = site.do(site.plane.invitations.create(other, "acme", NewInvitation(ADA, "viewer"))).link
+    site.do(site.plane.invitations.accept(actor, InvitationLink(link)))
     shown = words(site.signed_in().get("/console"))
     assert shown.startswith("Teams Signed in as ada@example.com")
     assert "a acme viewer r research owner" in shown
@@ -27,8 +28,8 @@ def test_worker_is_shown_whose_session_is_good(site: Site) -> None:
 
 def test_who_may_make_no_tokens_is_not_advised_to(site: Site) -> None:
     ada, bob = site.account(), site.account(BOB)
-    link = site.do(site.plane.invitations.create(site.team(bob), "acme", ADA, "billing")).link
-    site.do(site.plane.invitations.accept(site.actor(ada), link))
+    link = site.do(site.plane.invitations.create(site.team(bob), "acme", NewInvitation(ADA, "billing"))).link
+    site.do(site.plane.invitations.accept(site.actor(ada), InvitationLink(link)))
     shown = words(site.signed_in().get("/console/teams"))
     assert "tollgate rpc tokens list --team acme" in shown
     assert "tokens create" not in shown

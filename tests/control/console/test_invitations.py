@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 from tests.control.console.site import ADA, BOB, PASSWORD, Site, leads_to, words
 
+from tollgate.api.members import NewInvitation
 from tollgate.control.service_context import OPERATOR
 from tollgate.core.people import Account
 from tollgate.core.roles import Role
@@ -18,12 +19,12 @@ def _invited(site: Site, email: str = BOB, *, role: str = "developer") -> str:
     """Invite a person to Ada's team, and give the path of the link."""
     owner: Account | None = site.do(site.plane.accounts.find(ADA))
     actor = site.actor(owner) if owner else site.team(site.account())
-    link = site.do(site.plane.invitations.create(actor, "acme", email, role)).link
+    link = site.do(site.plane.invitations.create(actor, "acme", NewInvitation(email, role))).link
     return link.removeprefix(site.base_url)
 
 
 def _by_operator(site: Site, team: str | None = None) -> str:
-    link = site.do(site.plane.invitations.create_by_operator(OPERATOR, BOB, team, "viewer")).link
+    link = site.do(site.plane.invitations.create_by_operator(OPERATOR, NewInvitation(BOB, "viewer"), team)).link
     return link.removeprefix(site.base_url)
 
 

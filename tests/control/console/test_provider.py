@@ -9,6 +9,7 @@ import pytest
 from tests.control.console.site import ADA, BOB, COOKIE, Browser, Site, leads_to, words
 from tests.control.oidc_fake import DISCOVERY, ISSUER, SETTINGS, Provider
 
+from tollgate.api.members import NewInvitation
 from tollgate.control.service_context import OPERATOR
 
 KEPT = "__Secure-tollgate-oidc"
@@ -146,7 +147,9 @@ def test_account_is_made_where_sign_up_is_open(open_site: OpenSite) -> None:
 
 
 def test_invitation_lets_an_account_be_made_and_waits_to_be_accepted(visited: Visited) -> None:
-    link = visited.site.do(visited.site.plane.invitations.create_by_operator(OPERATOR, ADA, None, "viewer")).link
+    link = visited.site.do(
+        visited.site.plane.invitations.create_by_operator(OPERATOR, NewInvitation(ADA, "viewer"))
+    ).link
     path = link.removeprefix(visited.site.base_url)
     assert f'href="/console/oidc/start?next={path}"' in visited.browser.get(path).text
     assert leads_to(visited.back(visited.start(path))) == path
@@ -155,7 +158,9 @@ def test_invitation_lets_an_account_be_made_and_waits_to_be_accepted(visited: Vi
 
 
 def test_invitation_of_somebody_else_makes_no_account(visited: Visited) -> None:
-    link = visited.site.do(visited.site.plane.invitations.create_by_operator(OPERATOR, BOB, None, "viewer")).link
+    link = visited.site.do(
+        visited.site.plane.invitations.create_by_operator(OPERATOR, NewInvitation(BOB, "viewer"))
+    ).link
     answer = visited.back(visited.start(link.removeprefix(visited.site.base_url)))
     assert answer.status_code == 403
     assert visited.browser.session is None

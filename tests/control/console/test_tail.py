@@ -12,6 +12,7 @@ import pytest
 from tests.control.console.site import BOB, Site
 from tests.store.account_rows import ACME, calls
 
+from tollgate.api.members import InvitationLink, NewInvitation, RoleChange
 from tollgate.control.console import tail
 from tollgate.control.console.tail import MAX_LINES, MAX_LOOKED, Hub, TailFeed
 from tollgate.control.problems import Busy, RoleNeeded
@@ -198,14 +199,14 @@ def test_many_accounts_leave_places_to_others_also_from_one_address(watched: Wat
 
 def test_tail_ends_for_whoever_may_read_the_logs_no_more(site: Site) -> None:
     owner = site.team(site.account())
-    link = site.do(site.plane.invitations.create(owner, "acme", BOB, "developer")).link
-    joined = site.do(site.plane.invitations.accept(site.actor(site.account(BOB)), link))
+    link = site.do(site.plane.invitations.create(owner, "acme", NewInvitation(BOB, "developer"))).link
+    joined = site.do(site.plane.invitations.accept(site.actor(site.account(BOB)), InvitationLink(link)))
     assert joined is not None
     browser = site.signed_in(BOB)
     request = cast(
         "Any", SimpleNamespace(cookies={site.cookie: browser.session}, scope={}, headers={}, query_params={})
     )
     assert site.do(tail._sees(request, site.plane, "acme"))
-    site.do(site.plane.teams.set_role(owner, "acme", joined.member.id, "billing"))
+    site.do(site.plane.teams.set_role(owner, "acme", joined.member.id, RoleChange("billing")))
     with pytest.raises(RoleNeeded):
         site.do(tail._sees(request, site.plane, "acme"))

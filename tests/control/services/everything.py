@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 from tests.control.services.harness import ACME, ALL, ELSEWHERE, MINUTE, PASSWORD, PEOPLE, VISIT, Harness
 
 from tollgate.api.domains import DomainChange, NewDomain
+from tollgate.api.members import InvitationLink, NewInvitation, RoleChange
+from tollgate.api.teams import NewTeam, TeamChange
 from tollgate.api.tokens import NewToken, Rotation, TokenChange
 from tollgate.control.oidc_rules import ProviderIdentity
 from tollgate.control.service_context import OPERATOR, Actor
@@ -96,7 +98,7 @@ class Everything:
         self.harness.post.open = True
         made = self.step(
             "invitations.create_by_operator",
-            invitations.create_by_operator(OPERATOR, "in@x.example", None, "viewer"),
+            invitations.create_by_operator(OPERATOR, NewInvitation("in@x.example", "viewer")),
         )
         self.link(made.link)
         self.step("invitations.look", invitations.look(made.link))
@@ -104,7 +106,10 @@ class Everything:
         guest = self.step(
             "accounts.sign_up_invited", accounts.sign_up_invited(VISIT, made.invitation, password, name="Ida")
         )
-        self.step("invitations.accept (service)", invitations.accept(Actor(guest, None, VISIT), made.link))
+        self.step(
+            "invitations.accept (service)",
+            invitations.accept(Actor(guest, None, VISIT), InvitationLink(made.link)),
+        )
         self.step("accounts.rename", accounts.rename(self.actor("viewer"), "Vera"))
         claim = ProviderIdentity("https://idp.example", "subject", PEOPLE["viewer"], True, "Vera")
         self.step("accounts.by_provider (known address)", accounts.by_provider(VISIT, claim))
@@ -170,19 +175,20 @@ class Everything:
     def _teams(self) -> None:
         teams, invitations = self.plane.teams, self.plane.invitations
         owner = self.actor("owner")
-        self.step("teams.create", teams.create(owner, "nova"))
-        self.step("teams.rename", teams.rename(owner, "acme", "acme-two"))
+        self.step("teams.create", teams.create(owner, NewTeam("nova")))
+        self.step("teams.update", teams.update(owner, "acme", TeamChange("acme-two")))
         self.step("teams.list", teams.list(owner, ALL))
-        self.step("teams.roles", teams.roles(owner))
         self.step("teams.show", teams.show(owner, ACME.id))
         self.step("teams.members", teams.members(owner, ACME.id, ALL))
-        self.step("teams.set_role", teams.set_role(owner, ACME.id, "mem_viewer", "billing"))
+        self.step("teams.set_role", teams.set_role(owner, ACME.id, "mem_viewer", RoleChange("billing")))
         self.step("teams.remove", teams.remove(owner, ACME.id, "mem_viewer"))
-        gone = self.step("invitations.create", invitations.create(owner, ACME.id, PEOPLE["viewer"], "viewer"))
+        gone = self.step(
+            "invitations.create", invitations.create(owner, ACME.id, NewInvitation(PEOPLE["viewer"], "viewer"))
+        )
         self.step("invitations.list", invitations.list(owner, ACME.id, ALL))
         self.step("invitations.revoke", invitations.revoke(owner, ACME.id, gone.invitation.id))
-        made = self.harness.do(invitations.create(owner, ACME.id, PEOPLE["loner"], "viewer"))
-        self.step("invitations.accept (team)", invitations.accept(self.actor("loner"), made.link))
+        made = self.harness.do(invitations.create(owner, ACME.id, NewInvitation(PEOPLE["loner"], "viewer")))
+        self.step("invitations.accept (team)", invitations.accept(self.actor("loner"), InvitationLink(made.link)))
         for each in (gone, made):
             self.link(each.link)
 

@@ -10,6 +10,7 @@ import pytest
 from tests.control.services.everything import Everything
 from tests.control.services.harness import ACME, ALL, ELSEWHERE, PEOPLE, VISIT, Harness
 
+from tollgate.api.teams import NewTeam
 from tollgate.api.tokens import NewToken
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import InvalidInput
@@ -46,7 +47,7 @@ NOTED: dict[str, tuple[str, str | None, str, str, str]] = {
     "devices.poll": ("login.open", None, OWNER, THERE, "tool"),
     "teams.create": ("team.create", "nova", OWNER, HERE, "console"),
     "teams.delete": ("team.delete", "nova", OWNER, HERE, "console"),
-    "teams.rename": ("team.rename", "acme", OWNER, HERE, "console"),
+    "teams.update": ("team.rename", "acme", OWNER, HERE, "console"),
     "teams.set_role": ("member.role", "acme", OWNER, HERE, "console"),
     "teams.remove": ("member.remove", "acme", OWNER, HERE, "console"),
     "invitations.create": ("invitation.create", "acme", OWNER, HERE, "console"),
@@ -70,7 +71,7 @@ SILENT = {
     "accounts.by_provider (known subject)", "accounts.check_password", "accounts.find",
     "email_changes.request (mailed)",
     "accounts.account_of_reset", "admin.accounts", "logins.actor", "logins.list", "logins.refresh",
-    "devices.start", "devices.look", "teams.list", "teams.roles", "teams.show", "teams.members",
+    "devices.start", "devices.look", "teams.list", "teams.show", "teams.members",
     "invitations.request_link", "invitations.list", "invitations.look", "tokens.list", "tokens.show",
     "domains.list", "domains.show",
     "domains.check", "audit.of_team", "audit.chain", "audit.of_self", "replays.begin", "replays.finish",
@@ -211,7 +212,7 @@ def test_program_is_noted_by_the_name_of_its_token(harness: Harness, plane: Cont
 
 def test_what_is_refused_is_not_noted(harness: Harness, plane: ControlPlane) -> None:
     harness.refused(InvalidInput, plane.tokens.create(harness.actor("owner"), "acme", NewToken(name="")))
-    harness.refused(InvalidInput, plane.teams.create(harness.actor("owner"), "A"))
+    harness.refused(InvalidInput, plane.teams.create(harness.actor("owner"), NewTeam("A")))
     assert harness.notes() == []
 
 

@@ -11,6 +11,7 @@ from tests.control.metering import DOLLAR, Metering
 from tests.control.services.harness import ACME, ALL, DAY, HOUR
 from tests.store.account_rows import AFTER, BEFORE, MONTH, RIVAL
 
+from tollgate.api.teams import TeamChange
 from tollgate.control.problems import InvalidInput, NoSuchTeam, NotFound, RoleNeeded
 from tollgate.control.service_context import PageRequest
 from tollgate.control.services.billing import BillingUpdate
@@ -124,7 +125,7 @@ def test_what_an_invoice_shows_outlives_new_prices_caps_and_names(metering: Mete
         (LineKind.ROUNDING, 0),
     ]
     metering.charge(micros_per_million=9 * DOLLAR, plan="per_started_million", free_requests=0)
-    metering.do(metering.plane.teams.rename(metering.actor("owner"), "acme", "acme-two"))
+    metering.do(metering.plane.teams.update(metering.actor("owner"), "acme", TeamChange("acme-two")))
     metering.do(
         metering.plane.billing.change(metering.actor("owner"), "acme-two", BillingUpdate(spending_cap=None))
     )

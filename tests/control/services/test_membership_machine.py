@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from tests.control.services.harness import ACME, ALL, PEOPLE, ROLES, Harness
 from tests.control.services.harness import settings as harness_settings
 
+from tollgate.api.members import InvitationLink, NewInvitation, RoleChange
 from tollgate.control.problems import (
     AlreadyMember,
     InvitationForOther,
@@ -68,7 +69,8 @@ class Membership(RuleBasedStateMachine):
     @rule(who=people, whom=people, role=roles)
     def set_role(self, who: str, whom: str, role: str) -> None:
         if self.attempt(
-            who, self.harness.plane.teams.set_role(self.actors[who], "acme", self.membership(whom), role)
+            who,
+            self.harness.plane.teams.set_role(self.actors[who], "acme", self.membership(whom), RoleChange(role)),
         ):
             assert self.roles[who] == "owner" or "owner" not in {role, self.roles[whom]}
             self.roles[whom] = role
@@ -83,7 +85,9 @@ class Membership(RuleBasedStateMachine):
     @rule(who=people, whom=people, role=roles)
     def invite(self, who: str, whom: str, role: str) -> None:
         async def work() -> None:
-            made = await self.harness.plane.invitations.create(self.actors[who], "acme", PEOPLE[whom], role)
+            made = await self.harness.plane.invitations.create(
+                self.actors[who], "acme", NewInvitation(PEOPLE[whom], role)
+            )
             self.links.append((made.link, role))
 
         if self.attempt(who, work()):
@@ -95,7 +99,7 @@ class Membership(RuleBasedStateMachine):
             return
         link, role = data.draw(st.sampled_from(self.links))
         try:
-            self.harness.do(self.harness.plane.invitations.accept(self.actors[who], link))
+            self.harness.do(self.harness.plane.invitations.accept(self.actors[who], InvitationLink(link)))
         except (AlreadyMember, InvitationForOther, NotFound):
             return
         assert who not in self.roles

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.control.services.harness import ACME, ALL, Harness, details_of, member_id
 
+from tollgate.api.members import NewInvitation, RoleChange
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import InvalidInput, LastOwner, NoSuchTeam, NotFound, RoleNeeded
 from tollgate.store import sqlite
@@ -23,7 +24,8 @@ def owners(harness: Harness) -> list[str]:
 
 def test_admin_cannot_invite_an_owner(harness: Harness, plane: ControlPlane) -> None:
     problem = harness.refused(
-        RoleNeeded, plane.invitations.create(harness.actor("admin"), "acme", "new@x.example", "owner")
+        RoleNeeded,
+        plane.invitations.create(harness.actor("admin"), "acme", NewInvitation("new@x.example", "owner")),
     )
     assert problem.extras == {"role": "admin", "roles": ["owner"]}
 
@@ -31,7 +33,9 @@ def test_admin_cannot_invite_an_owner(harness: Harness, plane: ControlPlane) -> 
 def test_admin_cannot_make_an_owner(harness: Harness, plane: ControlPlane) -> None:
     admin = harness.actor("admin")
     for who in ("viewer", "admin"):
-        problem = harness.refused(RoleNeeded, plane.teams.set_role(admin, "acme", member_id(who), "owner"))
+        problem = harness.refused(
+            RoleNeeded, plane.teams.set_role(admin, "acme", member_id(who), RoleChange("owner"))
+        )
         assert problem.extras["roles"] == ["owner"]
     assert owners(harness) == ["acc_owner"]
 
@@ -41,7 +45,7 @@ def test_admin_cannot_demote_or_remove_an_owner_even_where_there_are_two(
 ) -> None:
     admin = harness.actor("admin")
     harness.joins("loner", "owner")
-    harness.refused(RoleNeeded, plane.teams.set_role(admin, "acme", member_id("owner"), "viewer"))
+    harness.refused(RoleNeeded, plane.teams.set_role(admin, "acme", member_id("owner"), RoleChange("viewer")))
     harness.refused(RoleNeeded, plane.teams.remove(admin, "acme", member_id("owner")))
     assert len(owners(harness)) == 2
 
@@ -50,9 +54,9 @@ def test_admin_cannot_withdraw_or_replace_the_invitation_of_an_owner(
     harness: Harness, plane: ControlPlane
 ) -> None:
     owner, admin = harness.actor("owner"), harness.actor("admin")
-    made = harness.do(plane.invitations.create(owner, "acme", "new@x.example", "owner"))
+    made = harness.do(plane.invitations.create(owner, "acme", NewInvitation("new@x.example", "owner")))
     harness.refused(RoleNeeded, plane.invitations.revoke(admin, "acme", made.invitation.id))
-    harness.refused(RoleNeeded, plane.invitations.create(admin, "acme", "new@x.example", "viewer"))
+    harness.refused(RoleNeeded, plane.invitations.create(admin, "acme", NewInvitation("new@x.example", "viewer")))
     assert harness.do(plane.invitations.look(made.link))[0].role == "owner"
     harness.do(plane.invitations.revoke(owner, "acme", made.invitation.id))
 
@@ -62,22 +66,22 @@ def test_admin_gives_and_takes_all_other_roles(harness: Harness, plane: ControlP
     admin = harness.actor("admin")
     harness.joins("loner", role)
     for new in ("admin", "developer", "billing", "viewer"):
-        person = harness.do(plane.teams.set_role(admin, "acme", "mem_acme_loner", new))
+        person = harness.do(plane.teams.set_role(admin, "acme", "mem_acme_loner", RoleChange(new)))
         assert (person.member.role, person.account.id) == (new, "acc_loner")
     harness.do(plane.teams.remove(admin, "acme", "mem_acme_loner"))
 
 
 def test_admin_may_step_down_and_cannot_step_up_again(harness: Harness, plane: ControlPlane) -> None:
     admin = harness.actor("admin")
-    harness.do(plane.teams.set_role(admin, "acme", member_id("admin"), "viewer"))
-    harness.refused(RoleNeeded, plane.teams.set_role(admin, "acme", member_id("admin"), "admin"))
+    harness.do(plane.teams.set_role(admin, "acme", member_id("admin"), RoleChange("viewer")))
+    harness.refused(RoleNeeded, plane.teams.set_role(admin, "acme", member_id("admin"), RoleChange("admin")))
 
 
 def test_owner_makes_owners_and_changes_them(harness: Harness, plane: ControlPlane) -> None:
     owner = harness.actor("owner")
-    harness.do(plane.teams.set_role(owner, "acme", member_id("viewer"), "owner"))
+    harness.do(plane.teams.set_role(owner, "acme", member_id("viewer"), RoleChange("owner")))
     assert set(owners(harness)) == {"acc_owner", "acc_viewer"}
-    harness.do(plane.teams.set_role(harness.actor("viewer"), "acme", member_id("owner"), "billing"))
+    harness.do(plane.teams.set_role(harness.actor("viewer"), "acme", member_id("owner"), RoleChange("billing")))
     assert owners(harness) == ["acc_viewer"]
     last = harness.notes()[-1]
     assert (last.action, last.actor, last.name) == ("member.role", "viewer@acme.example", "owner@acme.example")
@@ -92,13 +96,15 @@ def test_last_owner_cannot_leave_be_removed_or_demoted(harness: Harness, plane: 
     problem = harness.refused(LastOwner, plane.teams.remove(owner, "acme", member_id("owner")))
     assert (problem.status, problem.detail) == (409, "A team needs an owner: make another member owner first.")
     for role in ("admin", "viewer"):
-        harness.refused(LastOwner, plane.teams.set_role(owner, "acme", member_id("owner"), role))
+        harness.refused(LastOwner, plane.teams.set_role(owner, "acme", member_id("owner"), RoleChange(role)))
     assert owners(harness) == ["acc_owner"]
     assert harness.notes() == []
 
 
 def test_last_owner_may_be_made_owner_again(harness: Harness, plane: ControlPlane) -> None:
-    person = harness.do(plane.teams.set_role(harness.actor("owner"), "acme", member_id("owner"), "owner"))
+    person = harness.do(
+        plane.teams.set_role(harness.actor("owner"), "acme", member_id("owner"), RoleChange("owner"))
+    )
     assert person.member.role == "owner"
 
 
@@ -111,8 +117,8 @@ def test_of_two_owners_one_may_leave(harness: Harness, plane: ControlPlane) -> N
 
 def test_of_two_owners_one_may_remove_or_demote_the_other(harness: Harness, plane: ControlPlane) -> None:
     other = harness.joins("loner", "owner")
-    harness.do(plane.teams.set_role(harness.actor("owner"), "acme", other, "viewer"))
-    harness.do(plane.teams.set_role(harness.actor("owner"), "acme", other, "owner"))
+    harness.do(plane.teams.set_role(harness.actor("owner"), "acme", other, RoleChange("viewer")))
+    harness.do(plane.teams.set_role(harness.actor("owner"), "acme", other, RoleChange("owner")))
     harness.do(plane.teams.remove(harness.actor("owner"), "acme", other))
     assert owners(harness) == ["acc_owner"]
 
@@ -128,7 +134,7 @@ def test_two_owners_who_go_at_once_leave_one(harness: Harness, plane: ControlPla
     for who, other in (("owner", "loner"), ("loner", "owner")):
         actor = harness.actor(who)
         if deed == "step down":
-            works.append(plane.teams.set_role(actor, "acme", memberships[who], "viewer"))
+            works.append(plane.teams.set_role(actor, "acme", memberships[who], RoleChange("viewer")))
         else:
             works.append(plane.teams.remove(actor, "acme", memberships[who if deed == "leave" else other]))
     results = harness.at_once(*works)
@@ -142,8 +148,8 @@ def test_two_stores_that_demote_at_once_leave_one(harness: Harness, plane: Contr
     first_store, harness.store = harness.store, sqlite.open_store(sqlite.store_url("", harness.folder))
     another = harness.another(plane.settings)
     results = harness.at_once(
-        plane.teams.set_role(harness.actor("owner"), "acme", member_id("owner"), "viewer"),
-        another.teams.set_role(harness.actor("loner"), "acme", second, "viewer"),
+        plane.teams.set_role(harness.actor("owner"), "acme", member_id("owner"), RoleChange("viewer")),
+        another.teams.set_role(harness.actor("loner"), "acme", second, RoleChange("viewer")),
     )
     assert [type(result) for result in results if isinstance(result, BaseException)] == [LastOwner]
     assert len(owners(harness)) == 1
@@ -172,18 +178,18 @@ def test_unknown_members_are_not_found(harness: Harness, plane: ControlPlane) ->
     owner = harness.actor("owner")
     problem = harness.refused(NotFound, plane.teams.remove(owner, "acme", "mem_nobody"))
     assert "The team acme has no member mem_nobody" in problem.detail
-    harness.refused(NotFound, plane.teams.set_role(owner, "acme", "mem_nobody", "viewer"))
+    harness.refused(NotFound, plane.teams.set_role(owner, "acme", "mem_nobody", RoleChange("viewer")))
 
 
 def test_unknown_roles_are_reported_with_the_known_ones(harness: Harness, plane: ControlPlane) -> None:
     owner = harness.actor("owner")
     for deed in (
-        plane.teams.set_role(owner, "acme", member_id("viewer"), "boss"),
-        plane.invitations.create(owner, "acme", "new@x.example", "boss"),
+        plane.teams.set_role(owner, "acme", member_id("viewer"), RoleChange("boss")),
+        plane.invitations.create(owner, "acme", NewInvitation("new@x.example", "boss")),
     ):
         problem = harness.refused(InvalidInput, deed)
         assert problem.extras == {"field": "role"}
-        assert problem.detail == "'boss' is no role: give one of owner, admin, developer, billing, viewer."
+        assert problem.detail == "`role` is one of owner, admin, developer, billing, viewer."
 
 
 # --- Owners who delete their accounts ------------------------------------------------------------------
@@ -196,7 +202,7 @@ def test_last_owner_of_a_team_keeps_the_account_until_there_is_another(
     problem = harness.refused(LastOwner, plane.accounts.delete(owner))
     assert "the last owner of acme" in problem.detail
     harness.joins("loner", "owner")
-    made = harness.do(plane.invitations.create(owner, "acme", "new@x.example", "viewer"))
+    made = harness.do(plane.invitations.create(owner, "acme", NewInvitation("new@x.example", "viewer")))
     harness.do(plane.accounts.delete(owner))
     assert owners(harness) == ["acc_loner"]
     assert harness.write(lambda records: records.accounts.get("acc_owner")) is None

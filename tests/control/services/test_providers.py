@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 from tests.control.services.harness import PASSWORD, PEOPLE, VISIT, Harness, details_of
 
+from tollgate.api.members import NewInvitation
 from tollgate.control.oidc_rules import ProviderIdentity
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import InvalidInput, NameTaken, SignUpClosed, WrongPassword
@@ -66,7 +67,7 @@ def test_account_whose_address_was_never_proven_is_not_handed_over(harness: Harn
 def test_account_that_an_inviter_made_with_the_link_is_not_handed_over(harness: Harness) -> None:
     """Whoever invites sees the link, and must not get a password for the invited person's later logins."""
     plane = harness.choose(sign_up="invited")
-    made = harness.do(plane.invitations.create(harness.actor("owner"), "acme", NEW, "viewer"))
+    made = harness.do(plane.invitations.create(harness.actor("owner"), "acme", NewInvitation(NEW, "viewer")))
     harness.do(plane.accounts.sign_up_invited(VISIT, made.invitation, "a password of the inviter"))
     harness.refused(NameTaken, plane.accounts.by_provider(VISIT, claim(NEW)))
 
@@ -99,8 +100,10 @@ def test_switched_off_account_is_refused_when_it_was_linked_before(harness: Harn
 def invited(harness: Harness, email: str, *, by_operator: bool) -> Invitation:
     invitations = harness.plane.invitations
     if by_operator:
-        return harness.do(invitations.create_by_operator(OPERATOR, email, None, "viewer")).invitation
-    return harness.do(invitations.create(harness.actor("owner"), "acme", email, "viewer")).invitation
+        return harness.do(invitations.create_by_operator(OPERATOR, NewInvitation(email, "viewer"))).invitation
+    return harness.do(
+        invitations.create(harness.actor("owner"), "acme", NewInvitation(email, "viewer"))
+    ).invitation
 
 
 @pytest.mark.parametrize("verified", [True, False])

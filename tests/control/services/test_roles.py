@@ -11,6 +11,8 @@ import pytest
 from tests.control.services.harness import ACME, ALL, PEOPLE, ROLES, Harness, member_id, words
 
 from tollgate.api.domains import DomainChange, NewDomain
+from tollgate.api.members import NewInvitation, RoleChange
+from tollgate.api.teams import NewTeam, TeamChange
 from tollgate.api.tokens import NewToken, Rotation, TokenChange
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import NoSuchTeam, NotFound, RoleNeeded
@@ -44,12 +46,16 @@ async def _entry(plane: ControlPlane, who: Actor, team: str) -> None:
 
 DEEDS: dict[str, Deed] = {
     "teams.show": lambda plane, who, team: plane.teams.show(who, team),
-    "teams.rename": lambda plane, who, team: plane.teams.rename(who, team, "acme-two"),
+    "teams.update": lambda plane, who, team: plane.teams.update(who, team, TeamChange("acme-two")),
     "teams.delete": lambda plane, who, team: plane.teams.delete(who, team),
     "teams.members": lambda plane, who, team: plane.teams.members(who, team, ALL),
-    "teams.set_role": lambda plane, who, team: plane.teams.set_role(who, team, "mem_acme_loner", "billing"),
+    "teams.set_role": lambda plane, who, team: plane.teams.set_role(
+        who, team, "mem_acme_loner", RoleChange("billing")
+    ),
     "teams.remove": lambda plane, who, team: plane.teams.remove(who, team, "mem_acme_loner"),
-    "invitations.create": lambda plane, who, team: plane.invitations.create(who, team, "new@x.example", "viewer"),
+    "invitations.create": lambda plane, who, team: plane.invitations.create(
+        who, team, NewInvitation("new@x.example", "viewer")
+    ),
     "invitations.list": lambda plane, who, team: plane.invitations.list(who, team, ALL),
     "invitations.revoke": lambda plane, who, team: plane.invitations.revoke(who, team, INVITATION),
     "tokens.create": lambda plane, who, team: plane.tokens.create(who, team, NewToken("new")),
@@ -85,7 +91,7 @@ DEEDS: dict[str, Deed] = {
 TABLE = """
                      owner  admin  developer  billing  viewer
 teams.show             x      x        x         x       x
-teams.rename           x      x        -         -       -
+teams.update           x      x        -         -       -
 teams.delete           x      -        -         -       -
 teams.members          x      x        x         x       x
 teams.set_role         x      x        -         -       -
@@ -213,7 +219,7 @@ def test_suggestion_comes_from_ones_own_teams_alone(harness: Harness, plane: Con
     assert harness.refused(NoSuchTeam, plane.teams.show(member, "ACME")).extras["suggestion"] == "acme"
     assert "suggestion" not in harness.refused(NoSuchTeam, plane.teams.show(stranger, "acmee")).extras
     # The nearest of one's own, though another's fits better.
-    harness.do(plane.teams.create(stranger, "acmes-rival"))
+    harness.do(plane.teams.create(stranger, NewTeam("acmes-rival")))
     problem = harness.refused(NoSuchTeam, plane.teams.show(stranger, "acmes-riva"))
     assert problem.detail == 'There is no team "acmes-riva" that you belong to. Did you mean "acmes-rival"?'
 
@@ -248,7 +254,7 @@ def test_things_of_another_team_are_not_found_in_ones_own(
     harness.refused(NotFound, remove(stranger, "rival", held))
     harness.refused(NotFound, plane.invitations.revoke(stranger, "rival", INVITATION))
     harness.refused(NotFound, plane.teams.remove(stranger, "rival", member_id("viewer")))
-    harness.refused(NotFound, plane.teams.set_role(stranger, "rival", member_id("viewer"), "owner"))
+    harness.refused(NotFound, plane.teams.set_role(stranger, "rival", member_id("viewer"), RoleChange("owner")))
     assert harness.notes() == []
 
 

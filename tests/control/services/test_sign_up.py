@@ -6,6 +6,8 @@ import pytest
 from msgspec.structs import replace
 from tests.control.services.harness import ELSEWHERE, HOUR, PASSWORD, PEOPLE, VISIT, Harness, details_of, settings
 
+from tollgate.api.members import NewInvitation
+from tollgate.api.teams import NewTeam
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import (
     AddressUnproved,
@@ -169,7 +171,7 @@ def test_who_has_an_account_is_informed_by_mail_alone(harness: Harness) -> None:
     harness.do(plane.invitations.request_link(VISIT, PEOPLE["owner"]))
     [(to, subject, text)] = harness.post.posted
     assert (to, subject) == (PEOPLE["owner"], "Your Tollgate account")
-    assert "You have an account already" in text
+    assert "You already have an account" in text
     assert "/console/invitations/" not in text
     assert harness.write(lambda records: records.invitations.count()) == 0
 
@@ -211,24 +213,24 @@ def test_requests_from_one_place_are_rationed(harness: Harness) -> None:
 def test_guest_of_a_team_owns_no_team_before_the_address_is_proved(harness: Harness) -> None:
     chosen = replace(settings(sign_up="open"), mail=MailSettings(host="mail.example"))
     plane = harness.plane = harness.another(chosen)
-    made = harness.do(plane.invitations.create(harness.actor("owner"), "acme", NEW, "viewer"))
+    made = harness.do(plane.invitations.create(harness.actor("owner"), "acme", NewInvitation(NEW, "viewer")))
     guest = harness.do(plane.accounts.sign_up_invited(VISIT, made.invitation, PASSWORD))
-    problem = harness.refused(AddressUnproved, plane.teams.create(Actor(guest, None, VISIT), "mine"))
+    problem = harness.refused(AddressUnproved, plane.teams.create(Actor(guest, None, VISIT), NewTeam("mine")))
     assert (problem.status, "/console/forgot" in problem.detail) == (403, True)
     harness.do(plane.accounts.forgot(VISIT, NEW))
     link = next(line for line in harness.post.posted[-1][2].splitlines() if line.startswith("https:"))
     proved = harness.do(plane.accounts.reset(VISIT, link.rpartition("/")[2], PASSWORD))
-    assert harness.do(plane.teams.create(Actor(proved, None, VISIT), "mine")).team.name == "mine"
+    assert harness.do(plane.teams.create(Actor(proved, None, VISIT), NewTeam("mine"))).team.name == "mine"
 
 
 def test_without_mail_and_by_a_provider_nobody_has_to_prove_an_address(harness: Harness) -> None:
     plane = without_mail(harness)
     made = harness.do(plane.accounts.sign_up(VISIT, NEW, PASSWORD))
-    harness.do(plane.teams.create(Actor(made, None, VISIT), "mine"))
+    harness.do(plane.teams.create(Actor(made, None, VISIT), NewTeam("mine")))
     plane = harness.plane = harness.another(
         replace(settings(sign_up="open"), mail=MailSettings(host="mail.example"))
     )
-    harness.do(plane.teams.create(Actor(replace(made, password_hash=""), None, VISIT), "other"))
+    harness.do(plane.teams.create(Actor(replace(made, password_hash=""), None, VISIT), NewTeam("other")))
 
 
 # --- Invitations ---------------------------------------------------------------------------------------
@@ -241,7 +243,7 @@ def test_invitations_of_teams_let_accounts_be_made_unless_closed(
     harness: Harness, setting: str, by_team: bool
 ) -> None:
     plane = harness.choose(sign_up=setting)
-    made = harness.do(plane.invitations.create(harness.actor("owner"), "acme", NEW, "viewer"))
+    made = harness.do(plane.invitations.create(harness.actor("owner"), "acme", NewInvitation(NEW, "viewer")))
     sign_up = plane.accounts.sign_up_invited(VISIT, made.invitation, PASSWORD, name="Nina")
     if not by_team:
         harness.refused(SignUpClosed, sign_up)
@@ -253,14 +255,14 @@ def test_invitations_of_teams_let_accounts_be_made_unless_closed(
 @pytest.mark.parametrize("setting", ["closed", "invited", "open"])
 def test_invitations_of_the_operator_let_accounts_be_made_always(harness: Harness, setting: str) -> None:
     plane = harness.choose(sign_up=setting)
-    made = harness.do(plane.invitations.create_by_operator(OPERATOR, NEW, "acme", "viewer"))
+    made = harness.do(plane.invitations.create_by_operator(OPERATOR, NewInvitation(NEW, "viewer"), "acme"))
     assert made.invitation.by_operator
     assert harness.do(plane.accounts.sign_up_invited(VISIT, made.invitation, PASSWORD)).email == NEW
 
 
 def test_invited_account_needs_a_good_password_and_no_account(harness: Harness) -> None:
     plane = harness.choose(sign_up="invited")
-    made = harness.do(plane.invitations.create_by_operator(OPERATOR, PEOPLE["loner"], None, "viewer"))
+    made = harness.do(plane.invitations.create_by_operator(OPERATOR, NewInvitation(PEOPLE["loner"], "viewer")))
     harness.refused(InvalidInput, plane.accounts.sign_up_invited(VISIT, made.invitation, "short"))
     harness.refused(NameTaken, plane.accounts.sign_up_invited(VISIT, made.invitation, PASSWORD))
 
@@ -268,10 +270,10 @@ def test_invited_account_needs_a_good_password_and_no_account(harness: Harness) 
 def test_withdrawn_used_or_expired_invitation_makes_no_account(harness: Harness) -> None:
     plane = harness.choose(sign_up="invited")
     owner = harness.actor("owner")
-    made = harness.do(plane.invitations.create(owner, "acme", NEW, "viewer"))
+    made = harness.do(plane.invitations.create(owner, "acme", NewInvitation(NEW, "viewer")))
     harness.do(plane.invitations.revoke(owner, "acme", made.invitation.id))
     harness.refused(NotFound, plane.accounts.sign_up_invited(VISIT, made.invitation, PASSWORD))
-    made = harness.do(plane.invitations.create(owner, "acme", NEW, "viewer"))
+    made = harness.do(plane.invitations.create(owner, "acme", NewInvitation(NEW, "viewer")))
     harness.clock.now = made.invitation.expires_at
     harness.refused(NotFound, plane.accounts.sign_up_invited(VISIT, made.invitation, PASSWORD))
     assert harness.do(plane.accounts.find(NEW)) is None

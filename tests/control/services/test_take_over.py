@@ -9,6 +9,8 @@ from msgspec.structs import replace
 from tests.control.services.harness import ACME, ALL, PEOPLE, RIVAL, Harness, details_of, member_id, words
 
 from tollgate.api.domains import DomainChange, NewDomain
+from tollgate.api.members import RoleChange
+from tollgate.api.teams import NewTeam
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import (
     DomainTaken,
@@ -198,7 +200,7 @@ def test_who_may_not_do_it_by_then_does_not_do_it(
     owner = harness.actor("owner")
     harness.proofs.proven.add(OURS)
     harness.proofs.meanwhile = (
-        (lambda: plane.teams.set_role(owner, "acme", member_id("developer"), "viewer"))
+        (lambda: plane.teams.set_role(owner, "acme", member_id("developer"), RoleChange("viewer")))
         if role
         else (lambda: plane.teams.remove(owner, "acme", member_id("developer")))
     )
@@ -207,7 +209,7 @@ def test_who_may_not_do_it_by_then_does_not_do_it(
 
 
 def test_two_take_overs_at_once_give_it_to_one(harness: Harness, plane: ControlPlane, held: Domain) -> None:
-    membership = harness.do(plane.teams.create(harness.actor("loner"), "third"))
+    membership = harness.do(plane.teams.create(harness.actor("loner"), NewTeam("third")))
     harness.proofs.proven |= {OURS, ("example.com", membership.team.id)}
     results = harness.at_once(
         plane.domains.add(harness.actor("developer"), "acme", TAKE_OVER),

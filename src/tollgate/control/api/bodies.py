@@ -13,9 +13,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from tollgate.control import passwords, webhooks
 from tollgate.control.services import billing, logins
-from tollgate.core.roles import Role
 
-ROLES = [role.value for role in Role]
 LONGEST_NAME, LONGEST_LINK = 100, 1_000
 LONGEST_CODE = 200
 
@@ -33,18 +31,7 @@ def count(description: str, example: int, minimum: int, maximum: int) -> Meta:
 
 
 Moment = Annotated[datetime, Meta(tz=True)]
-RoleName = Annotated[
-    str, Meta(description="One of the five roles.", examples=["developer"], extra_json_schema={"enum": ROLES})
-]
 Name = Annotated[str, text("A name for people to read.", "Ada Lovelace", minimum=0)]
-TeamName = Annotated[
-    str,
-    Meta(
-        description="2 to 40 of a-z, 0-9 and hyphens; unique.",
-        examples=["my-team"],
-        extra_json_schema={"pattern": "^[a-z0-9-]{2,40}$"},
-    ),
-]
 
 
 class _Body(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -118,49 +105,6 @@ class NewPersonalToken(_Body, frozen=True):
     read_only: Annotated[
         bool | UnsetType, Meta(description="Whether it may change nothing.", examples=[False])
     ] = UNSET
-
-
-class InvitationLink(_Body, frozen=True):
-    """An invitation to be accepted."""
-
-    link: Annotated[
-        str,
-        Meta(
-            description="The whole link, or its last part (`tgi_…`).",
-            examples=["tgi_0123456789abcdefghijABCDEFGHIJ0123456789"],
-            max_length=LONGEST_LINK,
-        ),
-    ]
-
-
-# --- Teams ---------------------------------------------------------------------------------------------
-
-
-class NewTeam(_Body, frozen=True):
-    """A team to be made."""
-
-    name: TeamName
-
-
-class TeamChange(_Body, frozen=True):
-    """What to change of a team."""
-
-    name: TeamName
-
-
-class RoleChange(_Body, frozen=True):
-    """A member's new role."""
-
-    role: RoleName
-
-
-class NewInvitation(_Body, frozen=True):
-    """Whom to invite."""
-
-    email: Annotated[
-        str, Meta(description="Whom the invitation is for.", examples=["grace@example.com"], max_length=254)
-    ]
-    role: RoleName
 
 
 # --- Money ---------------------------------------------------------------------------------------------

@@ -1,12 +1,32 @@
-"""Members of a team, and invitations to one."""
+"""Members of a team, and invitations to it."""
 
 from __future__ import annotations
 
-from tollgate.control.api import bodies, reading, shapes
-from tollgate.control.api.access import CurrentActor, HttpRequest, Part, Plane
-from tollgate.control.api.creation import Made, once
-from tollgate.control.api.operations import INVITATIONS, MEMBERS, Operation, endpoint
-from tollgate.control.api.render import Answer, done, listed, shown
+from typing import cast
+
+from litestar import Response
+from litestar.params import JSONBody
+
+from tollgate.api import members
+from tollgate.api.members import (
+    Invitation,
+    InvitationLink,
+    InvitationPage,
+    InvitationWithLink,
+    Member,
+    MemberPage,
+    NewInvitation,
+    RoleChange,
+)
+from tollgate.api.teams import Team
+from tollgate.control.api.access import CurrentActor, Part, Plane
+from tollgate.control.api.creation import CreatesOnce, Made
+from tollgate.control.api.errors import NO_STORE
+from tollgate.control.api.operations import INVITATIONS, MEMBERS, serves
+from tollgate.control.api.reading import WantedPage
+from tollgate.control.api.render import Versioned, done, page_of, versioned
+from tollgate.control.api.shapes import of
+from tollgate.control.api.teams import shown_team
 from tollgate.control.problems import (
     AlreadyMember,
     InvitationForOther,
@@ -15,125 +35,78 @@ from tollgate.control.problems import (
     NotFound,
     RoleNeeded,
 )
+from tollgate.control.services.invitations import Invited
+from tollgate.control.services.teams import Person
 
 
-@endpoint(
-    "GET",
-    "/teams/{team}/members",
-    Operation(id="listMembers", tag=MEMBERS, summary="List the members", lists=True, gives=shapes.MemberPage),
-)
-async def list_members(request: HttpRequest, plane: Plane, actor: CurrentActor, team: Part) -> Answer:
-    return listed(await plane.teams.members(actor, team, reading.page(request)), shapes.member)
+@serves(members.LIST, tag=MEMBERS)
+async def list_members(plane: Plane, actor: CurrentActor, team: Part, page: WantedPage) -> Response[MemberPage]:
+    """List the members."""
+    return page_of(MemberPage, await plane.teams.members(actor, team, page), _shown)
 
 
-@endpoint(
-    "PATCH",
-    "/teams/{team}/members/{member}",
-    Operation(
-        id="setRole",
-        tag=MEMBERS,
-        summary="Give a member another role",
-        takes=bodies.RoleChange,
-        gives=shapes.MemberView,
-        raises=(RoleNeeded, LastOwner),
-    ),
-)
-async def set_role(request: HttpRequest, plane: Plane, actor: CurrentActor, team: Part, member: Part) -> Answer:
-    change = await reading.body(request, bodies.RoleChange)
-    return shown(shapes.member(await plane.teams.set_role(actor, team, member, change.role)))
+@serves(members.UPDATE, RoleNeeded, LastOwner, tag=MEMBERS)
+async def set_role(
+    plane: Plane, actor: CurrentActor, team: Part, member: Part, data: JSONBody[RoleChange]
+) -> Response[Member]:
+    """Change a member's role."""
+    return Response(_shown(await plane.teams.set_role(actor, team, member, data)), headers=NO_STORE)
 
 
-@endpoint(
-    "DELETE",
-    "/teams/{team}/members/{member}",
-    Operation(
-        id="removeMember",
-        tag=MEMBERS,
-        summary="Remove a member, or leave the team oneself",
-        status=204,
-        raises=(RoleNeeded, LastOwner),
-    ),
-)
-async def remove_member(plane: Plane, actor: CurrentActor, team: Part, member: Part) -> Answer:
+@serves(members.REMOVE, RoleNeeded, LastOwner, tag=MEMBERS)
+async def remove_member(plane: Plane, actor: CurrentActor, team: Part, member: Part) -> Response[None]:
+    """Remove a member, or leave the team oneself."""
     await plane.teams.remove(actor, team, member)
     return done()
 
 
-@endpoint(
-    "POST",
-    "/teams/{team}/invitations",
-    Operation(
-        id="createInvitation",
-        tag=INVITATIONS,
-        summary="Invite a person",
-        description="An older invitation of the same person is replaced.",
-        takes=bodies.NewInvitation,
-        creates=True,
-        status=201,
-        gives=shapes.InvitationWithLink,
-        raises=(RoleNeeded, AlreadyMember, LimitReached),
-    ),
-)
-async def create_invitation(request: HttpRequest, plane: Plane, actor: CurrentActor, team: Part) -> Answer:
-    sent = await reading.body(request, bodies.NewInvitation)
+@serves(members.INVITE, RoleNeeded, AlreadyMember, LimitReached, tag=INVITATIONS)
+async def create_invitation(
+    plane: Plane, actor: CurrentActor, team: Part, data: JSONBody[NewInvitation], once: CreatesOnce
+) -> Response[InvitationWithLink]:
+    """Invite a person.
 
-    async def make() -> Made:
-        invited = await plane.invitations.create(actor, team, sent.email, sent.role)
-        return Made(
-            shapes.of(shapes.InvitationWithLink, invited.invitation, link=invited.link, mailed=invited.mailed)
-        )
-
-    return await once(request, plane, actor, make)
+    An older invitation for the same address is replaced.
+    """
+    return await once(lambda: plane.invitations.create(actor, team, data), _made)
 
 
-@endpoint(
-    "GET",
-    "/teams/{team}/invitations",
-    Operation(
-        id="listInvitations",
-        tag=INVITATIONS,
-        summary="List the open invitations",
-        lists=True,
-        gives=shapes.InvitationPage,
-        raises=(RoleNeeded,),
-    ),
-)
-async def list_invitations(request: HttpRequest, plane: Plane, actor: CurrentActor, team: Part) -> Answer:
-    found = await plane.invitations.list(actor, team, reading.page(request))
-    return listed(found, lambda row: shapes.of(shapes.InvitationView, row))
+@serves(members.LIST_INVITATIONS, RoleNeeded, tag=INVITATIONS)
+async def list_invitations(
+    plane: Plane, actor: CurrentActor, team: Part, page: WantedPage
+) -> Response[InvitationPage]:
+    """List the open invitations."""
+    found = await plane.invitations.list(actor, team, page)
+    return page_of(InvitationPage, found, lambda row: of(Invitation, row))
 
 
-@endpoint(
-    "DELETE",
-    "/teams/{team}/invitations/{invitation}",
-    Operation(
-        id="revokeInvitation", tag=INVITATIONS, summary="Withdraw an invitation", status=204, raises=(RoleNeeded,)
-    ),
-)
-async def revoke_invitation(plane: Plane, actor: CurrentActor, team: Part, invitation: Part) -> Answer:
+@serves(members.REVOKE, RoleNeeded, tag=INVITATIONS)
+async def revoke_invitation(plane: Plane, actor: CurrentActor, team: Part, invitation: Part) -> Response[None]:
+    """Revoke an invitation."""
     await plane.invitations.revoke(actor, team, invitation)
     return done()
 
 
-@endpoint(
-    "POST",
-    "/invitations/accept",
-    Operation(
-        id="acceptInvitation",
-        tag=INVITATIONS,
-        summary="Accept an invitation",
-        description="It must be for one's own email. One to the service alone has no team to show.",
-        takes=bodies.InvitationLink,
-        gives=shapes.TeamView,
-        also_empty=True,
-        tagged=True,
-        raises=(InvitationForOther, NotFound, AlreadyMember),
-    ),
-)
-async def accept_invitation(request: HttpRequest, plane: Plane, actor: CurrentActor) -> Answer:
-    sent = await reading.body(request, bodies.InvitationLink)
-    membership = await plane.invitations.accept(actor, sent.link)
-    return done() if membership is None else shown(shapes.team(membership), membership.team)
+@serves(members.ACCEPT, InvitationForOther, NotFound, AlreadyMember, tag=INVITATIONS)
+async def accept_invitation(
+    plane: Plane, actor: CurrentActor, data: JSONBody[InvitationLink]
+) -> Versioned[Team | None]:
+    """Accept an invitation.
+
+    It must be for one's own email. An invitation to the service alone has no team to show.
+    """
+    membership = await plane.invitations.accept(actor, data)
+    if membership is None:
+        return cast("Versioned[Team | None]", done())
+    return versioned(shown_team(membership), membership.team)
+
+
+def _shown(person: Person) -> Member:
+    return of(Member, person.member, email=person.account.email, name=person.account.name)
+
+
+def _made(invited: Invited) -> Made:
+    return Made(of(InvitationWithLink, invited.invitation, link=invited.link, mailed=invited.mailed))
 
 
 HANDLERS = [

@@ -11,17 +11,14 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
-from tollgate.control.api.bodies import ROLES
-from tollgate.control.service_context import Actor, Membership
+from tollgate.control.service_context import Actor
 from tollgate.control.services.devices import OAuthError
-from tollgate.control.services.teams import Person
 from tollgate.core import people
 from tollgate.core.logs import LogRow
 
 Shape = TypeVar("Shape", bound=Struct)
 _TIMES = ("_at", "_until")
 
-RoleName = Annotated[str, Meta(extra_json_schema={"enum": ROLES})]
 Kind = Annotated[
     str,
     Meta(
@@ -190,80 +187,6 @@ def _is_current(row: people.Login, actor: Actor) -> bool:
 def _end_of(row: people.Login) -> datetime | None:
     # A tool's login goes on for as long as it is renewed; that its access token ends sooner is the tool's affair.
     return moment(row.refresh_until or row.expires_at)
-
-
-# --- Teams ---------------------------------------------------------------------------------------------
-
-
-class TeamView(Struct, frozen=True):
-    """A team, and one's own role in it."""
-
-    id: str
-    name: str
-    role: RoleName
-    created_at: datetime
-    suspended_at: datetime | None
-    """Since when the operator has stopped its calls."""
-    suspended_reason: str
-
-
-class TeamPage(Struct, frozen=True):
-    """A part of the list of teams."""
-
-    items: list[TeamView]
-    next: Next
-
-
-class MemberView(Struct, frozen=True):
-    """An account in a team."""
-
-    id: str
-    account_id: str
-    email: str
-    name: str
-    role: RoleName
-    created_at: datetime
-
-
-class MemberPage(Struct, frozen=True):
-    """A part of the list of members."""
-
-    items: list[MemberView]
-    next: Next
-
-
-class InvitationView(Struct, frozen=True):
-    """An invitation that was not accepted yet."""
-
-    id: str
-    email: str
-    role: RoleName
-    created_at: datetime
-    created_by: str
-    expires_at: datetime
-
-
-class InvitationWithLink(InvitationView, frozen=True):
-    """A new invitation."""
-
-    link: Secret
-    mailed: Annotated[bool, Meta(description="Whether the link was also sent by mail.")]
-
-
-class InvitationPage(Struct, frozen=True):
-    """A part of the list of invitations."""
-
-    items: list[InvitationView]
-    next: Next
-
-
-def team(membership: Membership) -> TeamView:
-    """Show a team to one of its members."""
-    return of(TeamView, membership.team, role=membership.role.value)
-
-
-def member(person: Person) -> MemberView:
-    return of(MemberView, person.member, email=person.account.email, name=person.account.name)
 
 
 # --- Audit ---------------------------------------------------------------------------------------------

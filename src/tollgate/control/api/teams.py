@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from litestar import Response
+from litestar.params import JSONBody
 
-from tollgate.control.api import bodies, reading, shapes
+from tollgate.api import teams
+from tollgate.api.teams import NewTeam, Team, TeamChange, TeamPage
+from tollgate.control.api import reading, shapes
 from tollgate.control.api.access import CurrentActor, HttpRequest, Part, Plane
-from tollgate.control.api.creation import Made, once
+from tollgate.control.api.creation import CreatesOnce, Made
 from tollgate.control.api.errors import NO_STORE
-from tollgate.control.api.operations import AUDIT, TEAMS, Operation, Query, endpoint
-from tollgate.control.api.render import Answer, done, listed, listed_items, shown
+from tollgate.control.api.operations import AUDIT, TEAMS, Operation, Query, endpoint, serves
+from tollgate.control.api.reading import IfMatch, WantedPage
+from tollgate.control.api.render import Answer, Versioned, done, listed, page_of, versioned
 from tollgate.control.problems import (
     AddressUnproved,
     InvalidInput,
@@ -18,79 +22,53 @@ from tollgate.control.problems import (
     PersonalTokenRefused,
     RoleNeeded,
 )
-from tollgate.control.service_context import MAX_ROWS
+from tollgate.control.service_context import MAX_ROWS, Membership
 from tollgate.core.audit_chain import line_of
 
 LINES = "application/x-ndjson"
 _MAX_NUMBER = 2**31 - 1
 
 
-@endpoint(
-    "POST",
-    "/teams",
-    Operation(
-        id="createTeam",
-        tag=TEAMS,
-        summary="Make a team, as its owner",
-        takes=bodies.NewTeam,
-        creates=True,
-        status=201,
-        gives=shapes.TeamView,
-        tagged=True,
-        raises=(NameTaken, LimitReached, AddressUnproved),
-    ),
-)
-async def create(request: HttpRequest, plane: Plane, actor: CurrentActor) -> Answer:
-    sent = await reading.body(request, bodies.NewTeam)
-
-    async def make() -> Made:
-        membership = await plane.teams.create(actor, sent.name)
-        return Made(shapes.team(membership), membership.team)
-
-    return await once(request, plane, actor, make)
+@serves(teams.CREATE, NameTaken, LimitReached, AddressUnproved, tag=TEAMS)
+async def create_team(
+    plane: Plane, actor: CurrentActor, data: JSONBody[NewTeam], once: CreatesOnce
+) -> Versioned[Team]:
+    """Create a team, as its owner."""
+    return await once(
+        lambda: plane.teams.create(actor, data), lambda membership: Made(shown_team(membership), membership.team)
+    )
 
 
-@endpoint(
-    "GET",
-    "/teams",
-    Operation(id="listTeams", tag=TEAMS, summary="List one's teams", lists=True, gives=shapes.TeamPage),
-)
-async def list_teams(request: HttpRequest, plane: Plane, actor: CurrentActor) -> Answer:
-    page = await plane.teams.list(actor, reading.page(request))
-    roles = await plane.teams.roles(actor)
-    # One that was left between the two looks is not one's own any more.
-    mine = (shapes.of(shapes.TeamView, team, role=roles[team.id]) for team in page.items if team.id in roles)
-    return listed_items(mine, page.next)
+@serves(teams.LIST, tag=TEAMS)
+async def list_teams(plane: Plane, actor: CurrentActor, page: WantedPage) -> Response[TeamPage]:
+    """List one's teams."""
+    return page_of(TeamPage, await plane.teams.list(actor, page), shown_team)
 
 
-@endpoint(
-    "GET",
-    "/teams/{team}",
-    Operation(id="getTeam", tag=TEAMS, summary="Show a team", gives=shapes.TeamView, tagged=True),
-)
-async def show(plane: Plane, actor: CurrentActor, team: Part) -> Answer:
+@serves(teams.SHOW, tag=TEAMS)
+async def get_team(plane: Plane, actor: CurrentActor, team: Part) -> Versioned[Team]:
+    """Show a team."""
     membership = await plane.teams.show(actor, team)
-    return shown(shapes.team(membership), membership.team)
+    return versioned(shown_team(membership), membership.team)
 
 
-@endpoint(
-    "PATCH",
-    "/teams/{team}",
-    Operation(
-        id="updateTeam",
-        tag=TEAMS,
-        summary="Give a team another name",
-        takes=bodies.TeamChange,
-        conditional=True,
-        gives=shapes.TeamView,
-        tagged=True,
-        raises=(NameTaken, RoleNeeded),
-    ),
-)
-async def update(request: HttpRequest, plane: Plane, actor: CurrentActor, team: Part) -> Answer:
-    change = await reading.body(request, bodies.TeamChange)
-    membership = await plane.teams.rename(actor, team, change.name, reading.if_match(request))
-    return shown(shapes.team(membership), membership.team)
+@serves(teams.UPDATE, NameTaken, RoleNeeded, tag=TEAMS)
+async def update_team(
+    plane: Plane, actor: CurrentActor, team: Part, data: JSONBody[TeamChange], if_match: IfMatch
+) -> Versioned[Team]:
+    """Rename a team."""
+    membership = await plane.teams.update(actor, team, data, if_match)
+    return versioned(shown_team(membership), membership.team)
+
+
+@serves(teams.DELETE, RoleNeeded, PersonalTokenRefused, tag=TEAMS)
+async def delete_team(plane: Plane, actor: CurrentActor, team: Part) -> Response[None]:
+    """Delete a team with its tokens, domains and members.
+
+    Its tokens and domains stop working within a second. Its usage and invoices are kept.
+    """
+    await plane.teams.delete(actor, team)
+    return done()
 
 
 @endpoint(
@@ -163,21 +141,9 @@ async def export_audit(request: HttpRequest, plane: Plane, actor: CurrentActor, 
     return Response(b"".join(map(line_of, entries)), media_type=LINES, headers=NO_STORE)
 
 
-@endpoint(
-    "DELETE",
-    "/teams/{team}",
-    Operation(
-        id="deleteTeam",
-        tag=TEAMS,
-        summary="Delete a team with its tokens, domains and members",
-        description="Its tokens and domains stop working within a second. What it used and owes is kept.",
-        status=204,
-        raises=(RoleNeeded, PersonalTokenRefused),
-    ),
-)
-async def delete(plane: Plane, actor: CurrentActor, team: Part) -> Answer:
-    await plane.teams.delete(actor, team)
-    return done()
+def shown_team(membership: Membership) -> Team:
+    """A team as one of its members sees it."""
+    return shapes.of(Team, membership.team, role=membership.member.role)
 
 
-HANDLERS = [create, list_teams, show, update, delete, list_audit, export_audit]
+HANDLERS = [create_team, list_teams, get_team, update_team, delete_team, list_audit, export_audit]

@@ -111,9 +111,8 @@ class Frame(Struct):
 async def open_frame(request: HttpRequest, plane: ControlPlane, team: str | None = None, **members: Any) -> Frame:
     """The frame of a page; whoever is not signed in signs in first and comes back to it."""
     actor, account = await session.signed_in(request, plane, back=_back(request))
-    roles = await plane.teams.roles(actor)
     listed = (await plane.teams.list(actor, PageRequest(MAX_ROWS))).items
-    teams = sorted((each.name, roles[each.id]) for each in listed if each.id in roles)
+    teams = sorted((each.team.name, each.member.role) for each in listed)
     frame = Frame(actor, account, teams, plane.context.now(), **members)
     if team is not None:
         membership = await plane.teams.show(actor, team)

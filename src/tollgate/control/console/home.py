@@ -1,11 +1,12 @@
-"""Where one arrives: one's team, or, without one, how to get one. All teams, and making another."""
+"""The start page: the account's team, or all of its teams, or how to get one; and creating a team."""
 
 from __future__ import annotations
 
 from litestar import Response, post
 
+from tollgate.api.teams import NewTeam
 from tollgate.control.console import render
-from tollgate.control.console.forms import read_form
+from tollgate.control.console.forms import command, read_form
 from tollgate.control.console.frame import TEAMS, Frame, open_frame, page
 from tollgate.control.console.paths import HttpRequest, Part, Plane, shown
 from tollgate.control.plane import ControlPlane
@@ -21,7 +22,7 @@ _TOASTS = {
 
 @shown("/")
 async def home(request: HttpRequest, plane: Plane) -> Response[str]:
-    """Lead to the team, where there is one alone; else to all of them."""
+    """Redirect to the only team; otherwise show all of them."""
     frame = await open_frame(request, plane)
     if len(frame.teams) == 1 and "done" not in request.query_params:
         return render.to(f"{TEAMS}/{frame.teams[0][0]}")
@@ -30,18 +31,18 @@ async def home(request: HttpRequest, plane: Plane) -> Response[str]:
 
 @shown("/teams")
 async def teams_page(request: HttpRequest, plane: Plane) -> Response[str]:
-    """All teams of one's own."""
+    """All teams of the account."""
     return _teams(await open_frame(request, plane), plane)
 
 
 @post("/teams")
 async def create_team(request: HttpRequest, plane: Plane) -> Response[str]:
     frame = await open_frame(request, plane)
-    name = (await read_form(request)).get("name", "").strip()
+    wanted = command(await read_form(request), NewTeam)
     try:
-        made = await plane.teams.create(frame.actor, name)
+        made = await plane.teams.create(frame.actor, wanted)
     except Problem as problem:
-        return _teams(frame, plane, name=name, problem=problem)
+        return _teams(frame, plane, name=wanted.name, problem=problem)
     return render.to(f"{TEAMS}/{made.team.name}/endpoints?done=team")
 
 

@@ -1,10 +1,11 @@
-"""Following an invitation: who one is decides what the page offers."""
+"""Accepting an invitation: signed in, by signing in, or by signing up."""
 
 from __future__ import annotations
 
 from litestar import Response, post
 from msgspec import Struct
 
+from tollgate.api.members import InvitationLink
 from tollgate.control.console import render, session
 from tollgate.control.console.forms import Form, new_password, read_form
 from tollgate.control.console.paths import HttpRequest, Part, Plane, shown
@@ -18,7 +19,7 @@ from tollgate.core.people import CONSOLE, Account, Invitation
 
 
 class _OpenedInvitation(Struct, frozen=True):
-    """An invitation and who looks at it."""
+    """An invitation, and who has opened it."""
 
     secret: str
     invitation: Invitation
@@ -31,13 +32,13 @@ class _OpenedInvitation(Struct, frozen=True):
 
 @shown("/invitations/{secret:str}")
 async def invitation_page(request: HttpRequest, plane: Plane, secret: Part) -> Response[str]:
-    """What a link invites to."""
+    """What a link invites to, and how to accept it."""
     return _page(plane, await _open(request, plane, secret), {})
 
 
 @post("/invitations/{secret:str}")
 async def follow(request: HttpRequest, plane: Plane, secret: Part) -> Response[str]:
-    """Accept an invitation, and make the account for it where there is none."""
+    """Accept an invitation, after signing up if there is no account."""
     form = await read_form(request)
     opened = await _open(request, plane, secret)
     try:
@@ -45,7 +46,7 @@ async def follow(request: HttpRequest, plane: Plane, secret: Part) -> Response[s
             return await _sign_up(request, plane, opened, form)
         if opened.actor is None:
             raise session.SignInFirst(PATH + secret)
-        await plane.invitations.accept(opened.actor, secret)
+        await plane.invitations.accept(opened.actor, InvitationLink(secret))
     except NotFound:
         raise
     except Problem as problem:
@@ -61,7 +62,8 @@ async def _sign_up(
         client, opened.invitation, new_password(form), name=form.get("name", "")
     )
     secret, cookie = await session.begin(request, plane, account)
-    await plane.invitations.accept(await plane.logins.actor(client, secret, CONSOLE), opened.secret)
+    actor = await plane.logins.actor(client, secret, CONSOLE)
+    await plane.invitations.accept(actor, InvitationLink(opened.secret))
     return render.to("/console?done=joined", [cookie])
 
 

@@ -1,4 +1,4 @@
-"""A team's members and invitations, its audit log, its name and its end."""
+"""A team's members and invitations, its audit log, renaming and deleting it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import json
 
 from litestar import Response, post
 
+from tollgate.api.members import NewInvitation, RoleChange
+from tollgate.api.teams import TeamChange
 from tollgate.control.console import render
-from tollgate.control.console.forms import read_form
+from tollgate.control.console.forms import command, read_form
 from tollgate.control.console.frame import TEAMS, Frame, open_frame, page
 from tollgate.control.console.paths import HttpRequest, Part, Plane, shown
 from tollgate.control.plane import ControlPlane
@@ -21,7 +23,7 @@ _TOASTS = {
     "role": "The role is changed.",
     "removed": "The member is removed.",
     "revoked": "The invitation is withdrawn.",
-    "renamed": "The team is renamed. Its old name leads nowhere any more.",
+    "renamed": "The team is renamed. Links with its old name no longer work.",
 }
 ACTIONS = (
     "token.create", "token.update", "token.rotate", "token.delete", "domain.add", "domain.update", "domain.verify",
@@ -33,7 +35,7 @@ ACTIONS = (
 
 @shown("/teams/{team:str}/members")
 async def members_page(request: HttpRequest, plane: Plane, team: Part) -> Response[str]:
-    """Who belongs to the team, and who is invited."""
+    """The team's members and open invitations."""
     frame = await _frame(request, plane, team)
     frame.toast = _TOASTS.get(request.query_params.get("done", ""), "")
     return await _members(frame, plane)
@@ -43,17 +45,17 @@ async def members_page(request: HttpRequest, plane: Plane, team: Part) -> Respon
 async def invite(request: HttpRequest, plane: Plane, team: Part) -> Response[str]:
     frame = await _frame(request, plane, team)
     form = await read_form(request)
-    email, role = form.get("email", "").strip(), form.get("role", "")
+    wanted = command(form, NewInvitation)
     try:
-        made = await plane.invitations.create(frame.actor, team, email, role)
+        made = await plane.invitations.create(frame.actor, team, wanted)
     except Problem as problem:
-        return await _members(frame, plane, problem=problem, email=email, role=role)
+        return await _members(frame, plane, problem=problem, email=wanted.email, role=wanted.role)
     return await _members(frame, plane, made=made)
 
 
 @post("/teams/{team:str}/members/{member:str}")
 async def change_member(request: HttpRequest, plane: Plane, team: Part, member: Part) -> Response[str]:
-    """Give a member another role, or remove them; oneself: leave."""
+    """Change a member's role, or remove the member; members who remove themselves leave the team."""
     frame = await _frame(request, plane, team)
     form = await read_form(request)
     try:
@@ -62,7 +64,7 @@ async def change_member(request: HttpRequest, plane: Plane, team: Part, member: 
             if form.get("self"):
                 return render.to("/console?done=left")
             return render.to(f"{frame.base}/members?done=removed")
-        await plane.teams.set_role(frame.actor, team, member, form.get("role", ""))
+        await plane.teams.set_role(frame.actor, team, member, command(form, RoleChange))
     except NotFound:
         raise
     except Problem as problem:
@@ -84,7 +86,7 @@ async def revoke(request: HttpRequest, plane: Plane, team: Part, invitation: Par
 
 @shown("/teams/{team:str}/audit")
 async def audit_page(request: HttpRequest, plane: Plane, team: Part) -> Response[str]:
-    """Who changed what."""
+    """The team's audit log."""
     frame = await open_frame(request, plane, team, here="audit", title="Audit log")
     frame.commands = (f"tollgate audit --team {team}",)
     action, who, thing, after = (
@@ -110,7 +112,7 @@ async def audit_page(request: HttpRequest, plane: Plane, team: Part) -> Response
 
 @shown("/teams/{team:str}/settings")
 async def settings_page(request: HttpRequest, plane: Plane, team: Part) -> Response[str]:
-    """The team's name and its end."""
+    """The form to rename or delete the team."""
     frame = await _settings_frame(request, plane, team)
     frame.toast = _TOASTS.get(request.query_params.get("done", ""), "")
     return page(frame, "settings.html")
@@ -127,7 +129,7 @@ async def change_team(request: HttpRequest, plane: Plane, team: Part) -> Respons
                 raise InvalidInput(f"Type {frame.team.name} to delete the team.", field="typed")
             await plane.teams.delete(frame.actor, team)
             return render.to("/console?done=deleted")
-        renamed = await plane.teams.rename(frame.actor, team, form.get("name", "").strip())
+        renamed = await plane.teams.update(frame.actor, team, command(form, TeamChange))
     except Problem as problem:
         return page(frame, "settings.html", problem=problem, form=form)
     same = frame.team is not None and frame.team.name == renamed.team.name
@@ -178,7 +180,7 @@ async def _members(
 
 
 def _details(entry: AuditEntry) -> list[tuple[str, str]]:
-    """An entry's details beside its name, as text."""
+    """An entry's details as text."""
     try:
         return detail_texts(json.loads(entry.details))
     except ValueError:

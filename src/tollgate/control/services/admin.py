@@ -6,11 +6,13 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from tollgate.api.teams import NewTeam
+from tollgate.control.commands import checked
 from tollgate.control.passwords import Passwords
 from tollgate.control.problems import NotFound
 from tollgate.control.service_context import OPERATOR, ServiceContext, email_of
 from tollgate.control.services.accounts import Accounts
-from tollgate.control.services.teams import Teams, team_name
+from tollgate.control.services.teams import Teams
 from tollgate.core.people import Account
 from tollgate.store.base import Repositories
 
@@ -30,13 +32,13 @@ class Admin:
         """Make an account, and a team that it owns: both or neither."""
         address = email_of(email)
         if team is not None:
-            team_name(team)
+            checked(NewTeam(team))
         self._passwords.check_new(password, address)
         hashed = await self._passwords.hash(password)
         async with self._context.store.changing() as records:
             account = await self._accounts.add(records, OPERATOR, address, hashed, name=name, verified=True)
             if team is not None:
-                await self._teams.add(records, OPERATOR, team, account.id)
+                await self._teams.add(records, OPERATOR, NewTeam(team), account.id)
         return account
 
     async def accounts(self, limit: int) -> Sequence[Account]:

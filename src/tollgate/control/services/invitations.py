@@ -1,12 +1,14 @@
-"""Invitations: a link that lets one person in, to a team or to the service.
+"""Invitations: a link with which one person joins a team or signs up for the service.
 
-Whoever accepts must hold the link and the address that it was made for.
+To accept one takes the link and an account with the address that it was made for.
 """
 
 from __future__ import annotations
 
 from msgspec import Struct
 
+from tollgate.api.members import InvitationLink, NewInvitation
+from tollgate.control.commands import checked
 from tollgate.control.mail import Mailer
 from tollgate.control.problems import (
     AlreadyMember,
@@ -27,7 +29,7 @@ from tollgate.control.service_context import (
     email_of,
 )
 from tollgate.control.services import throttle
-from tollgate.control.services.teams import Teams, role_of
+from tollgate.control.services.teams import Teams
 from tollgate.core import secrets
 from tollgate.core.models import Team
 from tollgate.core.people import Invitation
@@ -36,7 +38,7 @@ from tollgate.store.base import Repositories
 
 PATH = "/console/invitations/"
 DAY = 86_400.0
-# Links that were mailed to one who signs up and are good at the same time.
+# Sign-up links of one address that are valid at the same time.
 MAX_OWN = 8
 
 
@@ -52,19 +54,19 @@ class Invited(Struct, frozen=True):
 
 
 class Invitations:
-    """Links that let people in."""
+    """Invitations to teams and to the service, and sign-up links."""
 
     def __init__(self, context: ServiceContext, teams: Teams, mailer: Mailer) -> None:
         self._context = context
         self._teams = teams
         self._mailer = mailer
 
-    async def create(self, actor: Actor, team: str, email: str, role: str) -> Invited:
-        """Invite someone to a team; an older invitation of the same person is replaced."""
-        address, wanted = email_of(email), role_of(role)
+    async def create(self, actor: Actor, team: str, wanted: NewInvitation) -> Invited:
+        """Invite a person to a team; an older invitation for the same address is replaced."""
+        address, role = email_of(checked(wanted).email), Role(wanted.role)
         async with self._context.store.changing() as records:
             membership = await self._context.membership(records, actor, team, Action.CHANGE_MEMBERS)
-            _check_rank(membership, wanted)
+            _check_rank(membership, role)
             account = await records.accounts.find(email=address)
             if account and await records.members.find(team_id=membership.team.id, account_id=account.id):
                 raise AlreadyMember(f"{address} belongs to {membership.team.name} already.")
@@ -73,36 +75,36 @@ class Invitations:
                 _check_rank(membership, Role(older.role))
                 await records.invitations.remove(id=older.id)
             await self._check_room(records, membership.team)
-            invitation, link = await self._add(records, actor, address, membership.team, wanted, by_operator=False)
+            invitation, link = await self._add(records, actor, address, membership.team, role, by_operator=False)
             may_mail = await self._may_mail(records, actor, address)
         mailed = may_mail and self._mail(invitation, link, f"join the team {membership.team.name}")
         return Invited(invitation, link, mailed)
 
     async def _may_mail(self, records: Repositories, actor: Actor, address: str) -> bool:
-        """Whether a mailbox gets one more mail of somebody; who invites has the link in any case."""
+        """Whether one more mail may be sent to this address, by this account; the inviter has the link anyway."""
         to = (self._context.key("invitation-to", address), throttle.LINK)
         by = (self._context.key("invitation-by", actor.id), throttle.MAILS)
         return await throttle.may(self._context, records, to) and await throttle.may(self._context, records, by)
 
-    async def create_by_operator(self, actor: Actor, email: str, team: str | None, role: str) -> Invited:
-        """Invite someone to the service, and to a team of it, whatever the setting of sign-up."""
-        address, wanted = email_of(email), role_of(role)
+    async def create_by_operator(self, actor: Actor, wanted: NewInvitation, team: str | None = None) -> Invited:
+        """Invite a person to the service, and optionally to a team, whatever the `sign_up` setting."""
+        address, role = email_of(checked(wanted).email), Role(wanted.role)
         async with self._context.store.changing() as records:
             found = await records.teams.find(name=team) if team else None
             if team and found is None:
-                raise NotFound(f"There is no team {team[:60]}: check its name, or let it be made first.")
+                raise NotFound(f"There is no team {team[:60]}: check its name, or have it created first.")
             await records.invitations.remove(team_id=found.id if found else None, email=address)
-            invitation, link = await self._add(records, actor, address, found, wanted, by_operator=True)
+            invitation, link = await self._add(records, actor, address, found, role, by_operator=True)
         return Invited(invitation, link, self._mail(invitation, link, "use Tollgate"))
 
     async def request_link(self, client: ClientInfo, email: str) -> None:
         """Mail a link that creates an account, where sign-up is open.
 
-        The account is made by the link alone, with a password chosen there: so nobody has one with another's
-        address. Only the mail reveals whether the address has an account already.
+        The account is created when the link is opened, with a password chosen there, so that no account has an
+        address its owner cannot read. Only the mail reveals whether the address has an account already.
         """
         if self._context.settings.accounts.sign_up != "open" or not self._mailer.enabled:
-            raise SignUpClosed("Accounts are made by the operator here: ask for an invitation.")
+            raise SignUpClosed("Accounts are created by the operator here: ask for an invitation.")
         address = email_of(email)
         guards = [(self._context.key_from("sign-up", client), throttle.ADDRESS)]
         async with self._context.store.changing() as records:
@@ -119,14 +121,18 @@ class Invitations:
             link = None if account else await self._add_own(records, address)
         if link:
             days = self._context.settings.accounts.invitation_days
-            text = f"Open this link within {days} days to make your account:\n\n{link}\n\n"
+            text = f"Open this link within {days} days to create your account:\n\n{link}\n\n"
         else:
             console = f"{self._context.base_url}/console"
-            text = f"You have an account already. Sign in: {console}/sign-in\nForgotten? {console}/forgot\n\n"
-        self._mailer.post(address, "Your Tollgate account", f"{text}If you did not ask for it, do nothing.\n")
+            text = (
+                f"You already have an account. Sign in: {console}/sign-in\n"
+                f"Forgot your password? {console}/forgot\n\n"
+            )
+        text += "If you did not request this, ignore this mail.\n"
+        self._mailer.post(address, "Your Tollgate account", text)
 
     async def _add_own(self, records: Repositories, email: str) -> str:
-        """Add an invitation of somebody for themselves; the newest that were mailed before stay good."""
+        """Add a sign-up link; the newest ones that were mailed before stay valid."""
         older = await records.invitations.page(MAX_OWN, newest_first=True, email=email, created_by=email)
         await records.invitations.remove(id=tuple(row.id for row in older[MAX_OWN - 1 :]))
         row, secret = self._new(email, email, None, Role.VIEWER, by_operator=False)
@@ -156,19 +162,19 @@ class Invitations:
             )
 
     async def look(self, link: str) -> tuple[Invitation, Team | None]:
-        """What a link invites to."""
+        """The invitation and the team of a link."""
         async with self._context.store.reading() as records:
             row = await self._open(records, link)
             return row, await records.teams.get(row.team_id) if row.team_id else None
 
-    async def accept(self, actor: Actor, link: str) -> Membership | None:
-        """Follow a link: membership in its team, or None where it was to the service alone."""
+    async def accept(self, actor: Actor, given: InvitationLink) -> Membership | None:
+        """Join the team of an invitation; None if it was to the service alone."""
         async with self._context.store.changing() as records:
-            row = await self._open(records, link)
+            row = await self._open(records, checked(given).link)
             if actor.account is None or actor.account.email != row.email:
                 raise InvitationForOther(
                     f"This invitation is for {row.email}, and you are logged in as {actor.label}: "
-                    "log in as the one it is for."
+                    "log in with that address."
                 )
             await records.invitations.remove(id=row.id)
             team = await records.teams.get(row.team_id) if row.team_id else None
@@ -190,10 +196,12 @@ class Invitations:
         return row
 
     async def _check_room(self, records: Repositories, team: Team) -> None:
-        most = self._context.settings.accounts.members_per_team
+        maximum = self._context.settings.accounts.members_per_team
         held = await records.members.count(team_id=team.id) + await records.invitations.count(team_id=team.id)
-        if held >= most:
-            raise LimitReached(f"The team {team.name} has {held} members and invitations, the most.", limit=most)
+        if held >= maximum:
+            raise LimitReached(
+                f"The team {team.name} has {held} members and invitations, the most that it may.", limit=maximum
+            )
 
     async def _add(
         self, records: Repositories, actor: Actor, email: str, team: Team | None, role: Role, *, by_operator: bool

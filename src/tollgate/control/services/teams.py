@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import re
-
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tollgate.control.problems import (
-    AddressUnproved,
-    InvalidInput,
-    LastOwner,
-    LimitReached,
-    NameTaken,
-    NotFound,
-    RoleNeeded,
-)
+from tollgate.api.members import RoleChange
+from tollgate.api.teams import NewTeam, TeamChange
+from tollgate.control.commands import checked
+from tollgate.control.problems import AddressUnproved, LastOwner, LimitReached, NameTaken, NotFound, RoleNeeded
 from tollgate.control.service_context import (
     MAX_ROWS,
     Actor,
@@ -25,7 +18,6 @@ from tollgate.control.service_context import (
     ServiceContext,
     changes,
     page_of,
-    teams_of,
 )
 from tollgate.control.versions import check_version
 from tollgate.core import secrets
@@ -34,11 +26,9 @@ from tollgate.core.people import Account, Member
 from tollgate.core.roles import Action, Role, may_change_member
 from tollgate.store.base import Conflict, Repositories
 
-_NAME = re.compile(r"[a-z0-9-]{2,40}")
-
 
 class Person(Struct, frozen=True):
-    """A member with the account it stands for."""
+    """A member and its account."""
 
     member: Member
     account: Account
@@ -52,120 +42,88 @@ class Person(Struct, frozen=True):
         return self.member.created_at
 
 
-def team_name(text: str) -> str:
-    """A team's name as it is kept, or refuse."""
-    if not _NAME.fullmatch(text):
-        raise InvalidInput("A team's name has 2 to 40 of a-z, 0-9 and hyphens.", field="name")
-    return text
-
-
-def role_of(text: str) -> Role:
-    """A role, or refuse."""
-    try:
-        return Role(text)
-    except ValueError:
-        names = ", ".join(Role)
-        raise InvalidInput(f"{text[:40]!r} is no role: give one of {names}.", field="role") from None
-
-
 class Teams:
     """Teams and their members."""
 
     def __init__(self, context: ServiceContext) -> None:
         self._context = context
 
-    async def create(self, actor: Actor, name: str) -> Membership:
-        """Make a team that one owns."""
-        self._check_proved(actor)
+    async def create(self, actor: Actor, wanted: NewTeam) -> Membership:
+        """Create a team that the actor owns."""
+        checked(wanted)
+        self._check_verified(actor)
         async with self._context.store.changing() as records:
             owned = await records.members.count(account_id=actor.id, role=Role.OWNER.value)
-            most = self._context.settings.accounts.teams_per_account
-            if owned >= most:
-                raise LimitReached(f"You own {owned} teams, the most that one account may.", limit=most)
-            return await self.add(records, actor, team_name(name), actor.id)
+            maximum = self._context.settings.accounts.teams_per_account
+            if owned >= maximum:
+                raise LimitReached(f"You own {owned} teams, the most that one account may.", limit=maximum)
+            return await self.add(records, actor, wanted, actor.id)
 
-    def _check_proved(self, actor: Actor) -> None:
-        """Where mail can be sent, who owns a team has shown that their address is theirs.
+    def _check_verified(self, actor: Actor) -> None:
+        """Where mail can be sent, only an account with a verified address may own a team.
 
-        A provider answers for those whom it signs in; without mail nobody could show it.
+        Accounts without a password are verified by their provider; without mail no address can be verified.
         """
         account = actor.account
         if not self._context.settings.mail.host or account is None or not account.password_hash:
             return
         if account.verified_at is None:
             raise AddressUnproved(
-                f"{account.email} is not proved to be yours: ask for a link at "
-                f"{self._context.base_url}/console/forgot and choose your password by it, then make the team."
+                f"{account.email} is not verified: request a link at {self._context.base_url}/console/forgot and "
+                "set your password with it, then create the team."
             )
 
-    async def add(self, records: Repositories, actor: Actor, name: str, owner_id: str) -> Membership:
+    async def add(self, records: Repositories, actor: Actor, wanted: NewTeam, owner_id: str) -> Membership:
         """Add a team with its first owner to the records."""
-        now = self._context.now()
-        team = Team(id=secrets.new_id("team"), name=team_name(name), created_at=now)
+        team = Team(id=secrets.new_id("team"), name=checked(wanted).name, created_at=self._context.now())
         try:
             await records.teams.add(team)
         except Conflict as error:
-            raise NameTaken(f"The team name {name} is taken: choose another.", "name") from error
+            raise _name_taken(team) from error
         member = self._new_member(actor, team, owner_id, Role.OWNER)
         await records.members.add(member)
         owner = (await _account(records, member)).email
         await self._context.note(
-            records, actor, "team.create", team_id=team.id, target=team.id, name=name, owner=owner
+            records, actor, "team.create", team_id=team.id, target=team.id, name=team.name, owner=owner
         )
         return Membership(team, member)
 
-    async def list(self, actor: Actor, page: PageRequest) -> ResultPage[Team]:
-        """One's teams, by when they were made."""
+    async def list(self, actor: Actor, page: PageRequest) -> ResultPage[Membership]:
+        """The actor's teams, oldest first."""
         async with self._context.store.reading() as records:
-            ids = tuple(team.id for team in await teams_of(records, actor.id))
-            return await page.read(records.teams, f"teams:{actor.id}", id=ids)
-
-    async def roles(self, actor: Actor) -> dict[str, str]:
-        """One's role in each of one's teams, by team id."""
-        async with self._context.store.reading() as records:
-            return {
-                membership.team_id: membership.role
-                for membership in await records.members.page(MAX_ROWS, account_id=actor.id)
-            }
+            members = {row.team_id: row for row in await records.members.page(MAX_ROWS, account_id=actor.id)}
+            found: ResultPage[Team] = await page.read(records.teams, f"teams:{actor.id}", id=tuple(members))
+        return ResultPage([Membership(team, members[team.id]) for team in found.items], found.next)
 
     async def show(self, actor: Actor, team: str) -> Membership:
         async with self._context.store.reading() as records:
             return await self._context.membership(records, actor, team, Action.SEE_TEAM)
 
-    async def rename(self, actor: Actor, team: str, name: str, if_match: str | None = None) -> Membership:
+    async def update(self, actor: Actor, team: str, wanted: TeamChange, if_match: str | None = None) -> Membership:
         async with self._context.store.changing() as records:
             membership = await self._context.membership(records, actor, team, Action.RENAME_TEAM)
             check_version(membership.team, if_match)
-            renamed = replace(membership.team, name=team_name(name))
+            renamed = replace(membership.team, name=checked(wanted).name)
             try:
                 await records.teams.replace(renamed)
             except Conflict as error:
-                raise NameTaken(f"The team name {name} is taken: choose another.", "name") from error
+                raise _name_taken(renamed) from error
             await self._context.note(
-                records,
-                actor,
-                "team.rename",
-                team_id=renamed.id,
-                target=renamed.id,
-                name=name,
+                records, actor, "team.rename", team_id=renamed.id, target=renamed.id, name=renamed.name,
                 **changes(membership.team, renamed, ["name"]),
-            )
+            )  # fmt: skip
         return Membership(renamed, membership.member)
 
     async def delete(self, actor: Actor, team: str) -> None:
-        """Delete a team with its tokens, domains and members. What it used and owes stays in the ledger."""
+        """Delete a team with its tokens, domains and members. Its usage and invoices stay in the ledger."""
         async with self._context.store.changing() as records:
             membership = await self._context.membership(records, actor, team, Action.DELETE_TEAM)
             actor.person("delete a team")
             await records.teams.remove(id=membership.team.id)
             await self._context.note(
-                records,
-                actor,
-                "team.delete",
-                team_id=membership.team.id,
-                target=membership.team.id,
+                records, actor, "team.delete", team_id=membership.team.id, target=membership.team.id,
                 name=membership.team.name,
-            )
+            )  # fmt: skip
 
     # --- Members ---------------------------------------------------------------------------------------
 
@@ -181,7 +139,7 @@ class Teams:
     async def add_member(
         self, records: Repositories, actor: Actor, team: Team, account_id: str, role: Role
     ) -> Member:
-        """Add someone to a team's records."""
+        """Add an account to a team."""
         member = self._new_member(actor, team, account_id, role)
         await records.members.add(member)
         account = await _account(records, member)
@@ -193,8 +151,8 @@ class Teams:
     def _new_member(self, actor: Actor, team: Team, account_id: str, role: Role) -> Member:
         return Member(secrets.new_id("mem"), team.id, account_id, role.value, self._context.now(), actor.label)
 
-    async def set_role(self, actor: Actor, team: str, member_id: str, role: str) -> Person:
-        new = role_of(role)
+    async def set_role(self, actor: Actor, team: str, member_id: str, wanted: RoleChange) -> Person:
+        new = Role(checked(wanted).role)
         async with self._context.store.changing() as records:
             membership, member = await self._member(records, actor, team, member_id)
             old = Role(member.role)
@@ -213,7 +171,7 @@ class Teams:
         return Person(changed, account)
 
     async def remove(self, actor: Actor, team: str, member_id: str) -> None:
-        """Take a member out of a team, or leave it oneself."""
+        """Remove a member from a team; members may remove themselves."""
         async with self._context.store.changing() as records:
             membership = await self._context.membership(records, actor, team, Action.SEE_TEAM)
             if membership.member.id != member_id:
@@ -233,7 +191,7 @@ class Teams:
     async def _end_invitations(
         self, records: Repositories, team_id: str, account: Account, left: Role | None = None
     ) -> None:
-        """Withdraw what somebody made who may not invite so any more, in the role `left`: they have the links."""
+        """Delete the account's open invitations that its role, `left`, no longer allows: it has their links."""
         ended = tuple(role.value for role in Role if left is None or not may_change_member(left, role))
         await records.invitations.remove(team_id=team_id, created_by=account.email, role=ended)
 
@@ -248,6 +206,10 @@ class Teams:
                 "see `tollgate teams members list`."
             )
         return membership, member
+
+
+def _name_taken(team: Team) -> NameTaken:
+    return NameTaken(f"The team name {team.name} is taken: choose another.", "name")
 
 
 def _check_rank(mine: Role, touched: Role) -> None:
