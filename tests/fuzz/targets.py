@@ -12,11 +12,11 @@ from typing import Any
 
 import msgspec
 from msgspec import Raw
-from tests.gateway.fakes import ScriptedLoop, turns
+from tests.gateway.fake_gateway import open_gateway
+from tests.gateway.fakes import ScriptedLoop, run_pending
 from tests.gateway.raw_http import hello
 from tests.gateway.websocket.asgi_clients import open_server
 from tests.gateway.websocket.raw_clients import Caller
-from tests.gateway.worker import open_worker
 
 from tollgate.chains import subscriptions_eth, subscriptions_starknet
 from tollgate.chains.heads import Misread
@@ -49,15 +49,15 @@ def request(data: bytes) -> None:
     """The request reader: framing, pipelining, trailers, upgrades; split by the first byte."""
 
     async def inside() -> None:
-        worker = await open_worker()
-        transport = worker.connect(hello)
+        gateway = await open_gateway()
+        transport = gateway.connect(hello)
         cut = data[0] if data else 0
         for piece in (data[1 : 1 + cut], data[1 + cut :]):
             if piece and not transport.closed:
                 transport.deliver(piece)
-        await turns(40)
+        await run_pending(40)
         transport.drop()
-        await turns()
+        await run_pending()
         assert len(transport.written) <= 100_000 + 2_000 * data.count(b"\n"), "more is sent than was requested"
 
     _run(inside)
@@ -72,7 +72,7 @@ def frames(data: bytes) -> None:
         if not caller.transport.closed:
             await caller.deliver(data)
         caller.transport.drop()
-        await turns()
+        await run_pending()
 
     _run(inside)
 

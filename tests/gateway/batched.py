@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.gateway.scene import Scene, summary
+from tests.gateway.callers import summary
+from tests.gateway.fake_gateway import FakeGateway
 
 from tollgate.gateway.call.batch import BatchItem
 
@@ -18,12 +19,6 @@ def balance(number: int, block: str = "0x1") -> tuple[str, list[Any]]:
     return ("eth_getBalance", [hex(number), block])
 
 
-def echo(scene: Scene) -> None:
-    """Let every upstream answer what it was sent."""
-    for node in scene.nodes:
-        node.respond = lambda method, params: [method, params]
-
-
 def results(items: list[BatchItem]) -> list[Any]:
     assert all(each.result is not None for each in items)
     return [summary(each.result) for each in items]
@@ -33,6 +28,6 @@ def ways(items: list[BatchItem]) -> list[str]:
     return [each.trace.cache for each in items]
 
 
-def sizes(scene: Scene, index: int = 0) -> list[int]:
+def sizes(gateway: FakeGateway, index: int = 0) -> list[int]:
     """The calls in each body that an upstream was sent; 1 for a single call, which is no batch."""
-    return [len(body) if isinstance(body, list) else 1 for body in scene.nodes[index].requests]
+    return [len(body) if isinstance(body, list) else 1 for body in gateway.nodes[index].requests]

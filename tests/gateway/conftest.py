@@ -1,12 +1,11 @@
-"""How the gateway's tests run: on a loop without sockets, on a worker and its upstreams where requested."""
+"""The gateway's tests run on a loop without sockets."""
 
-from collections.abc import AsyncIterator
+from collections.abc import Iterator
 
 import pytest
 from tests.conftest import NewLoop
+from tests.gateway.fake_gateway import OPENED, FakeGateway, open_gateway
 from tests.gateway.fakes import ScriptedLoop
-from tests.gateway.scene import Scene, open_scene
-from tests.gateway.worker import Worker, open_worker
 
 
 @pytest.fixture
@@ -16,12 +15,14 @@ def new_loop() -> NewLoop:
 
 
 @pytest.fixture
-async def worker() -> Worker:
-    return await open_worker()
+async def gateway() -> FakeGateway:
+    """A gateway with two upstreams, the first one preferred."""
+    return await open_gateway()
 
 
-@pytest.fixture
-async def scene() -> AsyncIterator[Scene]:
-    """A worker with two equal upstreams."""
-    async with open_scene() as opened:
-        yield opened
+@pytest.fixture(autouse=True)
+def upstream_counts() -> Iterator[None]:
+    """No upstream's calls in flight are counted down twice."""
+    OPENED.clear()
+    yield
+    assert all(upstream.in_flight >= 0 for gateway in OPENED for upstream in gateway.exchange.upstreams)

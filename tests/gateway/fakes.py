@@ -1,7 +1,7 @@
-"""Scripted fakes at the gateway's ports: a clock with hands, a loop without sockets, a store, limits.
+"""Scripted fakes at the gateway's ports: a manual clock, a loop without sockets, a store, limits.
 
-Nothing here waits for real time. A connection "to the network" is a transport that writes down what is done
-to it; what the other side sends is sent by the test, or by a node that answers each request at once.
+Nothing here waits for real time. A connection is a transport that records what is done to it; its remote end is
+the test, or a node that answers each request at once.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class Clock:
-    """A clock whose hands the test turns."""
+    """A clock whose hands the test run_pending."""
 
     def __init__(self, now: float = 1_000.0) -> None:
         self.now = now
@@ -35,7 +35,7 @@ class Clock:
 
 
 class FakeTransport(asyncio.Transport):
-    """Writes down what a protocol does with its connection. Closed ones are lost in the next turn."""
+    """Records what a protocol does with its connection. Once closed, it is lost in the next loop turn."""
 
     def __init__(self, protocol: asyncio.Protocol, peer: tuple[str, int] = ("192.0.2.1", 50_000)) -> None:
         super().__init__({"peername": peer, "sockname": ("192.0.2.9", 80)})
@@ -46,7 +46,7 @@ class FakeTransport(asyncio.Transport):
         self.paused = False
         self.can_half_close = True
         self.node: Callable[[bytes], bytes | None] | None = None
-        """What the other side answers to a request's body; None is silence."""
+        """What the remote end answers to a request's body; None: nothing."""
         self.lost = False
 
     def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
@@ -59,12 +59,12 @@ class FakeTransport(asyncio.Transport):
         return self.can_half_close
 
     def deliver(self, data: bytes) -> None:
-        """Speak as the other side."""
+        """Send as the remote end."""
         if not self.lost:
             self.protocol.data_received(data)
 
     def drop(self, error: Exception | None = None) -> None:
-        """Hang up as the other side."""
+        """Close as the remote end."""
         if not self.lost:
             self.lost = self.closed = True
             self.protocol.connection_lost(error)
@@ -91,14 +91,14 @@ class FakeTransport(asyncio.Transport):
         self.paused = False
 
     def take(self) -> bytes:
-        """What was written since the last look."""
+        """Return what was written since the last call."""
         written = bytes(self.written)
         self.written.clear()
         return written
 
 
 class ScriptedLoop(asyncio.SelectorEventLoop):
-    """An event loop that opens fake connections, refuses them, or lets them wait."""
+    """An event loop whose connections are fake: opened, refused or held back."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -107,12 +107,12 @@ class ScriptedLoop(asyncio.SelectorEventLoop):
         """Host, port and whether by TLS, of each connection requested."""
         self.refusing = False
         self.gate: asyncio.Event | None = None
-        """Where set, nothing opens before it is."""
+        """If not None, connections wait for it."""
         self.node: Callable[[bytes], bytes | None] | None = None
         self.nodes: dict[str, Callable[[FakeTransport, bytes], bytes | None]] = {}
         """What single hosts answer; the others answer as `node` does."""
         self.clock: Clock | None = None
-        """Where set, what is to be called later waits until its hands are moved."""
+        """If not None, timers run on it."""
         self.timers: list[asyncio.TimerHandle] = []
 
     def call_later(  # type: ignore[override]
@@ -124,17 +124,17 @@ class ScriptedLoop(asyncio.SelectorEventLoop):
         self.timers.append(handle)
         return handle
 
-    async def later(self, seconds: float) -> None:
-        """Let time pass, and call what is due when it is due."""
+    async def advance(self, seconds: float) -> None:
+        """Advance the clock, and run each timer when it is due."""
         assert self.clock is not None
         until = self.clock.now + seconds
-        await turns()
+        await run_pending()
         while due := [each for each in self.timers if each.when() <= until and not each.cancelled()]:
             first = min(due, key=lambda each: each.when())
             self.timers.remove(first)
             self.clock.now = max(self.clock.now, first.when())
             first._run()
-            await turns()
+            await run_pending()
         self.timers = [each for each in self.timers if not each.cancelled()]
         self.clock.now = until
 
@@ -162,14 +162,14 @@ def scripted_loop() -> ScriptedLoop:
     return loop
 
 
-async def turns(count: int = 12) -> None:
-    """Let everything happen that can happen without time passing."""
+async def run_pending(count: int = 12) -> None:
+    """Run the callbacks that are ready, without time passing."""
     for _ in range(count):
         await asyncio.sleep(0)
 
 
-def fly(coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-    """Run a coroutine as a connection does."""
+def spawn(coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    """Run a coroutine as a task."""
     return asyncio.get_running_loop().create_task(coroutine)
 
 
@@ -217,7 +217,7 @@ class Meters:
 
 
 class ScriptedStore:
-    """A store that answers from dictionaries, when it is let."""
+    """A store that answers from dictionaries."""
 
     def __init__(self) -> None:
         self.tokens: dict[bytes, Grant] = {}
@@ -226,7 +226,7 @@ class ScriptedStore:
         self.news: deque[Changes | None] = deque()
         self.down = False
         self.gate: asyncio.Event | None = None
-        """Where set, an answer is read at once and handed out only when it is."""
+        """If not None, answers are read at once and returned once it is set."""
 
     async def token(self, digest: bytes) -> Grant | None:
         self.lookups.append(digest)
@@ -240,12 +240,12 @@ class ScriptedStore:
         if self.gate is not None:
             await self.gate.wait()
         if self.down:
-            raise StoreUnavailable("the script has it so")
+            raise StoreUnavailable("scripted")
         return grant
 
     async def changes(self, since: int | None) -> Changes | None:
         if self.down:
-            raise StoreUnavailable("the script has it so")
+            raise StoreUnavailable("scripted")
         if since is None and not self.news:
             return Changes(1)
         return self.news.popleft() if self.news else None
@@ -255,7 +255,7 @@ class ScriptedStore:
 
 
 class Sink:
-    """Takes records, and knows which of them were written before an answer left."""
+    """Takes records, and separates the written ones from those in memory."""
 
     def __init__(self) -> None:
         self.is_full = False

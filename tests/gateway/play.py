@@ -6,22 +6,10 @@ from functools import partial
 from typing import Any
 
 from msgspec import Struct
-from tests.gateway.fakes import FakeTransport, fly, turns
-from tests.gateway.scene import (
-    BROKEN,
-    DROP,
-    LAGGING,
-    PRUNED,
-    QUOTA,
-    REVERTED,
-    UNSUPPORTED,
-    Error,
-    Http,
-    Scene,
-    raw,
-    summary,
-)
-from tests.gateway.worker import http
+from tests.gateway.callers import raw, summary
+from tests.gateway.fake_gateway import FakeGateway
+from tests.gateway.fake_node import BROKEN, DROP, LAGGING, PRUNED, QUOTA, REVERTED, UNSUPPORTED, Error, Http, http
+from tests.gateway.fakes import FakeTransport, run_pending, spawn
 
 from tollgate.core.shapes import ABSENT, PlainCall, Reply
 from tollgate.errors import Refusal
@@ -102,14 +90,14 @@ class PlayedCall(Struct):
 class Play:
     """Nodes, a prober and callers, and what they must and must not see."""
 
-    def __init__(self, scene: Scene, hows: list[Any], saved: float) -> None:
-        self.scene, self.loop, self.row = scene, scene.loop, scene.row
+    def __init__(self, gateway: FakeGateway, hows: list[Any], saved: float) -> None:
+        self.gateway, self.loop, self.row = gateway, gateway.loop, gateway.status
         self.hows = hows
         self.heads = [START] * len(hows)
         self.quiet = self.dropped = False
         self.saved = saved
-        scene.save_hedges(saved)
-        self.began = scene.clock()
+        gateway.save_hedges(saved)
+        self.began = gateway.clock()
         self.serial = self.epoch = self.received = 0
         self.ancestors: list[int] = []
         self.shown = NOTHING
@@ -126,9 +114,9 @@ class Play:
         self.moments: dict[int, Moment] = {}
         """When the call was sent that an answer with this serial belongs to."""
         self.joined: list[tuple[PlayedCall, int]] = []
-        for index, node in enumerate(scene.nodes):
+        for index, node in enumerate(gateway.nodes):
             self.loop.nodes[node.name] = partial(self.receive, index)
-        scene.up(*self.heads, finalized=START - FINAL)
+        gateway.publish_heads(*self.heads, finalized=START - FINAL)
 
     # --- Nodes -----------------------------------------------------------------------------------------
 
@@ -193,7 +181,7 @@ class Play:
         self.dropped = True
         for played in self.open:
             played.good.discard(index)
-        for connection in list(self.scene.upstream(index).pool._all):
+        for connection in list(self.gateway.upstreams[index].pool._all):
             connection._transport.drop()
 
     def refuse(self, refusing: bool, _: None) -> None:
@@ -202,7 +190,7 @@ class Play:
     async def hush(self, quiet: bool, _: None) -> None:
         """The prober is silent, or publishes again."""
         self.quiet = quiet
-        await self.later(SILENCE_SECONDS + 0.1 if quiet else SWEEP)
+        await self.advance(SILENCE_SECONDS + 0.1 if quiet else SWEEP)
 
     def transact(self, *_: None) -> None:
         self.row.request_probe()
@@ -219,42 +207,42 @@ class Play:
     def find(self, index: int, state: State) -> None:
         index %= len(self.heads)
         head = NOTHING if state is State.UNKNOWN else self.heads[index]
-        self.scene.worker.rows[index].publish(state, head)
+        self.gateway.statuses[index].publish(state, head)
 
     def reorganise(self, depth: int, _: None) -> None:
         ancestor = self.row.head - depth
         self.row.publish_reorg(ancestor)
         self.ancestors.append(ancestor)
         self.heads = [ancestor + 1] * len(self.heads)
-        for row in self.scene.worker.rows:
+        for row in self.gateway.statuses:
             row.publish(State(row.state), ancestor + 1)
         self.row.publish(ancestor + 1, min(self.row.finalized, ancestor), changed=True)
         self.epoch += 1
         self.shown = self.floor = NOTHING
 
-    async def later(self, seconds: float, _: None = None) -> None:
+    async def advance(self, seconds: float, _: None = None) -> None:
         """Let time pass, as sweeps and the prober cut it."""
-        await turns()
+        await run_pending()
         while seconds > 1e-9:
-            busy = self.loop.timers or any(upstream.in_flight for upstream in self.scene.exchange.upstreams)
+            busy = self.loop.timers or any(upstream.in_flight for upstream in self.gateway.exchange.upstreams)
             step = min(SWEEP if busy else 5.0, seconds)
-            await self.tick(self.scene.clock() + step)
+            await self.tick(self.gateway.clock() + step)
             if not self.quiet:
                 self.row.pulse()
-            self.scene.worker.networks.sweep()
-            await turns(6)
+            self.gateway.networks.sweep()
+            await run_pending(6)
             self.check()
             seconds -= step
 
     async def tick(self, until: float) -> None:
         """As the loop's `later`, with fewer turns: hedges that cannot be paid for look again every moment."""
-        loop, clock = self.loop, self.scene.clock
+        loop, clock = self.loop, self.gateway.clock
         while due := [each for each in loop.timers if each.when() <= until and not each.cancelled()]:
             first = min(due, key=lambda each: each.when())
             loop.timers.remove(first)
             clock.now = max(clock.now, first.when())
             first._run()
-            await turns(3)
+            await run_pending(3)
         loop.timers = [each for each in loop.timers if not each.cancelled()]
         clock.now = until
 
@@ -275,16 +263,16 @@ class Play:
         written = [hex(number) if type(each) is int and number is not None else each for each in params]
         if method == UNKNOWN:
             written = [len(self.played)]
-        deadline = self.scene.clock() + SECONDS
+        deadline = self.gateway.clock() + SECONDS
         moment = Moment(self.epoch, len(self.ancestors), self.row.finalized)
         played = PlayedCall(method, number, deadline, Trace(), moment, set())
         played.good = self.serving(played, self.ready())
         self.played.append(played)
         self.open.append(played)
-        self.flights.append(fly(self.get(played, PlainCall("2.0", 1, method, raw(written)))))
+        self.flights.append(spawn(self.get(played, PlainCall("2.0", 1, method, raw(written)))))
 
     async def get(self, played: PlayedCall, call: PlainCall) -> None:
-        resolver = self.scene.resolver
+        resolver = self.gateway.resolver
         key = resolver.key(call)
         given: Any = resolver.recall(key)
         if given is not None:
@@ -300,9 +288,9 @@ class Play:
 
     def ready(self) -> dict[int, int]:
         """The upstreams that answer now, as everybody can know, and how far they are."""
-        now, found = self.scene.clock(), {}
+        now, found = self.gateway.clock(), {}
         for index, how in enumerate(self.hows):
-            upstream = self.scene.upstream(index)
+            upstream = self.gateway.upstreams[index]
             if (
                 how in (AT_ONCE, QUICK, USUAL)
                 and not self.loop.refusing
@@ -323,7 +311,7 @@ class Play:
 
     def check_called(self, index: int) -> None:
         """Nobody is called about the tip who is known to be behind it."""
-        upstream = self.scene.upstream(index)
+        upstream = self.gateway.upstreams[index]
         # Who waits for a connection, or for another one after a hang-up, was chosen a while ago.
         if self.row.is_fresh and upstream.settings.connections > 2 and not self.dropped:
             assert upstream.status.head == NOTHING or upstream.status.head >= self.floor
@@ -333,7 +321,7 @@ class Play:
         assert played.given is None, "answered twice"
         played.given, played.attempts = given, played.trace.attempts
         played.good &= self.serving(played, self.ready())
-        assert self.scene.clock() <= played.deadline + 2 * SWEEP
+        assert self.gateway.clock() <= played.deadline + 2 * SWEEP
         assert played.trace.attempts <= MAX_ATTEMPTS
         answer = summary(given)
         if played.good and played.method != UNKNOWN and played.trace.cache != "coalesced":
@@ -382,36 +370,36 @@ class Play:
             if flight.done():
                 flight.result()
         self.flights = [flight for flight in self.flights if not flight.done()]
-        now, ready = self.scene.clock(), self.ready()
+        now, ready = self.gateway.clock(), self.ready()
         self.floor = self.row.floor
         self.open = [played for played in self.open if played.given is None]
         for played in self.open:
             played.good &= self.serving(played, ready)
             assert now <= played.deadline + 2 * SWEEP, "no end"
-        assert all(upstream.in_flight >= 0 for upstream in self.scene.exchange.upstreams)
+        assert all(upstream.in_flight >= 0 for upstream in self.gateway.exchange.upstreams)
 
     def check_books(self) -> None:
         """Now and then."""
         attempts = sum(played.trace.attempts for played in self.played)
-        hedges = self.scene.exchange.hedge_budget.started
-        assert hedges == self.scene.worker.counted(metrics.UPSTREAM_HEDGES, "eth", "mainnet")
+        hedges = self.gateway.exchange.hedge_budget.started
+        assert hedges == self.gateway.counted(metrics.UPSTREAM_HEDGES, "eth", "mainnet")
         # Where calls are few, one in two seconds more.
-        waited = (self.scene.clock() - self.began) / 2
+        waited = (self.gateway.clock() - self.began) / 2
         assert hedges <= self.saved + (attempts - hedges) / 20 + waited + 1e-6
         assert self.received <= attempts * (2 if self.dropped else 1)
 
     async def close(self) -> None:
         """Let everything end, and look at what is left."""
-        await self.later(SECONDS + 2 * SWEEP)
+        await self.advance(SECONDS + 2 * SWEEP)
         assert all(played.given is not None for played in self.played)
         # A hedge that was called off lies in its line until it would have been due: after the p95, at most.
-        await self.later(SECONDS * 1.2)
+        await self.advance(SECONDS * 1.2)
         assert all(played.trace.attempts == played.attempts for played in self.played), "called after its answer"
         for played, serial in self.joined:
             if played.tip:
                 assert self.moments[serial].epoch == played.moment.epoch
-        assert not self.scene.resolver.flights
-        assert [upstream.in_flight for upstream in self.scene.exchange.upstreams] == [0] * len(self.hows)
+        assert not self.gateway.resolver.flights
+        assert [upstream.in_flight for upstream in self.gateway.exchange.upstreams] == [0] * len(self.hows)
         assert all(timer.cancelled() for timer in self.loop.timers)
 
 

@@ -2,8 +2,8 @@
 
 import asyncio
 
-from tests.gateway.fakes import Clock, FakeTransport, ScriptedLoop, fly, scripted_loop, turns
-from tests.gateway.worker import http
+from tests.gateway.fake_node import http
+from tests.gateway.fakes import Clock, FakeTransport, ScriptedLoop, run_pending, scripted_loop, spawn
 
 from tollgate.gateway.memory_budget import Budget
 from tollgate.gateway.upstream.connection import Response
@@ -30,18 +30,18 @@ class Harness:
     def send(self, *, write: bool = False, seconds: float = SOON) -> asyncio.Future[Response]:
         """A call is made; give it the turns it needs with `settled`."""
         sending = self.pool.send(b"{}", self.clock.now + seconds, repeatable=not write)
-        return fly(sending)
+        return spawn(sending)
 
     async def call(self, *, write: bool = False) -> FakeTransport:
         """A call that is answered; returns the connection it took."""
         before = {id(each): len(each.written) for each in self.loop.transports}
         sent = self.send(write=write)
-        await turns()
+        await run_pending()
         (taken,) = [each for each in self.loop.transports if len(each.written) > before.get(id(each), 0)]
         taken.deliver(OK)
         assert await sent == Response(200, b"{}")
         return taken
 
-    def later(self, seconds: float) -> None:
+    def advance(self, seconds: float) -> None:
         self.clock.advance(seconds)
         self.pool.sweep()

@@ -6,8 +6,10 @@ from typing import Any
 
 import httptools
 import pytest
-from tests.gateway.fakes import FakeTransport, turns
-from tests.gateway.worker import TOKEN, Worker, echo
+from tests.gateway.callers import TOKEN
+from tests.gateway.fake_gateway import FakeGateway
+from tests.gateway.fake_node import echo
+from tests.gateway.fakes import FakeTransport, run_pending
 
 from tollgate.gateway.http.connection import CallerConnection
 
@@ -91,7 +93,7 @@ async def hello(scope: Any, receive: Any, send: Any) -> None:
 async def exchange(transport: FakeTransport, pieces: Iterator[bytes]) -> list[str]:
     for piece in pieces:
         transport.deliver(piece)
-    await turns(300)
+    await run_pending(300)
     return responses(transport)
 
 
@@ -101,8 +103,8 @@ def edge(transport: FakeTransport) -> CallerConnection:
     return transport.protocol
 
 
-def answer_upstream(worker: Worker) -> None:
+def answer_upstream(gateway: FakeGateway) -> None:
     """The node answers what it was sent so far."""
-    for upstream in worker.loop.transports:
+    for upstream in gateway.loop.transports:
         if request := upstream.take():
             upstream.deliver(echo(request.partition(b"\r\n\r\n")[2]))

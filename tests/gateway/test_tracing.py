@@ -7,18 +7,18 @@ import re
 from typing import Any
 
 import pytest
-from tests.gateway.calls import call
-from tests.gateway.fakes import Clock, FakeTransport, turns
-from tests.gateway.notes import known, recorded, sent
+from tests.gateway.callers import TOKEN, call, request, sent
+from tests.gateway.calls import known, recorded
+from tests.gateway.fake_gateway import FakeGateway, Tasks, open_gateway
+from tests.gateway.fake_node import Http, http
+from tests.gateway.fakes import Clock, run_pending
 from tests.gateway.raw_http import Answers, hello
 from tests.gateway.websocket.asgi_clients import open_server
-from tests.gateway.worker import TOKEN, Tasks, Worker, echo, http, open_worker, request
 
 from tollgate.gateway import tracing
 from tollgate.gateway.recording.spans import end_span
 from tollgate.gateway.tracing import CLIENT, SERVER, Span, TraceContext, Tracer, read_context
 from tollgate.shm import metrics
-from tollgate.shm.upstream_status import State
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 SAMPLED = f"traceparent: 00-{TRACE}-{PARENT}-01"
@@ -40,21 +40,19 @@ def make_tracer(
     )
 
 
-async def traced(tracer: Tracer, **options: Any) -> Worker:
-    worker = await open_worker(tracer=tracer, **options)
-    tracer.now = worker.clock
-    worker.row.publish(100, 90, changed=True)
-    for row in worker.rows:
-        row.publish(State.UP, 100)
-    return worker
+async def traced(tracer: Tracer, **options: Any) -> FakeGateway:
+    gateway = await open_gateway(tracer=tracer, **options)
+    tracer.now = gateway.clock
+    gateway.publish_heads(100, 100, finalized=90)
+    return gateway
 
 
 def ended(tracer: Tracer) -> list[Span]:
     return tracer.take(100)
 
 
-def upstream_heads(worker: Worker) -> list[bytes]:
-    return [bytes(transport.written) for transport in worker.loop.transports]
+def upstream_heads(gateway: FakeGateway) -> list[bytes]:
+    return [bytes(transport.written) for transport in gateway.loop.transports]
 
 
 # --- Trace context -----------------------------------------------------------------------------------------
@@ -117,14 +115,14 @@ async def test_message_of_a_websocket_has_a_span() -> None:
 @pytest.mark.parametrize("cached", [0, 1_000_000])
 async def test_call_in_a_sampled_trace_has_a_span_and_one_for_its_attempt(cached: int) -> None:
     tracer = make_tracer()
-    worker = await traced(tracer, cache_bytes=cached)
+    gateway = await traced(tracer, cache_bytes=cached)
 
-    def node(body: bytes) -> bytes:
-        worker.clock.advance(0.25)
-        return echo(body)
+    def respond(method: str, params: Any) -> Any:
+        gateway.clock.advance(0.25)
+        return method
 
-    worker.loop.node = node
-    await recorded(worker, sent(call(1), SAMPLED, "tracestate: a=1", "x-request-id: mine-1"))
+    gateway.nodes[0].respond = respond
+    await recorded(gateway, sent(call(1), SAMPLED, "tracestate: a=1", "x-request-id: mine-1"))
     attempt, request = ended(tracer)
     assert (request.trace_id, request.parent_id, request.kind) == (TRACE, PARENT, SERVER)
     assert (attempt.trace_id, attempt.parent_id, attempt.kind) == (TRACE, request.span_id, CLIENT)
@@ -154,82 +152,79 @@ async def test_call_in_a_sampled_trace_has_a_span_and_one_for_its_attempt(cached
     assert request.began_ns == 1_700_000_000 * 10**9
     assert request.ended_ns - request.began_ns == pytest.approx(250_000_000, abs=1_000)
     assert request.began_ns <= attempt.began_ns <= attempt.ended_ns <= request.ended_ns
-    (head,) = upstream_heads(worker)
+    (head,) = upstream_heads(gateway)
     assert f"\r\ntraceparent: 00-{TRACE}-{attempt.span_id}-01\r\ntracestate: a=1\r\n\r\n".encode() in head
 
 
 async def test_call_in_a_trace_that_is_not_sampled_has_no_span_and_passes_it_on_as_it_came() -> None:
     tracer = make_tracer(ratio=1.0)
-    worker = await traced(tracer)
-    await recorded(worker, sent(call(1), UNSAMPLED))
+    gateway = await traced(tracer)
+    await recorded(gateway, sent(call(1), UNSAMPLED))
     assert ended(tracer) == []
-    (head,) = upstream_heads(worker)
+    (head,) = upstream_heads(gateway)
     assert f"\r\n{UNSAMPLED}\r\n".encode() in head
 
 
 async def test_sampling_is_decided_for_each_request_of_a_connection_and_the_rest_goes_straight() -> None:
     tracer = make_tracer(ratio=0.5, chances=[0.9, 0.9, 0.4, 0.9])
-    worker = await traced(tracer)
-    transport = worker.connect(hello)
+    gateway = await traced(tracer)
+    transport = gateway.connect(hello)
     transport.deliver(sent(call(1)))  # a stranger, on the general way
-    await turns(60)
-    worker.context.tasks = tasks = Tasks()
+    await run_pending(60)
+    gateway.context.tasks = tasks = Tasks()
     general = []
     for number in (2, 3, 4):
         transport.deliver(sent(call(number)))
-        await turns(60)
+        await run_pending(60)
         general.append(tasks.started)
     assert [status for status, *_ in Answers(transport.take()).read] == [200] * 4
     assert general == [0, 1, 1], "only the one that is traced is a task"
     attempt, request = ended(tracer)
     assert request.parent_id == ""
     assert attempt.parent_id == request.span_id
-    (head,) = upstream_heads(worker)
+    (head,) = upstream_heads(gateway)
     assert [found[0] for found in PASSED_ON.findall(head)] == [request.trace_id.encode()]
 
 
 async def test_traceparent_of_one_request_is_not_that_of_the_next() -> None:
     tracer = make_tracer()
-    worker = await traced(tracer)
-    transport = worker.connect(hello)
+    gateway = await traced(tracer)
+    transport = gateway.connect(hello)
     for trace in ("a" * 32, "b" * 32, "b" * 32):
         transport.deliver(sent(call(1), f"traceparent: 00-{trace}-{PARENT}-01"))
-        await turns(60)
+        await run_pending(60)
     assert [span.trace_id[0] for span in ended(tracer) if span.kind == SERVER] == ["a", "b", "b"]
 
 
 async def test_callers_have_no_influence_where_they_are_not_followed() -> None:
     tracer = make_tracer(follow_callers=False)
-    worker = await traced(tracer)
-    await recorded(worker, sent(call(1), SAMPLED))
+    gateway = await traced(tracer)
+    await recorded(gateway, sent(call(1), SAMPLED))
     assert ended(tracer) == []
-    assert not PASSED_ON.search(upstream_heads(worker)[0])
+    assert not PASSED_ON.search(upstream_heads(gateway)[0])
 
 
 async def test_nothing_is_passed_on_where_that_is_off() -> None:
     tracer = make_tracer(propagate=False)
-    worker = await traced(tracer)
-    await recorded(worker, sent(call(1), SAMPLED))
+    gateway = await traced(tracer)
+    await recorded(gateway, sent(call(1), SAMPLED))
     assert len(ended(tracer)) == 2
-    assert b"traceparent" not in upstream_heads(worker)[0]
+    assert b"traceparent" not in upstream_heads(gateway)[0]
 
 
 async def test_without_tracing_a_traceparent_is_left_alone() -> None:
-    worker = await open_worker()
+    gateway = await open_gateway()
     for _ in range(2):
-        await recorded(worker, sent(call(1), SAMPLED))
-    assert b"traceparent" not in upstream_heads(worker)[0]
+        await recorded(gateway, sent(call(1), SAMPLED))
+    assert b"traceparent" not in upstream_heads(gateway)[0]
 
 
 async def test_failover_is_an_attempt_after_the_other() -> None:
     tracer = make_tracer()
-    worker = await traced(tracer, upstreams=2, more=[{"priority": 0}, {"priority": 1}], network={"hedge": False})
+    gateway = await traced(tracer, network={"hedge": False})
 
-    def broken(_transport: FakeTransport, _body: bytes) -> bytes:
-        return http(b"busy", status=b"500 Internal Server Error")
-
-    worker.loop.nodes["up0"] = broken
-    await recorded(worker, sent(call(1), SAMPLED))
+    gateway.nodes[0].always(Http(500))
+    await recorded(gateway, sent(call(1), SAMPLED))
     first, second, request = ended(tracer)
     assert [span.attributes["tollgate.outcome"] for span in (first, second, request)] == ["status", "ok", "ok"]
     assert [span.attributes["tollgate.attempt"] for span in (first, second)] == [1, 2]
@@ -240,8 +235,8 @@ async def test_failover_is_an_attempt_after_the_other() -> None:
 
 async def test_call_without_an_answer_fails_with_its_reason() -> None:
     tracer = make_tracer()
-    worker = await traced(tracer, node=lambda _: http(b"busy", status=b"500 Internal Server Error"))
-    await recorded(worker, sent(call(1), SAMPLED), seconds=60.0)
+    gateway = await traced(tracer, node=lambda _: http(b"busy", status=b"500 Internal Server Error"))
+    await recorded(gateway, sent(call(1), SAMPLED), seconds=60.0)
     *attempts, request = ended(tracer)
     assert attempts
     assert request.failed
@@ -252,8 +247,8 @@ async def test_call_without_an_answer_fails_with_its_reason() -> None:
 async def test_nodes_error_is_no_failure_and_shows_its_code_alone() -> None:
     failing = b'{"jsonrpc":"2.0","id":1,"error":{"code":3,"message":"execution reverted: secret words"}}'
     tracer = make_tracer()
-    worker = await traced(tracer, node=lambda _: http(failing))
-    await recorded(worker, sent(call(1), SAMPLED))
+    gateway = await traced(tracer, node=lambda _: http(failing))
+    await recorded(gateway, sent(call(1), SAMPLED))
     _, request = ended(tracer)
     assert not request.failed
     assert request.attributes["tollgate.outcome"] == "node_error"
@@ -262,9 +257,9 @@ async def test_nodes_error_is_no_failure_and_shows_its_code_alone() -> None:
 
 async def test_batch_is_one_span_with_an_attempt_for_each_upstream_call() -> None:
     tracer = make_tracer()
-    worker = await traced(tracer)
+    gateway = await traced(tracer)
     calls = [call(1), call(2), {**call(3), "method": "eth_getLogs", "params": [{}]}]
-    await recorded(worker, sent(calls, SAMPLED))
+    await recorded(gateway, sent(calls, SAMPLED))
     *attempts, request = ended(tracer)
     assert request.name == "batch"
     assert request.attributes["tollgate.calls"] == 3
@@ -273,9 +268,9 @@ async def test_batch_is_one_span_with_an_attempt_for_each_upstream_call() -> Non
 
 async def test_hit_has_no_attempt() -> None:
     tracer = make_tracer()
-    worker = await traced(tracer, cache_bytes=1_000_000)
-    await recorded(worker, sent(call(1)))
-    await recorded(worker, sent(call(1), SAMPLED))
+    gateway = await traced(tracer, cache_bytes=1_000_000)
+    await recorded(gateway, sent(call(1)))
+    await recorded(gateway, sent(call(1), SAMPLED))
     (request,) = ended(tracer)
     assert request.attributes["tollgate.cache"] == "hit"
     assert not {"tollgate.upstream", "rpc.jsonrpc.error_code"} & request.attributes.keys()
@@ -291,10 +286,10 @@ async def test_hit_has_no_attempt() -> None:
 )
 async def test_refused_request_has_a_span_too(request_: bytes, status: int, name: str) -> None:
     tracer = make_tracer()
-    worker = await traced(tracer)
-    transport = worker.connect(hello)
+    gateway = await traced(tracer)
+    transport = gateway.connect(hello)
     transport.deliver(request_)
-    await turns(60)
+    await run_pending(60)
     (request,) = ended(tracer)
     assert request.attributes["http.response.status_code"] == status
     assert request.name == name
@@ -303,12 +298,12 @@ async def test_refused_request_has_a_span_too(request_: bytes, status: int, name
 
 async def test_spans_hold_no_token_no_parameter_no_result_and_no_invented_name() -> None:
     tracer = make_tracer()
-    worker = await traced(tracer, node=lambda _: http(b'{"jsonrpc":"2.0","id":1,"result":"0xresult"}'))
-    known(worker, allow_in_url=True)
+    gateway = await traced(tracer, node=lambda _: http(b'{"jsonrpc":"2.0","id":1,"result":"0xresult"}'))
+    known(gateway, allow_in_url=True)
     incoming = {"jsonrpc": "2.0", "id": 1, "method": "eth_call", "params": [{"data": "0xparameter"}, "latest"]}
     invented = {"jsonrpc": "2.0", "id": 1, "method": "invented_0xparameter", "params": []}
-    await recorded(worker, sent(incoming, SAMPLED, token=None, path=f"/x/eth/mainnet/{TOKEN}"))
-    await recorded(worker, sent(invented, SAMPLED))
+    await recorded(gateway, sent(incoming, SAMPLED, token=None, path=f"/x/eth/mainnet/{TOKEN}"))
+    await recorded(gateway, sent(invented, SAMPLED))
     spans = ended(tracer)
     assert [span.attributes.get("http.response.status_code") for span in spans] == [None, 200, None, 200]
     encoded = json.dumps([[span.name, span.attributes] for span in spans])
@@ -318,11 +313,11 @@ async def test_spans_hold_no_token_no_parameter_no_result_and_no_invented_name()
 
 async def test_counters_and_records_of_a_traced_call_are_those_of_any_other() -> None:
     tracer = make_tracer()
-    worker = await traced(tracer)
-    entries = await recorded(worker, sent(call(1), SAMPLED))
+    gateway = await traced(tracer)
+    entries = await recorded(gateway, sent(call(1), SAMPLED))
     assert len(entries) == 1
-    assert worker.counted(metrics.CALLS, "eth", "mainnet", "eth_chainId", "ok") == 1
-    assert worker.counted(metrics.UPSTREAM_ATTEMPTS, "eth", "mainnet", "up0", "ok") == 1
+    assert gateway.counted(metrics.CALLS, "eth", "mainnet", "eth_chainId", "ok") == 1
+    assert gateway.counted(metrics.UPSTREAM_ATTEMPTS, "eth", "mainnet", "up0", "ok") == 1
 
 
 def test_spans_beyond_the_room_are_dropped_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -357,10 +352,10 @@ def test_span_shows_how_a_request_without_calls_ended(status: int, outcome: str,
     assert (span.name, span.attributes["tollgate.outcome"], span.failed) == ("POST", outcome, failed)
 
 
-async def test_span_of_two_calls_is_that_of_a_batch(worker: Worker) -> None:
+async def test_span_of_two_calls_is_that_of_a_batch(gateway: FakeGateway) -> None:
     tracer = make_tracer(ratio=1.0)
     made = request()
-    made.span, made.network = tracer.begin({}), worker.network
+    made.span, made.network = tracer.begin({}), gateway.network
     made.calls = [("eth_chainId", "ok", None, 0)] * 2
     end_span(made, 200)
     (span,) = ended(tracer)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.gateway.fakes import turns
-from tests.gateway.scene import Error, Scene, summary
+from tests.gateway.callers import summary
+from tests.gateway.fake_gateway import FakeGateway
+from tests.gateway.fake_node import Error
+from tests.gateway.fakes import run_pending
 
 from tollgate.errors import Refusal
 
@@ -29,28 +31,28 @@ DOUBT = "may have been carried out"
 THREE: tuple[dict[str, Any], ...] = ({}, {}, {})
 
 
-def plays(scene: Scene, *replies: Any, found: Any = None) -> None:
+def plays(gateway: FakeGateway, *replies: Any, found: Any = None) -> None:
     """What each upstream answers to a transaction, and what all of them answer when they are queried for it."""
-    for node, each in zip(scene.nodes, replies, strict=True):
-        node.plays(lambda replies, method, _: replies if method == SEND else found, each)
+    for node, each in zip(gateway.nodes, replies, strict=True):
+        node.respond_with(lambda replies, method, _: replies if method == SEND else found, each)
 
 
-def sends(scene: Scene) -> list[int]:
+def sends(gateway: FakeGateway) -> list[int]:
     """How often each upstream was sent a transaction."""
-    return [sum(method != "eth_getTransactionByHash" for method, _ in node.calls) for node in scene.nodes]
+    return [sum(method != "eth_getTransactionByHash" for method, _ in node.calls) for node in gateway.nodes]
 
 
-def looks(scene: Scene) -> int:
+def looks(gateway: FakeGateway) -> int:
     """How often the chain was queried."""
-    return sum(method == "eth_getTransactionByHash" for node in scene.nodes for method, _ in node.calls)
+    return sum(method == "eth_getTransactionByHash" for node in gateway.nodes for method, _ in node.calls)
 
 
-async def sent(scene: Scene, seconds: float = 0.0, method: str = SEND, params: Any = (RAW,)) -> Any:
+async def sent(gateway: FakeGateway, seconds: float = 0.0, method: str = SEND, params: Any = (RAW,)) -> Any:
     """Send a transaction; what its sender is shown."""
-    pending = scene.send(method, *params)
-    await turns()
+    pending = gateway.send(method, *params)
+    await run_pending()
     if seconds:
-        await scene.later(seconds)
+        await gateway.advance(seconds)
     try:
         return summary(await pending)
     except Refusal as refusal:

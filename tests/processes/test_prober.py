@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
-from tests.gateway.fakes import Clock, turns
+from tests.gateway.fakes import Clock, run_pending
 from tests.gateway.prober.nodes import REFUSED, FakeListener, Node
 
 from tollgate.chains.heads import Block
@@ -76,7 +76,7 @@ class Scene:
     async def tick(self, seconds: float = 0.0) -> None:
         self.clock.advance(seconds)
         self.prober.tick()
-        await turns(60)
+        await run_pending(60)
 
     async def second(self) -> None:
         for _ in range(4):

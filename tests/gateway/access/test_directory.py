@@ -4,8 +4,8 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.gateway.fakes import Clock, ScriptedStore, turns
-from tests.gateway.worker import OTHER_TEAM, domain_grant, token_grant
+from tests.gateway.callers import OTHER_TEAM, domain_grant, token_grant
+from tests.gateway.fakes import Clock, ScriptedStore, run_pending
 
 from tollgate.errors import Overloaded
 from tollgate.gateway.access.directory import MAX_LOOKUPS, CallerDirectory
@@ -73,7 +73,7 @@ async def test_host_is_looked_for_under_all_its_parents(harness: Harness) -> Non
 async def test_requests_at_the_same_time_query_the_store_once(harness: Harness) -> None:
     harness.store.gate = asyncio.Event()
     tasks = [asyncio.ensure_future(harness.directory.find_token(A)) for _ in range(20)]
-    await turns()
+    await run_pending()
     harness.store.gate.set()
     assert len({id(caller) for caller in await asyncio.gather(*tasks)}) == 1
     assert harness.store.lookups == [A]
@@ -82,9 +82,9 @@ async def test_requests_at_the_same_time_query_the_store_once(harness: Harness) 
 async def test_one_cancelled_request_does_not_spoil_the_others(harness: Harness) -> None:
     harness.store.gate = asyncio.Event()
     first, second = (asyncio.ensure_future(harness.directory.find_token(A)) for _ in range(2))
-    await turns()
+    await run_pending()
     first.cancel()
-    await turns()
+    await run_pending()
     harness.store.gate.set()
     assert await second is not None
 
@@ -122,7 +122,7 @@ async def test_too_many_look_ups_at_once_are_refused(harness: Harness) -> None:
         asyncio.ensure_future(harness.directory.find_token(number.to_bytes(32, "big")))
         for number in range(MAX_LOOKUPS)
     ]
-    await turns()
+    await run_pending()
     with pytest.raises(Overloaded):
         await harness.directory.find_token(A)
     harness.store.gate.set()
@@ -192,7 +192,7 @@ async def test_look_up_that_overlaps_a_change_is_used_and_not_remembered(known: 
     digest = A if known else b"x" * 32
     harness.store.gate = asyncio.Event()
     lookup = asyncio.ensure_future(harness.directory.find_token(digest))
-    await turns()
+    await run_pending()
     await harness.change(tokens=(digest,))
     harness.store.gate.set()
     assert (await lookup is not None) is known
@@ -204,11 +204,11 @@ async def test_request_after_a_change_does_not_share_a_look_up_from_before_it(ha
     """Or a deleted token would live on for as long as the store takes to answer."""
     harness.store.gate = asyncio.Event()
     before = asyncio.ensure_future(harness.directory.find_token(A))
-    await turns()
+    await run_pending()
     del harness.store.tokens[A]
     await harness.change(tokens=(A,))
     after = asyncio.ensure_future(harness.directory.find_token(A))
-    await turns()
+    await run_pending()
     harness.store.gate.set()
     await before
     assert await after is None

@@ -3,8 +3,8 @@
 from typing import Any
 
 import pytest
+from tests.gateway.callers import domain_grant, request, token_grant
 from tests.gateway.fakes import Clock, Meters
-from tests.gateway.worker import domain_grant, request, token_grant
 
 from tollgate.core.limits import Limit, Taken
 from tollgate.core.models import Grant, Team

@@ -1,7 +1,9 @@
 """How often callers that nobody knows may query the store, and what counts as one of them."""
 
 import pytest
-from tests.gateway.worker import Worker, digest, identify, open_worker, refusal, request, token_grant, with_token
+from tests.gateway.callers import digest, request, token_grant, with_token
+from tests.gateway.calls import identify, refusal
+from tests.gateway.fake_gateway import FakeGateway, open_gateway
 
 from tollgate.core import secrets
 from tollgate.core.limits import Limit
@@ -14,70 +16,72 @@ def stranger(peer: str = "192.0.2.1") -> Request:
 
 
 async def test_look_ups_in_vain_are_limited_for_each_address() -> None:
-    worker = await open_worker(misses_per_address=Limit(3, 1.0))
+    gateway = await open_gateway(misses_per_address=Limit(3, 1.0))
     for _ in range(3):
-        assert isinstance(await refusal(worker, stranger()), TokenInvalid)
-    refused = await refusal(worker, stranger())
+        assert isinstance(await refusal(gateway, stranger()), TokenInvalid)
+    refused = await refusal(gateway, stranger())
     assert isinstance(refused, RateLimited)
     assert refused.data["limit"] == "address"
     assert refused.headers == ((b"retry-after", b"1"),)
-    assert len(worker.store.lookups) == 3
-    assert isinstance(await refusal(worker, stranger("192.0.2.2")), TokenInvalid)
-    worker.clock.advance(1.0)
-    assert isinstance(await refusal(worker, stranger()), TokenInvalid)
+    assert len(gateway.store.lookups) == 3
+    assert isinstance(await refusal(gateway, stranger("192.0.2.2")), TokenInvalid)
+    gateway.clock.advance(1.0)
+    assert isinstance(await refusal(gateway, stranger()), TokenInvalid)
 
 
 async def test_origins_that_nobody_knows_are_limited_for_each_address_too() -> None:
-    worker = await open_worker(misses_per_address=Limit(3, 1.0))
-    kinds = [type(await refusal(worker, request(origin=f"https://x{number}.net"))) for number in range(4)]
+    gateway = await open_gateway(misses_per_address=Limit(3, 1.0))
+    kinds = [type(await refusal(gateway, request(origin=f"https://x{number}.net"))) for number in range(4)]
     assert kinds == [*[OriginNotAllowed] * 3, RateLimited]
 
 
 async def test_token_that_is_known_to_be_unknown_counts_once() -> None:
-    worker = await open_worker(misses_per_address=Limit(2, 1.0))
+    gateway = await open_gateway(misses_per_address=Limit(2, 1.0))
     unknown = secrets.new_token()
     for token in (*[unknown] * 5, secrets.new_token()):
-        assert isinstance(await refusal(worker, with_token(token=token)), TokenInvalid)
+        assert isinstance(await refusal(gateway, with_token(token=token)), TokenInvalid)
 
 
 async def test_look_ups_in_vain_are_limited_in_all() -> None:
-    worker = await open_worker(misses=Limit(3, 1.0))
+    gateway = await open_gateway(misses=Limit(3, 1.0))
     for number in range(3):
-        assert isinstance(await refusal(worker, stranger(f"192.0.2.{number}")), TokenInvalid)
-    assert isinstance(await refusal(worker, stranger("192.0.2.9")), Overloaded)
-    assert isinstance(await refusal(worker, request(origin="https://x.unknown.net")), Overloaded)
-    assert len(worker.store.lookups) == 3
+        assert isinstance(await refusal(gateway, stranger(f"192.0.2.{number}")), TokenInvalid)
+    assert isinstance(await refusal(gateway, stranger("192.0.2.9")), Overloaded)
+    assert isinstance(await refusal(gateway, request(origin="https://x.unknown.net")), Overloaded)
+    assert len(gateway.store.lookups) == 3
 
 
 async def test_whole_ipv6_network_counts_as_one_address() -> None:
-    worker = await open_worker(misses_per_address=Limit(1, 1.0))
-    await refusal(worker, stranger("2001:db8::1"))
-    assert isinstance(await refusal(worker, stranger("2001:db8::ffff:1")), RateLimited)
-    assert isinstance(await refusal(worker, stranger("2001:db8:0:1::1")), TokenInvalid)
+    gateway = await open_gateway(misses_per_address=Limit(1, 1.0))
+    await refusal(gateway, stranger("2001:db8::1"))
+    assert isinstance(await refusal(gateway, stranger("2001:db8::ffff:1")), RateLimited)
+    assert isinstance(await refusal(gateway, stranger("2001:db8:0:1::1")), TokenInvalid)
 
 
 async def test_look_ups_that_find_somebody_do_not_count() -> None:
-    worker = await open_worker(misses_per_address=Limit(1, 1.0))
+    gateway = await open_gateway(misses_per_address=Limit(1, 1.0))
     for number in range(20):
         token = secrets.new_token()
-        worker.store.tokens[digest(token)] = token_grant()
-        await identify(worker, with_token(token=token))
-        await identify(worker, request(origin=f"https://a{number}.example.com"))
-    assert worker.meters.taken == []
+        gateway.store.tokens[digest(token)] = token_grant()
+        await identify(gateway, with_token(token=token))
+        await identify(gateway, request(origin=f"https://a{number}.example.com"))
+    assert gateway.meters.taken == []
 
 
 async def test_known_callers_do_not_suffer_from_strangers_at_their_address() -> None:
-    worker = await open_worker(misses_per_address=Limit(1, 1.0))
-    await identify(worker, with_token())
-    await refusal(worker, stranger())
-    assert isinstance(await refusal(worker, stranger()), RateLimited)
-    await identify(worker, with_token())
+    gateway = await open_gateway(misses_per_address=Limit(1, 1.0))
+    await identify(gateway, with_token())
+    await refusal(gateway, stranger())
+    assert isinstance(await refusal(gateway, stranger()), RateLimited)
+    await identify(gateway, with_token())
 
 
-async def test_everybody_is_directed_to_come_back_when_the_store_was_silent_for_too_long(worker: Worker) -> None:
-    await identify(worker, with_token())
-    worker.directory.stale = True
-    assert isinstance(await refusal(worker, with_token()), Overloaded)
+async def test_everybody_is_directed_to_come_back_when_the_store_was_silent_for_too_long(
+    gateway: FakeGateway,
+) -> None:
+    await identify(gateway, with_token())
+    gateway.directory.stale = True
+    assert isinstance(await refusal(gateway, with_token()), Overloaded)
 
 
 @pytest.mark.parametrize(
@@ -90,9 +94,9 @@ async def test_everybody_is_directed_to_come_back_when_the_store_was_silent_for_
     ],
 )
 async def test_address_is_the_last_one_that_no_trusted_proxy_has(peer: str, forwarded: str, address: str) -> None:
-    worker = await open_worker(trusted=("10.0.0.0/8",))
-    assert worker.credentials.address(request(peer=peer, x_forwarded_for=forwarded)) == address
+    gateway = await open_gateway(trusted=("10.0.0.0/8",))
+    assert gateway.credentials.address(request(peer=peer, x_forwarded_for=forwarded)) == address
 
 
-async def test_without_trusted_proxies_the_peer_is_the_address(worker: Worker) -> None:
-    assert worker.credentials.address(request(x_forwarded_for="203.0.113.9")) == "192.0.2.1"
+async def test_without_trusted_proxies_the_peer_is_the_address(gateway: FakeGateway) -> None:
+    assert gateway.credentials.address(request(x_forwarded_for="203.0.113.9")) == "192.0.2.1"

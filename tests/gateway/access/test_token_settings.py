@@ -4,8 +4,9 @@ import json
 from typing import Any
 
 import pytest
-from tests.gateway.calls import answer, call, reason
-from tests.gateway.worker import TOKEN, Worker, digest, identify, request, token_grant, with_token
+from tests.gateway.callers import TOKEN, call, digest, reason, request, token_grant, with_token
+from tests.gateway.calls import answer, identify
+from tests.gateway.fake_gateway import FakeGateway
 
 from tollgate.core.models import Grant, Team
 from tollgate.errors import Refusal
@@ -23,18 +24,18 @@ def in_path() -> Request:
     return incoming
 
 
-async def change(worker: Worker, grant: Grant | None) -> None:
+async def change(gateway: FakeGateway, grant: Grant | None) -> None:
     """Somebody changes the token in the store, and the worker is notified."""
-    worker.store.tokens.pop(digest(TOKEN), None)
+    gateway.store.tokens.pop(digest(TOKEN), None)
     if grant is not None:
-        worker.store.tokens[digest(TOKEN)] = grant
-    worker.store.news.append(Changes(2, tokens=(digest(TOKEN),)))
-    await worker.directory.refresh()
+        gateway.store.tokens[digest(TOKEN)] = grant
+    gateway.store.news.append(Changes(2, tokens=(digest(TOKEN),)))
+    await gateway.directory.refresh()
 
 
-async def outcome_of(worker: Worker, incoming: Request) -> tuple[int, str]:
+async def outcome_of(gateway: FakeGateway, incoming: Request) -> tuple[int, str]:
     """The status, and why it was refused."""
-    got = await answer(worker, incoming)
+    got = await answer(gateway, incoming)
     body = json.loads(got.body)
     return got.status, "" if got.status == 200 else reason(body)
 
@@ -52,14 +53,14 @@ async def outcome_of(worker: Worker, incoming: Request) -> tuple[int, str]:
     ids=["deleted or disabled", "expiry", "cap", "cap of its team", "networks", "methods"],
 )
 async def test_setting_stops_a_token_in_use_until_it_is_taken_back(
-    grant: Grant | None, status: int, slug: str, worker: Worker
+    grant: Grant | None, status: int, slug: str, gateway: FakeGateway
 ) -> None:
-    assert await outcome_of(worker, with_token(BODY)) == (200, "")
-    await change(worker, grant)
+    assert await outcome_of(gateway, with_token(BODY)) == (200, "")
+    await change(gateway, grant)
     for _ in range(2):
-        assert await outcome_of(worker, with_token(BODY)) == (status, slug)
-    await change(worker, token_grant())
-    assert await outcome_of(worker, with_token(BODY)) == (200, "")
+        assert await outcome_of(gateway, with_token(BODY)) == (status, slug)
+    await change(gateway, token_grant())
+    assert await outcome_of(gateway, with_token(BODY)) == (200, "")
 
 
 @pytest.mark.parametrize(
@@ -74,69 +75,69 @@ async def test_setting_stops_a_token_in_use_until_it_is_taken_back(
     ],
     ids=lambda fields: next(iter(fields)),
 )
-async def test_setting_that_fits_lets_calls_through(fields: dict[str, Any], worker: Worker) -> None:
+async def test_setting_that_fits_lets_calls_through(fields: dict[str, Any], gateway: FakeGateway) -> None:
     """The monthly cap itself is the store's to count: the gateway obeys `capped_until`."""
-    worker.store.tokens[digest(TOKEN)] = token_grant(**fields)
+    gateway.store.tokens[digest(TOKEN)] = token_grant(**fields)
     for _ in range(2):
-        assert await outcome_of(worker, with_token(BODY)) == (200, "")
-    got = await answer(worker, with_token(BATCH))
+        assert await outcome_of(gateway, with_token(BODY)) == (200, "")
+    got = await answer(gateway, with_token(BATCH))
     assert ["result" in each for each in json.loads(got.body)] == [True, True]
 
 
-async def test_cap_ends_at_its_moment_without_a_word_from_the_store(worker: Worker) -> None:
-    worker.store.tokens[digest(TOKEN)] = token_grant(
+async def test_cap_ends_at_its_moment_without_a_word_from_the_store(gateway: FakeGateway) -> None:
+    gateway.store.tokens[digest(TOKEN)] = token_grant(
         Team("team_1", "acme", capped_until=NOW + 30), capped_until=NOW + 60
     )
     for seconds, status in ((0, 402), (30, 402), (29, 402), (1, 200)):
-        worker.wall.advance(seconds)
-        assert (await outcome_of(worker, with_token(BODY)))[0] == status
-    assert len(worker.store.lookups) == 1
+        gateway.wall.advance(seconds)
+        assert (await outcome_of(gateway, with_token(BODY)))[0] == status
+    assert len(gateway.store.lookups) == 1
 
 
-async def test_capped_batch_is_refused_whole(worker: Worker) -> None:
-    worker.store.tokens[digest(TOKEN)] = token_grant(capped_until=NOW + 60)
-    assert await outcome_of(worker, with_token(BATCH)) == (402, "spending_cap")
-    assert worker.loop.transports == []
+async def test_capped_batch_is_refused_whole(gateway: FakeGateway) -> None:
+    gateway.store.tokens[digest(TOKEN)] = token_grant(capped_until=NOW + 60)
+    assert await outcome_of(gateway, with_token(BATCH)) == (402, "spending_cap")
+    assert gateway.loop.transports == []
 
 
-async def test_networks_of_a_token_bind_every_call_of_a_batch(worker: Worker) -> None:
-    worker.store.tokens[digest(TOKEN)] = token_grant(networks=("eth/sepolia",))
-    got = await answer(worker, with_token(BATCH))
+async def test_networks_of_a_token_bind_every_call_of_a_batch(gateway: FakeGateway) -> None:
+    gateway.store.tokens[digest(TOKEN)] = token_grant(networks=("eth/sepolia",))
+    got = await answer(gateway, with_token(BATCH))
     assert [reason(each) for each in json.loads(got.body)] == ["network_not_allowed"] * 2
-    assert worker.loop.transports == []
+    assert gateway.loop.transports == []
 
 
-async def test_requests_per_second_of_a_token(worker: Worker) -> None:
-    worker.store.tokens[digest(TOKEN)] = token_grant(requests_per_second=2)
-    found = [await outcome_of(worker, with_token(BODY)) for _ in range(3)]
+async def test_requests_per_second_of_a_token(gateway: FakeGateway) -> None:
+    gateway.store.tokens[digest(TOKEN)] = token_grant(requests_per_second=2)
+    found = [await outcome_of(gateway, with_token(BODY)) for _ in range(3)]
     assert found == [(200, ""), (200, ""), (429, "rate_limited")]
-    worker.clock.advance(1)
-    assert await outcome_of(worker, with_token(BODY)) == (200, "")
+    gateway.clock.advance(1)
+    assert await outcome_of(gateway, with_token(BODY)) == (200, "")
 
 
-async def test_token_in_the_address_only_while_it_is_allowed(worker: Worker) -> None:
-    assert await outcome_of(worker, in_path()) == (401, "token_invalid")
-    await change(worker, token_grant(allow_in_url=True))
-    assert await outcome_of(worker, in_path()) == (200, "")
-    assert await outcome_of(worker, with_token(BODY)) == (200, "")
-    await change(worker, token_grant())
-    assert await outcome_of(worker, in_path()) == (401, "token_invalid")
+async def test_token_in_the_address_only_while_it_is_allowed(gateway: FakeGateway) -> None:
+    assert await outcome_of(gateway, in_path()) == (401, "token_invalid")
+    await change(gateway, token_grant(allow_in_url=True))
+    assert await outcome_of(gateway, in_path()) == (200, "")
+    assert await outcome_of(gateway, with_token(BODY)) == (200, "")
+    await change(gateway, token_grant())
+    assert await outcome_of(gateway, in_path()) == (401, "token_invalid")
 
 
-async def test_token_in_the_address_obeys_its_other_settings(worker: Worker) -> None:
-    await change(worker, token_grant(allow_in_url=True, expires_at=NOW + 60))
-    assert await outcome_of(worker, in_path()) == (200, "")
-    worker.wall.advance(60)
-    assert await outcome_of(worker, in_path()) == (401, "token_expired")
-    await change(worker, token_grant(allow_in_url=True, capped_until=worker.wall() + 60))
-    assert await outcome_of(worker, in_path()) == (402, "spending_cap")
+async def test_token_in_the_address_obeys_its_other_settings(gateway: FakeGateway) -> None:
+    await change(gateway, token_grant(allow_in_url=True, expires_at=NOW + 60))
+    assert await outcome_of(gateway, in_path()) == (200, "")
+    gateway.wall.advance(60)
+    assert await outcome_of(gateway, in_path()) == (401, "token_expired")
+    await change(gateway, token_grant(allow_in_url=True, capped_until=gateway.wall() + 60))
+    assert await outcome_of(gateway, in_path()) == (402, "spending_cap")
 
 
-async def test_known_token_is_refused_from_elsewhere_too(worker: Worker) -> None:
-    worker.store.tokens[digest(TOKEN)] = token_grant(addresses=("192.0.2.0/24",))
+async def test_known_token_is_refused_from_elsewhere_too(gateway: FakeGateway) -> None:
+    gateway.store.tokens[digest(TOKEN)] = token_grant(addresses=("192.0.2.0/24",))
     for _ in range(2):
-        known = await identify(worker, request(peer="192.0.2.1", authorization=f"Bearer {TOKEN}"))
+        known = await identify(gateway, request(peer="192.0.2.1", authorization=f"Bearer {TOKEN}"))
         assert known.team_id == "team_1"
     elsewhere = request(peer="198.51.100.1", authorization=f"Bearer {TOKEN}")
     with pytest.raises(Refusal):
-        worker.credentials.recall(elsewhere)
+        gateway.credentials.recall(elsewhere)

@@ -5,21 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.gateway.batched import CHAIN, KEPT, PRICE, balance, echo, results, ways
-from tests.gateway.fakes import turns
-from tests.gateway.scene import (
-    BROKEN,
-    DROP,
-    LAGGING,
-    PRUNED,
-    QUOTA,
-    REVERTED,
-    UNSUPPORTED,
-    Error,
-    Http,
-    Scene,
-    open_scene,
-)
+from tests.gateway.batched import CHAIN, KEPT, PRICE, balance, results, ways
+from tests.gateway.fake_gateway import FakeGateway, open_gateway
+from tests.gateway.fake_node import BROKEN, DROP, LAGGING, PRUNED, QUOTA, REVERTED, UNSUPPORTED, Error, Http
+from tests.gateway.fakes import run_pending
 
 from tollgate.errors import UpstreamError
 
@@ -28,111 +17,113 @@ from tollgate.errors import UpstreamError
 
 @pytest.mark.parametrize("fault", [LAGGING, PRUNED, BROKEN, UNSUPPORTED, QUOTA])
 async def test_one_call_that_an_upstream_could_not_answer_is_retried_elsewhere_alone(
-    fault: Error, scene: Scene
+    fault: Error, gateway: FakeGateway
 ) -> None:
-    scene.nodes[0].respond = lambda method, _: fault if method == PRICE[0] else "a"
-    items = await scene.resolve_many(CHAIN, PRICE, balance(1))
+    gateway.nodes[0].respond = lambda method, _: fault if method == PRICE[0] else "a"
+    items = await gateway.resolve_many(CHAIN, PRICE, balance(1))
     assert results(items) == ["a", "up1", "a"]
-    assert scene.nodes[1].requests[0]["method"] == PRICE[0]
+    assert gateway.nodes[1].requests[0]["method"] == PRICE[0]
     assert [(each.trace.upstream, each.trace.attempts) for each in items] == [
         ("up0", 1),
         ("up1", 2),
         ("up0", 1),
     ]
-    assert scene.upstream(0).in_rotation(scene.clock()) is (fault is not QUOTA)
+    assert gateway["up0"].in_rotation(gateway.clock()) is (fault is not QUOTA)
 
 
 @pytest.mark.parametrize("elsewhere", [PRUNED, DROP])
-async def test_words_of_a_node_stand_where_nobody_knows_better(elsewhere: Any, scene: Scene) -> None:
-    scene.nodes[0].respond = lambda method, _: LAGGING if method == PRICE[0] else "a"
-    scene.nodes[1].always(elsewhere)
-    pending = scene.resolve_many(CHAIN, PRICE)
-    await scene.later(1.0)
+async def test_words_of_a_node_stand_where_nobody_knows_better(elsewhere: Any, gateway: FakeGateway) -> None:
+    gateway.nodes[0].respond = lambda method, _: LAGGING if method == PRICE[0] else "a"
+    gateway.nodes[1].always(elsewhere)
+    pending = gateway.resolve_many(CHAIN, PRICE)
+    await gateway.advance(1.0)
     items = await pending
     words = PRUNED if elsewhere is PRUNED else LAGGING
     assert results(items) == ["a", words]
     assert items[1].trace.upstream == ("up1" if elsewhere is PRUNED else "up0")
 
 
-async def test_used_up_quota_is_no_words_for_a_caller(scene: Scene) -> None:
-    for node in scene.nodes:
+async def test_used_up_quota_is_no_words_for_a_caller(gateway: FakeGateway) -> None:
+    for node in gateway.nodes:
         node.respond = lambda method, _: QUOTA if method == PRICE[0] else "a"
-    items = await scene.resolve_many(CHAIN, PRICE)
+    items = await gateway.resolve_many(CHAIN, PRICE)
     assert results(items) == ["a", "upstream_unavailable"]
 
 
-async def test_errors_that_are_answers_are_returned_in_their_places(scene: Scene) -> None:
-    scene.nodes[0].respond = lambda method, _: REVERTED if method == PRICE[0] else "a"
-    assert results(await scene.resolve_many(PRICE, CHAIN, PRICE)) == [REVERTED, "a", REVERTED]
-    assert scene.counts() == [3, 0]
+async def test_errors_that_are_answers_are_returned_in_their_places(gateway: FakeGateway) -> None:
+    gateway.nodes[0].respond = lambda method, _: REVERTED if method == PRICE[0] else "a"
+    assert results(await gateway.resolve_many(PRICE, CHAIN, PRICE)) == [REVERTED, "a", REVERTED]
+    assert gateway.counts() == [3, 0]
 
 
-async def test_errors_in_a_batch_of_unknown_methods_are_never_retried_elsewhere(scene: Scene) -> None:
-    scene.nodes[0].always(BROKEN)
-    assert results(await scene.resolve_many(("foo_a", []), ("foo_b", []))) == [BROKEN] * 2
-    assert scene.counts() == [2, 0]
+async def test_errors_in_a_batch_of_unknown_methods_are_never_retried_elsewhere(gateway: FakeGateway) -> None:
+    gateway.nodes[0].always(BROKEN)
+    assert results(await gateway.resolve_many(("foo_a", []), ("foo_b", []))) == [BROKEN] * 2
+    assert gateway.counts() == [2, 0]
 
 
-async def test_batch_is_retried_elsewhere_as_a_whole_after_a_failure(scene: Scene) -> None:
-    scene.nodes[0].always(Http(503))
-    items = await scene.resolve_many(CHAIN, PRICE)
+async def test_batch_is_retried_elsewhere_as_a_whole_after_a_failure(gateway: FakeGateway) -> None:
+    gateway.nodes[0].always(Http(503))
+    items = await gateway.resolve_many(CHAIN, PRICE)
     assert results(items) == ["up1"] * 2
     assert {(each.trace.upstream, each.trace.attempts) for each in items} == {("up1", 2)}
 
 
 async def test_failure_of_one_part_leaves_the_others_alone() -> None:
-    async with open_scene({}, {"priority": 5, "deny_methods": ("trace_*",)}) as scene:
-        scene.nodes[0].respond = lambda method, _: DROP if method.startswith("trace") else "a"
-        pending = scene.resolve_many(CHAIN, ("trace_block", ["0x1"]), PRICE)
-        await scene.later(1.0)
-        items = await pending
-        assert results(items) == ["a", "upstream_error", "a"]
-        assert items[1].trace.attempts == 2
+    gateway = await open_gateway({}, {"priority": 5, "deny_methods": ("trace_*",)})
+    gateway.nodes[0].respond = lambda method, _: DROP if method.startswith("trace") else "a"
+    pending = gateway.resolve_many(CHAIN, ("trace_block", ["0x1"]), PRICE)
+    await gateway.advance(1.0)
+    items = await pending
+    assert results(items) == ["a", "upstream_error", "a"]
+    assert items[1].trace.attempts == 2
 
 
 async def test_refused_batch_is_refused_to_those_who_wait_for_it() -> None:
-    async with open_scene({}, **KEPT) as scene:
-        scene.up(100)
-        scene.nodes[0].always(DROP)
-        batch = scene.resolve_many(CHAIN, PRICE)
-        await turns(1)
-        single = scene.send(*CHAIN[:1])
-        await scene.later(1.0)
-        assert results(await batch) == ["upstream_error"] * 2
-        with pytest.raises(UpstreamError):
-            await single
-        assert scene.traces[-1].cache == "coalesced"
-        assert not scene.resolver.flights
+    gateway = await open_gateway({}, **KEPT)
+    gateway.publish_heads(100)
+    gateway.nodes[0].always(DROP)
+    batch = gateway.resolve_many(CHAIN, PRICE)
+    await run_pending(1)
+    single = gateway.send(*CHAIN[:1])
+    await gateway.advance(1.0)
+    assert results(await batch) == ["upstream_error"] * 2
+    with pytest.raises(UpstreamError):
+        await single
+    assert gateway.traces[-1].cache == "coalesced"
+    assert not gateway.resolver.flights
 
 
-async def test_block_number_of_a_batch_that_is_behind_is_requested_again_and_never_returned(scene: Scene) -> None:
-    scene.up(100, 100)
-    scene.nodes[0].respond = lambda method, _: "0x63" if method == "eth_blockNumber" else "a"
-    scene.nodes[1].always("0x64")
-    items = await scene.resolve_many(CHAIN, ("eth_blockNumber", []))
+async def test_block_number_of_a_batch_that_is_behind_is_requested_again_and_never_returned(
+    gateway: FakeGateway,
+) -> None:
+    gateway.publish_heads(100, 100)
+    gateway.nodes[0].respond = lambda method, _: "0x63" if method == "eth_blockNumber" else "a"
+    gateway.nodes[1].always("0x64")
+    items = await gateway.resolve_many(CHAIN, ("eth_blockNumber", []))
     assert results(items) == ["a", "0x64"]
-    scene.nodes[1].always("0x63")
-    pending = scene.resolve_many(CHAIN, ("eth_blockNumber", []))
-    await scene.later(5.0)
+    gateway.nodes[1].always("0x63")
+    pending = gateway.resolve_many(CHAIN, ("eth_blockNumber", []))
+    await gateway.advance(5.0)
     assert results(await pending) == ["a", "upstream_unavailable"]
 
 
-async def test_block_number_of_a_batch_is_the_floor_from_then_on(scene: Scene) -> None:
-    scene.up(100, 100)
-    scene.nodes[0].always("0x65")
-    await scene.resolve_many(CHAIN, ("eth_blockNumber", []))
-    assert (scene.row.floor, scene.worker.rows[0].head) == (101, 101)
+async def test_block_number_of_a_batch_is_the_floor_from_then_on(gateway: FakeGateway) -> None:
+    gateway.publish_heads(100, 100)
+    gateway.nodes[0].always("0x65")
+    await gateway.resolve_many(CHAIN, ("eth_blockNumber", []))
+    assert (gateway.status.floor, gateway.statuses[0].head) == (101, 101)
 
 
 async def test_answers_of_a_batch_are_kept_with_the_stamp_of_the_question() -> None:
-    async with open_scene({}, **KEPT) as scene:
-        scene.up(100)
-        echo(scene)
-        scene.nodes[0].holds = True
-        pending = scene.resolve_many(balance(1, "latest"), balance(1))
-        await turns()
-        scene.up(101)
-        scene.nodes[0].let()
-        await pending
-        scene.nodes[0].holds = False
-        assert ways(await scene.resolve_many(balance(1, "latest"), balance(1))) == ["miss", "hit"]
+    gateway = await open_gateway({}, **KEPT)
+    gateway.publish_heads(100)
+    gateway.echo()
+    gateway.nodes[0].holds = True
+    pending = gateway.resolve_many(balance(1, "latest"), balance(1))
+    await run_pending()
+    gateway.publish_heads(101)
+    gateway.nodes[0].release()
+    await pending
+    gateway.nodes[0].holds = False
+    assert ways(await gateway.resolve_many(balance(1, "latest"), balance(1))) == ["miss", "hit"]

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from msgspec import Raw
+from tests.gateway.callers import raw
 from tests.gateway.fakes import Clock
-from tests.gateway.scene import raw
 
 from tollgate.chains.catalogue import Catalogue
 from tollgate.core.shapes import PlainCall, Reply

@@ -6,20 +6,21 @@ import json
 from typing import Any
 
 import pytest
-from tests.gateway.calls import answer, call, reason
-from tests.gateway.worker import (
+from tests.gateway.callers import (
     OTHER_TEAM,
     TEAM,
     TOKEN,
-    Worker,
+    call,
     digest,
     domain_grant,
-    http,
-    open_worker,
+    reason,
     request,
     token_grant,
     with_token,
 )
+from tests.gateway.calls import answer
+from tests.gateway.fake_gateway import FakeGateway, open_gateway
+from tests.gateway.fake_node import http
 
 from tollgate.core import secrets
 from tollgate.core.methods import Policy
@@ -48,25 +49,25 @@ class Filters:
         return {"jsonrpc": "2.0", "id": each["id"], **outcome}
 
 
-async def reply_to(worker: Worker, body: Any, token: str = TOKEN) -> Any:
-    return json.loads((await answer(worker, with_token(json.dumps(body).encode(), token))).body)
+async def reply_to(gateway: FakeGateway, body: Any, token: str = TOKEN) -> Any:
+    return json.loads((await answer(gateway, with_token(json.dumps(body).encode(), token))).body)
 
 
-async def two_teams(node: Filters) -> Worker:
-    worker = await open_worker(node=node)
-    worker.store.tokens[digest(OTHER)] = token_grant(OTHER_TEAM)
-    return worker
+async def two_teams(node: Filters) -> FakeGateway:
+    gateway = await open_gateway(node=node)
+    gateway.store.tokens[digest(OTHER)] = token_grant(OTHER_TEAM)
+    return gateway
 
 
 @pytest.mark.parametrize("many", [False, True], ids=["call", "batch"])
 async def test_filter_is_of_use_to_the_team_that_made_it_and_to_no_other(many: bool) -> None:
     node = Filters()
-    worker = await two_teams(node)
+    gateway = await two_teams(node)
 
     async def send(method: str, params: list[Any], token: str) -> Any:
         if not many:
-            return await reply_to(worker, call(1, method, params=params), token)
-        return (await reply_to(worker, [call(0, "eth_chainId"), call(1, method, params=params)], token))[1]
+            return await reply_to(gateway, call(1, method, params=params), token)
+        return (await reply_to(gateway, [call(0, "eth_chainId"), call(1, method, params=params)], token))[1]
 
     made = (await send(NEW, [{}], TOKEN))["result"]
     assert made != "0x1f", "what the node calls it is nobody's business"
@@ -77,9 +78,9 @@ async def test_filter_is_of_use_to_the_team_that_made_it_and_to_no_other(many: b
 
 
 async def test_other_results_are_not_sealed() -> None:
-    worker = await two_teams(Filters())
-    assert (await reply_to(worker, call(1, "eth_chainId")))["result"] == "0x5"
-    both = await reply_to(worker, [call(1, "eth_chainId"), call(2, "eth_gasPrice")])
+    gateway = await two_teams(Filters())
+    assert (await reply_to(gateway, call(1, "eth_chainId")))["result"] == "0x5"
+    both = await reply_to(gateway, [call(1, "eth_chainId"), call(2, "eth_gasPrice")])
     assert [each["result"] for each in both] == ["0x5", "0x5"]
 
 
@@ -106,17 +107,17 @@ def narrow(body: bytes) -> bytes:
 @pytest.mark.parametrize("many", [False, True], ids=["call", "batch"])
 @pytest.mark.parametrize("bills", [False, True])
 async def test_calls_that_one_call_needs_are_written_down_where_they_are_billed(many: bool, bills: bool) -> None:
-    worker = await open_worker(node=narrow)
-    worker.store.tokens[digest(TOKEN)] = token_grant(requests_per_second=100)
-    worker.row.publish(1_000, 900, changed=True)
-    worker.pipeline.change(100, 30.0, bills_upstream_calls=bills)
+    gateway = await open_gateway(node=narrow)
+    gateway.store.tokens[digest(TOKEN)] = token_grant(requests_per_second=100)
+    gateway.status.publish(1_000, 900, changed=True)
+    gateway.pipeline.change(100, 30.0, bills_upstream_calls=bills)
     logs = call(1, "eth_getLogs", params=[WIDE])
     sent = with_token(json.dumps([logs, call(2)] if many else logs).encode())
-    got = json.loads((await answer(worker, sent)).body)
+    got = json.loads((await answer(gateway, sent)).body)
     assert (got[0] if many else got)["result"] == []
     notes = [note for note in sent.calls if note[0] == "eth_getLogs"]
     assert len(notes) > 4 if bills else len(notes) == 1
-    assert sum(cost for _, cost in worker.meters.taken) > 4, "they count against limits in any case"
+    assert sum(cost for _, cost in gateway.meters.taken) > 4, "they count against limits in any case"
     assert all(note[1] == "ok" for note in notes)
     assert notes[0][3] > 0
     assert [note[3] for note in notes[1:]] == [0] * (len(notes) - 1), "the answer has its bytes once"
@@ -126,11 +127,11 @@ async def test_calls_that_one_call_needs_are_written_down_where_they_are_billed(
 
 
 async def test_upstream_calls_are_not_billed_unless_that_is_set() -> None:
-    worker = await open_worker()
-    assert not worker.pipeline.bills_upstream_calls
-    worker.pipeline.change(100, 30.0, bills_upstream_calls=True)
-    worker.pipeline.change(100, 30.0)
-    assert not worker.pipeline.bills_upstream_calls
+    gateway = await open_gateway()
+    assert not gateway.pipeline.bills_upstream_calls
+    gateway.pipeline.change(100, 30.0, bills_upstream_calls=True)
+    gateway.pipeline.change(100, 30.0)
+    assert not gateway.pipeline.bills_upstream_calls
 
 
 # --- What may be called --------------------------------------------------------------------------------------
@@ -138,32 +139,32 @@ async def test_upstream_calls_are_not_billed_unless_that_is_set() -> None:
 
 async def test_methods_that_callers_invent_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipeline_module, "_MAX_METHODS", 4)
-    worker = Worker()
+    gateway = FakeGateway()
     for number in range(10):
-        assert worker.pipeline._network_policy(worker.network, f"eth_{number}", from_domain=False) is None
-        assert len(worker.pipeline._allowed[worker.network.path]) <= 4
+        assert gateway.pipeline._network_policy(gateway.network, f"eth_{number}", from_domain=False) is None
+        assert len(gateway.pipeline._allowed[gateway.network.path]) <= 4
     long = "eth_" + "x" * 200
-    assert worker.pipeline._network_policy(worker.network, long, from_domain=False) is None
-    assert worker.pipeline._allowed[worker.network.path] == {"eth_8", "eth_9"}
+    assert gateway.pipeline._network_policy(gateway.network, long, from_domain=False) is None
+    assert gateway.pipeline._allowed[gateway.network.path] == {"eth_8", "eth_9"}
 
 
 async def test_token_for_some_contracts_calls_no_method_that_nobody_knows() -> None:
-    worker = await open_worker()
-    worker.store.tokens[digest(TOKEN)] = token_grant(contracts=("0x" + "ab" * 20,))
-    assert "result" in await reply_to(worker, call(1, "eth_chainId"))
-    assert reason(await reply_to(worker, call(1, "foo_bar"))) == "method_not_allowed"
+    gateway = await open_gateway()
+    gateway.store.tokens[digest(TOKEN)] = token_grant(contracts=("0x" + "ab" * 20,))
+    assert "result" in await reply_to(gateway, call(1, "eth_chainId"))
+    assert reason(await reply_to(gateway, call(1, "foo_bar"))) == "method_not_allowed"
     assert (
-        reason(await reply_to(worker, call(1, "eth_call", params=[{"to": "0x" + "cd" * 20}])))
+        reason(await reply_to(gateway, call(1, "eth_call", params=[{"to": "0x" + "cd" * 20}])))
         == "method_not_allowed"
     )
-    assert "result" in await reply_to(worker, call(1, "eth_call", params=[{"to": "0x" + "ab" * 20}]))
+    assert "result" in await reply_to(gateway, call(1, "eth_call", params=[{"to": "0x" + "ab" * 20}]))
 
 
 async def test_what_domains_may_not_call_is_refused_to_them_after_a_token_has_called_it() -> None:
-    worker = await open_worker(policy=Policy(allow=("*",)))
-    worker.store.grants["example.com"] = domain_grant(TEAM)
+    gateway = await open_gateway(policy=Policy(allow=("*",)))
+    gateway.store.grants["example.com"] = domain_grant(TEAM)
     body = json.dumps(call(1, "debug_traceCall", params=[])).encode()
     for _ in range(2):
-        assert "result" in json.loads((await answer(worker, with_token(body))).body)
-        page = await answer(worker, request(body, origin="https://example.com"))
+        assert "result" in json.loads((await answer(gateway, with_token(body))).body)
+        page = await answer(gateway, request(body, origin="https://example.com"))
         assert reason(json.loads(page.body)) == "method_not_allowed"

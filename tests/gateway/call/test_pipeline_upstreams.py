@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 
 import pytest
-from tests.gateway.calls import answer, call, reason, send
-from tests.gateway.fakes import turns
-from tests.gateway.notes import Note, answers_to, known, recorded, sent
+from tests.gateway.callers import TOKEN, Note, call, digest, reason, request, sent, token_grant, with_token
+from tests.gateway.calls import answer, answers_to, known, recorded, send
+from tests.gateway.fake_gateway import FakeGateway, open_gateway
+from tests.gateway.fake_node import BROKEN, Http
+from tests.gateway.fakes import run_pending
 from tests.gateway.raw_http import Answers, hello
-from tests.gateway.scene import BROKEN, Http, Node
-from tests.gateway.worker import TOKEN, Worker, digest, open_worker, request, token_grant, with_token
 
 from tollgate.core.entries import Entry
 from tollgate.gateway.messages import Answer
@@ -20,15 +20,15 @@ from tollgate.shm.upstream_status import State
 KEPT = {"cache_bytes": 1_000_000}
 
 
-def probed(worker: Worker) -> None:
+def probed(gateway: FakeGateway) -> None:
     """The prober has seen all upstreams at one head."""
-    for row in worker.rows:
+    for row in gateway.statuses:
         row.publish(State.UP, 100)
-    worker.row.publish(100, 50, changed=True)
+    gateway.status.publish(100, 50, changed=True)
 
 
-def shows(worker: Worker) -> None:
-    worker.store.tokens[digest(TOKEN)] = token_grant(show_upstream=True)
+def shows(gateway: FakeGateway) -> None:
+    gateway.store.tokens[digest(TOKEN)] = token_grant(show_upstream=True)
 
 
 def body(sent_body: object) -> bytes:
@@ -43,55 +43,55 @@ def ways(entry: Entry) -> list[tuple[str | None, int, str]]:
 
 
 async def test_token_that_shows_upstreams_is_shown_who_answered_and_how() -> None:
-    worker = await open_worker(**KEPT)
-    shows(worker)
-    probed(worker)
-    got = [(await answer(worker, with_token(body(call(1))))).headers for _ in range(2)]
+    gateway = await open_gateway(**KEPT)
+    shows(gateway)
+    probed(gateway)
+    got = [(await answer(gateway, with_token(body(call(1))))).headers for _ in range(2)]
     assert got == [
         b"x-tollgate-cache: miss\r\nx-tollgate-upstream: up0\r\n",
         b"x-tollgate-cache: hit\r\n",
     ]
-    got = [(await answer(worker, with_token(body(call(1, "foo_bar"))))).headers for _ in range(1)]
+    got = [(await answer(gateway, with_token(body(call(1, "foo_bar"))))).headers for _ in range(1)]
     assert got == [b"x-tollgate-cache: bypass\r\nx-tollgate-upstream: up0\r\n"]
 
 
 async def test_batch_shows_all_ways_at_once() -> None:
-    worker = await open_worker(**KEPT)
-    shows(worker)
-    probed(worker)
-    await answer(worker, with_token(body(call(1))))
-    got = await answer(worker, with_token(body([call(1), call(2, "eth_gasPrice"), call(3, "admin_x")])))
+    gateway = await open_gateway(**KEPT)
+    shows(gateway)
+    probed(gateway)
+    await answer(gateway, with_token(body(call(1))))
+    got = await answer(gateway, with_token(body([call(1), call(2, "eth_gasPrice"), call(3, "admin_x")])))
     assert got.headers == b"x-tollgate-cache: bypass, hit, miss\r\nx-tollgate-upstream: up0\r\n"
 
 
 @pytest.mark.parametrize("sent_body", [call(1), [call(1), call(2)], call(1, "admin_x")])
 async def test_others_are_shown_nothing_of_upstreams(sent_body: object) -> None:
-    worker = await open_worker(**KEPT)
-    probed(worker)
+    gateway = await open_gateway(**KEPT)
+    probed(gateway)
     for _ in range(2):
-        assert b"tollgate" not in (await answer(worker, with_token(body(sent_body)))).headers
+        assert b"tollgate" not in (await answer(gateway, with_token(body(sent_body)))).headers
     incoming = request(body(sent_body), origin="https://example.com")
-    assert b"tollgate" not in (await answer(worker, incoming)).headers
+    assert b"tollgate" not in (await answer(gateway, incoming)).headers
 
 
-async def test_refusal_and_silence_show_nothing(worker: Worker) -> None:
-    shows(worker)
-    worker.loop.refusing = True
-    got = await answer(worker, with_token(body(call(1))))
+async def test_refusal_and_silence_show_nothing(gateway: FakeGateway) -> None:
+    shows(gateway)
+    gateway.loop.refusing = True
+    got = await answer(gateway, with_token(body(call(1))))
     assert (got.status, b"tollgate" in got.headers) == (503, False)
-    worker.loop.refusing = False
+    gateway.loop.refusing = False
     note: Note = {"jsonrpc": "2.0", "method": "eth_chainId"}
-    assert await answer(worker, with_token(body(note))) == Answer(204, b"")
+    assert await answer(gateway, with_token(body(note))) == Answer(204, b"")
 
 
 async def test_headers_are_sent_and_a_page_may_read_them() -> None:
-    worker = await open_worker(**KEPT)
-    shows(worker)
-    probed(worker)
-    transport = worker.connect(hello)
+    gateway = await open_gateway(**KEPT)
+    shows(gateway)
+    probed(gateway)
+    transport = gateway.connect(hello)
     for _ in range(2):
         transport.deliver(sent(call(1), "origin: https://example.com"))
-        await turns(100)
+        await run_pending(100)
     (_, first, _), (_, second, _) = Answers(transport.take()).read
     assert (first[b"x-tollgate-cache"], first[b"x-tollgate-upstream"]) == (b"miss", b"up0")
     assert (second[b"x-tollgate-cache"], b"x-tollgate-upstream" in second) == (b"hit", False)
@@ -102,36 +102,37 @@ async def test_headers_are_sent_and_a_page_may_read_them() -> None:
 
 
 async def test_hit_is_answered_at_once_under_the_callers_id() -> None:
-    worker = await open_worker(**KEPT)
-    probed(worker)
-    await send(worker, call(1))
+    gateway = await open_gateway(**KEPT)
+    gateway.echo()
+    probed(gateway)
+    await send(gateway, call(1))
     for call_id in (7, "x", None):
         incoming = with_token(body(call(call_id)))
-        incoming.network = worker.network
-        got = worker.pipeline.answer(incoming)
+        incoming.network = gateway.network
+        got = gateway.pipeline.answer(incoming)
         assert isinstance(got, Answer), "without a coroutine"
         assert json.loads(got.body) == {"jsonrpc": "2.0", "id": call_id, "result": ["eth_chainId", []]}
-    assert len(worker.loop.transports) == 1
+    assert len(gateway.loop.transports) == 1
 
 
 async def test_hit_is_still_under_the_rules_of_token_and_network() -> None:
-    worker = await open_worker(**KEPT)
-    probed(worker)
-    await send(worker, call(1))
-    worker.directory.tokens.clear()
-    known(worker, methods=("eth_call",))
-    assert reason((await send(worker, call(1)))[1]) == "method_not_allowed"
-    worker.directory.tokens.clear()
-    known(worker, requests_per_second=1)
-    assert [(await send(worker, call(1)))[0] for _ in range(3)] == [200, 429, 429]
+    gateway = await open_gateway(**KEPT)
+    probed(gateway)
+    await send(gateway, call(1))
+    gateway.directory.tokens.clear()
+    known(gateway, methods=("eth_call",))
+    assert reason((await send(gateway, call(1)))[1]) == "method_not_allowed"
+    gateway.directory.tokens.clear()
+    known(gateway, requests_per_second=1)
+    assert [(await send(gateway, call(1)))[0] for _ in range(3)] == [200, 429, 429]
 
 
 async def test_ways_are_counted() -> None:
-    worker = await open_worker(**KEPT)
-    probed(worker)
+    gateway = await open_gateway(**KEPT)
+    probed(gateway)
     for sent_body in (call(1), call(1), [call(1), call(2), call(3, "eth_gasPrice")], call(1, "foo_bar")):
-        await send(worker, sent_body)
-    found = {how: worker.counted(metrics.CACHE, "eth", "mainnet", how) for how in ("hit", "miss", "bypass")}
+        await send(gateway, sent_body)
+    found = {how: gateway.counted(metrics.CACHE, "eth", "mainnet", how) for how in ("hit", "miss", "bypass")}
     assert found == {"hit": 3, "miss": 2, "bypass": 1}
 
 
@@ -139,32 +140,33 @@ async def test_ways_are_counted() -> None:
 
 
 @pytest.mark.parametrize("method", ["eth_subscribe", "eth_unsubscribe"])
-async def test_subscription_by_post_is_directed_to_come_by_websocket(method: str, worker: Worker) -> None:
-    status, reply = await send(worker, call(1, method, params=["newHeads"]))
+async def test_subscription_by_post_is_directed_to_come_by_websocket(method: str, gateway: FakeGateway) -> None:
+    status, reply = await send(gateway, call(1, method, params=["newHeads"]))
     assert (status, reason(reply)) == (403, "method_not_allowed")
     assert "wss://" in reply["error"]["message"]
-    status, (good, bad) = await send(worker, [call(1), call(2, method)])
+    status, (good, bad) = await send(gateway, [call(1), call(2, method)])
     assert (status, good["id"], reason(bad)) == (200, 1, "method_not_allowed")
 
 
 @pytest.mark.parametrize("strict", [True, False])
 async def test_strict_network_refuses_methods_that_the_catalogue_does_not_know(strict: bool) -> None:
-    worker = await open_worker(network={"strict": strict})
+    gateway = await open_gateway(network={"strict": strict})
     for _ in range(2):
-        status, reply = await send(worker, call(1, "foo_bar"))
+        status, reply = await send(gateway, call(1, "foo_bar"))
         assert status == (403 if strict else 200)
         if strict:
             assert reason(reply) == "method_not_allowed"
             assert "strict" in reply["error"]["message"]
-        assert (await send(worker, call(1, "eth_chainId")))[0] == 200
-    batch = (await send(worker, [call(1), call(2, "foo_bar"), call(3, "foo_bar")]))[1]
+        assert (await send(gateway, call(1, "eth_chainId")))[0] == 200
+    batch = (await send(gateway, [call(1), call(2, "foo_bar"), call(3, "foo_bar")]))[1]
     assert ["error" in each for each in batch] == [False, strict, strict]
 
 
 async def test_family_without_a_catalogue_is_proxied() -> None:
-    worker = await open_worker(family="foo", **KEPT)
-    assert (await send(worker, call(1, "foo_bar", params=[1])))[1]["result"] == ["foo_bar", [1]]
-    batch = (await send(worker, [call(1, "foo_bar"), call(2, "foo_baz")]))[1]
+    gateway = await open_gateway(family="foo", **KEPT)
+    gateway.echo()
+    assert (await send(gateway, call(1, "foo_bar", params=[1])))[1]["result"] == ["foo_bar", [1]]
+    batch = (await send(gateway, [call(1, "foo_bar"), call(2, "foo_baz")]))[1]
     assert [each["result"][0] for each in batch] == ["foo_bar", "foo_baz"]
 
 
@@ -172,9 +174,9 @@ async def test_family_without_a_catalogue_is_proxied() -> None:
 
 
 async def test_record_of_one_call_shows_who_answered_after_how_many_attempts_and_from_where() -> None:
-    worker = await open_worker(**KEPT)
-    probed(worker)
-    entries = await recorded(worker, sent(call(1)), sent(call(1)), sent(call(1, "foo_bar")))
+    gateway = await open_gateway(**KEPT)
+    probed(gateway)
+    entries = await recorded(gateway, sent(call(1)), sent(call(1)), sent(call(1, "foo_bar")))
     assert [(each.upstream, each.attempts, each.cache) for each in entries] == [
         ("up0", 1, "miss"),
         ("", 0, "hit"),
@@ -184,11 +186,11 @@ async def test_record_of_one_call_shows_who_answered_after_how_many_attempts_and
 
 
 async def test_record_of_a_batch_shows_it_of_each_call() -> None:
-    worker = await open_worker(**KEPT)
-    probed(worker)
-    await answers_to(worker, sent(call(1)))
+    gateway = await open_gateway(**KEPT)
+    probed(gateway)
+    await answers_to(gateway, sent(call(1)))
     batch = [call(1), call(2, "eth_gasPrice"), call(3, "foo_bar"), call(4, "admin_x"), call(5, "eth_gasPrice")]
-    entry = (await recorded(worker, sent(batch)))[-1]
+    entry = (await recorded(gateway, sent(batch)))[-1]
     assert ways(entry) == [
         ("", 0, "hit"),
         ("up0", 1, "miss"),
@@ -199,12 +201,10 @@ async def test_record_of_a_batch_shows_it_of_each_call() -> None:
 
 
 async def test_record_counts_attempts_at_several_upstreams() -> None:
-    worker = await open_worker(more=[{"priority": number} for number in range(3)])
-    for name, given in {"up0": Http(500), "up1": BROKEN, "up2": "good"}.items():
-        node = Node(name)
+    gateway = await open_gateway({}, {}, {})
+    for node, given in zip(gateway.nodes, (Http(500), BROKEN, "good"), strict=True):
         node.always(given)
-        worker.loop.nodes[name] = node.receive
-    (entry,) = await recorded(worker, sent(call(1)))
+    (entry,) = await recorded(gateway, sent(call(1)))
     assert (entry.upstream, entry.attempts) == ("up2", 3)
-    entry = (await recorded(worker, sent([call(1), call(2, "eth_gasPrice")])))[-1]
+    entry = (await recorded(gateway, sent([call(1), call(2, "eth_gasPrice")])))[-1]
     assert ways(entry) == [("up2", 4, "bypass")] * 2, "two as a batch, two alone"

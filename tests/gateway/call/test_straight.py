@@ -18,10 +18,11 @@ from typing import Any
 import msgspec
 import pytest
 from msgspec import structs
-from tests.gateway.fakes import FakeTransport, turns
+from tests.gateway.callers import TOKEN, digest, token_grant
+from tests.gateway.fake_gateway import FakeGateway, Tasks
+from tests.gateway.fake_node import BROKEN, DROP, LAGGING, QUOTA, REVERTED, FakeNode, Http, http
+from tests.gateway.fakes import FakeTransport, run_pending
 from tests.gateway.raw_http import Answers, edge, hello
-from tests.gateway.scene import BROKEN, DROP, LAGGING, QUOTA, REVERTED, Http, Node, Scene
-from tests.gateway.worker import TOKEN, Tasks, digest, http, token_grant
 
 from tollgate.core.models import Team
 from tollgate.gateway.call import straight_batch, straight_calls
@@ -70,7 +71,7 @@ class Situation:
     """What callers send, what nodes do, and whether it goes straight."""
 
     requests: list[bytes]
-    nodes: Callable[[list[Node]], None] = lambda _: None
+    nodes: Callable[[list[FakeNode]], None] = lambda _: None
     upstreams: list[dict[str, Any]] = field(default_factory=lambda: [{}])
     straight: bool | None = True
     """None: it may leave the straight way after it was sent, or before."""
@@ -83,34 +84,34 @@ class Situation:
     together: bool = False
     """Whether requests come from several connections at once."""
     warm: bool = True
-    first: Callable[[Scene], None] = lambda _: None
+    first: Callable[[FakeGateway], None] = lambda _: None
     """What happens before the first request."""
 
 
-def answering(*given: Any) -> Callable[[list[Node]], None]:
+def answering(*given: Any) -> Callable[[list[FakeNode]], None]:
     """All nodes answer this, one after the other."""
 
-    def script(nodes: list[Node]) -> None:
+    def script(nodes: list[FakeNode]) -> None:
         for node in nodes:
             node.in_turn(*given)
 
     return script
 
 
-def first_answering(*given: Any) -> Callable[[list[Node]], None]:
+def first_answering(*given: Any) -> Callable[[list[FakeNode]], None]:
     return lambda nodes: nodes[0].in_turn(*given)
 
 
-def silent(nodes: list[Node]) -> None:
+def silent(nodes: list[FakeNode]) -> None:
     nodes[0].holds = True
 
 
-def at(*heads: int) -> Callable[[list[Node]], None]:
+def at(*heads: int) -> Callable[[list[FakeNode]], None]:
     """Nodes report where they are."""
 
-    def script(nodes: list[Node]) -> None:
+    def script(nodes: list[FakeNode]) -> None:
         for node, head in zip(nodes, heads, strict=True):
-            node.plays(_is_at, head)
+            node.respond_with(_is_at, head)
 
     return script
 
@@ -159,25 +160,25 @@ def cut(data: bytes) -> bytes:
     return data[: len(data) - 4]
 
 
-def in_doubt(scene: Scene) -> None:
+def in_doubt(gateway: FakeGateway) -> None:
     """The first upstream has failed until its breaker opened, and its time is over."""
-    upstream = scene.upstream(0)
+    upstream = gateway["up0"]
     for _ in range(5):
         upstream.began()
-        upstream.failed(scene.clock())
-    scene.clock.advance(2.0)
-    scene.row.pulse()
+        upstream.failed(gateway.clock())
+    gateway.clock.advance(2.0)
+    gateway.status.pulse()
 
 
-def busy(scene: Scene) -> None:
+def busy(gateway: FakeGateway) -> None:
     """No connection to an upstream is idle."""
-    for upstream in scene.exchange.upstreams:
+    for upstream in gateway.exchange.upstreams:
         upstream.pool.idle.clear()
 
 
-def later(seconds: float) -> Callable[[Scene], None]:
+def later(seconds: float) -> Callable[[FakeGateway], None]:
     """So much time passes for tokens."""
-    return lambda scene: scene.worker.wall.advance(seconds)
+    return lambda gateway: gateway.wall.advance(seconds)
 
 
 CACHED: dict[str, Any] = {"cache_bytes": 1_000_000}
@@ -524,65 +525,64 @@ def plain_answers(transport: FakeTransport) -> list[tuple[int, dict[bytes, bytes
 
 
 async def play(situation: Situation, *, straight: bool) -> Played:
-    scene = Scene(*situation.upstreams, straight=straight, **situation.options)
-    worker = scene.worker
-    await worker.directory.refresh()
+    gateway = FakeGateway(*situation.upstreams, straight=straight, **situation.options)
+    await gateway.directory.refresh()
     grant = dict(situation.grant)
     team = grant.pop("team", None)
-    worker.store.tokens[digest(TOKEN)] = token_grant(team, **grant) if team else token_grant(**grant)
-    heads = situation.heads or [HEAD] * len(scene.nodes)
+    gateway.store.tokens[digest(TOKEN)] = token_grant(team, **grant) if team else token_grant(**grant)
+    heads = situation.heads or [HEAD] * len(gateway.nodes)
     if heads[0] >= 0:
-        scene.up(*heads, finalized=10)
-    transports = [worker.connect(hello) for _ in range(len(situation.requests) if situation.together else 1)]
+        gateway.publish_heads(*heads, finalized=10)
+    transports = [gateway.connect(hello) for _ in range(len(situation.requests) if situation.together else 1)]
     played = Played()
     if situation.warm:
-        await warm_up(scene, transports)
-    situation.nodes(scene.nodes)
-    situation.first(scene)
-    for node in scene.nodes:
+        await warm_up(gateway, transports)
+    situation.nodes(gateway.nodes)
+    situation.first(gateway)
+    for node in gateway.nodes:
         node.transform = situation.transform
         node.requests.clear()
-    worker.context.tasks = tasks = Tasks()
-    worker.journal.latencies.fold()
-    before = dict(worker.regions.totals())
-    fared = [(upstream.calls, upstream.failures) for upstream in scene.exchange.upstreams]
-    written = len(worker.sink.written)
+    gateway.context.tasks = tasks = Tasks()
+    gateway.journal.latencies.fold()
+    before = dict(gateway.regions.totals())
+    fared = [(upstream.calls, upstream.failures) for upstream in gateway.exchange.upstreams]
+    written = len(gateway.sink.written)
     for place, request in enumerate(situation.requests):
         transports[place if situation.together else 0].deliver(request)
         if not situation.together:
-            await settle(scene, 0.0)
-    await settle(scene, situation.seconds)
+            await settle(gateway, 0.0)
+    await settle(gateway, situation.seconds)
     played.tasks = tasks.started
     played.answers = [plain_answers(transport) for transport in transports]
-    played.records = [plain_record(entry) for entry in worker.sink.written[written:]]
+    played.records = [plain_record(entry) for entry in gateway.sink.written[written:]]
     if situation.together:
         # Answers of one loop turn have no order.
         played.records.sort(key=repr)
-    worker.journal.latencies.fold()
-    totals = worker.regions.totals()
+    gateway.journal.latencies.fold()
+    totals = gateway.regions.totals()
     played.metrics = {
         key: value - before.get(key, 0) for key, value in totals.items() if value != before.get(key, 0)
     }
-    played.floor = scene.row.floor
-    played.seconds = [upstream.ewma for upstream in scene.exchange.upstreams]
+    played.floor = gateway.status.floor
+    played.seconds = [upstream.ewma for upstream in gateway.exchange.upstreams]
     played.fared = [
         (upstream.calls - calls, upstream.failures - failures)
-        for upstream, (calls, failures) in zip(scene.exchange.upstreams, fared, strict=True)
+        for upstream, (calls, failures) in zip(gateway.exchange.upstreams, fared, strict=True)
     ]
     played.ids = [
-        [call["id"] for call in each] for node in scene.nodes for each in node.requests if isinstance(each, list)
+        [call["id"] for call in each] for node in gateway.nodes for each in node.requests if isinstance(each, list)
     ]
-    played.upstream_calls = [[plain_request(each) for each in node.requests] for node in scene.nodes]
-    assert worker.context.in_flight == 0
-    assert not scene.resolver.flights
-    for node in scene.nodes:
+    played.upstream_calls = [[plain_request(each) for each in node.requests] for node in gateway.nodes]
+    assert gateway.context.in_flight == 0
+    assert not gateway.resolver.flights
+    for node in gateway.nodes:
         while node.held:
-            node.let()
-    await settle(scene, 0.0)
-    assert [upstream.in_flight for upstream in scene.exchange.upstreams] == [0] * len(scene.nodes)
-    for pool in worker.pools.values():
+            node.release()
+    await settle(gateway, 0.0)
+    assert [upstream.in_flight for upstream in gateway.exchange.upstreams] == [0] * len(gateway.nodes)
+    for pool in gateway.pools.values():
         pool.close()
-    await turns()
+    await run_pending()
     return played
 
 
@@ -593,51 +593,51 @@ def plain_request(body: Any) -> Any:
     return body
 
 
-async def warm_up(scene: Scene, transports: list[FakeTransport]) -> None:
+async def warm_up(gateway: FakeGateway, transports: list[FakeTransport]) -> None:
     """Let callers in, and open connections to all upstreams."""
-    for node in scene.nodes:
+    for node in gateway.nodes:
         node.holds = True
-    gone = [scene.worker.connect(hello) for _ in range(3)]
+    gone = [gateway.connect(hello) for _ in range(3)]
     for number, transport in enumerate([*transports, *gone]):
         transport.deliver(sent(call(1, {"method": "eth_call", "params": [{"to": hex(number)}, "0x1"]})))
-        await turns(30)
-    gone.append(scene.worker.connect(hello))
+        await run_pending(30)
+    gone.append(gateway.connect(hello))
     made = {"method": "eth_call", "params": [{"to": "0xd"}, "0x1"]}
     gone[-1].deliver(sent(call(1, made), "origin: https://app.example.com", token=None))
-    await settle(scene, 0.0)
-    for upstream in scene.exchange.upstreams:
+    await settle(gateway, 0.0)
+    for upstream in gateway.exchange.upstreams:
         while upstream.pool.size < 4:
             pool = upstream.pool
-            _, connection = await scene.loop.create_connection(pool.connection, pool._host, pool._port)
+            _, connection = await gateway.loop.create_connection(pool.connection, pool._host, pool._port)
             assert isinstance(connection, Connection)
             pool._all.add(connection)
             pool.freed(connection)
             if upstream.pool.size < 4:
                 upstream.pool.idle.clear()
         upstream.pool.idle[:] = [each for each in upstream.pool._all if not each.busy]
-    for node in scene.nodes:
+    for node in gateway.nodes:
         node.holds = False
         while node.held:
-            node.let()
-    await turns(30)
+            node.release()
+    await run_pending(30)
     for transport in [*transports, *gone]:
         transport.take()
-    scene.exchange.random = Random(1).random
+    gateway.exchange.random = Random(1).random
     # Limits and rates are whole again.
-    scene.clock.advance(70.0)
-    scene.row.pulse()
+    gateway.clock.advance(70.0)
+    gateway.status.pulse()
 
 
-async def settle(scene: Scene, seconds: float) -> None:
-    await turns(200)
+async def settle(gateway: FakeGateway, seconds: float) -> None:
+    await run_pending(200)
     left = seconds
     while left > 0:
         step = min(left, 0.05)
-        await scene.loop.later(step)
-        scene.worker.networks.sweep()
-        scene.row.pulse()
+        await gateway.loop.advance(step)
+        gateway.networks.sweep()
+        gateway.status.pulse()
         left -= step
-    await turns(60)
+    await run_pending(60)
 
 
 def plain_record(entry: Any) -> dict[str, Any]:
@@ -715,17 +715,17 @@ async def test_callers_are_let_in_anew_after_a_change_and_before_there_are_too_m
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(straight_calls, "_MAX_ADMISSIONS", 2)
-    async with warm_scene() as (scene, (transport,)):
-        admissions = scene.worker.straight._admissions
+    async with warm_scene() as (gateway, (transport,)):
+        admissions = gateway.straight._admissions
         admissions.clear()
         for agent, count in (("a", 1), ("b", 2), ("c", 1), ("c", 1), ("d", 2)):
             assert await statuses(transport, sent(call(1, LATEST), f"user-agent: {agent}")) == [200]
             assert len(admissions) == count
-        scene.worker.context.renew()
+        gateway.context.renew()
         assert await statuses(transport, sent(call(1, LATEST), "user-agent: d")) == [200]
         (admission,) = admissions.values()
         assert edge(transport).admission is admission
-        assert admission.epoch == scene.worker.context.epoch
+        assert admission.epoch == gateway.context.epoch
 
 
 class InOrder(set[Any]):
@@ -751,54 +751,54 @@ class InOrder(set[Any]):
 @asynccontextmanager
 async def warm_scene(
     *upstreams: dict[str, Any], callers: int = 1, grant: dict[str, Any] | None = None, **options: Any
-) -> AsyncIterator[tuple[Scene, list[FakeTransport]]]:
+) -> AsyncIterator[tuple[FakeGateway, list[FakeTransport]]]:
     """Callers that were let in, and idle connections to all upstreams."""
-    scene = Scene(*upstreams or [{}], **options)
-    scene.worker.store.tokens[digest(TOKEN)] = token_grant(**(grant or {}))
-    await scene.worker.directory.refresh()
-    scene.up(*[HEAD] * len(scene.nodes), finalized=10)
-    transports = [scene.worker.connect(hello) for _ in range(callers)]
-    await warm_up(scene, transports)
-    yield scene, transports
-    for node in scene.nodes:
+    gateway = FakeGateway(*upstreams or [{}], **options)
+    gateway.store.tokens[digest(TOKEN)] = token_grant(**(grant or {}))
+    await gateway.directory.refresh()
+    gateway.publish_heads(*[HEAD] * len(gateway.nodes), finalized=10)
+    transports = [gateway.connect(hello) for _ in range(callers)]
+    await warm_up(gateway, transports)
+    yield gateway, transports
+    for node in gateway.nodes:
         while node.held:
-            node.let()
-            await turns(30)
-    for pool in scene.worker.pools.values():
+            node.release()
+            await run_pending(30)
+    for pool in gateway.pools.values():
         pool.close()
-    await turns()
+    await run_pending()
 
 
 async def statuses(transport: FakeTransport, *requests: bytes) -> list[int]:
     """What a caller is answered to one request after the other."""
     for request in requests:
         transport.deliver(request)
-        await turns(30)
+        await run_pending(30)
     return [status for status, _, _ in plain_answers(transport)]
 
 
 async def test_batch_with_a_call_that_is_under_way_waits_for_that_answer() -> None:
-    async with warm_scene(callers=2, **CACHED) as (scene, (first, waiting)):
-        node = scene.nodes[0]
+    async with warm_scene(callers=2, **CACHED) as (gateway, (first, waiting)):
+        node = gateway.nodes[0]
         node.holds = True
         node.requests.clear()
         first.deliver(one(LATEST)[0])
         waiting.deliver(batch(LATEST, CHAIN)[0])
-        await turns(30)
+        await run_pending(30)
         assert [isinstance(each, list) for each in node.requests] == [False, False], "the other call goes alone"
         while node.held:
-            node.let()
-            await turns(30)
+            node.release()
+            await run_pending(30)
         ((_, _, parsed),) = plain_answers(waiting)
         assert [each["result"] for each in parsed] == ["up0", "up0"]
-        assert "coalesced" in [entry.calls[0].cache for entry in scene.worker.sink.written[-2:]]
+        assert "coalesced" in [entry.calls[0].cache for entry in gateway.sink.written[-2:]]
 
 
 @pytest.mark.parametrize("second", [LATEST, {"method": "foo_bar"}], ids=["straight", "on the general way"])
 async def test_as_many_calls_go_straight_as_may_be_under_way(second: dict[str, Any]) -> None:
-    async with warm_scene(callers=3) as (scene, transports):
-        scene.nodes[0].holds = True
-        context = scene.worker.context
+    async with warm_scene(callers=3) as (gateway, transports):
+        gateway.nodes[0].holds = True
+        context = gateway.context
         context.max_in_flight = 2
         answered = [
             await statuses(transport, *one(made))
@@ -806,67 +806,67 @@ async def test_as_many_calls_go_straight_as_may_be_under_way(second: dict[str, A
         ]
         assert answered == [[], [], [503]]
         assert (len(context.calls), len(context.tasks)) == (2, 0)
-        while scene.nodes[0].held:
-            scene.nodes[0].let()
-        await turns(30)
+        while gateway.nodes[0].held:
+            gateway.nodes[0].release()
+        await run_pending(30)
         assert [plain_answers(each)[0][0] for each in transports[:2]] == [200, 200]
 
 
 @pytest.mark.parametrize("body", [one(LATEST)[0], batch(LATEST, CHAIN)[0]], ids=["call", "batch"])
 async def test_time_that_a_call_took_is_written_down(body: bytes) -> None:
-    async with warm_scene() as (scene, (transport,)):
-        scene.nodes[0].holds = True
+    async with warm_scene() as (gateway, (transport,)):
+        gateway.nodes[0].holds = True
         transport.deliver(body)
-        await turns()
-        scene.clock.advance(0.25)
-        scene.nodes[0].let()
-        await turns(30)
-        assert scene.worker.sink.written[-1].duration_micros == 250_000
+        await run_pending()
+        gateway.clock.advance(0.25)
+        gateway.nodes[0].release()
+        await run_pending(30)
+        assert gateway.sink.written[-1].duration_micros == 250_000
 
 
 async def test_requests_of_a_loop_turn_leave_together_at_its_end() -> None:
-    async with warm_scene(callers=3) as (scene, transports):
-        scene.nodes[0].holds = True
+    async with warm_scene(callers=3) as (gateway, transports):
+        gateway.nodes[0].holds = True
         for transport, (request,) in zip(
             transports, (one(LATEST), batch(LATEST, CHAIN), one(LATEST)), strict=True
         ):
             transport.deliver(request)
-        assert scene.nodes[0].held == []
-        await turns(1)
-        assert [isinstance(parsed, list) for _, parsed in scene.nodes[0].held] == [False, True, False]
-        written = len(scene.worker.sink.written)
-        await turns()
-        assert len(scene.worker.sink.written) == written, "nothing was answered"
+        assert gateway.nodes[0].held == []
+        await run_pending(1)
+        assert [isinstance(parsed, list) for _, parsed in gateway.nodes[0].held] == [False, True, False]
+        written = len(gateway.sink.written)
+        await run_pending()
+        assert len(gateway.sink.written) == written, "nothing was answered"
 
 
 @pytest.mark.parametrize("request_", [one(LATEST)[0], batch(LATEST, CHAIN)[0]], ids=["call", "batch"])
 async def test_request_whose_connection_is_lost_before_it_left_goes_another_way(request_: bytes) -> None:
-    async with warm_scene() as (scene, (transport,)):
-        connection: Any = scene.upstream(0).pool.idle[-1]._transport
+    async with warm_scene() as (gateway, (transport,)):
+        connection: Any = gateway["up0"].pool.idle[-1]._transport
         connection.take()
         transport.deliver(request_)
         connection.drop()
-        await turns(30)
+        await run_pending(30)
         assert await statuses(transport) == [200]
         assert (connection.take(), connection.aborted) == (b"", False)
 
 
 async def test_request_that_cannot_be_written_keeps_no_other_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with warm_scene(callers=2) as (scene, transports):
-        second, first = (connection._transport for connection in scene.upstream(0).pool.idle[-2:])
+    async with warm_scene(callers=2) as (gateway, transports):
+        second, first = (connection._transport for connection in gateway["up0"].pool.idle[-2:])
         monkeypatch.setattr(first, "write", lambda _data: 1 / 0)
         for transport in transports:
             transport.deliver(one(LATEST)[0])
-        await turns(30)
+        await run_pending(30)
         assert [await statuses(transport) for transport in transports] == [[200], [200]]
         assert (first.aborted, second.aborted) == (True, False)
 
 
 @pytest.mark.parametrize(("seconds", "status"), [(99.9, 200), (100.0, 401)])
 async def test_token_that_expires_is_refused_though_it_was_let_in(seconds: float, status: int) -> None:
-    async with warm_scene(grant={"expires_at": 1_700_000_100.0}) as (scene, (transport,)):
+    async with warm_scene(grant={"expires_at": 1_700_000_100.0}) as (gateway, (transport,)):
         assert await statuses(transport, *one(LATEST), *one(LATEST)) == [200, 200]
-        scene.worker.wall.advance(seconds)
+        gateway.wall.advance(seconds)
         assert await statuses(transport, *one(LATEST)) == [status]
 
 
@@ -876,34 +876,34 @@ def left(*transports: FakeTransport) -> list[str]:
 
 
 async def test_answers_of_one_loop_turn_show_the_same_of_a_limit_and_the_next_ones_what_is_left_then() -> None:
-    async with warm_scene(callers=3, grant={"requests_per_second": 100}) as (scene, transports):
+    async with warm_scene(callers=3, grant={"requests_per_second": 100}) as (gateway, transports):
         for transport in transports:
             transport.take()
-        scene.nodes[0].holds = True
+        gateway.nodes[0].holds = True
         for transport in transports[:2]:
             transport.deliver(one(LATEST)[0])
-        await turns(30)
+        await run_pending(30)
         for _ in range(2):
-            scene.nodes[0].let()
-        await turns(30)
+            gateway.nodes[0].release()
+        await run_pending(30)
         both = left(*transports[:2])
         assert both[0] == both[1]
-        scene.nodes[0].holds = False
+        gateway.nodes[0].holds = False
         transports[2].deliver(one(LATEST)[0])
-        await turns(30)
+        await run_pending(30)
         assert int(left(transports[2])[0]) == int(both[0]) - 1
         transports[0].deliver(batch(LATEST, CHAIN)[0])
-        await turns(30)
+        await run_pending(30)
         assert int(left(transports[0])[0]) == int(both[0]) - 3
 
 
 @pytest.mark.parametrize("body", [one(LATEST)[0], batch(LATEST, CHAIN)[0]], ids=["call", "batch"])
 async def test_rows_of_limits_are_found_again_where_others_were_given_them(body: bytes) -> None:
-    async with warm_scene(grant={"requests_per_second": 2}) as (scene, (transport,)):
+    async with warm_scene(grant={"requests_per_second": 2}) as (gateway, (transport,)):
         await statuses(transport, body)
         admission = edge(transport).admission
         admission.limits, admission.take_limits = "rows of others", lambda *_: None
-        scene.worker.limiter.moved = lambda rows: rows == "rows of others"
+        gateway.limiter.moved = lambda rows: rows == "rows of others"
         await statuses(transport, body)
         assert admission.limits == admission._limits
 
@@ -917,19 +917,19 @@ async def test_rows_of_limits_are_found_again_where_others_were_given_them(body:
 async def test_call_leaves_the_straight_way_when_its_upstream_is_late(
     body: bytes, more: bytes, hedge: bool
 ) -> None:
-    async with warm_scene({}, {}, callers=3, network={"hedge": hedge}, **CACHED) as (scene, transports):
-        for node in scene.nodes:
+    async with warm_scene({}, {}, callers=3, network={"hedge": hedge}, **CACHED) as (gateway, transports):
+        for node in gateway.nodes:
             node.holds = True
-        context = scene.worker.context
+        context = gateway.context
         context.calls = InOrder()
-        scene.loop.timers.clear()
+        gateway.loop.timers.clear()
         context.hedging = False
         for transport, each in zip(transports, (body, one(OLD)[0], more), strict=True):
             transport.deliver(each)
-        assert len(scene.loop.timers) == hedge, "one sweep for all"
+        assert len(gateway.loop.timers) == hedge, "one sweep for all"
         sent, coalesced, other = context.calls
-        late = scene.clock() + hedge_after(scene.upstream(0))
-        for now in (scene.clock(), late - 0.001, late):
+        late = gateway.clock() + hedge_after(gateway["up0"])
+        for now in (gateway.clock(), late - 0.001, late):
             assert set(context.calls) == {sent, coalesced, other}
             assert sent._work is None
             sent.hedge_if_late(now)
@@ -945,36 +945,36 @@ async def test_call_leaves_the_straight_way_when_its_upstream_is_late(
 async def test_end_of_the_grace_refuses_what_went_straight_and_leaves_nothing_behind(
     body: bytes, cache_bytes: int
 ) -> None:
-    scene = Scene({}, cache_bytes=cache_bytes)
-    await scene.worker.directory.refresh()
-    scene.up(HEAD, finalized=10)
-    first, waiting = scene.worker.connect(hello), scene.worker.connect(hello)
-    await warm_up(scene, [first, waiting])
-    (upstream,) = scene.exchange.upstreams
+    gateway = FakeGateway({}, cache_bytes=cache_bytes)
+    await gateway.directory.refresh()
+    gateway.publish_heads(HEAD, finalized=10)
+    first, waiting = gateway.connect(hello), gateway.connect(hello)
+    await warm_up(gateway, [first, waiting])
+    (upstream,) = gateway.exchange.upstreams
     before = upstream.failures
-    scene.nodes[0].holds = True
-    context = scene.worker.context
+    gateway.nodes[0].holds = True
+    context = gateway.context
     context.calls = InOrder()
     first.deliver(body)
     waiting.deliver(one(LATEST, 8)[0])
-    await turns(30)
+    await run_pending(30)
     assert context.in_flight == 2
     # Where answers are shared, the second waits for the first.
-    assert len(scene.nodes[0].held) == (1 if cache_bytes else 2)
+    assert len(gateway.nodes[0].held) == (1 if cache_bytes else 2)
     context.stop()
-    await turns(30)
+    await run_pending(30)
     for transport in (first, waiting):
         ((status, headers, parsed),) = plain_answers(transport)
         assert (status, headers[b"retry-after"]) == (503, b"1")
         errors = [each["error"]["data"]["reason"] for each in (parsed if isinstance(parsed, list) else [parsed])]
         assert set(errors) == {"overloaded"}
     assert (len(context.calls), context.in_flight, upstream.in_flight) == (0, 0, 0)
-    assert (upstream.failures, dict(scene.resolver.flights)) == (before, {})
-    while scene.nodes[0].held:
-        scene.nodes[0].let()
-    await turns(30)
+    assert (upstream.failures, dict(gateway.resolver.flights)) == (before, {})
+    while gateway.nodes[0].held:
+        gateway.nodes[0].release()
+    await run_pending(30)
     assert not first.written
     assert not waiting.written
-    for pool in scene.worker.pools.values():
+    for pool in gateway.pools.values():
         pool.close()
-    await turns()
+    await run_pending()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from msgspec import Raw
-from tests.gateway.fakes import Clock, turns
+from tests.gateway.fakes import Clock, run_pending
 
 from tollgate.chains import subscriptions_eth, subscriptions_starknet
 from tollgate.chains.heads import NodeCall
@@ -224,7 +224,7 @@ class Pace:
         for each in waiting:
             if not each.done():
                 each.set_result(None)
-        await turns(loops)
+        await run_pending(loops)
 
 
 def _nothing_set() -> list[UpstreamSettings]:

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from msgspec import Raw
 from structlog.testing import capture_logs
-from tests.gateway.fakes import turns
+from tests.gateway.fakes import run_pending
 from tests.gateway.feeds.scripted_chain import ADDRESSES, Chain, FeedSetup, RecordingSink, numbers, silence
 
 from tollgate.chains import subscriptions_eth
@@ -59,7 +59,7 @@ async def test_prober_learns_of_those_who_are_still_in_the_past() -> None:
     setup.feed.tick()
     assert setup.row.active_at == setup.clock()
     setup.feed.leave(subscriber)
-    await turns()
+    await run_pending()
     assert asyncio.all_tasks() == before
 
 
@@ -87,7 +87,7 @@ async def test_statuses_of_transactions_are_joined_and_left() -> None:
     assert len(setup.chain.calls) == calls
     await setup.listen("starknet_subscribeTransactionStatus", ["0x5"])
     setup.feed.close()
-    await turns()
+    await run_pending()
     assert asyncio.all_tasks() == before
 
 
@@ -97,14 +97,14 @@ async def test_pending_transactions_are_joined_and_left() -> None:
     setup.feed._pending = PendingTransactions("eth/mainnet", lambda: [node], silence)
     before = asyncio.all_tasks()
     subscriber, _ = await setup.listen("eth_subscribe", ["newPendingTransactions"])
-    await turns()
+    await run_pending()
     assert len(asyncio.all_tasks()) == len(before) + 1
     setup.feed.leave(subscriber)
-    await turns()
+    await run_pending()
     assert asyncio.all_tasks() == before
     await setup.listen("eth_subscribe", ["newPendingTransactions"])
     setup.feed.close()
-    await turns()
+    await run_pending()
     assert asyncio.all_tasks() == before
 
 
@@ -144,7 +144,7 @@ async def test_without_the_board_upstreams_are_called_once_in_a_while_and_what_t
     def calls() -> int:
         return sum(call.method == "eth_blockNumber" for call in setup.chain.calls)
 
-    await turns(50)
+    await run_pending(50)
     assert (calls(), setup.row.shown) == (1, setup.chain.height)
     setup.clock.advance(POLL_SECONDS - 0.01)
     await setup.pace.turn(50)

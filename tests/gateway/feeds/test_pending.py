@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Self
 
 import pytest
-from tests.gateway.fakes import Clock, turns
+from tests.gateway.fakes import Clock, run_pending
 from tests.gateway.feeds.scripted_chain import Pace, RecordingSink
 
 from tollgate.chains.subscriptions import Subscription, Topic
@@ -46,14 +46,14 @@ class PendingNodes:
     async def publish(self, *items: PendingTransaction | Exception, full: bool = False) -> None:
         for each in items:
             self.queues[each.full if isinstance(each, PendingTransaction) else full].put_nowait(each)
-        await turns()
+        await run_pending()
 
     async def join(self, *, full: bool = False) -> tuple[Subscriber, RecordingSink]:
         sink = RecordingSink()
         subscriber = Subscriber(Subscription(Topic.PENDING, full=full), "0x1", "eth", sink)
         self.pending.join(subscriber)
         subscriber.open()
-        await turns()
+        await run_pending()
         return subscriber, sink
 
 
@@ -70,7 +70,7 @@ async def nodes() -> AsyncIterator[PendingNodes]:
     opened = PendingNodes()
     yield opened
     opened.pending.close()
-    await turns()
+    await run_pending()
 
 
 async def test_all_who_listen_are_served_from_one_upstream(nodes: PendingNodes) -> None:
@@ -183,7 +183,7 @@ async def test_nobody_is_followed_when_nobody_listens(nodes: PendingNodes) -> No
     await nodes.join()
     await nodes.join(full=True)
     nodes.pending.close()
-    await turns()
+    await run_pending()
     assert asyncio.all_tasks() == before
 
 
@@ -235,7 +235,7 @@ class Line:
 
     async def recv(self) -> str | bytes:
         if not self.messages:
-            await turns()
+            await run_pending()
             raise ConnectionResetError("it was waited for")
         return json.dumps(self.messages.pop(0))
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from msgspec import Raw
-from tests.gateway.fakes import Clock, turns
+from tests.gateway.fakes import Clock, run_pending
 from tests.gateway.feeds.scripted_chain import Pace, RecordingSink
 
 from tollgate.chains.heads import NodeCall
@@ -52,7 +52,7 @@ class StatusNodes:
         subscriber = Subscriber(Subscription(Topic.STATUS, hash=name), "1", "starknet", sink)
         subscriber.open()
         self.statuses.join(subscriber)
-        await turns()
+        await run_pending()
         return subscriber, sink
 
     async def turn(self, seconds: float = 0.0) -> None:
@@ -69,7 +69,7 @@ async def nodes() -> AsyncIterator[StatusNodes]:
     opened = StatusNodes()
     yield opened
     opened.statuses.close()
-    await turns()
+    await run_pending()
 
 
 async def test_status_is_reported_at_first_and_when_it_changes(nodes: StatusNodes) -> None:
@@ -123,7 +123,7 @@ async def test_calls_count_against_the_limits_of_a_subscriber_that_waits(nodes: 
     poor, rich = (Subscriber(Subscription(Topic.STATUS, hash="0x1"), n, "starknet", RecordingSink()) for n in "12")
     poor.charge, rich.charge = refuse, charged.append
     nodes.statuses.join(poor)
-    await turns()
+    await run_pending()
     await nodes.turn(100.0)
     assert nodes.queried == []
     nodes.statuses.join(rich)
@@ -230,5 +230,5 @@ async def test_end_leaves_nothing_behind(nodes: StatusNodes) -> None:
     before = asyncio.all_tasks()
     await nodes.join("0x1")
     nodes.statuses.close()
-    await turns()
+    await run_pending()
     assert asyncio.all_tasks() == before

@@ -4,9 +4,10 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.gateway.fakes import turns
+from tests.gateway.fake_gateway import FakeGateway, open_gateway
+from tests.gateway.fake_node import http
+from tests.gateway.fakes import run_pending
 from tests.gateway.raw_http import GET, answer_upstream, edge, exchange, hello, post, responses, whole
-from tests.gateway.worker import Worker, http, open_worker
 
 from tollgate.gateway.http.connection import MAX_WAITING
 from tollgate.gateway.http.worker_context import Outgoing
@@ -18,17 +19,17 @@ SERVER = model.ServerSettings(keep_alive_seconds=75.0, read_seconds=30.0)
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
-def later(worker: Worker, seconds: float) -> None:
-    worker.clock.advance(seconds)
-    worker.context.tick()
+def later(gateway: FakeGateway, seconds: float) -> None:
+    gateway.clock.advance(seconds)
+    gateway.context.tick()
 
 
 # --- Expect: 100-continue ----------------------------------------------------------------------------------
 
 
-async def test_caller_that_waits_for_leave_gets_it(worker: Worker) -> None:
+async def test_caller_that_waits_for_leave_gets_it(gateway: FakeGateway) -> None:
     head, _, body = post(1, "expect: 100-continue").partition(b"\r\n\r\n")
-    transport = worker.connect(hello)
+    transport = gateway.connect(hello)
     transport.deliver(head + b"\r\n\r\n")
     assert transport.take() == CONTINUE
     transport.protocol.resume_writing()
@@ -36,9 +37,9 @@ async def test_caller_that_waits_for_leave_gets_it(worker: Worker) -> None:
     assert await exchange(transport, whole(body)) == ["200 1"]
 
 
-async def test_caller_that_waits_for_leave_is_refused_before_it_sends(worker: Worker) -> None:
+async def test_caller_that_waits_for_leave_is_refused_before_it_sends(gateway: FakeGateway) -> None:
     head = post(1, "expect: 100-continue", path="/x/nowhere").partition(b"\r\n\r\n")[0]
-    transport = worker.connect(hello)
+    transport = gateway.connect(hello)
     assert await exchange(transport, whole(head + b"\r\n\r\n")) == ["404 unknown_network close"]
 
 
@@ -53,16 +54,16 @@ async def test_caller_that_waits_for_leave_is_refused_before_it_sends(worker: Wo
 async def test_nothing_is_read_behind_the_last_request_though_it_waits_for_its_turn(
     last: bytes, answer: str
 ) -> None:
-    worker = await open_worker(node=lambda _: None)
-    transport = worker.connect(hello)
+    gateway = await open_gateway(node=lambda _: None)
+    transport = gateway.connect(hello)
     transport.deliver(post(1))
-    await turns(30)
+    await run_pending(30)
     for data in (last, post(3), post(4, "x-new: 1")):
         transport.deliver(data)
-    await turns(30)
+    await run_pending(30)
     assert len(edge(transport)._line) == 1
-    answer_upstream(worker)
-    await turns(30)
+    answer_upstream(gateway)
+    await run_pending(30)
     assert responses(transport) == ["200 1", answer]
 
 
@@ -70,33 +71,33 @@ async def test_nothing_is_read_behind_the_last_request_though_it_waits_for_its_t
 async def test_caller_that_has_sent_its_last_byte_gets_its_answer_and_the_connection_ends(
     tls: bool, kept: bool
 ) -> None:
-    worker = await open_worker(node=lambda _: None)
-    transport = worker.connect(hello)
+    gateway = await open_gateway(node=lambda _: None)
+    transport = gateway.connect(hello)
     transport.can_half_close = not tls
     assert not edge(transport).eof_received(), "nothing waits"
-    worker.probe()
-    transport = worker.connect(hello)
+    gateway.publish_heads(100, 100, finalized=90)
+    transport = gateway.connect(hello)
     transport.can_half_close = not tls
     for number in range(3):
         assert await exchange(transport, whole(post(number))) == []
         if number == 2:
             assert edge(transport).eof_received() is kept
-        answer_upstream(worker)
-        await turns(30)
+        answer_upstream(gateway)
+        await run_pending(30)
         assert responses(transport) == [f"200 {number}" if number < 2 else "200 2 close"]
     assert transport.closed
 
 
-async def test_request_behind_an_answer_that_closes_is_not_carried_out(worker: Worker) -> None:
-    transport = worker.connect(hello)
+async def test_request_behind_an_answer_that_closes_is_not_carried_out(gateway: FakeGateway) -> None:
+    transport = gateway.connect(hello)
     await exchange(transport, whole(post(1)))
     edge(transport).shutdown()
     # The answer waits for its record when the next request comes.
     transport.deliver(post(2).replace(b"{", b"x"))
     transport.deliver(post(3))
-    await turns(30)
+    await run_pending(30)
     assert responses(transport) == ["400 parse_error close"]
-    assert [entry.calls[0].method for entry in worker.sink.written] == ["eth_chainId", ""]
+    assert [entry.calls[0].method for entry in gateway.sink.written] == ["eth_chainId", ""]
 
 
 @pytest.mark.parametrize("first", [post(1), GET], ids=["ours", "other lane"])
@@ -109,23 +110,23 @@ async def test_leave_is_given_after_the_answers_before_it(first: bytes) -> None:
         await gate.wait()
         await send({"type": "http.response.body", "body": b"ok"})
 
-    worker = await open_worker(node=lambda _: None)
-    transport = worker.connect(slow)
+    gateway = await open_gateway(node=lambda _: None)
+    transport = gateway.connect(slow)
     head, _, body = post(2, "expect: 100-continue").partition(b"\r\n\r\n")
     transport.deliver(first)
-    await turns()
+    await run_pending()
     transport.deliver(head + b"\r\n\r\n")
-    await turns()
+    await run_pending()
     assert CONTINUE not in transport.written, "leave in the middle of another answer"
     gate.set()
-    answer_upstream(worker)
-    await turns(30)
+    answer_upstream(gateway)
+    await run_pending(30)
     assert transport.written.endswith(CONTINUE), "the caller waits for leave that never comes"
     transport.take()
     transport.deliver(body)
-    await turns(30)
-    answer_upstream(worker)
-    await turns(30)
+    await run_pending(30)
+    answer_upstream(gateway)
+    await run_pending(30)
     assert responses(transport) == ["200 2"]
 
 
@@ -133,50 +134,50 @@ async def test_leave_is_given_after_the_answers_before_it(first: bytes) -> None:
 
 
 async def test_idle_connection_is_closed_after_a_while() -> None:
-    worker = await open_worker(server=SERVER)
-    fresh, used = worker.connect(hello), worker.connect(hello)
-    later(worker, 70.0)
+    gateway = await open_gateway(server=SERVER)
+    fresh, used = gateway.connect(hello), gateway.connect(hello)
+    later(gateway, 70.0)
     await exchange(used, whole(post()))
-    later(worker, 6.0)
+    later(gateway, 6.0)
     assert (fresh.closed, used.closed) == (True, False)
-    later(worker, 70.0)
+    later(gateway, 70.0)
     assert used.closed
 
 
 @pytest.mark.parametrize("before", [b"", post(1)], ids=["first", "later"])
 @pytest.mark.parametrize("part", [20, -5], ids=["head", "body"])
 async def test_request_that_does_not_arrive_is_given_up(before: bytes, part: int) -> None:
-    worker = await open_worker(server=SERVER)
-    transport = worker.connect(hello)
+    gateway = await open_gateway(server=SERVER)
+    transport = gateway.connect(hello)
     await exchange(transport, whole(before))
-    later(worker, 40.0)
+    later(gateway, 40.0)
     transport.deliver(post(2, "x-new: 1")[:part])
-    later(worker, 30.0)
+    later(gateway, 30.0)
     assert not transport.closed
-    later(worker, 1.0)
+    later(gateway, 1.0)
     assert transport.closed
 
 
 async def test_request_under_way_is_not_cut() -> None:
-    worker = await open_worker(server=SERVER, node=lambda _: None)
-    transport = worker.connect(hello)
+    gateway = await open_gateway(server=SERVER, node=lambda _: None)
+    transport = gateway.connect(hello)
     await exchange(transport, whole(post()))
-    later(worker, 1_000.0)
+    later(gateway, 1_000.0)
     assert not transport.closed
-    answer_upstream(worker)
-    await turns(30)
+    answer_upstream(gateway)
+    await run_pending(30)
     assert responses(transport) == ["200 1"]
-    later(worker, 70.0)
+    later(gateway, 70.0)
     assert not transport.closed
 
 
 async def test_keep_alive_of_the_other_lane_does_not_cut_our_answer() -> None:
-    worker = await open_worker(node=lambda _: None)
-    transport = worker.connect(hello, timeout_keep_alive=0)
+    gateway = await open_gateway(node=lambda _: None)
+    transport = gateway.connect(hello, timeout_keep_alive=0)
     assert await exchange(transport, whole(GET + post(1))) == ["200 /healthz"]
     assert not transport.closed
-    answer_upstream(worker)
-    await turns(30)
+    answer_upstream(gateway)
+    await run_pending(30)
     assert responses(transport) == ["200 1"]
 
 
@@ -184,41 +185,41 @@ async def test_keep_alive_of_the_other_lane_does_not_cut_our_answer() -> None:
 
 
 async def test_caller_that_does_not_read_gets_no_more_and_is_cut() -> None:
-    worker = await open_worker(server=SERVER)
-    transport = worker.connect(hello)
+    gateway = await open_gateway(server=SERVER)
+    transport = gateway.connect(hello)
     await exchange(transport, whole(post(1)))
     edge(transport).pause_writing()
     for number in range(MAX_WAITING):
         assert await exchange(transport, whole(post(number, f"x-new: {number}"))) == []
-        later(worker, 1.0)
+        later(gateway, 1.0)
     assert transport.paused
-    later(worker, 30.0 - MAX_WAITING)
+    later(gateway, 30.0 - MAX_WAITING)
     assert not transport.aborted
-    later(worker, 1.0)
+    later(gateway, 1.0)
     assert transport.aborted
 
 
 async def test_caller_that_reads_again_gets_what_waited() -> None:
-    worker = await open_worker(server=SERVER)
-    transport = worker.connect(hello)
+    gateway = await open_gateway(server=SERVER)
+    transport = gateway.connect(hello)
     edge(transport).pause_writing()
     assert await exchange(transport, whole(post(1) + post(2) + GET)) == []
     edge(transport).resume_writing()
-    await turns(40)
+    await run_pending(40)
     assert responses(transport) == ["200 1", "200 2", "200 /healthz"]
     assert not transport.paused
 
 
 async def test_caller_that_hangs_up_leaves_nothing_behind() -> None:
-    worker = await open_worker(node=lambda _: None)
-    transport = worker.connect(hello)
+    gateway = await open_gateway(node=lambda _: None)
+    transport = gateway.connect(hello)
     await exchange(transport, whole(post(1) + post(2) + post(3)[:-5]))
     transport.drop()
-    answer_upstream(worker)
-    await turns(30)
-    assert worker.context.connections == set()
-    assert worker.context.in_flight == 0
-    assert worker.budget.held == 0
+    answer_upstream(gateway)
+    await run_pending(30)
+    assert gateway.context.connections == set()
+    assert gateway.context.in_flight == 0
+    assert gateway.budget.held == 0
     assert transport.written == b""
 
 
@@ -226,99 +227,99 @@ async def test_caller_that_hangs_up_leaves_nothing_behind() -> None:
 
 
 async def test_one_connection_too_many_is_reported() -> None:
-    worker = await open_worker(server=model.ServerSettings(connections=2))
-    first, second, third = (worker.connect(hello) for _ in range(3))
+    gateway = await open_gateway(server=model.ServerSettings(connections=2))
+    first, second, third = (gateway.connect(hello) for _ in range(3))
     assert responses(third) == ["503 overloaded close"]
     assert third.closed
     assert await exchange(second, whole(post())) == ["200 1"]
     first.drop()
-    await turns()
-    assert await exchange(worker.connect(hello), whole(post())) == ["200 1"]
+    await run_pending()
+    assert await exchange(gateway.connect(hello), whole(post())) == ["200 1"]
 
 
 async def test_websockets_count_among_the_connections() -> None:
-    worker = await open_worker(server=model.ServerSettings(connections=2))
-    worker.context.upgraded = 1
-    assert await exchange(worker.connect(hello), whole(post())) == ["200 1"]
-    assert responses(worker.connect(hello)) == ["503 overloaded close"]
+    gateway = await open_gateway(server=model.ServerSettings(connections=2))
+    gateway.context.upgraded = 1
+    assert await exchange(gateway.connect(hello), whole(post())) == ["200 1"]
+    assert responses(gateway.connect(hello)) == ["503 overloaded close"]
 
 
 async def test_one_request_under_way_too_many_is_reported() -> None:
-    worker = await open_worker(node=lambda _: None, limits=model.LimitSettings(in_flight=1))
-    busy = worker.connect(hello)
+    gateway = await open_gateway(node=lambda _: None, limits=model.LimitSettings(in_flight=1))
+    busy = gateway.connect(hello)
     await exchange(busy, whole(post()))
-    assert await exchange(worker.connect(hello), whole(post())) == ["503 overloaded"]
+    assert await exchange(gateway.connect(hello), whole(post())) == ["503 overloaded"]
 
 
 async def test_large_bodies_share_a_bound() -> None:
-    worker = await open_worker(budget=150_000)
+    gateway = await open_gateway(budget=150_000)
     head = post().partition(b"\r\n\r\n")[0]
     head = head.replace(head.rpartition(b"\r\n")[2], b"content-length: 200000") + b"\r\n\r\n"
-    first, second = worker.connect(hello), worker.connect(hello)
+    first, second = gateway.connect(hello), gateway.connect(hello)
     for transport in (first, second):
         for piece in (head, b" " * 60_000, b" " * 60_000, b" " * 60_000):
             transport.deliver(piece)
     assert await exchange(second, whole(b" " * 20_000)) == ["503 overloaded"]
     assert await exchange(first, whole(b" " * 20_000)) == ["400 parse_error"]
-    assert worker.budget.held == 0
+    assert gateway.budget.held == 0
 
 
-async def test_large_answer_counts_until_it_has_left(worker: Worker) -> None:
+async def test_large_answer_counts_until_it_has_left(gateway: FakeGateway) -> None:
     left: list[int] = []
 
     class Leaving:
         def leave(self, answer: Outgoing) -> None:
             assert (len(answer.data), answer.close) == (SMALL + 1, False)
-            left.append(worker.budget.held)
+            left.append(gateway.budget.held)
 
     for _ in range(2):
-        worker.context.send(Leaving(), bytes(SMALL + 1))
-        worker.context.count_large(bytes(SMALL + 1))
-    assert worker.budget.held == 2 * (SMALL + 1)
-    await turns()
+        gateway.context.send(Leaving(), bytes(SMALL + 1))
+        gateway.context.count_large(bytes(SMALL + 1))
+    assert gateway.budget.held == 2 * (SMALL + 1)
+    await run_pending()
     assert left == [2 * (SMALL + 1)] * 2
-    assert worker.budget.held == 0
+    assert gateway.budget.held == 0
 
 
 @pytest.mark.parametrize("straight", [True, False])
 async def test_large_answer_to_a_call_counts_until_it_has_left(straight: bool) -> None:
     answer = http(b'{"jsonrpc":"2.0","id":1,"result":"%b"}' % (b"0" * SMALL))
-    worker = await open_worker(node=lambda _: answer, straight=straight)
-    worker.probe()
-    transport = worker.connect(hello)
+    gateway = await open_gateway(node=lambda _: answer, straight=straight)
+    gateway.publish_heads(100, 100, finalized=90)
+    transport = gateway.connect(hello)
     held = []
-    write = worker.context._write
+    write = gateway.context._write
 
     def writing() -> None:
-        held.append(worker.budget.held)
+        held.append(gateway.budget.held)
         write()
 
-    worker.context._write = writing
+    gateway.context._write = writing
     for _ in range(3):
         transport.deliver(post(1))
-        await turns(30)
+        await run_pending(30)
         assert held[-1] >= len(transport.take())
-        assert worker.budget.held == 0
+        assert gateway.budget.held == 0
 
 
-async def test_caller_that_leaves_leaves_no_part_of_its_body(worker: Worker) -> None:
+async def test_caller_that_leaves_leaves_no_part_of_its_body(gateway: FakeGateway) -> None:
     """Its straight call lives on until garbage is collected, and the connection with it."""
-    transport = worker.connect(hello)
+    transport = gateway.connect(hello)
     head, _, _ = post().partition(b"\r\n\r\n")
     transport.deliver(
         head.replace(head.rpartition(b"\r\n")[2], b"content-length: 200000") + b"\r\n\r\n" + b" " * 9_000
     )
     connection = edge(transport)
     assert sum(map(len, connection._chunks)) == 9_000
-    assert worker.state.connections == {connection}
+    assert gateway.server_state.connections == {connection}
     transport.drop()
     assert connection._chunks == []
-    assert worker.state.connections == set()
+    assert gateway.server_state.connections == set()
 
 
-async def test_defect_of_ours_is_answered_and_the_connection_lives(worker: Worker) -> None:
+async def test_defect_of_ours_is_answered_and_the_connection_lives(gateway: FakeGateway) -> None:
     answers = [RuntimeError("at once"), RuntimeError("later"), None]
-    sound = worker.pipeline.answer
+    sound = gateway.pipeline.answer
 
     def broken(request: Request) -> Any:
         defect = answers.pop(0)
@@ -329,13 +330,13 @@ async def test_defect_of_ours_is_answered_and_the_connection_lives(worker: Worke
         return fails(defect)
 
     async def fails(defect: RuntimeError) -> Answer:
-        waited = worker.loop.create_future()
-        worker.loop.call_soon(waited.set_result, None)
+        waited = gateway.loop.create_future()
+        gateway.loop.call_soon(waited.set_result, None)
         await waited
         raise defect
 
-    worker.pipeline.answer = broken  # type: ignore[method-assign]
-    transport = worker.connect(hello)
+    gateway.pipeline.answer = broken  # type: ignore[method-assign]
+    transport = gateway.connect(hello)
     assert await exchange(transport, whole(post(1) + post(2) + post(3))) == [
         "500 internal_error",
         "500 internal_error",

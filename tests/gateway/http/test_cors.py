@@ -1,7 +1,7 @@
 """What browsers are shown, to the letter."""
 
 import pytest
-from tests.gateway.worker import request
+from tests.gateway.callers import request
 
 from tollgate.gateway.http import cors
 from tollgate.gateway.messages import Answer

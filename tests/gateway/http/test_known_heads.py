@@ -8,9 +8,10 @@ import httptools
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.gateway.fakes import turns
+from tests.gateway.callers import TOKEN, digest, token_grant
+from tests.gateway.fake_gateway import FakeGateway, open_gateway
+from tests.gateway.fakes import run_pending
 from tests.gateway.raw_http import GET, Answers, byte_by_byte, edge, exchange, hello, post, responses, whole
-from tests.gateway.worker import TOKEN, Worker, digest, token_grant
 
 from tollgate.gateway.http.connection import MAX_IN_VAIN
 from tollgate.gateway.http.known_heads import END, KnownHead, known_head
@@ -151,12 +152,12 @@ def repeats(transport: object) -> bool:
     return bool(edge(transport)._heads)  # type: ignore[arg-type]
 
 
-async def test_requests_with_a_known_head_are_answered_like_the_first(worker: Worker) -> None:
-    transport = worker.connect(hello)
+async def test_requests_with_a_known_head_are_answered_like_the_first(gateway: FakeGateway) -> None:
+    transport = gateway.connect(hello)
     answers = []
     for number in (1, 2, 300, 4_000_000):
         transport.deliver(post(number))
-        await turns(30)
+        await run_pending(30)
         ((status, headers, body),) = Answers(transport.take()).read
         assert status == 200
         assert b'"id":%d' % number in body
@@ -164,11 +165,11 @@ async def test_requests_with_a_known_head_are_answered_like_the_first(worker: Wo
         assert repeats(transport)
     assert [set(each) for each in answers] == [set(answers[0])] * 4
     assert len({each[b"x-request-id"] for each in answers}) == 4, "each has an id of its own"
-    assert len(worker.sink.written) == 4
+    assert len(gateway.sink.written) == 4
 
 
-async def test_what_arrives_in_pieces_or_together_after_a_known_head_is_read_as_ever(worker: Worker) -> None:
-    transport = worker.connect(hello)
+async def test_what_arrives_in_pieces_or_together_after_a_known_head_is_read_as_ever(gateway: FakeGateway) -> None:
+    transport = gateway.connect(hello)
     assert await exchange(transport, whole(post(1))) == ["200 1"]
     assert await exchange(transport, byte_by_byte(post(2))) == ["200 2"]
     assert await exchange(transport, whole(post(3))) == ["200 3"]
@@ -179,16 +180,16 @@ async def test_what_arrives_in_pieces_or_together_after_a_known_head_is_read_as_
     assert await exchange(transport, whole(post(8))) == ["200 8"]
 
 
-async def test_known_head_is_not_parsed_again_whatever_length_follows(worker: Worker) -> None:
-    transport = worker.connect(hello)
+async def test_known_head_is_not_parsed_again_whatever_length_follows(gateway: FakeGateway) -> None:
+    transport = gateway.connect(hello)
     for call_id in (1, 1, 1, 20, 1, 20, 300, 20):
         assert await exchange(transport, whole(post(call_id))) == [f"200 {call_id}"]
     assert edge(transport)._begun == 1
     assert len(edge(transport)._heads) == 3
 
 
-async def test_body_that_looks_like_a_known_request_is_a_body(worker: Worker) -> None:
-    transport = worker.connect(hello)
+async def test_body_that_looks_like_a_known_request_is_a_body(gateway: FakeGateway) -> None:
+    transport = gateway.connect(hello)
     assert await exchange(transport, whole(post(1))) == ["200 1"]
     assert await exchange(transport, whole(post(2))) == ["200 2"]
     inner = post(3)
@@ -196,8 +197,8 @@ async def test_body_that_looks_like_a_known_request_is_a_body(worker: Worker) ->
     assert await exchange(transport, iter([head + END, inner])) == ["400 parse_error"]
 
 
-async def test_end_of_a_head_that_came_in_two_pieces_is_no_head(worker: Worker) -> None:
-    transport = worker.connect(hello)
+async def test_end_of_a_head_that_came_in_two_pieces_is_no_head(gateway: FakeGateway) -> None:
+    transport = gateway.connect(hello)
     start, end, rest = post(1).partition(b"host: gate\r\n")
     assert await exchange(transport, iter([start + end, rest])) == ["200 1"]
     assert not repeats(transport)
@@ -205,15 +206,17 @@ async def test_end_of_a_head_that_came_in_two_pieces_is_no_head(worker: Worker) 
 
 
 @pytest.mark.parametrize("obstacle", ["the app answers", "the caller does not read"])
-async def test_call_of_a_caller_that_was_let_in_before_waits_for_its_turn(obstacle: str, worker: Worker) -> None:
+async def test_call_of_a_caller_that_was_let_in_before_waits_for_its_turn(
+    obstacle: str, gateway: FakeGateway
+) -> None:
     gate = asyncio.Event()
 
     async def slow(scope: Any, receive: Any, send: Any) -> None:
         await gate.wait()
         await hello(scope, receive, send)
 
-    worker.probe()
-    transport = worker.connect(slow)
+    gateway.publish_heads(100, 100, finalized=90)
+    transport = gateway.connect(slow)
     for number in (1, 2, 3):
         assert await exchange(transport, whole(post(number))) == [f"200 {number}"]
     if obstacle == "the app answers":
@@ -223,60 +226,62 @@ async def test_call_of_a_caller_that_was_let_in_before_waits_for_its_turn(obstac
     assert await exchange(transport, whole(post(4))) == []
     gate.set()
     edge(transport).resume_writing()
-    await turns(40)
+    await run_pending(40)
     assert responses(transport)[-1] == "200 4"
 
 
-async def test_request_with_a_known_head_waits_for_its_turn(worker: Worker) -> None:
-    worker.loop.node = None
-    transport = worker.connect(hello)
+async def test_request_with_a_known_head_waits_for_its_turn() -> None:
+    gateway = await open_gateway(node=lambda _: None)
+    transport = gateway.connect(hello)
     transport.deliver(post(1))
     assert repeats(transport)
     transport.deliver(post(2))
     transport.deliver(post(3))
-    await turns(30)
+    await run_pending(30)
     assert responses(transport) == []
     for _ in range(3):
-        (upstream,) = worker.loop.transports
+        (upstream,) = gateway.loop.transports
         called = upstream.take().partition(b"\r\n\r\n")[2]
         number = called.partition(b'"id":')[2][:1]
         answer = b'{"jsonrpc":"2.0","id":%b,"result":1}' % number
         upstream.deliver(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(answer), answer))
-        await turns(30)
+        await run_pending(30)
     assert responses(transport) == ["200 1", "200 2", "200 3"]
 
 
-async def test_token_that_is_deleted_is_refused_though_its_head_is_known(worker: Worker) -> None:
-    transport = worker.connect(hello)
+async def test_token_that_is_deleted_is_refused_though_its_head_is_known(gateway: FakeGateway) -> None:
+    transport = gateway.connect(hello)
     assert await exchange(transport, whole(post(1))) == ["200 1"]
     assert await exchange(transport, whole(post(2))) == ["200 2"]
-    del worker.store.tokens[digest(TOKEN)]
-    worker.store.news.append(Changes(2, tokens=(digest(TOKEN),)))
-    await worker.directory.refresh()
+    del gateway.store.tokens[digest(TOKEN)]
+    gateway.store.news.append(Changes(2, tokens=(digest(TOKEN),)))
+    await gateway.directory.refresh()
     assert await exchange(transport, whole(post(3))) == ["401 token_invalid"]
     assert await exchange(transport, whole(post(4))) == ["401 token_invalid"]
 
 
-async def test_network_that_is_gone_and_a_smaller_limit_hold_for_known_heads(worker: Worker) -> None:
-    transport = worker.connect(hello)
+async def test_network_that_is_gone_and_a_smaller_limit_hold_for_known_heads(gateway: FakeGateway) -> None:
+    transport = gateway.connect(hello)
     assert await exchange(transport, whole(post(1))) == ["200 1"]
-    worker.context.change(worker.networks.served, model.LimitSettings(body_bytes=20))
+    gateway.context.change(gateway.networks.served, model.LimitSettings(body_bytes=20))
     assert await exchange(transport, whole(post(2))) == ["413 body_too_large"]
-    worker.context.change(worker.networks.served, model.LimitSettings())
+    gateway.context.change(gateway.networks.served, model.LimitSettings())
     assert await exchange(transport, whole(post(3))) == ["200 3"]
-    worker.context.change([], model.LimitSettings())
+    gateway.context.change([], model.LimitSettings())
     assert await exchange(transport, whole(post(4))) == ["404 unknown_network"]
 
 
-async def test_token_for_some_addresses_is_accepted_from_them_though_its_head_is_known(worker: Worker) -> None:
-    worker.store.tokens[digest(TOKEN)] = token_grant(addresses=("192.0.2.0/24",))
-    transport = worker.connect(hello)
+async def test_token_for_some_addresses_is_accepted_from_them_though_its_head_is_known(
+    gateway: FakeGateway,
+) -> None:
+    gateway.store.tokens[digest(TOKEN)] = token_grant(addresses=("192.0.2.0/24",))
+    transport = gateway.connect(hello)
     for number in (1, 2):
         assert await exchange(transport, whole(post(number))) == [f"200 {number}"]
 
 
-async def test_another_token_on_the_same_connection_is_another_caller(worker: Worker) -> None:
-    transport = worker.connect(hello)
+async def test_another_token_on_the_same_connection_is_another_caller(gateway: FakeGateway) -> None:
+    transport = gateway.connect(hello)
     assert await exchange(transport, whole(post(1))) == ["200 1"]
     assert await exchange(transport, whole(post(2).replace(TOKEN.encode(), b"x" * len(TOKEN)))) == [
         "401 token_invalid"
@@ -285,8 +290,8 @@ async def test_another_token_on_the_same_connection_is_another_caller(worker: Wo
 
 
 @pytest.mark.parametrize("method", ["OPTIONS", "PUT", "GET"])
-async def test_only_posts_are_known(method: str, worker: Worker) -> None:
-    transport = worker.connect(hello)
+async def test_only_posts_are_known(method: str, gateway: FakeGateway) -> None:
+    transport = gateway.connect(hello)
     incoming = post(1).replace(b"POST", method.encode())
     first = await exchange(transport, whole(incoming))
     assert not repeats(transport)
@@ -294,9 +299,11 @@ async def test_only_posts_are_known(method: str, worker: Worker) -> None:
 
 
 @pytest.mark.parametrize("found", [1, 2], ids=["on the general way", "straight"])
-async def test_client_whose_heads_are_never_the_same_is_not_tried_for_ever(found: int, worker: Worker) -> None:
-    worker.probe()
-    transport = worker.connect(hello)
+async def test_client_whose_heads_are_never_the_same_is_not_tried_for_ever(
+    found: int, gateway: FakeGateway
+) -> None:
+    gateway.publish_heads(100, 100, finalized=90)
+    transport = gateway.connect(hello)
     # A head that is found begins the count anew.
     for number in range(1 + found):
         assert await exchange(transport, whole(post(number))) == [f"200 {number}"]
@@ -307,9 +314,9 @@ async def test_client_whose_heads_are_never_the_same_is_not_tried_for_ever(found
     assert await exchange(transport, whole(post(1))) == ["200 1"]
 
 
-async def test_stop_holds_for_known_heads(worker: Worker) -> None:
-    worker.probe()
-    transport = worker.connect(hello)
+async def test_stop_holds_for_known_heads(gateway: FakeGateway) -> None:
+    gateway.publish_heads(100, 100, finalized=90)
+    transport = gateway.connect(hello)
     for number in (1, 2):
         assert await exchange(transport, whole(post(number))) == [f"200 {number}"]
     edge(transport).shutdown()

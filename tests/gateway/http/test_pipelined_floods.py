@@ -4,9 +4,9 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.gateway.fakes import turns
+from tests.gateway.fake_gateway import FakeGateway, open_gateway
+from tests.gateway.fakes import run_pending
 from tests.gateway.raw_http import GET, edge, exchange, hello, post, responses, whole
-from tests.gateway.worker import Worker, open_worker
 
 from tollgate.gateway.http.connection import _MAX_LINES, _PIECE, MAX_WAITING
 from tollgate.shm import metrics
@@ -39,69 +39,69 @@ async def _whole_body() -> dict[str, Any]:
     return {"type": "http.request"}
 
 
-async def test_requests_that_come_together_wait_as_bytes(worker: Worker) -> None:
+async def test_requests_that_come_together_wait_as_bytes(gateway: FakeGateway) -> None:
     app = App()
-    transport = worker.connect(app)
+    transport = gateway.connect(app)
     transport.deliver(SHORT * 10_000)
-    await turns(30)
+    await run_pending(30)
     assert transport.paused, "the app that waits for its caller to leave must not read on"
     assert len(edge(transport)._line) <= MAX_WAITING + _PIECE // len(SHORT)
     app.gate.set()
     while not edge(transport)._between or edge(transport)._busy():
-        await turns(50)
+        await run_pending(50)
     assert responses(transport) == ["200 /a"] * 10_000
     assert not edge(transport).flow.read_paused
     assert await exchange(transport, whole(post(2))) == ["200 2"]
 
 
-async def test_requests_that_wait_are_answered_without_recursion(worker: Worker) -> None:
+async def test_requests_that_wait_are_answered_without_recursion(gateway: FakeGateway) -> None:
     app = App()
-    transport = worker.connect(app)
+    transport = gateway.connect(app)
     transport.deliver(GET)
     # In packets so small that each is parsed whole.
     for _ in range(400):
         transport.deliver(REFUSED * 8)
     app.gate.set()
-    await turns(30)
+    await run_pending(30)
     assert responses(transport) == ["200 /healthz"] + ["405 method_not_post"] * 3_200
 
 
-async def test_refusals_that_come_together_let_others_have_their_turn(worker: Worker) -> None:
-    flood, other = worker.connect(hello), worker.connect(hello)
+async def test_refusals_that_come_together_let_others_have_their_turn(gateway: FakeGateway) -> None:
+    flood, other = gateway.connect(hello), gateway.connect(hello)
     flood.deliver(REFUSED * 5_000)
     other.deliver(post(7))
-    await turns(30)
+    await run_pending(30)
     assert responses(other) == ["200 7"]
     assert edge(flood)._unread, "the flood is not read to its end yet"
     while edge(flood)._busy():
-        await turns(50)
+        await run_pending(50)
     assert responses(flood) == ["405 method_not_post"] * 5_000
 
 
-async def test_caller_that_leaves_within_a_flood_is_forgotten(worker: Worker) -> None:
-    transport = worker.connect(App())
+async def test_caller_that_leaves_within_a_flood_is_forgotten(gateway: FakeGateway) -> None:
+    transport = gateway.connect(App())
     transport.deliver(SHORT * 10_000)
-    await turns(5)
+    await run_pending(5)
     transport.drop()
-    await turns(30)
+    await run_pending(30)
     assert not edge(transport)._busy() or edge(transport)._asgi is not None
     assert not edge(transport)._unread
 
 
 async def test_flood_counts_against_the_budget_until_it_is_read() -> None:
-    worker = await open_worker(budget=60_000)
-    first, second = worker.connect(hello), worker.connect(hello)
+    gateway = await open_gateway(budget=60_000)
+    first, second = gateway.connect(hello), gateway.connect(hello)
     first.deliver(REFUSED * 2_000)
-    assert worker.budget.held == len(REFUSED) * 2_000
+    assert gateway.budget.held == len(REFUSED) * 2_000
     second.deliver(REFUSED * 2_000)
     assert responses(second) == ["503 overloaded close"]
     while edge(first)._busy():
-        await turns(50)
-    assert worker.budget.held == 0
-    third = worker.connect(hello)
+        await run_pending(50)
+    assert gateway.budget.held == 0
+    third = gateway.connect(hello)
     third.deliver(REFUSED * 2_000)
     third.drop()
-    assert worker.budget.held == 0
+    assert gateway.budget.held == 0
 
 
 def flood(requests: int, lines: int, size: int) -> bytes:
@@ -125,10 +125,10 @@ def flood(requests: int, lines: int, size: int) -> bytes:
 async def test_what_is_long_with_many_requests_or_lines_is_held_until_it_is_read(
     requests: int, lines: int, size: int, is_held: bool
 ) -> None:
-    worker = await open_worker(budget=10)
+    gateway = await open_gateway(budget=10)
     data = flood(requests, lines, size)
     assert (data.count(b"\r\n\r\n"), data.count(b"\r\n"), len(data)) == (requests, lines, size)
-    answers = await exchange(worker.connect(hello), whole(data))
+    answers = await exchange(gateway.connect(hello), whole(data))
     assert (answers == ["503 overloaded close"]) is is_held
 
 
@@ -136,28 +136,30 @@ async def test_what_is_long_with_many_requests_or_lines_is_held_until_it_is_read
 
 
 @pytest.mark.parametrize("path", [b"/x/eth/mainnet", b"/api"])
-async def test_long_body_in_tiny_chunks_is_refused_and_others_have_their_turn(path: bytes, worker: Worker) -> None:
-    flood, other = worker.connect(hello), worker.connect(hello)
+async def test_long_body_in_tiny_chunks_is_refused_and_others_have_their_turn(
+    path: bytes, gateway: FakeGateway
+) -> None:
+    flood, other = gateway.connect(hello), gateway.connect(hello)
     flood.deliver(CHUNKED.replace(b"/api", path) + b"2\r\nab\r\n" * 30_000)
     assert edge(flood)._unread, "a piece in a turn"
     other.deliver(post(7))
-    await turns(30)
+    await run_pending(30)
     assert responses(other) == ["200 7"]
     while not flood.closed:
-        await turns(50)
+        await run_pending(50)
     assert responses(flood) == ["400 invalid_request close"]
     assert edge(flood)._size < 20_000
-    assert worker.budget.held == 0
+    assert gateway.budget.held == 0
 
 
-async def test_long_body_in_short_chunks_is_read(worker: Worker) -> None:
-    transport = worker.connect(hello)
+async def test_long_body_in_short_chunks_is_read(gateway: FakeGateway) -> None:
+    transport = gateway.connect(hello)
     transport.deliver(CHUNKED + b"20\r\n" + b"a" * 32 + b"\r\n")
     for _ in range(2_000):
         transport.deliver(b"20\r\n" + b"a" * 32 + b"\r\n")
-        await turns(1)
+        await run_pending(1)
     transport.deliver(b"0\r\n\r\n")
-    await turns(30)
+    await run_pending(30)
     assert responses(transport) == ["200 /api"]
 
 
@@ -165,50 +167,50 @@ async def test_long_body_in_short_chunks_is_read(worker: Worker) -> None:
 
 
 @pytest.mark.parametrize("rest", [b"x\r\n", b"-1\r\n", b"1\r\nab", b"0\r\ncontent-length: 5\r\n\r\n"])
-async def test_broken_body_for_the_app_is_answered_at_once(rest: bytes, worker: Worker) -> None:
+async def test_broken_body_for_the_app_is_answered_at_once(rest: bytes, gateway: FakeGateway) -> None:
     app = App()
-    transport = worker.connect(app)
+    transport = gateway.connect(app)
     transport.deliver(CHUNKED + b"1\r\na\r\n")
-    await turns(10)
+    await run_pending(10)
     # It takes as long as the caller likes until the connection is gone.
     transport.drop = lambda error=None: None  # type: ignore[method-assign]
     transport.deliver(rest)
-    await turns(10)
+    await run_pending(10)
     assert responses(transport) == ["400 invalid_request close"]
     assert transport.closed
     assert app.received == ["http.disconnect"]
 
 
-async def test_answer_of_the_app_to_a_broken_body_is_dropped(worker: Worker) -> None:
+async def test_answer_of_the_app_to_a_broken_body_is_dropped(gateway: FakeGateway) -> None:
     gate = asyncio.Event()
 
     async def stubborn(scope: Any, _: Any, send: Any) -> None:
         await gate.wait()
         await hello(scope, _whole_body, send)
 
-    transport = worker.connect(stubborn)
+    transport = gateway.connect(stubborn)
     transport.deliver(CHUNKED)
-    await turns(10)
+    await run_pending(10)
     gate.set()
     transport.deliver(b"zz\r\n")
-    await turns(10)
+    await run_pending(10)
     assert responses(transport) == ["400 invalid_request close"]
 
 
-async def test_broken_body_in_line_does_not_cost_the_answer_before(worker: Worker) -> None:
+async def test_broken_body_in_line_does_not_cost_the_answer_before(gateway: FakeGateway) -> None:
     app = App()
-    transport = worker.connect(app)
+    transport = gateway.connect(app)
     transport.deliver(GET + CHUNKED + b"zz\r\n")
-    await turns(10)
+    await run_pending(10)
     app.gate.set()
-    await turns(30)
+    await run_pending(30)
     assert responses(transport) == ["200 /healthz", "400 invalid_request close"]
     assert app.received == ["http.request"], "what cannot be read reaches nobody"
 
 
 @pytest.mark.parametrize("is_complete", [False, True])
 async def test_request_that_is_answered_before_its_body_breaks_has_one_answer(
-    is_complete: bool, worker: Worker
+    is_complete: bool, gateway: FakeGateway
 ) -> None:
     gate = asyncio.Event()
 
@@ -218,35 +220,35 @@ async def test_request_that_is_answered_before_its_body_breaks_has_one_answer(
             await gate.wait()
         await send({"type": "http.response.body", "body": b"no"})
 
-    transport = worker.connect(app)
+    transport = gateway.connect(app)
     transport.deliver(CHUNKED)
-    await turns(10)
+    await run_pending(10)
     transport.deliver(b"zz\r\n")
     gate.set()
-    await turns(10)
+    await run_pending(10)
     assert responses(transport) == ["413 no"]
     assert transport.closed
-    assert worker.counted(metrics.REQUESTS, "", "", "400") == 0, "no second answer is counted either"
+    assert gateway.counted(metrics.REQUESTS, "", "", "400") == 0, "no second answer is counted either"
 
 
 # ---- a head that means two things
 
 
-async def test_connection_of_a_caller_that_waits_for_leave_ends_with_the_answer(worker: Worker) -> None:
+async def test_connection_of_a_caller_that_waits_for_leave_ends_with_the_answer(gateway: FakeGateway) -> None:
     """Otherwise its next request could be taken for the body that it was not let send."""
 
     async def app(_: Any, __: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
         await send({"type": "http.response.body", "body": b"ok"})
 
-    transport = worker.connect(app)
+    transport = gateway.connect(app)
     waiting = b"POST /a HTTP/1.1\r\nhost: gate\r\nexpect: 100-continue\r\ncontent-length: 500\r\n\r\n"
     assert await exchange(transport, iter([waiting, GET])) == ["200 ok close"]
     assert transport.closed
 
 
 @pytest.mark.parametrize("path", [b"/x/eth/mainnet", b"/api/v1/me", b"http://a/x/eth/mainnet"])
-async def test_two_hosts_are_refused(path: bytes, worker: Worker) -> None:
-    transport = worker.connect(hello)
+async def test_two_hosts_are_refused(path: bytes, gateway: FakeGateway) -> None:
+    transport = gateway.connect(hello)
     head = b"POST %b HTTP/1.1\r\nhost: a\r\nHost: b\r\ncontent-length: 2\r\n\r\n{}" % path
     assert await exchange(transport, whole(head + GET)) == ["400 invalid_request close"]

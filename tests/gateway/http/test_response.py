@@ -2,7 +2,7 @@
 
 import json
 
-from tests.gateway.worker import request
+from tests.gateway.callers import request
 
 from tollgate.errors import InvalidRequest, MethodNotPost, Overloaded, RateLimited, TokenInvalid
 from tollgate.gateway.http import response

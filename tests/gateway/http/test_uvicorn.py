@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
-from tests.gateway.fakes import FakeTransport, turns
+from tests.gateway.fakes import FakeTransport, run_pending
 from uvicorn.config import Config
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
@@ -108,9 +108,9 @@ async def test_second_request_waits_in_uvicorns_line_and_reading_is_paused() -> 
     assert cycle.scope["path"] == "/b"
     assert app is protocol.app
     assert protocol.flow.read_paused
-    await turns()
+    await run_pending()
     transport.drop()
-    await turns()
+    await run_pending()
 
 
 async def test_cycle_notifies_the_protocol_when_its_answer_is_complete() -> None:
@@ -126,7 +126,7 @@ async def test_cycle_notifies_the_protocol_when_its_answer_is_complete() -> None
     assert [*seen, cycle.response_complete] == [False, True]
     assert completed == [True]
     transport.drop()
-    await turns()
+    await run_pending()
 
 
 async def test_keep_alive_timer_is_armed_after_an_answer_and_only_there() -> None:
@@ -155,9 +155,9 @@ async def test_shutdown_closes_an_idle_connection_and_ends_a_busy_one_after_its_
     busy.shutdown()
     assert not other.closed
     assert not busy.cycle.keep_alive
-    await turns()
+    await run_pending()
     other.drop()
-    await turns()
+    await run_pending()
 
 
 # --- The server --------------------------------------------------------------------------------------------

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.gateway.fakes import turns
-from tests.gateway.worker import Worker, open_worker
+from tests.gateway.fake_gateway import FakeGateway, open_gateway
+from tests.gateway.fakes import run_pending
 
 from tollgate.gateway.http.worker_context import HEDGE_SWEEP_SECONDS, Outgoing
 from tollgate.gateway.memory_budget import SMALL
@@ -45,13 +45,11 @@ class Caller:
 
 
 @pytest.fixture
-async def scheduled() -> Worker:
-    worker = await open_worker()
-    worker.loop.clock = worker.clock
-    return worker
+async def scheduled() -> FakeGateway:
+    return await open_gateway()
 
 
-async def test_late_calls_are_looked_for_while_there_are_any_and_then_no_more(scheduled: Worker) -> None:
+async def test_late_calls_are_looked_for_while_there_are_any_and_then_no_more(scheduled: FakeGateway) -> None:
     context = scheduled.context
     assert not context.hedging
     call: Any = Call()
@@ -59,57 +57,59 @@ async def test_late_calls_are_looked_for_while_there_are_any_and_then_no_more(sc
     context.sweep_later()
     seen = [context.hedging]
     for _ in range(2):
-        await scheduled.loop.later(HEDGE_SWEEP_SECONDS)
+        await scheduled.loop.advance(HEDGE_SWEEP_SECONDS)
     seen.append(context.hedging)
     assert len(call.looks) == 2
     context.calls.clear()
-    await scheduled.loop.later(HEDGE_SWEEP_SECONDS)
+    await scheduled.loop.advance(HEDGE_SWEEP_SECONDS)
     assert [*seen, context.hedging] == [True, True, False], "the next call begins it again"
     assert not scheduled.loop.timers
 
 
-async def test_gauges_show_connections_requests_and_bytes(worker: Worker) -> None:
-    context = worker.context
+async def test_gauges_show_connections_requests_and_bytes(gateway: FakeGateway) -> None:
+    context = gateway.context
     callers: list[Any] = [Caller(), Caller()]
     context.connections.update(callers)
     context.calls.add(Call())
-    worker.budget.hold(77)
-    worker.clock.advance(5.0)
+    gateway.budget.hold(77)
+    gateway.clock.advance(5.0)
     context.tick()
-    shown = [worker.counted(spec) for spec in (metrics.CONNECTIONS, metrics.IN_FLIGHT, metrics.BUFFERED_BYTES)]
+    shown = [gateway.counted(spec) for spec in (metrics.CONNECTIONS, metrics.IN_FLIGHT, metrics.BUFFERED_BYTES)]
     assert shown == [2, 1, 77]
-    assert context.clock == worker.clock()
-    assert [each.checked for each in callers] == [[worker.clock()]] * 2
+    assert context.clock == gateway.clock()
+    assert [each.checked for each in callers] == [[gateway.clock()]] * 2
     assert context.date.startswith(b"date: ")
 
 
-async def test_one_connection_that_fails_does_not_keep_the_answers_of_others(worker: Worker) -> None:
+async def test_one_connection_that_fails_does_not_keep_the_answers_of_others(gateway: FakeGateway) -> None:
     broken, good = Caller(broken=True), Caller()
-    worker.context.send(broken, b"a")
-    worker.context.send(good, b"b", close=True)
-    worker.context.send(good, b"c")
+    gateway.context.send(broken, b"a")
+    gateway.context.send(good, b"b", close=True)
+    gateway.context.send(good, b"c")
     assert good.left == [], "at the end of the loop turn"
-    await turns()
+    await run_pending()
     assert good.left == [(b"b", True), (b"c", False)]
-    worker.context.send(good, b"d")
-    await turns()
+    gateway.context.send(good, b"d")
+    await run_pending()
     assert good.left[-1] == (b"d", False)
 
 
 @pytest.mark.parametrize(("size", "held"), [(SMALL, 0), (SMALL + 1, SMALL + 1)])
-async def test_large_answer_counts_until_the_end_of_the_loop_turn(size: int, held: int, worker: Worker) -> None:
-    worker.context.count_large(bytes(size))
-    assert worker.budget.held == held
-    await turns()
-    assert worker.budget.held == 0
+async def test_large_answer_counts_until_the_end_of_the_loop_turn(
+    size: int, held: int, gateway: FakeGateway
+) -> None:
+    gateway.context.count_large(bytes(size))
+    assert gateway.budget.held == held
+    await run_pending()
+    assert gateway.budget.held == 0
 
 
-async def test_limits_that_change_hold_from_then_on(worker: Worker) -> None:
-    context, epoch = worker.context, worker.context.epoch
-    context.change([worker.network], LimitSettings(body_bytes=1_000, buffer_bytes=5_000, in_flight=7))
+async def test_limits_that_change_hold_from_then_on(gateway: FakeGateway) -> None:
+    context, epoch = gateway.context, gateway.context.epoch
+    context.change([gateway.network], LimitSettings(body_bytes=1_000, buffer_bytes=5_000, in_flight=7))
     assert (context.max_bytes, context.weighed_from, context.max_in_flight) == (1_000, 1_000, 7)
-    assert (worker.budget.max_bytes, context.epoch) == (5_000, epoch + 1)
-    context.change([worker.network], LimitSettings(body_bytes=1_000_000))
+    assert (gateway.budget.max_bytes, context.epoch) == (5_000, epoch + 1)
+    context.change([gateway.network], LimitSettings(body_bytes=1_000_000))
     assert (context.weighed_from, context.epoch) == (SMALL, epoch + 2)
     context.drain()
     assert (context.draining, context.epoch) == (True, epoch + 3)

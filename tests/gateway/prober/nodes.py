@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from tests.gateway.fakes import Clock, turns
+from tests.gateway.fakes import Clock, run_pending
 
 from tollgate.chains.heads import Block
 from tollgate.gateway.prober.prober import ProbeFailed, ProbeReport, Wanted
@@ -162,7 +162,7 @@ class Scene:
             for each in self.watch.watched:
                 each.used_at = self.clock()
         self.watch.tick()
-        await turns(60)
+        await run_pending(60)
         self.watch.tick()
 
     async def rounds(self, count: int = 1) -> None:

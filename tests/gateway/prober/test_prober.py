@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.gateway.fakes import Clock, scripted_loop, turns
-from tests.gateway.worker import http
+from tests.gateway.fake_node import http
+from tests.gateway.fakes import Clock, run_pending, scripted_loop
 
 from tollgate.chains.heads import Block
 from tollgate.gateway.prober.prober import HttpProbeClient, ProbeFailed, ProbeReport, Wanted, _failed
@@ -218,10 +218,10 @@ async def test_silence_ends_with_the_deadline() -> None:
     scene.client.timeout_seconds = 2.0
     scene.reply = lambda _: None
     asking = asyncio.ensure_future(scene.client.probe(Wanted()))
-    await turns()
+    await run_pending()
     scene.clock.advance(1.9)
     scene.client.sweep()
-    await turns()
+    await run_pending()
     assert not asking.done()
     scene.clock.advance(0.1)
     scene.client.sweep()
@@ -234,10 +234,10 @@ async def test_closing_ends_what_is_under_way_also_when_nobody_waits_any_more() 
     scene = Scene()
     scene.reply = lambda _: None
     asking = asyncio.ensure_future(scene.client.probe(Wanted()))
-    await turns()
+    await run_pending()
     asking.cancel()
-    await turns()
+    await run_pending()
     scene.client.close()
-    await turns()
+    await run_pending()
     assert asking.cancelled()
     assert all(transport.closed for transport in scripted_loop().transports)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.gateway.fakes import turns
+from tests.gateway.fakes import run_pending
 from tests.gateway.prober.nodes import BASE, BROKEN, PROBE, REFUSED, FakeListener, Scene, block
 
 from tollgate.core.health import NOTHING, State, UpstreamVerdict
@@ -209,7 +209,7 @@ async def test_closing_cancels_a_probe_that_is_under_way() -> None:
     assert probing is not None
     assert not probing.done()
     scene.watch.close()
-    await turns()
+    await run_pending()
     assert probing.cancelled()
 
 

@@ -4,10 +4,12 @@ from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
-from tests.gateway.fakes import FakeTransport, Sink, turns
-from tests.gateway.notes import answers_to, known, sent
+from tests.gateway.callers import sent
+from tests.gateway.calls import answers_to, known
+from tests.gateway.fake_gateway import FakeGateway, open_gateway
+from tests.gateway.fake_node import echo
+from tests.gateway.fakes import FakeTransport, Sink, run_pending
 from tests.gateway.raw_http import GET, Answers, answer_upstream, edge, exchange, hello, post, responses, whole
-from tests.gateway.worker import Worker, echo, open_worker
 
 from tollgate.gateway.messages import Request
 from tollgate.shm import metrics
@@ -28,50 +30,50 @@ class StrictSink(Sink):
         assert answered <= len(self.written)
 
 
-def strict(worker: Worker) -> StrictSink:
+def strict(gateway: FakeGateway) -> StrictSink:
     """Let the worker write to a sink that looks at what has left."""
     sink = StrictSink()
-    worker.sink = sink
-    worker.journal._sink = sink
-    worker.journal._append, worker.journal._extend = sink.append, sink.extend
-    worker.context._write = sink.write
+    gateway.sink = sink
+    gateway.journal._sink = sink
+    gateway.journal._append, gateway.journal._extend = sink.append, sink.extend
+    gateway.context._write = sink.write
     return sink
 
 
 async def test_answers_of_one_turn_leave_together_after_one_write() -> None:
-    worker = await open_worker(node=lambda _: None)
-    sink = strict(worker)
-    sink.watched = [worker.connect(hello) for _ in range(20)]
+    gateway = await open_gateway(node=lambda _: None)
+    sink = strict(gateway)
+    sink.watched = [gateway.connect(hello) for _ in range(20)]
     for transport in sink.watched:
         transport.deliver(post(1))
-    await turns()
+    await run_pending()
     assert sink.writes == 0
-    for upstream in worker.loop.transports:
+    for upstream in gateway.loop.transports:
         upstream.deliver(echo(upstream.take().partition(b"\r\n\r\n")[2]))
         assert not any(transport.written for transport in sink.watched), "left before the turn was over"
-    await turns()
+    await run_pending()
     assert (sink.writes, len(sink.written)) == (1, 20)
     assert [responses(transport) for transport in sink.watched] == [["200 1"]] * 20
 
 
-async def test_no_answer_leaves_while_its_record_waits(worker: Worker) -> None:
-    sink = strict(worker)
+async def test_no_answer_leaves_while_its_record_waits(gateway: FakeGateway) -> None:
+    sink = strict(gateway)
     blocked = []
-    real = worker.context._write
-    worker.context._write = lambda: blocked.append(len(sink.waiting))
-    transport = worker.connect(hello)
+    real = gateway.context._write
+    gateway.context._write = lambda: blocked.append(len(sink.waiting))
+    transport = gateway.connect(hello)
     transport.deliver(post(1))
     for _ in range(30):
         assert bool(transport.written) == bool(blocked), "written is checked before anything leaves"
-        await turns(1)
+        await run_pending(1)
     assert blocked == [1]
-    worker.context._write = real
+    gateway.context._write = real
 
 
-async def test_order_of_answers_is_kept_whether_they_wait_for_a_record_or_not(worker: Worker) -> None:
-    strict(worker)
+async def test_order_of_answers_is_kept_whether_they_wait_for_a_record_or_not(gateway: FakeGateway) -> None:
+    strict(gateway)
     stranger = post(9).replace(b"Bearer", b"Basic")
-    transport = worker.connect(hello)
+    transport = gateway.connect(hello)
     assert await exchange(
         transport, whole(post(1) + stranger + GET + post(2) + stranger + stranger + post(3))
     ) == [
@@ -85,113 +87,117 @@ async def test_order_of_answers_is_kept_whether_they_wait_for_a_record_or_not(wo
     ]
 
 
-async def test_stranger_behind_an_answer_that_waits_does_not_overtake_it(worker: Worker) -> None:
-    await answers_to(worker, post(0))  # known from now on: refusals are answered at once
-    known(worker, capped_until=2e9)
-    transport = worker.connect(hello)
+async def test_stranger_behind_an_answer_that_waits_does_not_overtake_it(gateway: FakeGateway) -> None:
+    await answers_to(gateway, post(0))  # known from now on: refusals are answered at once
+    known(gateway, capped_until=2e9)
+    transport = gateway.connect(hello)
     refused_at_once = sent(b"{")
     transport.deliver(refused_at_once + refused_at_once.replace(b"Bearer", b"Basic") + refused_at_once)
     assert transport.written == b"", "all wait for the end of the turn"
-    await turns(40)
+    await run_pending(40)
     assert [status for status, _, _ in Answers(transport.take()).read] == [400, 401, 400]
 
 
 async def test_connection_that_closes_meanwhile_is_written_and_not_answered() -> None:
-    worker = await open_worker(node=lambda _: None)
-    transport = worker.connect(hello)
-    other = worker.connect(hello)
+    gateway = await open_gateway(node=lambda _: None)
+    transport = gateway.connect(hello)
+    other = gateway.connect(hello)
     transport.deliver(post(1))
     other.deliver(post(2))
-    await turns()
-    answer_upstream(worker)
+    await run_pending()
+    answer_upstream(gateway)
     transport.drop()
-    await turns()
+    await run_pending()
     assert transport.take() == b""
     assert responses(other) == ["200 2"]
-    assert len(worker.sink.written) == 2
+    assert len(gateway.sink.written) == 2
     assert edge(transport).leaving == 0
 
 
 async def test_connection_that_closed_before_the_node_answered_is_still_written() -> None:
-    worker = await open_worker(node=lambda _: None)
-    transport = worker.connect(hello)
+    gateway = await open_gateway(node=lambda _: None)
+    transport = gateway.connect(hello)
     transport.deliver(post(1))
-    await turns()
+    await run_pending()
     transport.drop()
-    answer_upstream(worker)
-    await turns()
-    assert [entry.calls[0].outcome for entry in worker.sink.written] == ["ok"]
+    answer_upstream(gateway)
+    await run_pending()
+    assert [entry.calls[0].outcome for entry in gateway.sink.written] == ["ok"]
 
 
-async def test_last_answer_of_a_connection_leaves_before_it_is_closed(worker: Worker) -> None:
-    strict(worker)
-    transport = worker.connect(hello)
+async def test_last_answer_of_a_connection_leaves_before_it_is_closed(gateway: FakeGateway) -> None:
+    strict(gateway)
+    transport = gateway.connect(hello)
     assert await exchange(transport, whole(post(1, "connection: close"))) == ["200 1 close"]
     assert transport.closed
 
 
-async def test_caller_that_has_sent_its_last_byte_is_not_dropped_while_its_answer_waits(worker: Worker) -> None:
-    transport = worker.connect(hello)
-    await answers_to(worker, post(0))
+async def test_caller_that_has_sent_its_last_byte_is_not_dropped_while_its_answer_waits(
+    gateway: FakeGateway,
+) -> None:
+    transport = gateway.connect(hello)
+    await answers_to(gateway, post(0))
     transport.deliver(sent(b"{"))
     assert edge(transport).eof_received(), "kept open"
-    await turns()
+    await run_pending()
     assert [status for status, _, _ in Answers(transport.take()).read] == [400]
 
 
-async def test_idle_check_does_not_close_a_connection_whose_answer_waits(worker: Worker) -> None:
-    transport = worker.connect(hello)
-    await answers_to(worker, post(0))
+async def test_idle_check_does_not_close_a_connection_whose_answer_waits(gateway: FakeGateway) -> None:
+    transport = gateway.connect(hello)
+    await answers_to(gateway, post(0))
     transport.deliver(sent(b"{"))
-    worker.clock.advance(10_000)
-    worker.context.clock = worker.clock.now
-    edge(transport).check(worker.clock.now)
+    gateway.clock.advance(10_000)
+    gateway.context.clock = gateway.clock.now
+    edge(transport).check(gateway.clock.now)
     assert not transport.closed
-    await turns()
+    await run_pending()
     assert transport.take()
 
 
 async def test_write_that_fails_in_an_unforeseen_way_does_not_silence_the_worker(
-    worker: Worker, monkeypatch: pytest.MonkeyPatch
+    gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failures: list[dict[str, Any]] = []
-    monkeypatch.setattr(worker.loop, "call_exception_handler", failures.append)
-    real = worker.context._write
+    monkeypatch.setattr(gateway.loop, "call_exception_handler", failures.append)
+    real = gateway.context._write
 
     def fail() -> None:
-        worker.context._write = real
+        gateway.context._write = real
         raise RuntimeError("a defect")
 
-    worker.context._write = fail
-    assert [status for status, _ in await answers_to(worker, post(1))] == [200]
-    assert [status for status, _ in await answers_to(worker, post(2))] == [200]
+    gateway.context._write = fail
+    assert [status for status, _ in await answers_to(gateway, post(1))] == [200]
+    assert [status for status, _ in await answers_to(gateway, post(2))] == [200]
     assert len(failures) == 1
-    assert len(worker.sink.written) == 2
+    assert len(gateway.sink.written) == 2
 
 
-async def test_request_that_cannot_be_recorded_does_not_take_the_others_with_it(worker: Worker) -> None:
-    real = worker.journal._address
+async def test_request_that_cannot_be_recorded_does_not_take_the_others_with_it(gateway: FakeGateway) -> None:
+    real = gateway.journal._address
 
     def address(request: Request) -> str:
         if request.request_id == b"bad":
             raise RuntimeError("a defect")
         return real(request)
 
-    worker.journal._address = address
-    await answers_to(worker, post(0))
-    transport = worker.connect(hello)
+    gateway.journal._address = address
+    await answers_to(gateway, post(0))
+    transport = gateway.connect(hello)
     with capture_logs() as lines:
         for name in ("one", "bad", "two"):
             transport.deliver(sent(b"{", f"x-request-id: {name}"))
-        await turns()
+        await run_pending()
     assert [status for status, _, _ in Answers(transport.take()).read] == [400] * 3
-    assert [entry.request_id for entry in worker.sink.written[1:]] == [b"one", b"two"]
+    assert [entry.request_id for entry in gateway.sink.written[1:]] == [b"one", b"two"]
     assert [(line["event"], line["request_id"]) for line in lines] == [("a request could not be recorded", "bad")]
 
 
-async def test_connection_that_breaks_while_answers_leave_does_not_keep_those_of_others(worker: Worker) -> None:
-    broken, sound = worker.connect(hello), worker.connect(hello)
-    await answers_to(worker, post(0))
+async def test_connection_that_breaks_while_answers_leave_does_not_keep_those_of_others(
+    gateway: FakeGateway,
+) -> None:
+    broken, sound = gateway.connect(hello), gateway.connect(hello)
+    await answers_to(gateway, post(0))
 
     def fail(_: object) -> None:
         raise RuntimeError("a broken transport")
@@ -199,11 +205,11 @@ async def test_connection_that_breaks_while_answers_leave_does_not_keep_those_of
     broken.write = fail  # type: ignore[method-assign,assignment]
     broken.deliver(sent(b"{"))
     sound.deliver(sent(b"{"))
-    await turns()
+    await run_pending()
     assert [status for status, _, _ in Answers(sound.take()).read] == [400]
 
 
-async def test_recording_adds_nothing_to_what_is_counted(worker: Worker) -> None:
-    await answers_to(worker, post(1), post(2))
-    assert worker.counted(metrics.REQUESTS, "eth", "mainnet", "200") == 2
-    assert worker.counted(metrics.CALLS, "eth", "mainnet", "eth_chainId", "ok") == 2
+async def test_recording_adds_nothing_to_what_is_counted(gateway: FakeGateway) -> None:
+    await answers_to(gateway, post(1), post(2))
+    assert gateway.counted(metrics.REQUESTS, "eth", "mainnet", "200") == 2
+    assert gateway.counted(metrics.CALLS, "eth", "mainnet", "eth_chainId", "ok") == 2

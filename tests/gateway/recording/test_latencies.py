@@ -4,9 +4,10 @@ from bisect import bisect_left
 from typing import Any
 
 import pytest
-from tests.gateway.calls import call
-from tests.gateway.notes import recorded, sent
-from tests.gateway.worker import Worker, echo, http, open_worker
+from tests.gateway.callers import call, sent
+from tests.gateway.calls import recorded
+from tests.gateway.fake_gateway import FakeGateway, open_gateway
+from tests.gateway.fake_node import echo, http
 
 from tollgate.gateway.recording import latencies
 from tollgate.gateway.recording.latencies import CallerLatencies
@@ -14,11 +15,11 @@ from tollgate.shm import metrics
 from tollgate.shm.metrics import BUCKETS_MICROSECONDS, Regions
 
 
-def seconds(worker: Worker, outcome: str) -> dict[str, int]:
+def seconds(gateway: FakeGateway, outcome: str) -> dict[str, int]:
     """The buckets that are not empty."""
-    worker.journal.tick()
+    gateway.journal.tick()
     names = (*map(str, BUCKETS_MICROSECONDS), "+Inf", "sum")
-    found = {name: worker.counted(metrics.REQUEST_SECONDS, "eth", "mainnet", outcome, name) for name in names}
+    found = {name: gateway.counted(metrics.REQUEST_SECONDS, "eth", "mainnet", outcome, name) for name in names}
     return {name: value for name, value in found.items() if value}
 
 
@@ -30,34 +31,34 @@ async def test_time_of_an_answered_call_is_counted_once(straight: bool) -> None:
         clock[0].advance(0.25)
         return echo(body)
 
-    worker = await open_worker(node=node, straight=straight)
-    clock.append(worker.clock)
+    gateway = await open_gateway(node=node, straight=straight)
+    clock.append(gateway.clock)
     for _ in range(2):
-        await recorded(worker, sent(call(1)))
-    assert seconds(worker, "ok") == {"250000": 2, "sum": 500_000}
+        await recorded(gateway, sent(call(1)))
+    assert seconds(gateway, "ok") == {"250000": 2, "sum": 500_000}
 
 
 @pytest.mark.parametrize("straight", [True, False])
 async def test_batch_counts_once(straight: bool) -> None:
-    worker = await open_worker(straight=straight)
-    await recorded(worker, sent(call(1)))  # opens the connection that a straight batch needs
-    await recorded(worker, sent([call(1), call(2), call(3)]))
-    assert seconds(worker, "ok") == {"250": 2}
+    gateway = await open_gateway(straight=straight)
+    await recorded(gateway, sent(call(1)))  # opens the connection that a straight batch needs
+    await recorded(gateway, sent([call(1), call(2), call(3)]))
+    assert seconds(gateway, "ok") == {"250": 2}
 
 
 async def test_errors_of_nodes_and_refusals_are_apart() -> None:
     failing = b'{"jsonrpc":"2.0","id":1,"error":{"code":3,"message":"execution reverted"}}'
-    worker = await open_worker(node=lambda _: http(failing))
-    await recorded(worker, sent(call(1)))
-    await recorded(worker, sent(call(1, "admin_peers")))
-    assert seconds(worker, "node_error") == {"250": 1}
-    assert seconds(worker, "refused") == {"250": 1}
-    assert seconds(worker, "ok") == {}
+    gateway = await open_gateway(node=lambda _: http(failing))
+    await recorded(gateway, sent(call(1)))
+    await recorded(gateway, sent(call(1, "admin_peers")))
+    assert seconds(gateway, "node_error") == {"250": 1}
+    assert seconds(gateway, "refused") == {"250": 1}
+    assert seconds(gateway, "ok") == {}
 
 
-async def test_batch_with_one_good_call_is_ok(worker: Worker) -> None:
-    await recorded(worker, sent([call(1), call(2, "admin_peers")]))
-    assert seconds(worker, "ok") == {"250": 1}
+async def test_batch_with_one_good_call_is_ok(gateway: FakeGateway) -> None:
+    await recorded(gateway, sent([call(1), call(2, "admin_peers")]))
+    assert seconds(gateway, "ok") == {"250": 1}
 
 
 @pytest.mark.parametrize("micros", [0, 249, 250, 251, 25_000, 25_001, 10_000_000, 10_000_001])
@@ -90,10 +91,10 @@ def test_durations_do_not_wait_without_bound(monkeypatch: pytest.MonkeyPatch) ->
     assert regions.totals()["tollgate_request_seconds", "eth", "mainnet", "ok", "sum"] == 4_000
 
 
-async def test_names_that_callers_invent_are_counted_together_and_not_remembered(worker: Worker) -> None:
+async def test_names_that_callers_invent_are_counted_together_and_not_remembered(gateway: FakeGateway) -> None:
     for number in range(3):
-        worker.counters.called(worker.network, f"invented_{number}", "ok")
-        worker.counters.called(worker.network, "eth_chainId", "ok")
-    assert list(worker.counters._calls) == [("eth/mainnet", "eth_chainId", "ok")]
-    counted = {key[3]: value for key, value in worker.regions.totals().items() if key[0] == metrics.CALLS.name}
+        gateway.counters.called(gateway.network, f"invented_{number}", "ok")
+        gateway.counters.called(gateway.network, "eth_chainId", "ok")
+    assert list(gateway.counters._calls) == [("eth/mainnet", "eth_chainId", "ok")]
+    counted = {key[3]: value for key, value in gateway.regions.totals().items() if key[0] == metrics.CALLS.name}
     assert counted == {"other": 3, "eth_chainId": 3}

@@ -7,21 +7,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.gateway.fakes import turns
-from tests.gateway.scene import (
-    BROKEN,
-    DROP,
-    KNOWN,
-    LAGGING,
-    NONCE,
-    QUOTA,
-    Error,
-    Http,
-    Scene,
-    open_scene,
-    raw,
-    summary,
-)
+from tests.gateway.callers import raw, summary
+from tests.gateway.fake_gateway import FakeGateway, open_gateway
+from tests.gateway.fake_node import BROKEN, DROP, KNOWN, LAGGING, NONCE, QUOTA, Error, Http
+from tests.gateway.fakes import run_pending
 from tests.gateway.transactions import (
     DOUBT,
     DUPLICATE,
@@ -75,57 +64,57 @@ def test_hash_of_another_family_is_not_reported(method: str) -> None:
 # --- One upstream at a time --------------------------------------------------------------------------------
 
 
-async def test_transaction_goes_to_one_upstream_and_its_answer_is_passed_on(scene: Scene) -> None:
-    plays(scene, "hash by node", "?")
-    assert await sent(scene) == "hash by node"
-    assert (sends(scene), looks(scene)) == ([1, 0], 0)
-    assert (scene.trace.upstream, scene.trace.attempts, scene.trace.cache) == ("up0", 1, "bypass")
+async def test_transaction_goes_to_one_upstream_and_its_answer_is_passed_on(gateway: FakeGateway) -> None:
+    plays(gateway, "hash by node", "?")
+    assert await sent(gateway) == "hash by node"
+    assert (sends(gateway), looks(gateway)) == ([1, 0], 0)
+    assert (gateway.trace.upstream, gateway.trace.attempts, gateway.trace.cache) == ("up0", 1, "bypass")
 
 
 @pytest.mark.parametrize("answer", [NONCE, FUNDS, KNOWN, Error(-32602, "invalid params"), Error(3, "reverted")])
-async def test_first_answer_that_is_an_error_is_passed_on_as_it_is(answer: Error, scene: Scene) -> None:
-    plays(scene, answer, "?", found={"hash": HASH})
-    assert await sent(scene) == answer
-    assert (sends(scene), looks(scene)) == ([1, 0], 0)
+async def test_first_answer_that_is_an_error_is_passed_on_as_it_is(answer: Error, gateway: FakeGateway) -> None:
+    plays(gateway, answer, "?", found={"hash": HASH})
+    assert await sent(gateway) == answer
+    assert (sends(gateway), looks(gateway)) == ([1, 0], 0)
 
 
 @pytest.mark.parametrize("trouble", [DROP, Http(502), Http(429), QUOTA, LAGGING, BROKEN])
 async def test_where_an_upstream_did_not_take_it_or_leaves_us_in_doubt_the_next_is_sent_it(
-    trouble: Any, scene: Scene
+    trouble: Any, gateway: FakeGateway
 ) -> None:
-    plays(scene, trouble, "hash by node")
-    assert await sent(scene) == "hash by node"
-    assert sends(scene) == [1, 1]
-    assert (scene.trace.upstream, scene.trace.attempts) == ("up1", 2)
+    plays(gateway, trouble, "hash by node")
+    assert await sent(gateway) == "hash by node"
+    assert sends(gateway) == [1, 1]
+    assert (gateway.trace.upstream, gateway.trace.attempts) == ("up1", 2)
 
 
-async def test_where_nobody_can_be_reached_nothing_is_in_doubt(scene: Scene) -> None:
-    scene.loop.refusing = True
-    refusal = await sent(scene, 1.0)
+async def test_where_nobody_can_be_reached_nothing_is_in_doubt(gateway: FakeGateway) -> None:
+    gateway.loop.refusing = True
+    refusal = await sent(gateway, 1.0)
     assert isinstance(refusal, UpstreamUnavailable)
     assert DOUBT not in refusal.message
 
 
-async def test_those_that_cannot_be_reached_are_tried_again_after_a_pause(scene: Scene) -> None:
-    scene.loop.refusing = True
-    pending = scene.send(SEND, RAW)
-    await turns(40)
-    tried = [len(scene.loop.connects)]
+async def test_those_that_cannot_be_reached_are_tried_again_after_a_pause(gateway: FakeGateway) -> None:
+    gateway.loop.refusing = True
+    pending = gateway.send(SEND, RAW)
+    await run_pending(40)
+    tried = [len(gateway.loop.connects)]
     for seconds in (AGAIN_SECONDS - 0.001, 0.001):
-        await scene.later(seconds)
-        tried.append(len(scene.loop.connects))
+        await gateway.advance(seconds)
+        tried.append(len(gateway.loop.connects))
     assert tried == [2, 2, 4]
-    await scene.later(10.0)
+    await gateway.advance(10.0)
     with pytest.raises(UpstreamUnavailable):
         await pending
 
 
 async def test_timeout_leaves_us_in_doubt_and_the_next_is_sent_it() -> None:
-    async with open_scene({"timeout_seconds": 3.0}, {}) as scene:
-        plays(scene, "late", KNOWN)
-        scene.nodes[0].holds = True
-        assert await sent(scene, 4.0) == HASH
-        assert sends(scene) == [1, 1]
+    gateway = await open_gateway({"timeout_seconds": 3.0}, {})
+    plays(gateway, "late", KNOWN)
+    gateway.nodes[0].holds = True
+    assert await sent(gateway, 4.0) == HASH
+    assert sends(gateway) == [1, 1]
 
 
 # --- Already known -----------------------------------------------------------------------------------------
@@ -136,51 +125,51 @@ async def test_timeout_leaves_us_in_doubt_and_the_next_is_sent_it() -> None:
     "words", [KNOWN, Error(-32000, "Known transaction: 33469b"), Error(-32010, "ALREADY_EXISTS: already known")]
 )
 async def test_already_known_after_an_attempt_of_ours_is_a_success_with_the_right_hash(
-    trouble: Any, words: Error, scene: Scene
+    trouble: Any, words: Error, gateway: FakeGateway
 ) -> None:
-    plays(scene, trouble, words)
-    assert await sent(scene) == HASH
-    assert (sends(scene), looks(scene), scene.trace.upstream) == ([1, 1], 0, "up1")
+    plays(gateway, trouble, words)
+    assert await sent(gateway) == HASH
+    assert (sends(gateway), looks(gateway), gateway.trace.upstream) == ([1, 1], 0, "up1")
 
 
 @pytest.mark.parametrize("trouble", [QUOTA, Http(429), LAGGING])
 async def test_already_known_is_not_ours_where_the_first_has_surely_not_taken_it(
-    trouble: Any, scene: Scene
+    trouble: Any, gateway: FakeGateway
 ) -> None:
-    plays(scene, trouble, KNOWN)
-    assert await sent(scene) == KNOWN
+    plays(gateway, trouble, KNOWN)
+    assert await sent(gateway) == KNOWN
 
 
-async def test_already_known_is_not_ours_where_the_first_could_not_be_reached(scene: Scene) -> None:
-    scene.loop.refusing = True
-    plays(scene, "?", KNOWN)
-    pending = scene.send(SEND, RAW)
-    await turns(4)
-    scene.loop.refusing = False
+async def test_already_known_is_not_ours_where_the_first_could_not_be_reached(gateway: FakeGateway) -> None:
+    gateway.loop.refusing = True
+    plays(gateway, "?", KNOWN)
+    pending = gateway.send(SEND, RAW)
+    await run_pending(4)
+    gateway.loop.refusing = False
     assert summary(await pending) == KNOWN
 
 
-async def test_where_we_do_not_know_the_hash_the_nodes_words_are_passed_on(scene: Scene) -> None:
-    plays(scene, DROP, KNOWN)
-    assert await sent(scene, params=("0x03" + RAW[2:],)) == KNOWN
+async def test_where_we_do_not_know_the_hash_the_nodes_words_are_passed_on(gateway: FakeGateway) -> None:
+    plays(gateway, DROP, KNOWN)
+    assert await sent(gateway, params=("0x03" + RAW[2:],)) == KNOWN
 
 
 @pytest.mark.parametrize("method", sorted(SIGNED - {SEND}))
 async def test_duplicate_of_starknet_is_a_success_only_where_somebody_shows_the_hash(method: str) -> None:
-    async with open_scene(family="starknet", network={"broadcast": 2}) as scene:
-        tx = {"type": "INVOKE"}
-        scene.nodes[0].always(DROP)
-        scene.nodes[1].always(DUPLICATE)
-        assert await sent(scene, 1.0, method, (tx,)) == DUPLICATE
-        scene.nodes[0].always({"transaction_hash": "0x1"})
-        scene.nodes[0].holds = scene.nodes[1].holds = True
-        pending = scene.send(method, tx)
-        await turns()
-        scene.nodes[1].let()
-        await turns()
-        assert not pending.done()
-        scene.nodes[0].let()
-        assert summary(await pending) == {"transaction_hash": "0x1"}
+    gateway = await open_gateway(family="starknet", network={"broadcast": 2})
+    tx = {"type": "INVOKE"}
+    gateway.nodes[0].always(DROP)
+    gateway.nodes[1].always(DUPLICATE)
+    assert await sent(gateway, 1.0, method, (tx,)) == DUPLICATE
+    gateway.nodes[0].always({"transaction_hash": "0x1"})
+    gateway.nodes[0].holds = gateway.nodes[1].holds = True
+    pending = gateway.send(method, tx)
+    await run_pending()
+    gateway.nodes[1].release()
+    await run_pending()
+    assert not pending.done()
+    gateway.nodes[0].release()
+    assert summary(await pending) == {"transaction_hash": "0x1"}
 
 
 # --- Doubt -------------------------------------------------------------------------------------------------
@@ -188,61 +177,63 @@ async def test_duplicate_of_starknet_is_a_success_only_where_somebody_shows_the_
 
 @pytest.mark.parametrize("words", [NONCE, FUNDS])
 @pytest.mark.parametrize("found", [{"hash": HASH}, None, BROKEN])
-async def test_refusal_after_a_doubt_is_checked_against_the_chain(words: Error, found: Any, scene: Scene) -> None:
-    plays(scene, DROP, words, found=found)
-    replies = await sent(scene, 1.0)
+async def test_refusal_after_a_doubt_is_checked_against_the_chain(
+    words: Error, found: Any, gateway: FakeGateway
+) -> None:
+    plays(gateway, DROP, words, found=found)
+    replies = await sent(gateway, 1.0)
     assert replies == (HASH if isinstance(found, dict) else words)
-    assert looks(scene) >= 1
-    assert all(params == [HASH] for node in scene.nodes for method, params in node.calls if method != SEND)
+    assert looks(gateway) >= 1
+    assert all(params == [HASH] for node in gateway.nodes for method, params in node.calls if method != SEND)
 
 
-async def test_refusal_without_a_doubt_is_not_checked(scene: Scene) -> None:
-    plays(scene, LAGGING, NONCE, found={"hash": HASH})
-    assert await sent(scene) == NONCE
-    assert looks(scene) == 0
+async def test_refusal_without_a_doubt_is_not_checked(gateway: FakeGateway) -> None:
+    plays(gateway, LAGGING, NONCE, found={"hash": HASH})
+    assert await sent(gateway) == NONCE
+    assert looks(gateway) == 0
 
 
-async def test_where_all_break_off_the_refusal_shows_that_it_is_in_doubt(scene: Scene) -> None:
-    plays(scene, DROP, DROP)
-    refusal = await sent(scene, 1.0)
+async def test_where_all_break_off_the_refusal_shows_that_it_is_in_doubt(gateway: FakeGateway) -> None:
+    plays(gateway, DROP, DROP)
+    refusal = await sent(gateway, 1.0)
     assert isinstance(refusal, UpstreamError)
     assert DOUBT in refusal.message
-    assert sends(scene) == [2, 2]
+    assert sends(gateway) == [2, 2]
 
 
-async def test_where_all_break_off_but_the_chain_has_it_it_is_a_success(scene: Scene) -> None:
-    plays(scene, DROP, DROP, found={"hash": HASH})
-    assert await sent(scene, 1.0) == HASH
-    assert looks(scene) == 1
+async def test_where_all_break_off_but_the_chain_has_it_it_is_a_success(gateway: FakeGateway) -> None:
+    plays(gateway, DROP, DROP, found={"hash": HASH})
+    assert await sent(gateway, 1.0) == HASH
+    assert looks(gateway) == 1
 
 
 @pytest.mark.parametrize("fault", [BROKEN, LAGGING, QUOTA])
 async def test_doubt_is_reported_also_where_somebody_else_had_trouble_of_its_own(
-    fault: Error, scene: Scene
+    fault: Error, gateway: FakeGateway
 ) -> None:
-    plays(scene, DROP, fault)
-    refusal = await sent(scene, 1.0)
+    plays(gateway, DROP, fault)
+    refusal = await sent(gateway, 1.0)
     assert isinstance(refusal, UpstreamError)
     assert DOUBT in refusal.message
 
 
-async def test_troubles_of_nodes_alone_are_passed_on_but_a_quota_of_ours(scene: Scene) -> None:
-    plays(scene, LAGGING, QUOTA)
-    assert await sent(scene) == LAGGING
-    await scene.later(6.0)
-    plays(scene, QUOTA, Http(429))
-    refusal = await sent(scene)
+async def test_troubles_of_nodes_alone_are_passed_on_but_a_quota_of_ours(gateway: FakeGateway) -> None:
+    plays(gateway, LAGGING, QUOTA)
+    assert await sent(gateway) == LAGGING
+    await gateway.advance(6.0)
+    plays(gateway, QUOTA, Http(429))
+    refusal = await sent(gateway)
     assert isinstance(refusal, UpstreamUnavailable)
     assert DOUBT not in refusal.message
 
 
-async def test_where_everybody_is_silent_it_ends_at_the_deadline_in_doubt(scene: Scene) -> None:
-    for node in scene.nodes:
+async def test_where_everybody_is_silent_it_ends_at_the_deadline_in_doubt(gateway: FakeGateway) -> None:
+    for node in gateway.nodes:
         node.holds = True
-    refusal = await sent(scene, 31.0)
+    refusal = await sent(gateway, 31.0)
     assert isinstance(refusal, UpstreamTimeout)
     assert DOUBT in refusal.message
-    assert sends(scene) == [1, 1]
+    assert sends(gateway) == [1, 1]
 
 
 answers = st.sampled_from(["done", KNOWN, NONCE, FUNDS, BROKEN, LAGGING, QUOTA, DROP, Http(500), Http(429)])
@@ -252,21 +243,21 @@ answers = st.sampled_from(["done", KNOWN, NONCE, FUNDS, BROKEN, LAGGING, QUOTA, 
 @settings(max_examples=3 * settings().max_examples // 2)
 async def test_nothing_is_lost_whatever_upstreams_answer(replies: list[Any], broadcast: int, found: Any) -> None:
     """A success is reported as one, and where somebody may have taken it, nobody is shown that it failed."""
-    async with open_scene(*[{}] * len(replies), network={"broadcast": broadcast}) as scene:
-        plays(scene, *replies, found=found)
-        answer = await sent(scene, 2.0)
-        pending = [each for each, count in zip(replies, sends(scene), strict=True) if count]
-        maybe = any(each in (DROP, Http(500)) for each in pending)
-        if "done" in pending:
-            assert answer == "done"
-        elif answer == HASH:
-            assert maybe or BROKEN in pending
-            assert KNOWN in pending or found
-        elif isinstance(answer, Refusal):
-            assert (DOUBT in answer.message) is maybe
-        elif maybe:
-            assert answer in (NONCE, FUNDS)
-            assert not found
-        else:
-            assert answer in pending
-        assert max(sends(scene)) <= 2
+    gateway = await open_gateway(*[{}] * len(replies), network={"broadcast": broadcast})
+    plays(gateway, *replies, found=found)
+    answer = await sent(gateway, 2.0)
+    pending = [each for each, count in zip(replies, sends(gateway), strict=True) if count]
+    maybe = any(each in (DROP, Http(500)) for each in pending)
+    if "done" in pending:
+        assert answer == "done"
+    elif answer == HASH:
+        assert maybe or BROKEN in pending
+        assert KNOWN in pending or found
+    elif isinstance(answer, Refusal):
+        assert (DOUBT in answer.message) is maybe
+    elif maybe:
+        assert answer in (NONCE, FUNDS)
+        assert not found
+    else:
+        assert answer in pending
+    assert max(sends(gateway)) <= 2

@@ -3,9 +3,9 @@
 import gzip
 
 import pytest
-from tests.gateway.fakes import turns
+from tests.gateway.fake_node import http
+from tests.gateway.fakes import run_pending
 from tests.gateway.line import BODY, Feed, Line, ResponseFuture, chunked, feeds, whole
-from tests.gateway.worker import http
 
 from tollgate.gateway.upstream.connection import Response
 
@@ -50,7 +50,7 @@ async def test_connection_that_the_upstream_closes_is_not_kept(feed: Feed, respo
     assert line.owner.idle == []
     assert not line.connection.usable
     assert line.transport.closed
-    await turns()
+    await run_pending()
     assert line.owner.gone == [line.connection]
 
 

@@ -4,9 +4,9 @@ import gzip
 from collections.abc import Iterator
 
 import pytest
-from tests.gateway.fakes import turns
+from tests.gateway.fake_node import http
+from tests.gateway.fakes import run_pending
 from tests.gateway.line import BODY, CHUNKED, MOST, Feed, Line, byte_by_byte, chunked, feeds, in_two, whole
-from tests.gateway.worker import http
 
 from tollgate.gateway.memory_budget import SMALL
 from tollgate.gateway.upstream.connection import AttemptFailed, NoRoom, Response, ResponseTooLarge
@@ -131,7 +131,7 @@ async def test_connection_that_sends_more_than_was_requested_is_not_used_again(t
     """Or what follows would be taken for the answer to somebody else's call."""
     line = Line()
     assert await line.answered(whole(http(BODY) + trailing)) == Response(200, BODY)
-    await turns()
+    await run_pending()
     assert line.transport.closed
     assert not line.connection.usable
 
@@ -142,7 +142,7 @@ async def test_data_while_idle_closes_the_connection() -> None:
     line.transport.deliver(http(b"late"))
     assert line.transport.aborted
     assert not line.connection.usable
-    await turns()
+    await run_pending()
     assert line.owner.gone == [line.connection]
 
 
@@ -194,7 +194,7 @@ async def test_small_responses_are_not_counted_and_large_ones_given_back() -> No
     line.transport.deliver(large[SMALL + 20_000 :])
     with pytest.raises(NoRoom):
         await pending
-    await turns()
+    await run_pending()
     assert line.budget.held == 0
 
 
@@ -203,11 +203,11 @@ async def test_large_response_counts_until_nobody_holds_it(body: bytes) -> None:
     line = Line()
     response = await line.answered(in_two(http(body)))
     assert len(response.body) == SMALL * 2
-    await turns()
+    await run_pending()
     # All large answers on their way to callers are there at the same time.
     assert line.budget.held > SMALL - 100
     del response
-    await turns()
+    await run_pending()
     assert line.budget.held == 0
 
 
@@ -219,7 +219,7 @@ async def test_large_response_without_a_length_counts_too() -> None:
     response = await pending
     assert line.budget.held == SMALL * 2
     del response, pending
-    await turns()
+    await run_pending()
     assert line.budget.held == 0
 
 

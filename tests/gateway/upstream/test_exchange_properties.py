@@ -12,7 +12,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.gateway.fakes import turns
+from tests.gateway.callers import summary
+from tests.gateway.fake_gateway import open_gateway
+from tests.gateway.fake_node import DROP
+from tests.gateway.fakes import run_pending
 from tests.gateway.play import (
     AT_ONCE,
     BALANCE,
@@ -28,17 +31,12 @@ from tests.gateway.play import (
     Play,
     Slow,
 )
-from tests.gateway.scene import (
-    DROP,
-    open_scene,
-    summary,
-)
 
 from tollgate.shm.upstream_status import State
 
 which = st.integers(0, 3)
 nothing = st.none()
-passing = st.tuples(st.just("later"), st.sampled_from([0.03, 0.1, 0.3, 0.6, 1.0, 2.2, 7.0]), nothing)
+passing = st.tuples(st.just("advance"), st.sampled_from([0.03, 0.1, 0.3, 0.6, 1.0, 2.2, 7.0]), nothing)
 again = st.tuples(st.just("again"), st.integers(1, 2), nothing)
 grow = st.tuples(st.just("grow"), which, st.integers(1, 3))
 probe = st.tuples(st.just("probe"), which, st.integers(0, 2))
@@ -89,16 +87,16 @@ async def perform(
     made: list[tuple[dict[str, Any], Any]], script: list[list[Event]], saved: float, **options: Any
 ) -> None:
     """Let a script happen to upstreams, and look after each event."""
-    async with open_scene(*[each for each, _ in made], **options) as scene:
-        play = Play(scene, [how for _, how in made], saved)
-        for what, first, second in chain.from_iterable(script):
-            done = getattr(play, what)(first, second)
-            if done is not None:
-                await done
-            await turns()
-            play.check()
-            play.check_books()
-        await play.close()
+    gateway = await open_gateway(*[each for each, _ in made], **options)
+    play = Play(gateway, [how for _, how in made], saved)
+    for what, first, second in chain.from_iterable(script):
+        done = getattr(play, what)(first, second)
+        if done is not None:
+            await done
+        await run_pending()
+        play.check()
+        play.check_books()
+    await play.close()
 
 
 @given(
@@ -143,52 +141,52 @@ async def test_nobody_is_shown_what_a_block_or_a_reorganisation_has_ended(
 
 async def test_hedge_that_begins_late_has_time_of_its_own() -> None:
     """What could be paid for only just before the first upstream gave up is no shorter for that."""
-    async with open_scene({"timeout_seconds": 1.0}, {}) as scene:
-        play = Play(scene, [SILENT, QUICK], 0.9)
-        play.call_all((CHAIN, ()), 1)
-        await play.later(0.9)
-        play.call_all((UNKNOWN, ()), 1)
-        await play.close()
-        assert summary(play.played[0].given) == {"serial": 1}
+    gateway = await open_gateway({"timeout_seconds": 1.0}, {})
+    play = Play(gateway, [SILENT, QUICK], 0.9)
+    play.call_all((CHAIN, ()), 1)
+    await play.advance(0.9)
+    play.call_all((UNKNOWN, ()), 1)
+    await play.close()
+    assert summary(play.played[0].given) == {"serial": 1}
 
 
 async def test_hedge_takes_no_longer_than_the_upstream_that_it_calls_may() -> None:
-    async with open_scene({}, {"timeout_seconds": 1.0}) as scene:
-        play = Play(scene, [SILENT, SILENT], 1.0)
-        play.call_all((CHAIN, ()), 1)
-        await play.later(0.6)
-        assert scene.upstream(1).in_flight == 1
-        await play.later(1.2)
-        assert [scene.upstream(index).in_flight for index in range(2)] == [1, 0]
-        await play.close()
+    gateway = await open_gateway({}, {"timeout_seconds": 1.0})
+    play = Play(gateway, [SILENT, SILENT], 1.0)
+    play.call_all((CHAIN, ()), 1)
+    await play.advance(0.6)
+    assert gateway["up1"].in_flight == 1
+    await play.advance(1.2)
+    assert [each.in_flight for each in gateway.upstreams] == [1, 0]
+    await play.close()
 
 
 async def test_hedge_of_an_attempt_that_has_ended_is_not_begun() -> None:
     """Those that broke off are left alone for a moment, and nobody is called beside an attempt that is over."""
-    async with open_scene({"priority": 0}, {"priority": 0}) as scene:
-        play = Play(scene, [Slow(0.02), Slow(0.02)], 0.0)
-        play.call_all((UNKNOWN, ()), 50)
-        await play.later(0.1)
-        assert [scene.upstream(index).p95 for index in range(2)] == [pytest.approx(0.02, rel=0.1)] * 2
-        play.hows = [DROP, DROP]
-        scene.save_hedges(5.0)
-        play.call_all((CHAIN, ()), 1)
-        await turns()
-        assert play.played[-1].trace.attempts == 2
-        await scene.loop.later(0.045)
-        assert play.played[-1].trace.attempts == 2
-        play.saved = 5.0
-        await play.close()
+    gateway = await open_gateway({"priority": 0}, {"priority": 0})
+    play = Play(gateway, [Slow(0.02), Slow(0.02)], 0.0)
+    play.call_all((UNKNOWN, ()), 50)
+    await play.advance(0.1)
+    assert [each.p95 for each in gateway.upstreams] == [pytest.approx(0.02, rel=0.1)] * 2
+    play.hows = [DROP, DROP]
+    gateway.save_hedges(5.0)
+    play.call_all((CHAIN, ()), 1)
+    await run_pending()
+    assert play.played[-1].trace.attempts == 2
+    await gateway.loop.advance(0.045)
+    assert play.played[-1].trace.attempts == 2
+    play.saved = 5.0
+    await play.close()
 
 
 async def test_upstream_at_its_rate_when_a_hedge_looked_is_called_when_the_first_has_given_up() -> None:
-    async with open_scene({"timeout_seconds": 2.0}, {"requests_per_second": 1}) as scene:
-        play = Play(scene, [DROP, AT_ONCE], 1.0)
-        play.call_all((CHAIN, ()), 1)
-        await turns()
-        assert play.played[0].trace.upstream == "up1"
-        play.hows[0] = SILENT
-        await play.later(0.3)
-        play.call_all((CHAIN, ()), 1)
-        await play.close()
-        assert summary(play.played[1].given) == {"serial": 2}
+    gateway = await open_gateway({"timeout_seconds": 2.0}, {"requests_per_second": 1})
+    play = Play(gateway, [DROP, AT_ONCE], 1.0)
+    play.call_all((CHAIN, ()), 1)
+    await run_pending()
+    assert play.played[0].trace.upstream == "up1"
+    play.hows[0] = SILENT
+    await play.advance(0.3)
+    play.call_all((CHAIN, ()), 1)
+    await play.close()
+    assert summary(play.played[1].given) == {"serial": 2}

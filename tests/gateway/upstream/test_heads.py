@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.gateway.fakes import turns
-from tests.gateway.scene import DROP, LAGGING, Scene, open_scene, summary
+from tests.gateway.callers import summary
+from tests.gateway.fake_gateway import FakeGateway, open_gateway
+from tests.gateway.fake_node import DROP, LAGGING
+from tests.gateway.fakes import run_pending
 
 from tollgate.errors import UpstreamUnavailable
 from tollgate.shm.upstream_status import NOTHING, SILENCE_SECONDS, State
@@ -18,53 +20,53 @@ BALANCE = "eth_getBalance"
 # --- The head --------------------------------------------------------------------------------------------------
 
 
-async def test_tip_is_requested_from_who_is_at_the_head(scene: Scene) -> None:
-    scene.up(99, 100)
-    assert await scene.call(BALANCE, "0xa", "latest") == "up1"
-    assert await scene.call(BALANCE, "0xa", "0x1") == "up0"
+async def test_tip_is_requested_from_who_is_at_the_head(gateway: FakeGateway) -> None:
+    gateway.publish_heads(99, 100)
+    assert await gateway.call(BALANCE, "0xa", "latest") == "up1"
+    assert await gateway.call(BALANCE, "0xa", "0x1") == "up0"
 
 
-async def test_tip_waits_until_somebody_comes_along(scene: Scene) -> None:
-    scene.up(99, 99)
-    scene.row.publish(100, NOTHING, changed=True)
-    pending = scene.send(BALANCE, "0xa", "latest")
-    await scene.later(3.0)
-    assert (pending.done(), scene.counts()) == (False, [0, 0])
-    scene.state(1, State.UP, 100)
-    await scene.later(0.1)
+async def test_tip_waits_until_somebody_comes_along(gateway: FakeGateway) -> None:
+    gateway.publish_heads(99, 99)
+    gateway.status.publish(100, NOTHING, changed=True)
+    pending = gateway.send(BALANCE, "0xa", "latest")
+    await gateway.advance(3.0)
+    assert (pending.done(), gateway.counts()) == (False, [0, 0])
+    gateway.publish_state("up1", State.UP, 100)
+    await gateway.advance(0.1)
     assert summary(await pending) == "up1"
 
 
-async def test_block_by_its_number_is_requested_from_who_has_it(scene: Scene) -> None:
-    scene.up(99, 100)
+async def test_block_by_its_number_is_requested_from_who_has_it(gateway: FakeGateway) -> None:
+    gateway.publish_heads(99, 100)
     for block, who in (("0x63", "up0"), ("0x64", "up1"), ("0x65", "up0")):
-        assert await scene.call(BALANCE, "0xa", block) == who, "what nobody has seen yet anybody may answer"
-    scene.state(1, State.DOWN, 100)
-    pending = scene.send(BALANCE, "0xa", "0x64")
-    await scene.later(0.5)
-    assert (pending.done(), scene.counts()) == (False, [2, 1]), "the first will have it in a moment"
-    scene.state(0, State.UP, 100)
-    await scene.later(0.1)
+        assert await gateway.call(BALANCE, "0xa", block) == who, "what nobody has seen yet anybody may answer"
+    gateway.publish_state("up1", State.DOWN, 100)
+    pending = gateway.send(BALANCE, "0xa", "0x64")
+    await gateway.advance(0.5)
+    assert (pending.done(), gateway.counts()) == (False, [2, 1]), "the first will have it in a moment"
+    gateway.publish_state("up0", State.UP, 100)
+    await gateway.advance(0.1)
     assert summary(await pending) == "up0"
 
 
-async def test_highest_block_of_a_batch_shows_who_may_answer_it(scene: Scene) -> None:
-    scene.up(99, 100)
-    await scene.resolve_many((BALANCE, ["0xa", "0x5"]), (BALANCE, ["0xa", "0x64"]))
-    assert scene.counts() == [0, 2]
+async def test_highest_block_of_a_batch_shows_who_may_answer_it(gateway: FakeGateway) -> None:
+    gateway.publish_heads(99, 100)
+    await gateway.resolve_many((BALANCE, ["0xa", "0x5"]), (BALANCE, ["0xa", "0x64"]))
+    assert gateway.counts() == [0, 2]
 
 
-async def test_block_that_an_answer_shows_is_the_floor_from_then_on(scene: Scene) -> None:
-    scene.up(100, 100)
-    scene.nodes[0].always("0x65")
-    assert await scene.call("eth_blockNumber") == "0x65"
-    assert (scene.row.floor, scene.row.seen, scene.worker.rows[0].head) == (101, 101, 101)
-    scene.nodes[0].always(DROP)
-    pending = scene.send(BALANCE, "0xa", "latest")
-    await scene.later(0.5)
-    assert (pending.done(), scene.counts()[1]) == (False, 0), "the other may not have it"
-    scene.up(101, 101)
-    await scene.later(0.1)
+async def test_block_that_an_answer_shows_is_the_floor_from_then_on(gateway: FakeGateway) -> None:
+    gateway.publish_heads(100, 100)
+    gateway.nodes[0].always("0x65")
+    assert await gateway.call("eth_blockNumber") == "0x65"
+    assert (gateway.status.floor, gateway.status.seen, gateway.statuses[0].head) == (101, 101, 101)
+    gateway.nodes[0].always(DROP)
+    pending = gateway.send(BALANCE, "0xa", "latest")
+    await gateway.advance(0.5)
+    assert (pending.done(), gateway.counts()[1]) == (False, 0), "the other may not have it"
+    gateway.publish_heads(101, 101)
+    await gateway.advance(0.1)
     assert summary(await pending) == "up1"
 
 
@@ -80,127 +82,127 @@ async def test_block_that_an_answer_shows_is_the_floor_from_then_on(scene: Scene
     ],
 )
 async def test_answers_that_show_the_head_are_noted(family: str, method: str, result: Any, number: int) -> None:
-    async with open_scene({}, family=family) as scene:
-        scene.up(100)
-        scene.nodes[0].always(result)
-        params = ["latest", False] if method == "eth_getBlockByNumber" else []
-        await scene.call(method, *params)
-        assert scene.row.floor == number
+    gateway = await open_gateway({}, family=family)
+    gateway.publish_heads(100)
+    gateway.nodes[0].always(result)
+    params = ["latest", False] if method == "eth_getBlockByNumber" else []
+    await gateway.call(method, *params)
+    assert gateway.status.floor == number
 
 
 async def test_answer_from_before_a_reorganisation_is_not_noted_after_it() -> None:
-    async with open_scene({}) as scene:
-        scene.up(100)
-        scene.nodes[0].always("0x64")
-        scene.nodes[0].holds = True
-        pending = scene.send("eth_blockNumber")
-        await turns()
-        scene.row.publish_reorg(97)
-        scene.up(98)
-        scene.nodes[0].let()
-        assert summary(await pending) == "0x64"
-        assert (scene.row.floor, scene.worker.rows[0].head) == (98, 98)
+    gateway = await open_gateway({})
+    gateway.publish_heads(100)
+    gateway.nodes[0].always("0x64")
+    gateway.nodes[0].holds = True
+    pending = gateway.send("eth_blockNumber")
+    await run_pending()
+    gateway.status.publish_reorg(97)
+    gateway.publish_heads(98)
+    gateway.nodes[0].release()
+    assert summary(await pending) == "0x64"
+    assert (gateway.status.floor, gateway.statuses[0].head) == (98, 98)
 
 
-async def test_answer_that_is_behind_what_callers_have_seen_is_retried_elsewhere(scene: Scene) -> None:
-    scene.up(100, 100)
-    scene.nodes[0].always("0x63")
-    scene.nodes[1].always("0x64")
-    assert await scene.call("eth_blockNumber") == "0x64"
-    assert scene.trace.upstream == "up1"
+async def test_answer_that_is_behind_what_callers_have_seen_is_retried_elsewhere(gateway: FakeGateway) -> None:
+    gateway.publish_heads(100, 100)
+    gateway.nodes[0].always("0x63")
+    gateway.nodes[1].always("0x64")
+    assert await gateway.call("eth_blockNumber") == "0x64"
+    assert gateway.trace.upstream == "up1"
 
 
 async def test_answer_that_is_behind_is_never_given_however_long_it_stays_so() -> None:
-    async with open_scene({}) as scene:
-        scene.up(100)
-        scene.nodes[0].always("0x63")
-        pending = scene.send("eth_blockNumber")
-        await scene.later(3.0)
-        with pytest.raises(UpstreamUnavailable, match="behind"):
-            await pending
-        assert scene.counts() == [6]
-        assert scene.upstream(0).in_rotation(scene.clock())
+    gateway = await open_gateway({})
+    gateway.publish_heads(100)
+    gateway.nodes[0].always("0x63")
+    pending = gateway.send("eth_blockNumber")
+    await gateway.advance(3.0)
+    with pytest.raises(UpstreamUnavailable, match="behind"):
+        await pending
+    assert gateway.counts() == [6]
+    assert gateway["up0"].in_rotation(gateway.clock())
 
 
 async def test_service_of_several_nodes_that_goes_back_for_a_moment_is_called_again() -> None:
-    async with open_scene({}) as scene:
-        scene.up(100)
-        scene.nodes[0].in_turn("0x63", "0x63", "0x64")
-        pending = scene.send("eth_blockNumber")
-        await scene.later(0.5)
-        assert summary(await pending) == "0x64"
+    gateway = await open_gateway({})
+    gateway.publish_heads(100)
+    gateway.nodes[0].in_turn("0x63", "0x63", "0x64")
+    pending = gateway.send("eth_blockNumber")
+    await gateway.advance(0.5)
+    assert summary(await pending) == "0x64"
 
 
 async def test_after_a_reorganisation_a_lower_block_is_an_answer() -> None:
-    async with open_scene({}) as scene:
-        scene.up(100)
-        scene.nodes[0].always("0x62")
-        pending = scene.send("eth_blockNumber")
-        await scene.later(0.03)
-        scene.row.publish_reorg(97)
-        scene.up(98)
-        await scene.later(0.1)
-        assert summary(await pending) == "0x62"
+    gateway = await open_gateway({})
+    gateway.publish_heads(100)
+    gateway.nodes[0].always("0x62")
+    pending = gateway.send("eth_blockNumber")
+    await gateway.advance(0.03)
+    gateway.status.publish_reorg(97)
+    gateway.publish_heads(98)
+    await gateway.advance(0.1)
+    assert summary(await pending) == "0x62"
 
 
 async def test_question_that_the_prober_overtook_is_answered() -> None:
-    async with open_scene({}) as scene:
-        scene.up(100)
-        scene.nodes[0].always("0x64")
-        scene.nodes[0].holds = True
-        pending = scene.send("eth_blockNumber")
-        await turns()
-        scene.up(101)
-        scene.nodes[0].let()
-        assert summary(await pending) == "0x64"
+    gateway = await open_gateway({})
+    gateway.publish_heads(100)
+    gateway.nodes[0].always("0x64")
+    gateway.nodes[0].holds = True
+    pending = gateway.send("eth_blockNumber")
+    await run_pending()
+    gateway.publish_heads(101)
+    gateway.nodes[0].release()
+    assert summary(await pending) == "0x64"
 
 
 async def test_answer_that_was_overtaken_by_another_is_requested_again() -> None:
-    async with open_scene({}) as scene:
-        scene.up(100)
-        scene.nodes[0].holds = True
-        scene.nodes[0].in_turn("0x65", "0x64", "0x65")
-        first, second = scene.send("eth_blockNumber"), scene.send("eth_blockNumber")
-        await turns()
-        scene.nodes[0].let(1)
-        assert summary(await second) == "0x65"
-        scene.nodes[0].let()
-        await scene.later(0.1)
-        assert not first.done()
-        scene.nodes[0].let()
-        assert summary(await first) == "0x65"
+    gateway = await open_gateway({})
+    gateway.publish_heads(100)
+    gateway.nodes[0].holds = True
+    gateway.nodes[0].in_turn("0x65", "0x64", "0x65")
+    first, second = gateway.send("eth_blockNumber"), gateway.send("eth_blockNumber")
+    await run_pending()
+    gateway.nodes[0].release(1)
+    assert summary(await second) == "0x65"
+    gateway.nodes[0].release()
+    await gateway.advance(0.1)
+    assert not first.done()
+    gateway.nodes[0].release()
+    assert summary(await first) == "0x65"
 
 
-async def test_head_that_cannot_be_is_not_believed(scene: Scene) -> None:
-    scene.up(100, 100)
-    scene.nodes[0].always("0xffffffff")
-    scene.nodes[1].always("0x64")
-    assert await scene.call("eth_blockNumber") == "0x64"
-    assert scene.row.floor == 100
+async def test_head_that_cannot_be_is_not_believed(gateway: FakeGateway) -> None:
+    gateway.publish_heads(100, 100)
+    gateway.nodes[0].always("0xffffffff")
+    gateway.nodes[1].always("0x64")
+    assert await gateway.call("eth_blockNumber") == "0x64"
+    assert gateway.status.floor == 100
 
 
 async def test_while_the_prober_is_silent_everybody_is_called_but_nobody_is_shown_less_than_before(
-    scene: Scene,
+    gateway: FakeGateway,
 ) -> None:
-    scene.up(100, 90)
-    scene.state(1, State.LAGGING, 90)
-    scene.nodes[0].always("0x64")
-    assert await scene.call("eth_blockNumber") == "0x64"
-    scene.clock.advance(SILENCE_SECONDS + 1)
-    scene.nodes[0].always(DROP)
-    scene.nodes[1].always("0x63")
-    pending = scene.send("eth_blockNumber")
-    await scene.later(3.0)
+    gateway.publish_heads(100, 90)
+    gateway.publish_state("up1", State.LAGGING, 90)
+    gateway.nodes[0].always("0x64")
+    assert await gateway.call("eth_blockNumber") == "0x64"
+    gateway.clock.advance(SILENCE_SECONDS + 1)
+    gateway.nodes[0].always(DROP)
+    gateway.nodes[1].always("0x63")
+    pending = gateway.send("eth_blockNumber")
+    await gateway.advance(3.0)
     with pytest.raises(UpstreamUnavailable, match="behind"):
         await pending
-    scene.nodes[1].always("0x70")
-    scene.clock.advance(30)
-    assert await scene.call("eth_blockNumber") == "0x70"
+    gateway.nodes[1].always("0x70")
+    gateway.clock.advance(30)
+    assert await gateway.call("eth_blockNumber") == "0x70"
 
 
-async def test_words_of_a_lagging_node_go_elsewhere_and_stand_at_last(scene: Scene) -> None:
-    scene.up(100, 100)
-    scene.nodes[0].always(LAGGING)
-    assert await scene.call(BALANCE, "0xa", "0x64") == "up1"
-    scene.nodes[1].always(LAGGING)
-    assert await scene.call(BALANCE, "0xa", "0x64") == LAGGING
+async def test_words_of_a_lagging_node_go_elsewhere_and_stand_at_last(gateway: FakeGateway) -> None:
+    gateway.publish_heads(100, 100)
+    gateway.nodes[0].always(LAGGING)
+    assert await gateway.call(BALANCE, "0xa", "0x64") == "up1"
+    gateway.nodes[1].always(LAGGING)
+    assert await gateway.call(BALANCE, "0xa", "0x64") == LAGGING

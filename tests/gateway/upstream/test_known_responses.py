@@ -6,9 +6,9 @@ import gzip
 from typing import Any
 
 import pytest
-from tests.gateway.fakes import turns
+from tests.gateway.fake_node import http
+from tests.gateway.fakes import run_pending
 from tests.gateway.line import BODY, Line, ResponseFuture, whole
-from tests.gateway.worker import http
 
 from tollgate.gateway.memory_budget import SMALL
 from tollgate.gateway.upstream import connection as module
@@ -188,7 +188,7 @@ async def test_packed_body_may_unpack_to_the_bound_and_no_further(size: int, fit
     line = Line(most=1_000)
     pending: Any = line.begin()
     line.transport.deliver(http(gzip.compress(b"x" * size)))
-    await turns()
+    await run_pending()
     if fits:
         assert (await pending).body == b"x" * size
     else:

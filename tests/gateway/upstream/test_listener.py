@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.conftest import NewLoop
-from tests.gateway.fakes import turns
+from tests.gateway.fakes import run_pending
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosedOK, InvalidURI
 
@@ -96,7 +96,7 @@ def new_loop() -> NewLoop:
 
 async def play(*lines: Line | BaseException, family: str = "eth") -> Scene:
     scene = Scene(*lines, family=family)
-    await turns(200)
+    await run_pending(200)
     return scene
 
 
@@ -158,9 +158,9 @@ async def test_a_subscription_that_is_made_and_lost_again_and_again_is_made_ever
 
 async def test_stop_ends_it() -> None:
     scene = Scene(Line(SUBSCRIBED))
-    await turns()
+    await run_pending()
     scene.listener.stop()
-    await turns()
+    await run_pending()
     assert scene.opened == 1
     assert scene.rests == []
 

@@ -11,9 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
+from tests.gateway.callers import raw, summary
 from tests.gateway.company import Company
-from tests.gateway.fakes import fly, turns
-from tests.gateway.scene import REVERTED, TOO_WIDE, Error, Scene, open_scene, raw, summary
+from tests.gateway.fake_gateway import FakeGateway, open_gateway
+from tests.gateway.fake_node import REVERTED, TOO_WIDE, Error
+from tests.gateway.fakes import run_pending, spawn
 
 from tollgate.chains.faults import Verdict
 from tollgate.core.shapes import Params, Reply
@@ -147,8 +149,8 @@ class Searcher:
 
     async def get(self, first: int, last: int, blocks: int = 0) -> Any:
         filter_ = {"fromBlock": hex(first), "toBlock": hex(last)}
-        flown = fly(Logs(self.search, self._charge).get(raw([filter_]), HEAD, blocks))
-        await turns(400)
+        flown = spawn(Logs(self.search, self._charge).get(raw([filter_]), HEAD, blocks))
+        await run_pending(400)
         found = summary(await flown)
         # The call itself was counted when it was let in; of an answer, what was requested beyond it.
         assert self.charged == len(self.ranges) - 1 or isinstance(found, Error)
@@ -257,76 +259,76 @@ async def test_no_more_logs_are_fetched_than_fit_into_one_answer(monkeypatch: py
 # --- Over upstreams --------------------------------------------------------------------------------------------
 
 
-def searching(scene: Scene, widest: int = 1 << 62) -> None:
+def searching(gateway: FakeGateway, widest: int = 1 << 62) -> None:
     """Let all upstreams find one log in each block."""
 
     def respond(_: str, params: Any) -> Any:
         first, last = (int(params[0].get(end, hex(HEAD)), 16) for end in ("fromBlock", "toBlock"))
         return TOO_WIDE if last - first >= widest else list(range(first, last + 1))
 
-    for node in scene.nodes:
+    for node in gateway.nodes:
         node.respond = respond
 
 
 async def test_narrowest_upstream_decides_how_wide_the_parts_are() -> None:
-    async with open_scene({"logs_blocks": 80}, {"logs_blocks": 50}, {}) as scene:
-        searching(scene)
-        assert await scene.call(GET, {"fromBlock": "0x0", "toBlock": "0x63"}) == list(range(100))
-        assert [params[0]["toBlock"] for _, params in scene.nodes[0].calls] == ["0x31", "0x63"]
-        assert scene.trace.attempts == 2
+    gateway = await open_gateway({"logs_blocks": 80}, {"logs_blocks": 50}, {})
+    searching(gateway)
+    assert await gateway.call(GET, {"fromBlock": "0x0", "toBlock": "0x63"}) == list(range(100))
+    assert [params[0]["toBlock"] for _, params in gateway.nodes[0].calls] == ["0x31", "0x63"]
+    assert gateway.trace.attempts == 2
 
 
-async def test_somebody_else_may_search_more_than_the_first(scene: Scene) -> None:
-    searching(scene)
-    scene.nodes[0].always(TOO_WIDE)
-    assert await scene.call(GET, {"fromBlock": "0x0", "toBlock": "0x63"}) == list(range(100))
-    assert scene.counts() == [1, 1]
+async def test_somebody_else_may_search_more_than_the_first(gateway: FakeGateway) -> None:
+    searching(gateway)
+    gateway.nodes[0].always(TOO_WIDE)
+    assert await gateway.call(GET, {"fromBlock": "0x0", "toBlock": "0x63"}) == list(range(100))
+    assert gateway.counts() == [1, 1]
 
 
 async def test_latest_is_the_highest_block_that_callers_have_seen() -> None:
-    async with open_scene({"logs_blocks": 2}, {}) as scene:
-        scene.up(HEAD, HEAD)
-        scene.row.observe_head(HEAD + 1)
-        scene.worker.rows[1].observe_head(HEAD + 1)
-        searching(scene)
-        filter_ = {"fromBlock": hex(HEAD - 3), "toBlock": "latest"}
-        assert await scene.call(GET, filter_) == list(range(HEAD - 3, HEAD + 2))
-        assert scene.counts() == [0, 3], "of those that are not behind"
+    gateway = await open_gateway({"logs_blocks": 2}, {})
+    gateway.publish_heads(HEAD, HEAD)
+    gateway.status.observe_head(HEAD + 1)
+    gateway.statuses[1].observe_head(HEAD + 1)
+    searching(gateway)
+    filter_ = {"fromBlock": hex(HEAD - 3), "toBlock": "latest"}
+    assert await gateway.call(GET, filter_) == list(range(HEAD - 3, HEAD + 2))
+    assert gateway.counts() == [0, 3], "of those that are not behind"
 
 
 async def test_error_of_one_part_is_the_answer_and_the_rest_is_not_sent() -> None:
-    async with open_scene({"logs_blocks": 1}) as scene:
-        scene.nodes[0].always(REVERTED)
-        assert await scene.call(GET, {"fromBlock": "0x0", "toBlock": "0x1f"}) == REVERTED
-        assert scene.counts() == [8]
+    gateway = await open_gateway({"logs_blocks": 1})
+    gateway.nodes[0].always(REVERTED)
+    assert await gateway.call(GET, {"fromBlock": "0x0", "toBlock": "0x1f"}) == REVERTED
+    assert gateway.counts() == [8]
 
 
 async def test_nonsense_of_one_part_is_an_upstream_error() -> None:
-    async with open_scene({"logs_blocks": 2}) as scene:
-        scene.nodes[0].always({"logs": []})
-        with pytest.raises(UpstreamError):
-            await scene.send(GET, {"fromBlock": "0x0", "toBlock": "0x3"})
+    gateway = await open_gateway({"logs_blocks": 2})
+    gateway.nodes[0].always({"logs": []})
+    with pytest.raises(UpstreamError):
+        await gateway.send(GET, {"fromBlock": "0x0", "toBlock": "0x3"})
 
 
 async def test_failure_of_one_part_is_a_refusal_of_the_whole() -> None:
-    async with open_scene({"logs_blocks": 2}) as scene:
-        searching(scene)
-        scene.nodes[0].holds = True
-        pending = scene.send(GET, {"fromBlock": "0x0", "toBlock": "0x3"}, seconds=1.0)
-        await turns()
-        scene.nodes[0].let()
-        await scene.later(1.3)
-        with pytest.raises(Exception, match="in time"):
-            await pending
+    gateway = await open_gateway({"logs_blocks": 2})
+    searching(gateway)
+    gateway.nodes[0].holds = True
+    pending = gateway.send(GET, {"fromBlock": "0x0", "toBlock": "0x3"}, seconds=1.0)
+    await run_pending()
+    gateway.nodes[0].release()
+    await gateway.advance(1.3)
+    with pytest.raises(Exception, match="in time"):
+        await pending
 
 
 async def test_joined_logs_are_kept_as_one_answer() -> None:
-    async with open_scene({"logs_blocks": 50}, cache_bytes=1_000_000) as scene:
-        scene.up(HEAD, finalized=900)
-        searching(scene)
-        for _ in range(2):
-            assert await scene.call(GET, {"fromBlock": "0x0", "toBlock": "0x63"}) == list(range(100))
-        assert (scene.counts(), scene.trace.cache) == ([2], "hit")
+    gateway = await open_gateway({"logs_blocks": 50}, cache_bytes=1_000_000)
+    gateway.publish_heads(HEAD, finalized=900)
+    searching(gateway)
+    for _ in range(2):
+        assert await gateway.call(GET, {"fromBlock": "0x0", "toBlock": "0x63"}) == list(range(100))
+    assert (gateway.counts(), gateway.trace.cache) == ([2], "hit")
 
 
 @pytest.mark.parametrize(("narrow", "fits"), [(1, True), (2, False)])

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from tests.gateway.fakes import turns
+from tests.gateway.fakes import run_pending
 from tests.gateway.pooled import OK, SOON, Harness
 
 from tollgate.gateway.upstream.connection import AttemptFailed, ConnectFailed, PoolFull, Response
@@ -13,13 +13,13 @@ from tollgate.gateway.upstream.pool import MAX_QUEUE_SECONDS, WAITERS_PER_CONNEC
 async def test_calls_at_the_same_moment_do_not_open_more_connections_than_allowed() -> None:
     harness = Harness(connections=2)
     sent = [harness.send() for _ in range(10)]
-    await turns()
+    await run_pending()
     assert len(harness.loop.connects) == 2
     while not all(each.done() for each in sent):
         for transport in harness.loop.transports:
             if transport.take():
                 transport.deliver(OK)
-        await turns(3)
+        await run_pending(3)
     assert harness.pool.size == 2
 
 
@@ -27,13 +27,13 @@ async def test_connections_that_are_being_opened_count_before_a_waiter_is_let_op
     harness = Harness(connections=2)
     harness.loop.gate = asyncio.Event()
     sent = [harness.send() for _ in range(3)]
-    await turns()
+    await run_pending()
     assert (len(harness.loop.connects), len(harness.pool.waiters)) == (2, 1)
     harness.pool._admit_waiter()
     assert len(harness.pool.waiters) == 1
     harness.loop.gate.set()
     while not all(each.done() for each in sent):
-        await turns(3)
+        await run_pending(3)
         for transport in harness.loop.transports:
             if transport.take():
                 transport.deliver(OK)
@@ -48,11 +48,11 @@ async def test_another_bound_replaces_idle_connections_and_the_same_bound_keeps_
     harness.pool.change(1_000_000)
     for _ in range(2):
         call = harness.send()
-        await turns()
+        await run_pending()
         harness.loop.transports[-1].deliver(OK)
         assert await call == Response(200, b"{}")
         harness.pool.change(max_bytes)
-        await turns()
+        await run_pending()
     assert len(harness.loop.transports) == opened
 
 
@@ -61,7 +61,7 @@ async def filled(harness: Harness) -> list[asyncio.Future[Response]]:
     sent = []
     for _ in range(3):
         sent.append(harness.send())
-        await turns()
+        await run_pending()
     assert len(harness.loop.transports) == 1
     return sent
 
@@ -73,7 +73,7 @@ async def test_waiters_are_served_in_their_order() -> None:
     for number in range(3):
         assert [each.done() for each in sent] == [each < number for each in range(3)]
         transport.deliver(OK)
-        await turns()
+        await run_pending()
     assert all(each.result() == Response(200, b"{}") for each in sent)
 
 
@@ -81,11 +81,11 @@ async def test_waiter_opens_a_connection_when_one_is_lost() -> None:
     harness = Harness(connections=1)
     sent = await filled(harness)
     harness.loop.transports[0].drop(ConnectionResetError())
-    await turns()
+    await run_pending()
     assert isinstance(sent[0].exception(), AttemptFailed)
     harness.loop.transports[1].deliver(OK)
     assert await sent[1] == Response(200, b"{}")
-    await turns()
+    await run_pending()
     harness.loop.transports[1].deliver(OK)
     assert await sent[2] == Response(200, b"{}")
 
@@ -95,7 +95,7 @@ async def test_newcomer_does_not_open_a_connection_beside_the_waiter_that_may() 
     sent = await filled(harness)
     harness.loop.transports[0].drop(ConnectionResetError())
     sent.append(harness.send())
-    await turns()
+    await run_pending()
     assert len(harness.open) == 1
     await stop(harness, sent)
 
@@ -105,11 +105,11 @@ async def test_waiter_does_not_wait_on_when_the_connection_to_come_is_refused() 
     harness.loop.refusing = True
     harness.loop.gate = asyncio.Event()
     first = harness.send()
-    await turns()
+    await run_pending()
     second = harness.send()
-    await turns()
+    await run_pending()
     harness.loop.gate.set()
-    await turns(30)
+    await run_pending(30)
     assert isinstance(first.exception(), ConnectFailed)
     assert second.done(), "nobody wakes the second call"
     assert isinstance(second.exception(), ConnectFailed)
@@ -118,9 +118,9 @@ async def test_waiter_does_not_wait_on_when_the_connection_to_come_is_refused() 
 async def test_waiters_are_bounded() -> None:
     harness = Harness(connections=1)
     sent = [harness.send()]
-    await turns()
+    await run_pending()
     sent += [harness.send() for _ in range(WAITERS_PER_CONNECTION)]
-    await turns()
+    await run_pending()
     with pytest.raises(PoolFull) as caught:
         await harness.send()
     assert not caught.value.sent
@@ -130,12 +130,12 @@ async def test_waiters_are_bounded() -> None:
 async def test_newcomer_is_refused_at_once_while_the_first_waiter_has_waited_for_long() -> None:
     harness = Harness(connections=1)
     sent = [harness.send(seconds=1_000)]
-    await turns()
+    await run_pending()
     sent += [harness.send(seconds=1_000), harness.send(seconds=1_000)]
-    await turns()
+    await run_pending()
     harness.clock.advance(MAX_QUEUE_SECONDS)
     sent.append(harness.send(seconds=1_000))
-    await turns()
+    await run_pending()
     assert not any(each.done() for each in sent)
     harness.clock.advance(0.1)
     with pytest.raises(PoolFull) as caught:
@@ -145,9 +145,9 @@ async def test_newcomer_is_refused_at_once_while_the_first_waiter_has_waited_for
     (transport,) = harness.loop.transports
     for _ in range(3):
         transport.deliver(OK)
-        await turns()
+        await run_pending()
     newcomer = harness.send(seconds=1_000)
-    await turns()
+    await run_pending()
     assert [each.done() for each in sent] == [True, True, True, False]
     assert not newcomer.done()
     await stop(harness, [*sent, newcomer])
@@ -157,26 +157,26 @@ async def test_newcomer_is_refused_at_once_while_the_first_waiter_has_waited_for
 async def test_waiters_that_have_given_up_do_not_keep_others_out(end: str) -> None:
     harness = Harness(connections=1)
     sent = [harness.send(seconds=1_000)]
-    await turns()
+    await run_pending()
     sent += [harness.send() for _ in range(WAITERS_PER_CONNECTION)]
-    await turns()
+    await run_pending()
     if end == "deadline":
-        harness.later(SOON)
+        harness.advance(SOON)
     else:
         for each in sent[1:]:
             each.cancel()
-    await turns()
+    await run_pending()
     newcomer = harness.send()
-    await turns()
+    await run_pending()
     assert not newcomer.done()
     await stop(harness, [*sent, newcomer])
 
 
 async def stop(harness: Harness, sent: list[asyncio.Future[Response]]) -> None:
     """End what is under way."""
-    harness.later(10_000)
+    harness.advance(10_000)
     harness.pool.close()
-    await turns(30)
+    await run_pending(30)
     await asyncio.gather(*sent, return_exceptions=True)
 
 
@@ -187,12 +187,12 @@ async def test_connection_lost_before_the_chosen_waiters_turn_is_replaced_once()
     (transport,) = harness.loop.transports
     transport.deliver(OK)
     transport.drop(ConnectionResetError())
-    await turns()
+    await run_pending()
     assert len(harness.open) == 1
     assert len(harness.loop.connects) == 2, "the first one, and one in its place"
     for _ in range(2):
         harness.loop.transports[-1].deliver(OK)
-        await turns()
+        await run_pending()
     assert [each.result() for each in sent] == [Response(200, b"{}")] * 3
     assert len(harness.loop.connects) == 2
 
@@ -203,10 +203,10 @@ async def test_connection_of_a_chosen_waiter_that_is_cancelled_goes_to_the_next(
     (transport,) = harness.loop.transports
     transport.deliver(OK)
     sent[1].cancel()
-    await turns()
+    await run_pending()
     # It was sent the moment the connection was free: its answer is dropped.
     transport.deliver(OK)
-    await turns()
+    await run_pending()
     transport.deliver(OK)
     assert await sent[2] == Response(200, b"{}")
     assert len(harness.loop.connects) == 1
@@ -219,12 +219,12 @@ async def test_place_of_a_chosen_waiter_that_is_cancelled_goes_to_the_next() -> 
     sent = await filled(harness)
     harness.loop.transports[0].drop(ConnectionResetError())
     sent[1].cancel()
-    await turns()
+    await run_pending()
     assert isinstance(sent[0].exception(), AttemptFailed)
     harness.loop.transports[-1].deliver(OK)
     assert await sent[2] == Response(200, b"{}")
     more = [harness.send(), harness.send()]
-    await turns()
+    await run_pending()
     assert len(harness.loop.connects) == 2
     await stop(harness, more)
 
@@ -233,11 +233,11 @@ async def test_waiter_that_is_cancelled_before_it_is_chosen_takes_nothing() -> N
     harness = Harness(connections=1)
     sent = await filled(harness)
     sent[1].cancel()
-    await turns()
+    await run_pending()
     (transport,) = harness.loop.transports
     for each in (sent[0], sent[2]):
         transport.deliver(OK)
         assert await each == Response(200, b"{}")
-        await turns()
+        await run_pending()
     assert len(harness.loop.connects) == 1
     assert [each.usable for each in harness.pool.idle] == [True]

@@ -4,8 +4,8 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.gateway.fakes import Clock, fly, scripted_loop, turns
-from tests.gateway.worker import http
+from tests.gateway.fake_node import http
+from tests.gateway.fakes import Clock, run_pending, scripted_loop, spawn
 
 from tollgate import __version__
 from tollgate.gateway.memory_budget import Budget
@@ -22,11 +22,11 @@ def pool(clock: Clock, url: str = "http://node:8545", connections: int = 4, **he
 async def test_call_without_an_answer_fails_at_its_deadline_with_its_connection() -> None:
     clock = Clock()
     made = pool(clock)
-    sent = fly(made.send(b"{}", clock() + 15, repeatable=True))
-    await turns()
+    sent = spawn(made.send(b"{}", clock() + 15, repeatable=True))
+    await run_pending()
     clock.advance(14.9)
     made.sweep()
-    await turns()
+    await run_pending()
     assert not sent.done()
     clock.advance(0.1)
     made.sweep()
@@ -34,15 +34,15 @@ async def test_call_without_an_answer_fails_at_its_deadline_with_its_connection(
         await sent
     assert caught.value.sent
     assert scripted_loop().transports[0].aborted
-    await turns()
+    await run_pending()
     assert made.size == 0
 
 
 async def test_connection_that_does_not_open_before_the_deadline_is_given_up() -> None:
     clock = Clock()
     scripted_loop().gate = asyncio.Event()
-    sent = fly(pool(clock).send(b"{}", clock(), repeatable=True))
-    await turns()
+    sent = spawn(pool(clock).send(b"{}", clock(), repeatable=True))
+    await run_pending()
     assert sent.done()
     with pytest.raises(ConnectFailed, match="in time"):
         await sent
@@ -51,10 +51,10 @@ async def test_connection_that_does_not_open_before_the_deadline_is_given_up() -
 async def test_waiter_fails_at_its_deadline_and_nothing_was_sent() -> None:
     clock = Clock()
     made = pool(clock, connections=1)
-    busy = fly(made.send(b"{}", clock() + 1_000, repeatable=True))
-    await turns()
-    waiting = fly(made.send(b"{}", clock() + 15, repeatable=True))
-    await turns()
+    busy = spawn(made.send(b"{}", clock() + 1_000, repeatable=True))
+    await run_pending()
+    waiting = spawn(made.send(b"{}", clock() + 15, repeatable=True))
+    await run_pending()
     clock.advance(15)
     made.sweep()
     with pytest.raises(TimedOut) as caught:
@@ -69,14 +69,14 @@ async def test_connection_goes_to_the_waiter_that_still_waits() -> None:
     made = pool(clock, connections=1)
     calls = []
     for seconds in (1_000, 15, 1_000):
-        calls.append(fly(made.send(b"{}", clock() + seconds, repeatable=True)))
-        await turns()
+        calls.append(spawn(made.send(b"{}", clock() + seconds, repeatable=True)))
+        await run_pending()
     clock.advance(15)
     made.sweep()
-    await turns()
+    await run_pending()
     for _ in range(2):
         scripted_loop().transports[0].deliver(http(b"{}"))
-        await turns()
+        await run_pending()
     assert isinstance(calls[1].exception(), TimedOut)
     assert calls[0].result() == calls[2].result() == Response(200, b"{}")
 
@@ -86,7 +86,7 @@ async def test_refused_connection_is_a_failure_before_sending(write: bool) -> No
     scripted_loop().refusing = True
     clock = Clock()
     with pytest.raises(ConnectFailed) as caught:
-        await fly(pool(clock).send(b"{}", clock() + 15, repeatable=not write))
+        await spawn(pool(clock).send(b"{}", clock() + 15, repeatable=not write))
     assert not caught.value.sent
     assert caught.value.outcome == "connect"
 
@@ -95,7 +95,7 @@ async def test_connection_that_does_not_open_before_the_deadline_fails() -> None
     scripted_loop().gate = asyncio.Event()
     clock = Clock()
     with pytest.raises(ConnectFailed) as caught:
-        await fly(pool(clock).send(b"{}", clock() + 0.01, repeatable=True))
+        await spawn(pool(clock).send(b"{}", clock() + 0.01, repeatable=True))
     assert not caught.value.sent
 
 
@@ -105,21 +105,21 @@ async def test_pool_that_could_not_connect_tries_again() -> None:
     loop.refusing = True
     for _ in range(3):
         with pytest.raises(ConnectFailed):
-            await fly(made.send(b"{}", clock() + 15, repeatable=True))
+            await spawn(made.send(b"{}", clock() + 15, repeatable=True))
     loop.refusing = False
     loop.node = lambda _: http(b"{}")
-    assert await fly(made.send(b"{}", clock() + 15, repeatable=True)) == Response(200, b"{}")
+    assert await spawn(made.send(b"{}", clock() + 15, repeatable=True)) == Response(200, b"{}")
 
 
 async def test_closed_pool_fails_what_is_under_way() -> None:
     clock = Clock()
     made = pool(clock)
-    sent = fly(made.send(b"{}", clock() + 15, repeatable=True))
-    await turns()
+    sent = spawn(made.send(b"{}", clock() + 15, repeatable=True))
+    await run_pending()
     made.close()
     with pytest.raises(AttemptFailed):
         await sent
-    await turns()
+    await run_pending()
     assert made.size == 0
 
 
@@ -130,7 +130,7 @@ async def sent_head(url: str, **headers: Any) -> bytes:
     """What goes out first for a call to this upstream."""
     clock = Clock()
     scripted_loop().node = lambda _: http(b"{}")
-    await fly(pool(clock, url, **headers).send(b'{"a":1}', clock() + 15, repeatable=True))
+    await spawn(pool(clock, url, **headers).send(b'{"a":1}', clock() + 15, repeatable=True))
     return scripted_loop().transports[-1].take()
 
 
@@ -177,7 +177,7 @@ async def test_gzip_is_requested_by_tls_only() -> None:
 async def test_connection_goes_where_the_url_specifies(url: str, expected: tuple[str, int, bool]) -> None:
     clock = Clock()
     scripted_loop().node = lambda _: http(b"{}")
-    await fly(pool(clock, url).send(b"{}", clock() + 15, repeatable=True))
+    await spawn(pool(clock, url).send(b"{}", clock() + 15, repeatable=True))
     assert scripted_loop().connects == [expected]
 
 

@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
-from tests.gateway.fakes import turns
-from tests.gateway.scene import DROP, Error, Scene, open_scene, raw
+from tests.gateway.callers import raw
+from tests.gateway.fake_gateway import FakeGateway, open_gateway
+from tests.gateway.fake_node import DROP, Error
+from tests.gateway.fakes import run_pending
 
 from tollgate.errors import UpstreamUnavailable
 from tollgate.gateway.upstream.sticky import decode_slot, encode_slot
@@ -102,71 +104,73 @@ def test_what_we_did_not_give_out_goes_to_anybody_as_it_is(method: str, params: 
 # --- Over upstreams ------------------------------------------------------------------------------------------
 
 
-def filters(scene: Scene) -> None:
+def filters(gateway: FakeGateway) -> None:
     """Each upstream knows its own filters, under the same ids."""
-    for node in scene.nodes:
-        node.plays(lambda name, method, params: "0x1" if method == NEW else [name, params], node.name)
+    for node in gateway.nodes:
+        node.respond_with(lambda name, method, params: "0x1" if method == NEW else [name, params], node.name)
 
 
 @pytest.mark.parametrize("batch", [True, False])
 async def test_filter_is_requested_where_it_was_made_whatever_the_worker(batch: bool) -> None:
-    async with open_scene({}, {}, {}) as scene:
-        scene.up(9, 9, 9)
-        other = Scene({}, {}, {})
-        other.up(9, 9, 9)
-        for each in (scene, other):
-            filters(each)
-        scene.state(0, State.DOWN)
-        made = await scene.call(NEW, {})
-        scene.state(0, State.UP)
-        assert made == "0x101"
-        for each in (scene, other):
-            if batch:
-                (item,) = await each.resolve_many((CHANGES, [made]))
-                assert json.loads(bytes(item.result.result)) == ["up1", ["0x1"]]  # type: ignore[union-attr]
-            else:
-                assert await each.call(CHANGES, made) == ["up1", ["0x1"]]
-                assert await each.call(UNINSTALL, made) == ["up1", ["0x1"]]
+    gateway = await open_gateway({}, {}, {})
+    gateway.publish_heads(9, 9, 9)
+    other = FakeGateway({}, {}, {})
+    other.publish_heads(9, 9, 9)
+    for each in (gateway, other):
+        filters(each)
+    gateway.publish_state("up0", State.DOWN)
+    made = await gateway.call(NEW, {})
+    gateway.publish_state("up0", State.UP)
+    assert made == "0x101"
+    for each in (gateway, other):
+        if batch:
+            (item,) = await each.resolve_many((CHANGES, [made]))
+            assert json.loads(bytes(item.result.result)) == ["up1", ["0x1"]]  # type: ignore[union-attr]
+        else:
+            assert await each.call(CHANGES, made) == ["up1", ["0x1"]]
+            assert await each.call(UNINSTALL, made) == ["up1", ["0x1"]]
 
 
 @pytest.mark.parametrize("made_up", ["0x107", "0xdead", "0xff"])
 async def test_filter_whose_upstream_is_gone_or_never_was_is_reported_in_a_nodes_words(
-    made_up: str, scene: Scene
+    made_up: str, gateway: FakeGateway
 ) -> None:
-    scene.nodes[0].always(NO_FILTER)
-    assert await scene.call(CHANGES, made_up) == NO_FILTER
-    assert scene.nodes[0].calls == [(CHANGES, [made_up])]
+    gateway.nodes[0].always(NO_FILTER)
+    assert await gateway.call(CHANGES, made_up) == NO_FILTER
+    assert gateway.nodes[0].calls == [(CHANGES, [made_up])]
 
 
 async def test_page_of_an_upstream_that_is_gone_is_requested_by_a_token_that_no_node_knows() -> None:
-    async with open_scene(family="starknet") as scene:
-        scene.up(9, 9)
-        scene.nodes[0].always(Error(33, "The supplied continuation token is invalid or unknown"))
-        pending = {"chunk_size": 1, "continuation_token": "tg99.5-1"}
-        assert (await scene.call(EVENTS, pending)).code == 33
-        assert scene.nodes[0].calls == [(EVENTS, [pending])], "never as the token of another upstream"
+    gateway = await open_gateway(family="starknet")
+    gateway.publish_heads(9, 9)
+    gateway.nodes[0].always(Error(33, "The supplied continuation token is invalid or unknown"))
+    pending = {"chunk_size": 1, "continuation_token": "tg99.5-1"}
+    assert (await gateway.call(EVENTS, pending)).code == 33
+    assert gateway.nodes[0].calls == [(EVENTS, [pending])], "never as the token of another upstream"
 
 
-async def test_filter_whose_upstream_is_down_is_refused(scene: Scene) -> None:
-    filters(scene)
-    scene.loop.refusing = True
-    pending = scene.send(CHANGES, "0x101")
-    await scene.later(1.0)
+async def test_filter_whose_upstream_is_down_is_refused(gateway: FakeGateway) -> None:
+    filters(gateway)
+    gateway.loop.refusing = True
+    pending = gateway.send(CHANGES, "0x101")
+    await gateway.advance(1.0)
     with pytest.raises(UpstreamUnavailable):
         await pending
 
 
-async def test_filter_is_made_elsewhere_after_a_failure_but_its_changes_are_read_once(scene: Scene) -> None:
-    filters(scene)
-    scene.nodes[0].always(DROP)
-    made = await scene.call(NEW, {})
+async def test_filter_is_made_elsewhere_after_a_failure_but_its_changes_are_read_once(
+    gateway: FakeGateway,
+) -> None:
+    filters(gateway)
+    gateway.nodes[0].always(DROP)
+    made = await gateway.call(NEW, {})
     assert made == "0x101"
-    scene.nodes[1].always(DROP)
-    pending = scene.send(CHANGES, made)
-    await scene.later(1.0)
+    gateway.nodes[1].always(DROP)
+    pending = gateway.send(CHANGES, made)
+    await gateway.advance(1.0)
     with pytest.raises(Exception, match="carried out"):
         await pending
-    assert scene.counts() == [1, 2]
+    assert gateway.counts() == [1, 2]
 
 
 async def test_pages_of_events_come_from_one_upstream_and_may_be_read_again() -> None:
@@ -174,17 +178,17 @@ async def test_pages_of_events_come_from_one_upstream_and_may_be_read_again() ->
         page = params[0].get("continuation_token")
         return {"events": [name, page], **({} if page else {"continuation_token": "0-5"})}
 
-    async with open_scene(family="starknet") as scene:
-        for node in scene.nodes:
-            node.plays(respond, node.name)
-        scene.up(9, 9)
-        scene.state(0, State.DOWN)
-        first = await scene.call(EVENTS, {"chunk_size": 1})
-        assert first == {"events": ["up1", None], "continuation_token": "tg1.0-5"}
-        scene.state(0, State.UP, 9)
-        scene.nodes[1].in_turn(DROP, {"events": ["up1", "0-5"]})
-        pending = scene.send(EVENTS, {"chunk_size": 1, "continuation_token": "tg1.0-5"})
-        await scene.later(1.0)
-        await turns()
-        assert json.loads(bytes((await pending).result)) == {"events": ["up1", "0-5"]}
-        assert scene.counts()[0] == 0
+    gateway = await open_gateway(family="starknet")
+    for node in gateway.nodes:
+        node.respond_with(respond, node.name)
+    gateway.publish_heads(9, 9)
+    gateway.publish_state("up0", State.DOWN)
+    first = await gateway.call(EVENTS, {"chunk_size": 1})
+    assert first == {"events": ["up1", None], "continuation_token": "tg1.0-5"}
+    gateway.publish_state("up0", State.UP, 9)
+    gateway.nodes[1].in_turn(DROP, {"events": ["up1", "0-5"]})
+    pending = gateway.send(EVENTS, {"chunk_size": 1, "continuation_token": "tg1.0-5"})
+    await gateway.advance(1.0)
+    await run_pending()
+    assert json.loads(bytes((await pending).result)) == {"events": ["up1", "0-5"]}
+    assert gateway.counts()[0] == 0

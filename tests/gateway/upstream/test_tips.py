@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.gateway.fakes import turns
-from tests.gateway.scene import Scene, open_scene, summary
+from tests.gateway.callers import summary
+from tests.gateway.fake_gateway import FakeGateway, open_gateway
+from tests.gateway.fakes import run_pending
 
 from tollgate.core.shapes import ABSENT, Reply
 from tollgate.errors import UpstreamUnavailable
@@ -23,18 +24,18 @@ NUMBER, BLOCK, BALANCE = "eth_blockNumber", "eth_getBlockByNumber", "eth_getBala
 class Chain:
     """Two upstreams at heads of their own, a prober that looks now and then, callers that call at any time."""
 
-    def __init__(self, scene: Scene) -> None:
-        self.scene = scene
+    def __init__(self, gateway: FakeGateway) -> None:
+        self.gateway = gateway
         self.heads = [START, START]
         self.slips = [0, 0]
         """Blocks by which the next answer of an upstream is behind: one service may be several nodes."""
         self.pending: list[tuple[asyncio.Future[Any], int]] = []
         """Questions, and the highest block that had been shown when each was sent."""
         self.shown = 0
-        scene.up(START, START)
-        for index, node in enumerate(scene.nodes):
+        gateway.publish_heads(START, START)
+        for index, node in enumerate(gateway.nodes):
             node.holds = True
-            node.plays(self.respond, index)
+            node.respond_with(self.respond, index)
 
     def respond(self, index: int, method: str, _: Any) -> Any:
         if method == "eth_chainId":
@@ -50,19 +51,19 @@ class Chain:
         self.slips[index] = blocks
 
     def probe(self, index: int, _: int) -> None:
-        self.scene.worker.rows[index].publish(State.UP, self.heads[index])
-        if self.heads[index] > self.scene.row.head:
-            self.scene.row.publish(self.heads[index], 0, changed=True)
-        self.scene.row.pulse()
+        self.gateway.statuses[index].publish(State.UP, self.heads[index])
+        if self.heads[index] > self.gateway.status.head:
+            self.gateway.status.publish(self.heads[index], 0, changed=True)
+        self.gateway.status.pulse()
 
     def call(self, which: int, _: int) -> None:
-        future = [self.scene.send(NUMBER), self.scene.send(BLOCK, "latest", False)][which]
+        future = [self.gateway.send(NUMBER), self.gateway.send(BLOCK, "latest", False)][which]
         self.note(future)
         self.pending = [each for each in self.pending if not each[0].done()]
 
     def batch(self, which: int, _: int) -> None:
         calls = [(NUMBER, []), (BLOCK, ["latest", False])]
-        self.note(self.scene.resolve_many(*calls[which:], ("eth_chainId", [])))
+        self.note(self.gateway.resolve_many(*calls[which:], ("eth_chainId", [])))
 
     def note(self, future: asyncio.Future[Any]) -> None:
         floor = self.shown
@@ -70,10 +71,10 @@ class Chain:
         # Called as soon as a caller is answered.
         future.add_done_callback(lambda done: self.check_result(done, floor))
 
-    def let(self, index: int, which: int) -> None:
-        held = self.scene.nodes[index].held
+    def release(self, index: int, which: int) -> None:
+        held = self.gateway.nodes[index].held
         if held:
-            self.scene.nodes[index].let(which % len(held))
+            self.gateway.nodes[index].release(which % len(held))
 
     def check_result(self, future: asyncio.Future[Any], floor: int) -> None:
         """What a caller is shown is at least what any caller had been shown when it called."""
@@ -94,7 +95,7 @@ class Chain:
 
 
 steps = st.tuples(
-    st.sampled_from(["grow", "slip", "probe", "call", "call", "batch", "let", "let", "let"]),
+    st.sampled_from(["grow", "slip", "probe", "call", "call", "batch", "release", "release", "release"]),
     st.integers(0, 1),
     st.integers(1, 3),
 )
@@ -106,45 +107,45 @@ steps = st.tuples(
 async def test_nobody_is_shown_less_than_anybody_was_shown_before_its_call(
     cache_bytes: int, script: list[tuple[str, int, int]]
 ) -> None:
-    async with open_scene(cache_bytes=cache_bytes) as scene:
-        chain = Chain(scene)
-        for what, index, count in script:
-            getattr(chain, what)(index, count)
-            await turns(4)
-            await scene.loop.later(0.03)
-        # Everybody comes to the same head in the end, and everything is answered.
-        chain.heads = [max(*chain.heads, scene.row.floor)] * 2
-        chain.slips = [0, 0]
-        left = [future for future, _ in chain.pending]
-        for _ in range(100):
-            for index in (0, 1):
-                chain.probe(index, 0)
-                while scene.nodes[index].held:
-                    chain.let(index, 0)
-            await scene.loop.later(0.1)
-        assert all(future.done() for future in left)
-        assert not scene.resolver.flights
+    gateway = await open_gateway(cache_bytes=cache_bytes)
+    chain = Chain(gateway)
+    for what, index, count in script:
+        getattr(chain, what)(index, count)
+        await run_pending(4)
+        await gateway.loop.advance(0.03)
+    # Everybody comes to the same head in the end, and everything is answered.
+    chain.heads = [max(*chain.heads, gateway.status.floor)] * 2
+    chain.slips = [0, 0]
+    left = [future for future, _ in chain.pending]
+    for _ in range(100):
+        for index in (0, 1):
+            chain.probe(index, 0)
+            while gateway.nodes[index].held:
+                chain.release(index, 0)
+        await gateway.loop.advance(0.1)
+    assert all(future.done() for future in left)
+    assert not gateway.resolver.flights
 
 
 async def test_balance_that_is_kept_is_not_reported_after_a_newer_block_was_shown() -> None:
-    async with open_scene(cache_bytes=1_000_000) as scene:
-        scene.up(START, START)
-        scene.nodes[0].respond = lambda method, _: hex(START + 1) if method == NUMBER else "new"
-        scene.nodes[1].respond = lambda method, _: "old"
-        scene.state(0, State.DOWN, START)
-        assert await scene.call(BALANCE, "0xa", "latest") == "old"
-        assert await scene.call(BALANCE, "0xa", "latest") == "old"
-        scene.state(0, State.UP, START)
-        assert await scene.call(NUMBER) == hex(START + 1)
-        assert await scene.call(BALANCE, "0xa", "latest") == "new"
+    gateway = await open_gateway(cache_bytes=1_000_000)
+    gateway.publish_heads(START, START)
+    gateway.nodes[0].respond = lambda method, _: hex(START + 1) if method == NUMBER else "new"
+    gateway.nodes[1].respond = lambda method, _: "old"
+    gateway.publish_state("up0", State.DOWN, START)
+    assert await gateway.call(BALANCE, "0xa", "latest") == "old"
+    assert await gateway.call(BALANCE, "0xa", "latest") == "old"
+    gateway.publish_state("up0", State.UP, START)
+    assert await gateway.call(NUMBER) == hex(START + 1)
+    assert await gateway.call(BALANCE, "0xa", "latest") == "new"
 
 
-async def test_two_workers_share_what_callers_have_seen(scene: Scene) -> None:
-    scene.up(START, START)
-    other = scene.worker.shared_status.network(0, 0)
+async def test_two_workers_share_what_callers_have_seen(gateway: FakeGateway) -> None:
+    gateway.publish_heads(START, START)
+    other = gateway.shared_status.network(0, 0)
     other.observe_head(START + 5)
-    scene.nodes[0].always(hex(START))
-    scene.nodes[1].always(hex(START + 5))
-    scene.state(1, State.UP, START + 5)
-    assert await scene.call(NUMBER) == hex(START + 5)
-    assert scene.counts() == [0, 1]
+    gateway.nodes[0].always(hex(START))
+    gateway.nodes[1].always(hex(START + 5))
+    gateway.publish_state("up1", State.UP, START + 5)
+    assert await gateway.call(NUMBER) == hex(START + 5)
+    assert gateway.counts() == [0, 1]

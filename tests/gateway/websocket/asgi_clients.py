@@ -6,8 +6,9 @@ import asyncio
 import json
 from typing import Any, cast
 
-from tests.gateway.fakes import turns
-from tests.gateway.worker import PEPPER, TOKEN, Worker, open_worker
+from tests.gateway.callers import PEPPER, TOKEN
+from tests.gateway.fake_gateway import FakeGateway, open_gateway
+from tests.gateway.fakes import run_pending
 
 from tollgate.chains.subscriptions import Wrong
 from tollgate.gateway.feeds.feed import Feeds
@@ -49,26 +50,27 @@ class Stream:
 class SocketServer:
     """A worker with an endpoint for WebSockets."""
 
-    def __init__(self, worker: Worker, **settings: Any) -> None:
-        self.worker = worker
+    def __init__(self, gateway: FakeGateway, **settings: Any) -> None:
+        self.gateway = gateway
+        gateway.echo()
         self.stream = Stream()
         self.pipeline = SocketPipeline(
-            worker.credentials,
-            worker.limiter,
-            worker.networks.all,
-            worker.counters,
+            gateway.credentials,
+            gateway.limiter,
+            gateway.networks.all,
+            gateway.counters,
             max_calls=100,
             request_seconds=30.0,
-            now=worker.clock,
-            sink=worker.sink,
+            now=gateway.clock,
+            sink=gateway.sink,
             seal=TeamSeal(PEPPER),
         )
         self.endpoint = Endpoint(
-            worker.context,
+            gateway.context,
             self.pipeline,
-            worker.credentials,
+            gateway.credentials,
             cast("Feeds", _Feeds(self.stream)),
-            worker.regions.writer(0),
+            gateway.regions.writer(0),
             model.WebSocketSettings(**settings),
             grace_seconds=10.0,
         )
@@ -78,7 +80,7 @@ class SocketServer:
     ) -> Client:
         """A client connects; `_` in a header's name stands for `-`."""
         client = Client(self, path, token, headers, address)
-        await turns()
+        await run_pending()
         return client
 
 
@@ -132,13 +134,13 @@ class Client:
             self.sent.append({"type": "closing"})
             # The server may notice the end before it has sent all of it.
             self._inbox.put_nowait({"type": "websocket.disconnect", "code": message["code"]})
-            await turns(4)
+            await run_pending(4)
         self.sent.append(message)
 
     async def deliver(self, message: object) -> None:
         """Send a message, and wait for what comes of it."""
         self.post(message)
-        await turns(40)
+        await run_pending(40)
 
     def post(self, message: object) -> None:
         """Send a message."""
@@ -149,7 +151,7 @@ class Client:
     async def leave(self) -> None:
         """Hang up."""
         self._inbox.put_nowait({"type": "websocket.disconnect", "code": 1000})
-        await turns(40)
+        await run_pending(40)
 
     def read_on(self) -> None:
         """Take what waits."""
@@ -182,7 +184,7 @@ class Client:
 
 async def open_server(settings: dict[str, Any] | None = None, **options: Any) -> SocketServer:
     """A worker with an endpoint; its connections end with the loop."""
-    server = SocketServer(await open_worker(**options), **(settings or {}))
+    server = SocketServer(await open_gateway(**options), **(settings or {}))
     # Held by the loop, which ends its tasks: left alone they may be swept up while they wait.
     vars(asyncio.get_running_loop()).setdefault("servers", []).append(server)
     return server

@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from tests.gateway.fakes import FakeTransport, turns
+from tests.gateway.callers import TOKEN
+from tests.gateway.fakes import FakeTransport, run_pending
 from tests.gateway.raw_http import Answers, Feed, whole
 from tests.gateway.websocket.asgi_clients import PATH, SocketServer, open_server
-from tests.gateway.worker import TOKEN
 from uvicorn.config import Config
 from websockets.client import ClientProtocol
 from websockets.frames import Frame, Opcode
@@ -65,7 +65,7 @@ class Caller:
             "log_config": None,
             "lifespan": "off",
             "access_log": False,
-            "ws": functools.partial(Socket, server.endpoint.stop, server.worker.context),
+            "ws": functools.partial(Socket, server.endpoint.stop, server.gateway.context),
             "ws_max_size": 10_000,
             "ws_per_message_deflate": False,
             "ws_ping_interval": 20.0,
@@ -73,7 +73,9 @@ class Caller:
         }
         app = public_app(lambda: None, None, server.endpoint)
         config = Config(app, **{**usual, **options})
-        edge = CallerConnection(server.worker.context, config, server.worker.state, {}, server.worker.loop)
+        edge = CallerConnection(
+            server.gateway.context, config, server.gateway.server_state, {}, server.gateway.loop
+        )
         self.transport = SocketTransport(edge)
         edge.connection_made(self.transport)
         self.client = ClientProtocol(parse_uri(f"ws://gate{PATH}"), max_size=None)
@@ -93,7 +95,7 @@ class Caller:
     async def deliver(self, data: bytes, feed: Feed = whole) -> None:
         for piece in feed(data):
             self.transport.deliver(piece)
-        await turns(60)
+        await run_pending(60)
 
     async def connect(self, feed: Feed = whole) -> Response:
         request = self.client.connect()
@@ -138,8 +140,7 @@ class Caller:
 @asynccontextmanager
 async def open_caller(**options: Any) -> AsyncIterator[Caller]:
     server = await open_server(**options)
-    server.worker.loop.clock = server.worker.clock
     caller = Caller(server)
     yield caller
     caller.transport.drop()
-    await turns()
+    await run_pending()

@@ -6,7 +6,7 @@ import asyncio
 import json
 
 import pytest
-from tests.gateway.fakes import turns
+from tests.gateway.fakes import run_pending
 from tests.gateway.raw_http import Feed, answer_upstream, feeds, post
 from tests.gateway.websocket.asgi_clients import SocketServer, call
 from tests.gateway.websocket.raw_clients import Caller, open_caller
@@ -25,30 +25,30 @@ async def test_handshake_and_messages_in_any_pieces(feed: Feed, caller: Caller) 
     response = await caller.connect(feed)
     assert response.status_code == 101
     assert "x-request-id" in response.headers
-    assert caller.server.worker.context.connections == set()
+    assert caller.server.gateway.context.connections == set()
     await caller.text(call(1), feed)
     await caller.text(call(2), feed)
     assert [each["id"] for each in caller.messages()] == [1, 2]
 
 
 async def test_websocket_counts_as_one_connection_of_its_worker_until_it_is_closed(caller: Caller) -> None:
-    context = caller.server.worker.context
+    context = caller.server.gateway.context
     assert (await caller.connect()).status_code == 101
     assert context.upgraded == 1
     caller.transport.close()
-    await turns(40)
+    await run_pending(40)
     assert context.upgraded == 0
 
 
 async def test_websocket_counts_as_one_connection_of_its_address_until_it_is_closed(server: SocketServer) -> None:
-    addresses = server.worker.context.addresses = ConnectionCounts((), 5)
+    addresses = server.gateway.context.addresses = ConnectionCounts((), 5)
     caller = Caller(server)
     await caller.connect()
     # By its address and its network.
     counts = list(addresses._open.values())
     caller.transport.close()
-    await turns(40)
-    assert (counts, addresses._open, server.worker.budget.held) == ([1, 1], {}, 0)
+    await run_pending(40)
+    assert (counts, addresses._open, server.gateway.budget.held) == ([1, 1], {}, 0)
 
 
 async def test_connection_may_have_answered_requests_before(caller: Caller) -> None:
@@ -60,8 +60,8 @@ async def test_connection_may_have_answered_requests_before(caller: Caller) -> N
 async def test_handshake_behind_a_call_under_way_is_declined() -> None:
     async with open_caller(node=lambda _: None) as caller:
         await caller.deliver(post(1) + caller.head())
-        answer_upstream(caller.server.worker)
-        await turns(40)
+        answer_upstream(caller.server.gateway)
+        await run_pending(40)
         assert [status for status, _, _ in caller.answers()] == [200, 405]
 
 
@@ -170,8 +170,8 @@ async def test_message_that_is_too_large_ends_the_connection() -> None:
 async def test_bound_on_messages_that_a_reload_has_changed_holds_for_new_connections(
     most: int, caller: Caller
 ) -> None:
-    worker = caller.server.worker
-    worker.context.change(worker.networks.served, model.LimitSettings(body_bytes=most))
+    gateway = caller.server.gateway
+    gateway.context.change(gateway.networks.served, model.LimitSettings(body_bytes=most))
     await caller.connect()
     message = json.dumps(call(1, "eth_call", ""))
     await caller.text(call(1, "eth_call", "x" * (most - len(message))))
@@ -181,9 +181,9 @@ async def test_bound_on_messages_that_a_reload_has_changed_holds_for_new_connect
 
 
 async def test_connection_that_was_open_before_a_reload_is_held_to_the_lower_bound(caller: Caller) -> None:
-    worker = caller.server.worker
+    gateway = caller.server.gateway
     await caller.connect()
-    worker.context.change(worker.networks.served, model.LimitSettings(body_bytes=100))
+    gateway.context.change(gateway.networks.served, model.LimitSettings(body_bytes=100))
     await caller.text(call(1, "eth_call", "x" * 100))
     (fields,) = caller.messages()
     assert (fields["id"], fields["error"]["data"]["reason"]) == (1, "body_too_large")
@@ -227,7 +227,7 @@ async def test_others_have_their_turn_while_many_frames_are_read(kind: Opcode) -
             read.append(caller.socket.handled - before)
             assert caller.socket.queue.qsize() <= 250
         assert max(read) <= 250
-        await turns(2_000)
+        await run_pending(2_000)
         assert caller.messages()[-1]["id"] == "end"
         assert not caller.transport.paused
 
@@ -238,7 +238,7 @@ async def test_large_message_is_read_at_once(caller: Caller) -> None:
     before = caller.socket.handled
     caller.transport.deliver(b"".join(caller.client.data_to_send()))
     assert caller.socket.handled == before + 1
-    await turns(60)
+    await run_pending(60)
     assert [each["id"] for each in caller.messages()] == [1]
 
 
@@ -271,19 +271,19 @@ async def test_messages_that_wait_are_read_when_those_before_are_taken() -> None
             caller.client.send_text(json.dumps(call(number)).encode())
         caller.transport.deliver(b"".join(caller.client.data_to_send()))
         assert caller.socket._unread
-        await turns(200)
+        await run_pending(200)
         assert not caller.socket._unread, "though nothing was answered yet"
 
 
 async def test_client_that_answers_our_goodbye_is_let_go_at_once(caller: Caller) -> None:
     await caller.connect()
     caller.server.endpoint.stop()
-    await turns(40)
+    await run_pending(40)
     assert caller.closed() == 1001
     await caller.send()
     assert caller.transport.closed
     assert not caller.transport.aborted
-    assert caller.socket not in caller.server.worker.state.connections
+    assert caller.socket not in caller.server.gateway.server_state.connections
 
 
 async def test_client_that_closes_is_answered(caller: Caller) -> None:
@@ -299,17 +299,17 @@ async def test_stop_lets_the_app_close() -> None:
         await caller.connect()
         await caller.text(call(1))
         caller.socket.shutdown()
-        await turns(40)
+        await run_pending(40)
         assert not caller.transport.closed
-        answer_upstream(caller.server.worker)
-        await turns(40)
+        answer_upstream(caller.server.gateway)
+        await run_pending(40)
         assert [each["id"] for each in caller.messages()] == [1]
         assert caller.closed() == 1001
 
 
 async def test_server_has_no_task_of_a_connection_that_has_ended(caller: Caller) -> None:
     await caller.connect()
-    tasks = caller.server.worker.state.tasks
+    tasks = caller.server.gateway.server_state.tasks
     assert len(tasks) == 1
     caller.client.send_close(1000)
     await caller.send()

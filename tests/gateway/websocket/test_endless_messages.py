@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.gateway.fakes import turns
+from tests.gateway.fakes import run_pending
 from tests.gateway.websocket.asgi_clients import call
 from tests.gateway.websocket.raw_clients import Caller, open_caller
 from websockets.frames import Opcode
@@ -40,7 +40,7 @@ async def begin(caller: Caller, data: bytes) -> None:
 async def test_unfinished_message_counts_against_the_budget_until_it_is_whole(kind: str) -> None:
     async with open_caller(budget=4 * SIZE) as caller:
         await begin(caller, begun(kind))
-        budget = caller.server.worker.budget
+        budget = caller.server.gateway.budget
         assert SIZE <= budget.held < SIZE + 100
         await caller.deliver(end(kind))
         assert budget.held == 0
@@ -53,7 +53,7 @@ async def test_unfinished_message_without_room_ends_the_connection(kind: str) ->
     async with open_caller(budget=SIZE - 1) as caller:
         await begin(caller, begun(kind))
         assert caller.closed() == 1013
-        assert caller.server.worker.budget.held == 0
+        assert caller.server.gateway.budget.held == 0
         assert caller.transport.closed
 
 
@@ -64,9 +64,9 @@ async def test_client_that_leaves_within_a_message_gives_its_room_back(kind: str
         socket = caller.socket
         caller.transport.drop()
         assert not any((socket._unread, socket.frames, socket.conn.reader.buffer))
-        await turns()
-        assert caller.server.worker.budget.held == 0
-        await caller.server.worker.loop.later(1_000.0)
+        await run_pending()
+        assert caller.server.gateway.budget.held == 0
+        await caller.server.gateway.loop.advance(1_000.0)
 
 
 async def test_small_messages_do_not_count() -> None:
@@ -78,7 +78,7 @@ async def test_small_messages_do_not_count() -> None:
 async def test_bytes_count_from_the_first_beyond_a_small_message_and_to_the_last() -> None:
     async with open_caller(budget=4 * SIZE) as caller:
         await caller.connect()
-        socket, budget = caller.socket, caller.server.worker.budget
+        socket, budget = caller.socket, caller.server.gateway.budget
         held, timers = [], []
         for size in (SMALL, SMALL + 1, SMALL + 2, SMALL + 1, SMALL):
             socket.frames = [b" " * size]
@@ -100,7 +100,7 @@ async def test_who_is_cut_leaves_nothing_behind_though_it_does_not_read() -> Non
         caller.transport.stuck = True
         socket._cut(1008, "enough")
         assert not any((socket._unread, socket.frames, socket.conn.reader.buffer))
-        assert caller.server.worker.budget.held == 0
+        assert caller.server.gateway.budget.held == 0
         assert timer.cancelled()
         socket._unread += b"still more"
         socket._settle()
@@ -109,14 +109,14 @@ async def test_who_is_cut_leaves_nothing_behind_though_it_does_not_read() -> Non
 
 async def test_client_that_has_finished_one_message_has_as_long_for_the_next() -> None:
     async with open_caller(budget=4 * SIZE) as caller:
-        caller.server.worker.context.read_seconds = 4.0
-        loop = caller.server.worker.loop
+        caller.server.gateway.context.read_seconds = 4.0
+        loop = caller.server.gateway.loop
         await begin(caller, begun("fragments"))
-        await loop.later(2.0)
+        await loop.advance(2.0)
         await caller.deliver(end("fragments") + begun("fragments"))
-        await loop.later(2.0)
+        await loop.advance(2.0)
         assert caller.closed() is None
-        await loop.later(4.0)
+        await loop.advance(4.0)
         assert caller.closed() == 1008
 
 
@@ -124,28 +124,28 @@ async def test_client_that_has_finished_one_message_has_as_long_for_the_next() -
 async def test_message_that_does_not_end_in_time_is_the_last(kind: str) -> None:
     async with open_caller(budget=4 * SIZE) as caller:
         await begin(caller, begun(kind))
-        seconds = caller.server.worker.context.read_seconds
-        await caller.server.worker.loop.later(seconds - 1.0)
+        seconds = caller.server.gateway.context.read_seconds
+        await caller.server.gateway.loop.advance(seconds - 1.0)
         assert caller.closed() is None
         if kind == "fragments":
             # Signs of life are no end of a message.
             await caller.send()
-        await caller.server.worker.loop.later(1.0)
+        await caller.server.gateway.loop.advance(1.0)
         assert caller.closed() == 1008
 
 
 async def test_client_that_finishes_its_messages_may_always_be_within_one() -> None:
     async with open_caller(budget=4 * SIZE) as caller:
         await begin(caller, begun("fragments"))
-        seconds = caller.server.worker.context.read_seconds
+        seconds = caller.server.gateway.context.read_seconds
         for _ in range(4):
-            await caller.server.worker.loop.later(seconds / 2)
+            await caller.server.gateway.loop.advance(seconds / 2)
             caller.events()
             await caller.send()
             await caller.deliver(end("fragments") + begun("fragments"))
         assert caller.closed() is None
         for _ in range(4):
-            await caller.server.worker.loop.later(seconds / 2)
+            await caller.server.gateway.loop.advance(seconds / 2)
             caller.events()
             await caller.send()
         assert caller.closed() == 1008
@@ -156,9 +156,9 @@ async def test_client_whom_we_do_not_read_is_not_cut() -> None:
     async with open_caller(node=lambda _: None, budget=4 * SIZE) as caller:
         await begin(caller, begun("fragments"))
         caller.socket.pause_writing()
-        await caller.server.worker.loop.later(caller.server.worker.context.read_seconds + 1.0)
+        await caller.server.gateway.loop.advance(caller.server.gateway.context.read_seconds + 1.0)
         assert Opcode.CLOSE not in [each.opcode for each in caller.frames()]
         caller.socket.resume_writing()
         await caller.deliver(end("fragments"))
         await caller.text(call(1))
-        assert caller.server.worker.budget.held == 0
+        assert caller.server.gateway.budget.held == 0

@@ -3,10 +3,10 @@
 from typing import Any
 
 import pytest
-from tests.gateway.fakes import turns
+from tests.gateway.callers import OTHER_TEAM, TOKEN, digest, domain_grant, token_grant
+from tests.gateway.fakes import run_pending
 from tests.gateway.raw_http import answer_upstream
 from tests.gateway.websocket.asgi_clients import PATH, Client, SocketServer, call, open_server
-from tests.gateway.worker import OTHER_TEAM, TOKEN, digest, domain_grant, token_grant
 
 from tollgate.core import secrets
 from tollgate.core.limits import Limit
@@ -53,7 +53,7 @@ async def test_good_credentials_are_let_in(
 
 
 async def test_token_in_the_path(server: SocketServer) -> None:
-    server.worker.store.tokens[digest(OTHER)] = token_grant(allow_in_url=True)
+    server.gateway.store.tokens[digest(OTHER)] = token_grant(allow_in_url=True)
     client = await server.open(f"{PATH}/{OTHER}", token=None)
     await client.deliver(call(1))
     assert [each["id"] for each in client.received()] == [1]
@@ -74,7 +74,7 @@ REFUSED: list[tuple[str, str | None, int, str]] = [
 async def test_program_is_refused_by_http(
     path: str, token: str | None, status: int, reason: str, server: SocketServer
 ) -> None:
-    server.worker.store.tokens[digest(OTHER)] = token_grant(expires_at=1.0)
+    server.gateway.store.tokens[digest(OTHER)] = token_grant(expires_at=1.0)
     client = await server.open(path, token=token, x_request_id="mine")
     assert client.accepted is None
     assert client.refused is not None
@@ -84,9 +84,9 @@ async def test_program_is_refused_by_http(
     assert headers[b"content-type"] == b"application/json"
     assert headers[b"x-request-id"] == b"mine"
     assert (b"www-authenticate" in headers) == (status == 401)
-    assert server.worker.counted(metrics.REFUSALS, reason) == 1
+    assert server.gateway.counted(metrics.REFUSALS, reason) == 1
     family, network = ("eth", "mainnet") if path == PATH else ("", "")
-    assert server.worker.counted(metrics.REQUESTS, family, network, str(status)) == 1
+    assert server.gateway.counted(metrics.REQUESTS, family, network, str(status)) == 1
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ async def test_program_is_refused_by_http(
 async def test_browser_is_let_in_answered_and_shown_out(
     path: str, token: str | None, code: int, reason: str, server: SocketServer
 ) -> None:
-    server.worker.store.tokens[digest(OTHER)] = token_grant(networks=("eth/sepolia",))
+    server.gateway.store.tokens[digest(OTHER)] = token_grant(networks=("eth/sepolia",))
     offered = f"tollgate, tollgate.token.{token}"
     client = await server.open(
         path,
@@ -118,9 +118,9 @@ async def test_browser_is_let_in_answered_and_shown_out(
 
 
 async def test_refused_handshake_of_a_known_team_is_written_down(server: SocketServer) -> None:
-    server.worker.store.tokens[digest(OTHER)] = token_grant(expires_at=1.0)
+    server.gateway.store.tokens[digest(OTHER)] = token_grant(expires_at=1.0)
     await server.open(token=OTHER)
-    (entry,) = server.worker.sink.written
+    (entry,) = server.gateway.sink.written
     assert (entry.status, entry.calls[0].outcome) == (401, "token_expired")
 
 
@@ -149,29 +149,28 @@ async def test_public_port_has_no_other_websockets(server: SocketServer) -> None
 
 async def test_connections_are_bounded_and_counted() -> None:
     server = await open_server({"connections": 2})
-    server.worker.store.tokens[digest(OTHER)] = token_grant(OTHER_TEAM)
+    server.gateway.store.tokens[digest(OTHER)] = token_grant(OTHER_TEAM)
     first = await server.open()
     await server.open(token=OTHER)
-    assert server.worker.counted(metrics.WS_CONNECTIONS) == 2
+    assert server.gateway.counted(metrics.WS_CONNECTIONS) == 2
     third = await server.open()
     assert third.refused is not None
     assert (third.refused[0], third.refused[2][b"retry-after"]) == (503, b"1")
     browser = await server.open(origin="https://elsewhere.com")
     assert browser.closed == (1013, "overloaded")
     await first.leave()
-    assert server.worker.counted(metrics.WS_CONNECTIONS) == 1
+    assert server.gateway.counted(metrics.WS_CONNECTIONS) == 1
     assert (await server.open()).accepted is not None
 
 
 async def test_browsers_that_are_being_shown_why_they_are_refused_are_bounded_until_they_are_gone() -> None:
     server = await open_server({"connections": 1})
-    server.worker.loop.clock = server.worker.clock
     page = {"origin": "https://elsewhere.com"}
     first, second = [await server.open(token=None, **page) for _ in range(2)]
     assert code_of(first) == 4403
     assert second.refused is not None
     assert second.refused[0] == 403
-    await server.worker.loop.later(CLOSE_SECONDS)
+    await server.gateway.loop.advance(CLOSE_SECONDS)
     third, fourth = [await server.open(token=None, **page) for _ in range(2)]
     assert code_of(third) == 4403
     assert fourth.refused is not None
@@ -179,7 +178,7 @@ async def test_browsers_that_are_being_shown_why_they_are_refused_are_bounded_un
 
 async def test_half_of_the_free_connections_are_left_to_other_teams() -> None:
     server = await open_server({"connections": 4, "connections_per_domain": 1})
-    server.worker.store.tokens[digest(OTHER)] = token_grant(OTHER_TEAM)
+    server.gateway.store.tokens[digest(OTHER)] = token_grant(OTHER_TEAM)
     mine = [await server.open() for _ in range(3)]
     assert [client.accepted is not None for client in mine] == [True, True, False]
     assert mine[2].refused is not None
@@ -189,8 +188,8 @@ async def test_half_of_the_free_connections_are_left_to_other_teams() -> None:
 
 async def test_connections_of_one_caller_are_bounded() -> None:
     server = await open_server({"connections_per_caller": 1})
-    server.worker.store.tokens[digest(OTHER)] = token_grant(OTHER_TEAM)
-    server.worker.store.grants["example.com"] = domain_grant()
+    server.gateway.store.tokens[digest(OTHER)] = token_grant(OTHER_TEAM)
+    server.gateway.store.grants["example.com"] = domain_grant()
     await server.open()
     second = await server.open(origin="https://elsewhere.com")
     (error,) = second.received()
@@ -207,26 +206,25 @@ async def test_stop_closes_idle_connections_and_lets_nobody_in(server: SocketSer
     client = await server.open()
     server.endpoint.stop()
     server.endpoint.stop()
-    await turns(40)
+    await run_pending(40)
     assert code_of(client) == 1001
     late = await server.open()
     assert late.refused is not None
     assert late.refused[0] == 503
-    assert server.worker.counted(metrics.WS_CUT, "stop") == 1
+    assert server.gateway.counted(metrics.WS_CUT, "stop") == 1
 
 
 async def test_stop_waits_for_calls_under_way_and_refuses_them_at_the_end_of_the_grace() -> None:
     server = await open_server(node=lambda _: None)
-    server.worker.loop.clock = server.worker.clock
     client = await server.open()
     await client.deliver(call(1))
     server.endpoint.stop()
-    await turns(40)
+    await run_pending(40)
     assert client.closed is None
     await client.deliver(call(2))
     (refused,) = client.received()
     assert (refused["id"], refused["error"]["data"]["reason"]) == (2, "overloaded")
-    await server.worker.loop.later(8.5)
+    await server.gateway.loop.advance(8.5)
     (answer,) = client.received()
     assert answer["error"]["data"]["reason"] == "overloaded"
     assert code_of(client) == 1001
@@ -237,7 +235,7 @@ async def test_stop_waits_for_calls_under_way_and_refuses_them_at_the_end_of_the
 
 async def test_one_address_cannot_take_all_connections_of_a_domain() -> None:
     server = await open_server({"connections_per_caller": 2, "connections_per_domain": 4})
-    server.worker.store.grants["example.com"] = domain_grant()
+    server.gateway.store.grants["example.com"] = domain_grant()
     page = {"origin": "https://example.com"}
     mine = [await server.open(token=None, address="198.51.100.1", **page) for _ in range(3)]
     assert [client.closed is None for client in mine] == [True, True, False]
@@ -258,14 +256,14 @@ def subscribe(*addresses: str) -> object:
 async def made(client: Client, body: object) -> str:
     """What comes of a subscription."""
     client.post(body)
-    await turns(40)
+    await run_pending(40)
     (refusal,) = client.received()
     return "result" if "result" in refusal else str(refusal["error"]["message"])
 
 
 async def test_subscriptions_and_filters_of_one_caller_are_bounded_over_all_connections() -> None:
     server = await open_server({"subscriptions_per_caller": 3, "filter_terms_per_caller": 10})
-    server.worker.store.tokens[digest(OTHER)] = token_grant(OTHER_TEAM)
+    server.gateway.store.tokens[digest(OTHER)] = token_grant(OTHER_TEAM)
     one, two = await server.open(), await server.open()
     assert [await made(one, subscribe("1")) for _ in range(2)] == ["result"] * 2
     assert await made(two, subscribe("1")) == "result"
@@ -325,9 +323,9 @@ async def test_stop_closes_a_connection_with_the_last_answer_that_it_waits_for()
     await client.deliver(call(1))
     await client.deliver(call(2, "eth_call", "x"))
     server.endpoint.stop()
-    await turns(40)
+    await run_pending(40)
     assert client.closed is None
-    answer_upstream(server.worker)
-    await turns(80)
+    answer_upstream(server.gateway)
+    await run_pending(80)
     assert sorted(each["id"] for each in client.received()) == [1, 2]
     assert code_of(client) == 1001

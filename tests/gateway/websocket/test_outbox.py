@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.gateway.fakes import turns
+from tests.gateway.fakes import run_pending
 
 from tollgate.gateway.memory_budget import SMALL, Budget
 from tollgate.gateway.websocket.outbox import Outbox
@@ -49,11 +49,11 @@ async def test_everything_is_sent_in_its_order_and_reported() -> None:
     post = Post()
     post.outbox.put(b"a")
     writing = post.write()
-    await turns()
+    await run_pending()
     assert (post.client.took, post.sent) == (["a"], 1)
     post.outbox.put(b"b")
     assert post.outbox.put_beyond(b"c")
-    await turns()
+    await run_pending()
     assert (post.client.took, post.sent) == (["a", "b", "c"], 3)
     assert not writing.done()
     post.outbox.finish()
@@ -82,7 +82,7 @@ async def test_full_above_the_bound_and_until_it_is_sent() -> None:
     post.outbox.put(b"x" * 11)
     full = [post.outbox.is_full]
     writing = post.write()
-    await turns()
+    await run_pending()
     assert [*full, post.outbox.is_full, post.outbox.has_room] == [True, False, True]
     writing.cancel()
 
@@ -96,7 +96,7 @@ async def test_only_what_waits_beyond_the_bound_counts_in_the_budget_until_it_is
     assert not post.outbox.put_beyond(b"z" * 41), "no room in the worker"
     assert post.budget.held == 60
     writing = post.write()
-    await turns()
+    await run_pending()
     assert (post.budget.held, len(post.client.took)) == (0, 2)
     writing.cancel()
 
@@ -105,26 +105,26 @@ async def test_large_answer_behind_one_that_waits_counts_until_it_is_sent() -> N
     post = Post(10 * SMALL)
     post.client.may_take.clear()
     writing = post.write()
-    await turns()
+    await run_pending()
     assert post.outbox.put_beyond(b"x")
-    await turns()
+    await run_pending()
     assert post.outbox.put_beyond(b"y" * (SMALL + 1))
-    await turns()
+    await run_pending()
     assert post.budget.held == SMALL + 1
     post.client.may_take.set()
-    await turns()
+    await run_pending()
     post.client.may_take.clear()
     assert post.budget.held == 0
     for _ in range(2):
         assert post.outbox.put_beyond(b"z" * 11)
-        await turns()
+        await run_pending()
     assert post.outbox.put_beyond(b"z" * 11)
-    await turns()
+    await run_pending()
     assert post.budget.held == 11
     # The end, while one is being sent and two wait.
     writing.cancel()
     post.outbox.drop()
-    await turns()
+    await run_pending()
     assert post.budget.held == 0
 
 
@@ -151,7 +151,7 @@ async def test_large_answer_that_goes_out_at_once_is_not_counted() -> None:
     for _ in range(2):
         assert post.outbox.put_beyond(b"x" * (SMALL + 1))
         assert post.budget.held == 0
-        await turns()
+        await run_pending()
     writing.cancel()
 
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.gateway.fakes import turns
+from tests.gateway.callers import TOKEN, digest, token_grant
+from tests.gateway.fakes import run_pending
 from tests.gateway.websocket.asgi_clients import SocketServer, call, open_server
-from tests.gateway.worker import TOKEN, digest, token_grant
 
 from tollgate.chains.subscriptions import Wrong
 from tollgate.core.entries import BILLABLE, CallEntry
@@ -31,7 +31,7 @@ async def test_subscription_is_answered_before_it_is_notified_of_anything(server
     assert answer["id"] == 1
     assert early["params"] == {"subscription": answer["result"], "result": "early"}
     server.stream.notify("later")
-    await turns()
+    await run_pending()
     (later,) = client.received()
     assert later["params"]["result"] == "later"
 
@@ -41,14 +41,14 @@ async def test_subscription_is_a_billed_call_and_notifications_are_free(server: 
     await client.deliver(HEADS)
     server.stream.notify(1)
     server.stream.notify(2)
-    await turns()
+    await run_pending()
     subscription = client.received()[0]["result"]
     await client.deliver(call(2, "eth_unsubscribe", subscription))
     assert client.received() == [{"jsonrpc": "2.0", "id": 2, "result": True}]
-    calls = [(each.method, each.outcome) for entry in server.worker.sink.written for each in entry.calls]
+    calls = [(each.method, each.outcome) for entry in server.gateway.sink.written for each in entry.calls]
     assert calls == [("eth_subscribe", "ok"), ("eth_unsubscribe", "ok")]
-    assert server.worker.counted(metrics.WS_NOTIFICATIONS, "eth", "mainnet") == 2
-    assert server.worker.counted(metrics.CALLS, "eth", "mainnet", "eth_subscribe", "ok") == 1
+    assert server.gateway.counted(metrics.WS_NOTIFICATIONS, "eth", "mainnet") == 2
+    assert server.gateway.counted(metrics.CALLS, "eth", "mainnet", "eth_subscribe", "ok") == 1
     assert server.stream.subscribers == []
 
 
@@ -62,9 +62,9 @@ async def test_subscriptions_and_other_calls_of_a_batch_are_answered_in_its_orde
     assert answers[2]["error"]["data"]["reason"] == "method_not_allowed"
     assert answers[3]["error"]["code"] == -32000
     server.stream.notify("x")
-    await turns()
+    await run_pending()
     assert len(client.received()) == 1
-    (entry,) = server.worker.sink.written
+    (entry,) = server.gateway.sink.written
     assert [each.outcome for each in entry.calls] == [
         "ok",
         "ok",
@@ -80,7 +80,7 @@ async def test_subscription_of_a_batch_whose_time_is_over_is_not_made(seconds: f
     server.pipeline.request_seconds = seconds
     client = await server.open()
     await client.deliver([HEADS])
-    (entry,) = server.worker.sink.written
+    (entry,) = server.gateway.sink.written
     assert [each.outcome for each in entry.calls] == outcomes
     assert len(server.stream.subscribers) == outcomes.count("ok")
 
@@ -98,13 +98,13 @@ async def test_subscriptions_are_bounded_also_while_they_are_being_made() -> Non
         "subscriptions",
     )
     server.stream.gate.set()
-    await turns(40)
+    await run_pending(40)
     first, second = client.received()
     assert first["result"] != second["result"]
     await client.deliver(call(3, "eth_unsubscribe", first["result"]))
     await client.deliver(call(4, "eth_subscribe", "newHeads"))
     assert ["result" in each for each in client.received()] == [True, True]
-    refused = [entry for entry in server.worker.sink.written if entry.calls[0].outcome == "rate_limited"]
+    refused = [entry for entry in server.gateway.sink.written if entry.calls[0].outcome == "rate_limited"]
     assert len(refused) == 1
 
 
@@ -150,14 +150,14 @@ async def test_wrong_call_about_subscriptions_is_a_refusal_and_costs_nothing(
     (alone, (together,)) = client.received()
     assert alone == together
     assert (alone["id"], alone["error"]["code"], set(alone["error"])) == (7, code, {"code", "message"})
-    written = server.worker.sink.written
+    written = server.gateway.sink.written
     size = len(msgspec.json.encode(alone))
     assert [
         (entry.status, [(each.outcome, each.code, each.response_bytes) for each in entry.calls])
         for entry in written
     ] == [(400, [("invalid_request", code, size)]), (200, [("invalid_request", code, size)])]
     assert not any(each.outcome in BILLABLE for entry in written for each in entry.calls)
-    counted = server.worker.counted
+    counted = server.gateway.counted
     method = message["method"]
     assert counted(metrics.CALLS, family, "mainnet", method, "invalid_request") == 2
     assert counted(metrics.CALLS, family, "mainnet", method, "node_error") == 0
@@ -170,12 +170,12 @@ async def test_good_calls_of_a_batch_with_a_wrong_subscription_are_billed(server
     await client.deliver([call(1), call(2, "eth_subscribe", "x"), notification, HEADS | {"id": 3}])
     (answers,) = client.received()
     assert [(each["id"], "result" in each) for each in answers] == [(1, True), (2, False), (3, True)]
-    (entry,) = server.worker.sink.written
+    (entry,) = server.gateway.sink.written
     assert [each.outcome for each in entry.calls] == ["ok", "invalid_request", "ok", "ok"]
     assert [each.upstream for each in entry.calls] == ["up0", "", "up0", ""]
     _, declined, subscribed = [len(msgspec.json.encode(each)) for each in answers]
     assert [each.response_bytes for each in entry.calls][1:] == [declined, 0, subscribed]
-    assert server.worker.counted(metrics.CALLS, "eth", "mainnet", "eth_chainId", "ok") == 2
+    assert server.gateway.counted(metrics.CALLS, "eth", "mainnet", "eth_chainId", "ok") == 2
 
 
 async def test_subscription_without_an_id_is_none(server: SocketServer) -> None:
@@ -183,7 +183,7 @@ async def test_subscription_without_an_id_is_none(server: SocketServer) -> None:
     await client.deliver({"jsonrpc": "2.0", "method": "eth_subscribe", "params": ["newHeads"]})
     assert server.stream.subscribers == []
     assert client.received() == []
-    (entry,) = server.worker.sink.written
+    (entry,) = server.gateway.sink.written
     (noted,) = entry.calls
     assert (entry.status, noted.outcome, noted.response_bytes) == (204, "invalid_request", 0)
 
@@ -193,7 +193,7 @@ async def test_subscription_without_an_id_is_none(server: SocketServer) -> None:
 )
 async def test_subscription_is_refused_by_policy(policy: Policy, methods: tuple[str, ...]) -> None:
     server = await open_server(policy=policy)
-    server.worker.store.tokens[digest(TOKEN)] = token_grant(methods=methods)
+    server.gateway.store.tokens[digest(TOKEN)] = token_grant(methods=methods)
     client = await server.open()
     await client.deliver(HEADS)
     await client.deliver([HEADS])
@@ -209,7 +209,7 @@ async def test_subscriptions_end_with_their_connection(server: SocketServer) -> 
     await client.leave()
     assert len(server.stream.subscribers) == 1
     server.stream.notify("x")
-    await turns()
+    await run_pending()
     assert len(other.received()) == 2
 
 
@@ -219,7 +219,7 @@ async def test_subscription_that_is_made_while_the_connection_ends_is_none(serve
     await client.deliver(HEADS)
     await client.leave()
     server.stream.gate.set()
-    await turns(40)
+    await run_pending(40)
     assert server.stream.subscribers == []
 
 
@@ -227,37 +227,37 @@ async def test_subscription_that_cannot_go_on_closes_the_connection_with_the_rea
     client = await server.open()
     await client.deliver(HEADS)
     server.stream.subscribers[0].lose("Too far behind: " + "x" * 200)
-    await turns(40)
+    await run_pending(40)
     assert client.closed is not None
     code, reason = client.closed
     assert code == 1011
     assert reason.startswith("Too far behind")
     assert len(reason.encode()) <= 123
-    assert server.worker.counted(metrics.WS_CUT, "behind") == 1
+    assert server.gateway.counted(metrics.WS_CUT, "behind") == 1
 
 
 @pytest.mark.parametrize("bills", [False, True])
 async def test_calls_that_a_subscription_needs_are_limited_and_recorded_where_they_are_billed(bills: bool) -> None:
     server = await open_server(family="starknet")
     server.pipeline.change(100, 30.0, bills_upstream_calls=bills)
-    server.worker.store.tokens[digest(TOKEN)] = token_grant(requests_per_second=5)
+    server.gateway.store.tokens[digest(TOKEN)] = token_grant(requests_per_second=5)
     client = await server.open("/x/starknet/mainnet")
     await client.deliver(call(1, "starknet_subscribeNewHeads"))
     (subscriber,) = server.stream.subscribers
-    server.worker.meters.taken.clear()
-    written = len(server.worker.sink.written)
+    server.gateway.meters.taken.clear()
+    written = len(server.gateway.sink.written)
     subscriber.charge(3)
-    server.worker.sink.write()
-    assert sum(cost for _, cost in server.worker.meters.taken) == 3
-    records = server.worker.sink.written[written:]
+    server.gateway.sink.write()
+    assert sum(cost for _, cost in server.gateway.meters.taken) == 3
+    records = server.gateway.sink.written[written:]
     assert len(records) == bills
     for entry in records:
         assert (entry.status, entry.team_id) == (200, "team_1")
         assert list(entry.calls) == [CallEntry("starknet_subscribeNewHeads", "ok")] * 3
     with pytest.raises(RateLimited):
         subscriber.charge(6)
-    server.worker.sink.write()
-    assert len(server.worker.sink.written) == written + bills
+    server.gateway.sink.write()
+    assert len(server.gateway.sink.written) == written + bills
 
 
 @pytest.mark.parametrize("family", ["eth", "starknet"])
