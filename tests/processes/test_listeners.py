@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from tollgate.errors import StartError
 from tollgate.processes import listeners
-from tollgate.processes.control import ControlAddress
+from tollgate.processes.control_proxy import ControlAddress
 from tollgate.processes.listeners import MIN_PER_ADDRESS, RESERVED_DESCRIPTORS
 from tollgate.settings.model import NetworkSettings, ServerSettings, Settings, UpstreamSettings
 

@@ -33,11 +33,14 @@ from tollgate.control.services.timelines import Timelines
 from tollgate.control.services.tokens import TokenService
 from tollgate.control.services.usage import Usages
 from tollgate.control.stripe import StripeClient
+from tollgate.lazy_module import LazyModule
 from tollgate.settings.model import Settings
 from tollgate.store.base import AccountBook, ControlStore, LogBook
 
 if TYPE_CHECKING:
-    from tollgate.control.oidc import OidcClient
+    from tollgate.control import oidc
+else:  # authlib's imports take 90 ms, and only installations with a provider need them
+    oidc = LazyModule("tollgate.control.oidc")
 
 OIDC_PATH = "/console/oidc/callback"
 
@@ -109,12 +112,10 @@ class ControlPlane:
             await self._accountbook.close()
 
 
-def _oidc(settings: Settings, base_url: str, now: Callable[[], float]) -> OidcClient | None:
+def _oidc(settings: Settings, base_url: str, now: Callable[[], float]) -> oidc.OidcClient | None:
     if not settings.oidc.issuer:
         return None
-    from tollgate.control.oidc import OidcClient  # noqa: PLC0415 - for those alone who have a provider
-
-    return OidcClient(settings.oidc, base_url + OIDC_PATH, now=now)
+    return oidc.OidcClient(settings.oidc, base_url + OIDC_PATH, now=now)
 
 
 def _proofs(settings: Settings) -> Proofs:

@@ -1,7 +1,8 @@
 """Fills the demo: an account, its team, an API token, a whitelist entry and a personal access token.
 
 Started again on the same folder, the demo keeps its token, and makes a new password and personal token.
-Runs in a child process: it loads the control plane, which the parent of all workers must not.
+`fill` runs in a child process. The parent of all workers imports this module and must not load the control plane:
+hence the lazy modules.
 """
 
 from __future__ import annotations
@@ -23,13 +24,20 @@ from tollgate.core.origins import LOCALHOST
 from tollgate.core.people import PERSONAL, Account
 from tollgate.core.roles import Role
 from tollgate.demo import history
+from tollgate.lazy_module import LazyModule
 from tollgate.processes.bootstrap import Bootstrap, write_pepper
 from tollgate.store import engines
 from tollgate.store.base import Repositories
 
 if TYPE_CHECKING:
+    from tollgate.control import passwords, service_context
+    from tollgate.control import plane as control_plane
     from tollgate.control.plane import ControlPlane
     from tollgate.control.service_context import Actor
+else:
+    control_plane = LazyModule("tollgate.control.plane")
+    passwords = LazyModule("tollgate.control.passwords")
+    service_context = LazyModule("tollgate.control.service_context")
 
 TEAM = "demo"
 EMAIL = "demo@tollgate.test"
@@ -55,17 +63,12 @@ def fill(bootstrap: Bootstrap, *, past: bool = True) -> Filled:
 
 
 async def _fill(bootstrap: Bootstrap, *, past: bool) -> Filled:
-    # Imported here, because whoever imports this module is the parent of all workers.
-    from tollgate.control.passwords import Passwords  # noqa: PLC0415
-    from tollgate.control.plane import ControlPlane  # noqa: PLC0415
-    from tollgate.control.service_context import Actor  # noqa: PLC0415
-
     store = engines.open_store(bootstrap.store_url)
     now = time.time()
     clock = history.HistoryClock(now)
-    plane = ControlPlane(store, bootstrap.settings, bootstrap.pepper, "", clock)
+    plane = control_plane.ControlPlane(store, bootstrap.settings, bootstrap.pepper, "", clock)
     password = random.token_urlsafe(12)
-    hashed = await Passwords().hash(password)
+    hashed = await passwords.Passwords().hash(password)
     try:
         async with store.changing() as records:
             account = await records.accounts.find(email=EMAIL)
@@ -73,13 +76,13 @@ async def _fill(bootstrap: Bootstrap, *, past: bool) -> Filled:
             if account is None:
                 if past:
                     clock.now = now - history.SECONDS
-                actor = Actor(None)
+                actor = service_context.Actor(None)
                 account = await plane.accounts.add(records, actor, EMAIL, hashed, name="Demo", verified=True)
                 account = replace(account, operator=True)
                 await records.accounts.replace(account)
             else:
                 await records.accounts.replace(replace(account, password_hash=hashed))
-            actor = Actor(account)
+            actor = service_context.Actor(account)
             team = await _team(records, plane, actor, account)
         if is_new and past:
             await history.fill(bootstrap, plane, clock, account, team, now)

@@ -28,13 +28,19 @@ from tollgate.core.people import Account
 from tollgate.core.posting import Batch, Rules, Subjects, post
 from tollgate.core.roles import Role
 from tollgate.core.upstream_history import STEP_SECONDS, STEPS, HistoryStep, UpstreamHistory
+from tollgate.lazy_module import LazyModule
 from tollgate.processes.bootstrap import Bootstrap
 from tollgate.processes.collector import billing_month
 from tollgate.store.ledger import open_ledger
 
 if TYPE_CHECKING:
+    from tollgate.control import service_context
     from tollgate.control.plane import ControlPlane
     from tollgate.control.service_context import Actor
+    from tollgate.control.services import billing
+else:  # see `fill.py`
+    service_context = LazyModule("tollgate.control.service_context")
+    billing = LazyModule("tollgate.control.services.billing")
 
 HOUR, DAY = 3_600, 86_400
 # How long ago the team was made.
@@ -110,10 +116,7 @@ async def _things(
     plane: ControlPlane, clock: HistoryClock, account: Account, team: Team, now: float
 ) -> list[TrafficSource]:
     """Tokens, domains, colleagues and settings, made one after another over weeks."""
-    from tollgate.control.service_context import Actor  # noqa: PLC0415 - see `fill.py`
-    from tollgate.control.services.billing import BillingUpdate  # noqa: PLC0415
-
-    actor = Actor(account)
+    actor = service_context.Actor(account)
     made: dict[str, Token] = {}
     soon = datetime.fromtimestamp(now + 6 * DAY, UTC)
     for days, wanted in (
@@ -130,7 +133,7 @@ async def _things(
     await _people(plane, clock, actor, team, now)
     clock.now = now - 9 * DAY
     await plane.billing.change(
-        actor, team.id, BillingUpdate(spending_cap=CAP, buyer=BUYER, tax_number="IE1234567T")
+        actor, team.id, billing.BillingUpdate(spending_cap=CAP, buyer=BUYER, tax_number="IE1234567T")
     )
     return [
         TrafficSource(made["indexer"].id, "indexer", 0.55),

@@ -1,19 +1,22 @@
 """The process of the control plane: one child, behind the workers, that holds the framework and hashes passwords.
 
-It listens on a Unix socket that the parent has bound; workers forward to it (docs/decisions/0010).
+It listens on a Unix socket that the parent has bound; workers forward to it (docs/decisions/0010). It loads the
+framework, so no other process may import this module: `service` names it as a lazy module.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from pathlib import Path
 from typing import Any, cast
 
-from tollgate.core import addresses
-from tollgate.processes import listeners
+from tollgate.control.app import control_app
+from tollgate.control.plane import ControlPlane
+from tollgate.control.services import alerts, invoices, reports, sweep
+from tollgate.control.services.job_leases import JobLeases
 from tollgate.processes.bootstrap import Bootstrap
-from tollgate.processes.control_proxy import ControlProxy, behind_workers
+from tollgate.processes.control_proxy import ControlAddress, behind_workers
+from tollgate.processes.inspector import MachineInspector
 from tollgate.processes.node import node_id
 from tollgate.processes.serving import ServerProcess, serve
 from tollgate.processes.shared_settings import SettingsFollower, SharedSettings
@@ -22,40 +25,9 @@ from tollgate.processes.supervisor import Lifeline
 from tollgate.store import engines, retries
 from tollgate.store.postgresql import is_postgresql
 
-# As in `control/app.py`, which cannot be imported here without its framework.
-MAX_BODY_BYTES = 262_144
-MAX_AT_ONCE = 64
-# Longer than the slowest honest answer: a domain's proof is looked for in seconds.
-ANSWER_SECONDS = 35.0
 FOLLOW_SECONDS = 0.2
 # How often a request is retried when the database undid its transaction.
 MAX_RETRIES = 3
-
-
-class ControlAddress:
-    """Where the control process listens. Made by the parent, inherited by all."""
-
-    def __init__(self, data_dir: Path) -> None:
-        self._data_dir = data_dir
-        self.listener = listeners.bind_unix(data_dir, "control.sock")
-        self._path: str = self.listener.getsockname()
-
-    def app(self, trusted: tuple[addresses.Network, ...]) -> App:
-        """The app of a worker: it forwards to the control process."""
-        return ControlProxy(
-            self._path,
-            trusted=trusted,
-            max_bytes=MAX_BODY_BYTES,
-            max_at_once=MAX_AT_ONCE,
-            seconds=ANSWER_SECONDS,
-        )
-
-    def remove(self) -> None:
-        """Remove the socket's file, and its folder where one was made for it."""
-        path = Path(self._path)
-        path.unlink(missing_ok=True)
-        if path.parent != self._data_dir:
-            path.parent.rmdir()
 
 
 def run(
@@ -69,13 +41,6 @@ def run(
     """Serve the control plane, in the child. `starts` returns how often each process was started."""
 
     async def make() -> ServerProcess:
-        # Imported here: no other process needs the framework.
-        from tollgate.control.app import control_app  # noqa: PLC0415
-        from tollgate.control.plane import ControlPlane  # noqa: PLC0415
-        from tollgate.control.services import alerts, invoices, reports, sweep  # noqa: PLC0415
-        from tollgate.control.services.job_leases import JobLeases  # noqa: PLC0415
-        from tollgate.processes.inspector import MachineInspector  # noqa: PLC0415
-
         store = engines.open_store(bootstrap.store_url)
         logbook = engines.open_logbook(bootstrap.ledger_url)
         accountbook = engines.open_accountbook(bootstrap.ledger_url)

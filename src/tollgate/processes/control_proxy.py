@@ -12,14 +12,20 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import AsyncIterator, Coroutine, Iterable
+from pathlib import Path
 from typing import Any
 
 from tollgate import log
 from tollgate.core import addresses
 from tollgate.gateway.memory_budget import Budget
-from tollgate.processes import status
+from tollgate.processes import listeners, status
 from tollgate.processes.status import App, Receive, Scope, Send
 
+# As in `control/app.py`, which must not be imported here.
+MAX_BODY_BYTES = 262_144
+MAX_AT_ONCE = 64
+# Longer than the slowest honest answer: a domain's proof is looked for in seconds.
+ANSWER_SECONDS = 35.0
 # An answer that streams must send something more often than this, if only an empty line.
 SILENCE_SECONDS = 60.0
 MAX_HEAD_BYTES = 65_536
@@ -49,6 +55,32 @@ _CLOSE = (b"connection", b"close")
 _log = log.get("forward")
 
 Headers = list[tuple[bytes, bytes]]
+
+
+class ControlAddress:
+    """Where the control process listens. Made by the parent, inherited by all."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self._data_dir = data_dir
+        self.listener = listeners.bind_unix(data_dir, "control.sock")
+        self._path: str = self.listener.getsockname()
+
+    def app(self, trusted: tuple[addresses.Network, ...]) -> App:
+        """The app of a worker: it forwards to the control process."""
+        return ControlProxy(
+            self._path,
+            trusted=trusted,
+            max_bytes=MAX_BODY_BYTES,
+            max_at_once=MAX_AT_ONCE,
+            seconds=ANSWER_SECONDS,
+        )
+
+    def remove(self) -> None:
+        """Remove the socket's file, and its folder where one was made for it."""
+        path = Path(self._path)
+        path.unlink(missing_ok=True)
+        if path.parent != self._data_dir:
+            path.parent.rmdir()
 
 
 class AnswerCut(Exception):

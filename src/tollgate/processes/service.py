@@ -11,6 +11,7 @@ import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -18,10 +19,11 @@ from tollgate import log
 from tollgate.core import addresses, origins
 from tollgate.core.nodes import ALL_ROLES, BEAT_SECONDS, COLLECTOR, CONTROL, GATEWAY, PROBER, UP
 from tollgate.errors import StartError
-from tollgate.processes import collector, control, leases, listeners, prober, status
+from tollgate.lazy_module import LazyModule
+from tollgate.processes import collector, leases, listeners, prober, status
 from tollgate.processes.bootstrap import Bootstrap
 from tollgate.processes.certificates import ExpiryWatch
-from tollgate.processes.control import ControlAddress
+from tollgate.processes.control_proxy import ControlAddress
 from tollgate.processes.node import Heartbeat
 from tollgate.processes.preflight import tls_files
 from tollgate.processes.process_metrics import ProcessWatch, show_build
@@ -38,6 +40,12 @@ from tollgate.shm.limits import SharedMeters
 from tollgate.shm.upstream_status import MAX_NETWORKS, MAX_UPSTREAMS, SharedStatus, StatusSlots, assign_slots
 from tollgate.store import valkey
 from tollgate.store.postgresql import is_postgresql
+
+if TYPE_CHECKING:
+    from tollgate.processes import control, metrics_page
+else:  # only the process that uses one of them pays for its imports
+    control = LazyModule("tollgate.processes.control")
+    metrics_page = LazyModule("tollgate.processes.metrics_page")
 
 # A gateway must know its upstreams, so it has a prober of its own.
 PROBING = frozenset({GATEWAY, PROBER})
@@ -283,12 +291,9 @@ def _serve_metrics(
     heart: Callable[[], Heartbeat] | None,
 ) -> None:
     async def make() -> ServerProcess:
-        # Imported here: no other process needs it.
-        from tollgate.processes.metrics_page import CONTENT_TYPE_LATEST, render  # noqa: PLC0415
-
         beats = None if heart is None else heart()
         return ServerProcess(
-            status.metrics_app(lambda: render(regions), CONTENT_TYPE_LATEST),
+            status.metrics_app(lambda: metrics_page.render(regions), metrics_page.CONTENT_TYPE_LATEST),
             background=(
                 (1.0, SettingsFollower(shared, "metrics").turn),
                 *([(BEAT_SECONDS, beats.beat)] if beats is not None else []),

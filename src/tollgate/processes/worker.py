@@ -41,7 +41,7 @@ from tollgate.gateway.websocket.subscriptions import SocketPipeline
 from tollgate.ledger.spool import Spool
 from tollgate.processes import listeners, status
 from tollgate.processes.bootstrap import Bootstrap
-from tollgate.processes.control import ControlAddress
+from tollgate.processes.control_proxy import ControlAddress
 from tollgate.processes.serving import HTTPS_ALONE, ServerProcess, serve
 from tollgate.processes.shared_settings import HEAD_START_SECONDS, POLL_SECONDS, SettingsFollower, SharedSettings
 from tollgate.processes.supervisor import Lifeline

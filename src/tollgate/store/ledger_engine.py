@@ -12,16 +12,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from sqlalchemy import BigInteger, ColumnElement, Connection, CursorResult, Integer, LargeBinary, String, Table
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.expression import FunctionElement
 
+from tollgate.lazy_module import LazyModule
 from tollgate.store import postgresql
 from tollgate.store.ledger_tables import FINAL
 from tollgate.store.postgresql import BYTES, NUMBERS, TEXTS, Array
+
+if TYPE_CHECKING:
+    import psycopg
+else:
+    psycopg = LazyModule("psycopg")
 
 # Rows that are fetched at once where not all may be needed.
 HEADERS_AT_ONCE = 64
@@ -299,8 +305,6 @@ class Postgresql:
     def append(
         self, connection: Connection, table: str, names: Sequence[str], rows: Sequence[Sequence[Any]]
     ) -> None:
-        from psycopg import Error  # noqa: PLC0415 - only where PostgreSQL is used
-
         if not rows:
             return
         kinds = [_kind(name, value) for name, value in zip(names, rows[0], strict=True)]
@@ -310,7 +314,7 @@ class Postgresql:
                 copy.set_types(kinds)
                 for row in rows:
                     copy.write_row(row)
-        except Error as error:
+        except psycopg.Error as error:
             # As the library would have wrapped it, which knows no COPY.
             raise OperationalError("COPY", None, error) from error
         finally:

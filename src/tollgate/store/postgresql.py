@@ -4,7 +4,7 @@ Control data and ledger are two schemas of one database. Every transaction sets 
 with its BEGIN, and no statement is prepared: so nothing depends on which server connection is used, and PgBouncer
 may stand in between in transaction mode.
 
-psycopg is imported only here, and only when an address names PostgreSQL.
+psycopg is a lazy module: it is imported when an address names PostgreSQL.
 """
 
 from __future__ import annotations
@@ -25,11 +25,16 @@ from sqlalchemy.ext.compiler import compiles
 
 from tollgate import log
 from tollgate.errors import StartError
+from tollgate.lazy_module import LazyModule
 from tollgate.store.base import Changes
 from tollgate.store.sql import DEADLINE_SECONDS, SqlStore
 
 if TYPE_CHECKING:
-    from psycopg import AsyncConnection
+    import psycopg.adapt
+    import psycopg.types.string
+    import psycopg.waiting
+else:
+    psycopg = LazyModule("psycopg")
 
 CONTROL_SCHEMA, LEDGER_SCHEMA = "tollgate", "tollgate_ledger"
 CHANNEL = "tollgate_changes"
@@ -176,12 +181,11 @@ def _connection_class() -> Any:
     psycopg's own sends the server a cancel request for the statement, and waits up to ten seconds for that: beyond
     every deadline where the server is cut off. The server ends the statement by `statement_timeout`.
     """
-    from psycopg import AsyncConnection, waiting  # noqa: PLC0415 - see above
 
-    class Connection(AsyncConnection[Any]):
+    class Connection(psycopg.AsyncConnection[Any]):
         async def wait(self, gen: Any, *arguments: Any, **options: Any) -> Any:
             try:
-                return await waiting.wait_async(gen, self.pgconn.socket, *arguments, **options)
+                return await psycopg.waiting.wait_async(gen, self.pgconn.socket, *arguments, **options)
             except asyncio.CancelledError:
                 self.pgconn.finish()
                 raise
@@ -192,9 +196,8 @@ def _connection_class() -> Any:
 @cache
 def _text_dumper() -> Any:
     """Text as PostgreSQL takes it: without NUL, for which it has no place. Nothing is found by such a text."""
-    from psycopg.types.string import StrDumperUnknown  # noqa: PLC0415 - see above
 
-    class Text(StrDumperUnknown):
+    class Text(psycopg.types.string.StrDumperUnknown):
         def dump(self, obj: str) -> Any:
             return super().dump(obj.replace("\x00", "\x01") if "\x00" in obj else obj)
 
@@ -209,9 +212,7 @@ def _translated(statement: str) -> str:
 
 @cache
 def _whole_loader() -> Any:
-    from psycopg.adapt import Loader  # noqa: PLC0415 - see above
-
-    class Whole(Loader):
+    class Whole(psycopg.adapt.Loader):
         def load(self, data: Any) -> int:
             return int(bytes(data))
 
@@ -315,8 +316,6 @@ class Listener:
                 await self._task
 
     async def _listen(self) -> None:
-        import psycopg  # noqa: PLC0415 - see above
-
         while True:
             try:
                 async with asyncio.timeout(2 * CONNECT_SECONDS):
@@ -335,16 +334,14 @@ class Listener:
                 self._listening = False
             await asyncio.sleep(RETRY_LISTENING_SECONDS)
 
-    async def _connect(self) -> AsyncConnection[Any]:
-        from psycopg import AsyncConnection  # noqa: PLC0415 - see above
-
+    async def _connect(self) -> psycopg.AsyncConnection[Any]:
         engine = create_async_engine(self._url)
         _, values = engine.dialect.create_connect_args(self._url)
         options = {**values, **_options(1, DEADLINE_SECONDS)["connect_args"]}
-        return await AsyncConnection.connect(**options)
+        return await psycopg.AsyncConnection.connect(**options)
 
 
-async def _is_direct(connection: AsyncConnection[Any]) -> bool:
+async def _is_direct(connection: psycopg.AsyncConnection[Any]) -> bool:
     """Whether this is a connection to the server. A pooler reports process numbers of its own."""
     row = await (await connection.execute("SELECT pg_backend_pid()")).fetchone()
     return row is not None and row[0] == connection.info.backend_pid

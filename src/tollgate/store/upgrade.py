@@ -4,7 +4,7 @@ Several nodes may start together: the first migrates, in one transaction, and th
 write lock of the file; PostgreSQL: an advisory lock). On PostgreSQL no step waits for long for the lock of a table
 that is in use, because everybody else would wait behind it: it gives up, and begins again a moment later.
 
-Alembic is imported only when it is used: it weighs 10 MB, which every worker would carry for good.
+Alembic is a lazy module: it takes 10 MB, which every worker would keep.
 """
 
 from __future__ import annotations
@@ -22,13 +22,19 @@ from sqlalchemy.engine import URL
 from sqlalchemy.exc import SQLAlchemyError
 
 from tollgate.errors import StartError
+from tollgate.lazy_module import LazyModule
 from tollgate.store import postgresql
 from tollgate.store.base import cause_of
 from tollgate.store.postgresql import CONTROL_SCHEMA, LEDGER_SCHEMA, is_postgresql
 from tollgate.store.sqlite import run_on_connect
 
 if TYPE_CHECKING:
+    import alembic.command
+    import alembic.runtime.migration
+    import alembic.script
     from alembic.config import Config
+else:
+    alembic = LazyModule("alembic")
 
 # Another process may be at it: wait for it rather than fail.
 BUSY_MILLISECONDS = 30_000
@@ -48,12 +54,11 @@ Result = TypeVar("Result")
 
 def migrate(url: URL, folder: str = CONTROL) -> list[str]:
     """Bring the database to this version's schema; return the steps taken. Refuse a newer database."""
-    from alembic import command  # noqa: PLC0415 - see above
 
     def work(connection: Connection, config: Config) -> list[str]:
         _, steps = _pending(connection, config, url)
         if steps:
-            command.upgrade(config, "head")
+            alembic.command.upgrade(config, "head")
         return steps
 
     return _with_retries(lambda: _migrate(url, folder, work))
@@ -61,7 +66,6 @@ def migrate(url: URL, folder: str = CONTROL) -> list[str]:
 
 def plan(url: URL, folder: str = CONTROL) -> list[tuple[str, list[str]]]:
     """What `migrate` would do: its steps, each with its statements. Changes nothing."""
-    from alembic import command  # noqa: PLC0415 - see above
 
     def work(connection: Connection, config: Config) -> list[tuple[str, list[str]]]:
         at, steps = _pending(connection, config, url)
@@ -71,7 +75,7 @@ def plan(url: URL, folder: str = CONTROL) -> list[tuple[str, list[str]]]:
             output = config.output_buffer = StringIO()
             config.attributes["connection"] = None
             config.attributes["dialect"] = url.get_backend_name()
-            command.upgrade(config, f"{at or 'base'}:{number}", sql=True)
+            alembic.command.upgrade(config, f"{at or 'base'}:{number}", sql=True)
             found.append((step, _statements(output.getvalue())))
             at = number
         return found
@@ -89,12 +93,9 @@ def _statements(text: str) -> list[str]:
 
 def _pending(connection: Connection, config: Config, url: URL) -> tuple[str | None, list[str]]:
     """Where the database is, and the steps from there to this version."""
-    from alembic.runtime.migration import MigrationContext  # noqa: PLC0415 - see above
-    from alembic.script import ScriptDirectory  # noqa: PLC0415
-
-    scripts = ScriptDirectory.from_config(config)
+    scripts = alembic.script.ScriptDirectory.from_config(config)
     known = {script.revision for script in scripts.walk_revisions()}
-    at = MigrationContext.configure(connection).get_current_revision()
+    at = alembic.runtime.migration.MigrationContext.configure(connection).get_current_revision()
     if at is not None and at not in known:
         raise StartError(
             f"The database {url.database} is at version {at}, made by a newer Tollgate. "
@@ -119,9 +120,7 @@ def _with_retries(work: Callable[[], list[str]]) -> list[str]:
 def _migrate(
     url: URL, folder: str, work: Callable[[Connection, Config], Result], *, makes_schema: bool = True
 ) -> Result:
-    from alembic.config import Config  # noqa: PLC0415
-
-    config = Config()
+    config = alembic.config.Config()
     scripts = Path(__file__).parent / "migrations"
     config.set_main_option("script_location", str(scripts))
     config.set_main_option("version_locations", str(scripts / folder))

@@ -2,7 +2,7 @@
 
 Everything there is short-lived and can be lost: a node that loses it goes on by itself. All keys begin with the
 version of their format and stand in one slot of a cluster. Times are the server's own; clocks of nodes are never
-compared. redis-py is imported where it is needed: it comes with the extra `[valkey]`.
+compared. redis-py is a lazy module: it comes with the extra `[valkey]`.
 """
 
 from __future__ import annotations
@@ -17,10 +17,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tollgate.core.leases import OVER, Lease, LeaseReport, LeaseTurn
 from tollgate.errors import StartError
+from tollgate.lazy_module import LazyModule
 from tollgate.store.base import SharedAnswer, SharedUnreachable
 
 if TYPE_CHECKING:
+    import redis.asyncio.retry
+    import redis.backoff
+    import redis.exceptions
     from redis.asyncio import Redis
+else:
+    redis = LazyModule("redis")
 
 VERSION = 1
 """Part of every key: it changes with the format, so that nodes of two versions do not read each other's."""
@@ -157,16 +163,12 @@ def prefix(secret: bytes) -> str:
 
 
 def _client(url: str, seconds: float) -> Redis:
-    from redis.asyncio import Redis  # noqa: PLC0415 - an extra
-    from redis.asyncio.retry import Retry  # noqa: PLC0415
-    from redis.backoff import NoBackoff  # noqa: PLC0415
-
-    return Redis.from_url(
+    return redis.asyncio.Redis.from_url(
         checked(url),
         socket_timeout=seconds,
         socket_connect_timeout=seconds,
         # The next turn is the retry.
-        retry=Retry(NoBackoff(), 0),
+        retry=redis.asyncio.retry.Retry(redis.backoff.NoBackoff(), 0),
         max_connections=2,
         protocol=2,
     )
@@ -174,12 +176,10 @@ def _client(url: str, seconds: float) -> Redis:
 
 async def _in_time(seconds: float, answer: Awaitable[T]) -> T:
     """What the server answers, or SharedUnreachable."""
-    from redis.exceptions import RedisError  # noqa: PLC0415 - an extra
-
     try:
         async with asyncio.timeout(seconds):
             return await answer
-    except (RedisError, OSError, TimeoutError) as error:
+    except (redis.exceptions.RedisError, OSError, TimeoutError) as error:
         raise SharedUnreachable(f"{type(error).__name__}: {error}".removesuffix(": ")) from error
 
 

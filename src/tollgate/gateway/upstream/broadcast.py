@@ -10,6 +10,7 @@ What is not signed by the caller (`eth_sendTransaction`) is not repeated; `attem
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Raw
@@ -24,6 +25,12 @@ from tollgate.gateway.upstream.attempts import AttemptOutcome, Attempts
 from tollgate.gateway.upstream.choice import Requirements
 from tollgate.gateway.upstream.exchange import Exchange
 from tollgate.gateway.upstream.failover import MAX_ATTEMPTS, NextAttempt
+from tollgate.lazy_module import LazyModule
+
+if TYPE_CHECKING:
+    from Crypto.Hash import keccak
+else:  # needed only after a failure
+    keccak = LazyModule("Crypto.Hash.keccak")
 
 SIGNED = frozenset(
     {
@@ -170,9 +177,6 @@ def transaction_hash(call: Call) -> str:
     """The hash of a signed transaction; empty where it cannot be computed here."""
     if call.method != _RAW or not isinstance(call.params, list) or not call.params:
         return ""
-    # Needed only when something went wrong, and no worker need carry it before.
-    from Crypto.Hash import keccak  # noqa: PLC0415
-
     try:
         raw = _text(call.params[0])
         signed = bytes.fromhex(raw[2:]) if raw[:2] in ("0x", "0X") else b""

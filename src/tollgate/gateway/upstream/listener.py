@@ -11,7 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, suppress
 from random import random
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 from msgspec import Raw, Struct
@@ -21,7 +21,13 @@ from tollgate import __version__
 from tollgate.chains import heads
 from tollgate.chains.heads import Block
 from tollgate.core.shapes import ABSENT
+from tollgate.lazy_module import LazyModule
 from tollgate.settings.model import UpstreamSettings
+
+if TYPE_CHECKING:
+    from websockets.asyncio import client as websocket_client
+else:  # 1 MB that only processes with feeds need
+    websocket_client = LazyModule("websockets.asyncio.client")
 
 OPEN_SECONDS = 10.0
 # Without a head for so long the subscription is made anew: some servers forget one and keep the connection.
@@ -68,10 +74,7 @@ _message = msgspec.json.Decoder(_Message).decode
 
 def open_socket(upstream: UpstreamSettings) -> AbstractAsyncContextManager[FeedSocket]:
     """Connect to an upstream's WebSocket."""
-    # Here: it takes 1 MB, in every process, and not everybody listens.
-    from websockets.asyncio.client import connect  # noqa: PLC0415
-
-    return connect(
+    return websocket_client.connect(
         upstream.ws_url,
         additional_headers=upstream.headers,
         user_agent_header=f"tollgate/{__version__}",
