@@ -353,7 +353,7 @@ class Slow:
         if self.case == "general":
             # As where nothing may go straight: an upstream without an idle connection is not needed for that.
             self.context.begin = lambda *_: False
-            for known in self.edge._heads.values():
+            for known in self.edge.framing.heads.values():
                 known.admission = None
         body = self.body()
         self.request: Any = (

@@ -16,7 +16,7 @@ from parts.raw_http import request
 from parts.stack import Stack, open_stack, reason
 from parts.tollgate import linux_only
 from parts.upstream import Reply
-from tollgate.gateway.http.connection import LINGER_SECONDS
+from tollgate.gateway.http.bounds import LINGER_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -901,7 +901,7 @@ async def test_answers_of_one_loop_turn_show_the_same_of_a_limit_and_the_next_on
 async def test_rows_of_limits_are_found_again_where_others_were_given_them(body: bytes) -> None:
     async with warm_scene(grant={"requests_per_second": 2}) as (gateway, (transport,)):
         await statuses(transport, body)
-        admission = edge(transport).admission
+        admission: Any = edge(transport).admission
         admission.limits, admission.take_limits = "rows of others", lambda *_: None
         gateway.limiter.moved = lambda rows: rows == "rows of others"
         await statuses(transport, body)

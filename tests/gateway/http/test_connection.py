@@ -8,7 +8,7 @@ from tests.gateway.fake_node import echo
 from tests.gateway.fakes import run_pending
 from tests.gateway.raw_http import GET, Feed, edge, exchange, feeds, hello, post, responses, whole
 
-from tollgate.gateway.http.connection import MAX_DRAINED_BYTES, MAX_HEAD_BYTES
+from tollgate.gateway.http.framing import MAX_DRAINED_BYTES, MAX_HEAD_BYTES
 from tollgate.settings import model
 from tollgate.shm import metrics
 
@@ -203,7 +203,7 @@ async def test_body_without_a_length_that_grows_too_large_is_refused(more: int, 
     for start in range(0, len(body), 30_000):
         chunk = body[start : start + 30_000]
         transport.deliver(b"%x\r\n%b\r\n" % (len(chunk), chunk))
-    assert bool(edge(transport)._chunks) is not bool(more), "what is refused is not kept"
+    assert bool(edge(transport).framing.chunks) is not bool(more), "what is refused is not kept"
     assert await exchange(transport, iter([b"0\r\n\r\n", post(2)])) == [answer, "200 2"]
     assert gateway.budget.held == 0
 

@@ -21,7 +21,7 @@ from tests.gateway.raw_http import (
 )
 
 from tollgate.core.addresses import parse_networks
-from tollgate.gateway.http.connection import MAX_HEAD_BYTES, MAX_WAITING
+from tollgate.gateway.http.framing import MAX_HEAD_BYTES, MAX_WAITING
 from tollgate.gateway.http.known_heads import MAX_HEADS
 from tollgate.gateway.http.worker_context import ConnectionCounts
 from tollgate.gateway.memory_budget import SMALL
@@ -111,7 +111,7 @@ async def test_trailers_are_dropped_and_the_request_is_answered(gateway: FakeGat
     head, body = CHUNKED
     data = head + b"%x\r\n%b\r\n0\r\nx-forwarded-for: 8.8.8.8\r\n\r\n" % (len(body), body)
     assert await exchange(transport, whole(data)) == ["200 1"]
-    assert b"x-forwarded-for" not in dict(edge(transport).headers)
+    assert b"x-forwarded-for" not in dict(edge(transport).framing.headers)
 
 
 async def test_trailers_do_not_reach_the_app(gateway: FakeGateway) -> None:
@@ -312,7 +312,7 @@ async def test_reading_stops_at_eight_requests_that_wait_and_not_at_seven() -> N
         answer_upstream(gateway)
         await run_pending(30)
         assert responses(transport) == [f"200 {number}"]
-        assert transport.paused is bool(edge(transport)._line)
+        assert transport.paused is bool(edge(transport).queue)
     assert not transport.paused
 
 
@@ -372,7 +372,7 @@ async def test_request_for_which_there_is_no_room_while_it_waits_is_refused_in_i
     for number in (2, 3):
         transport.deliver(post(number))
     await run_pending(30)
-    assert gateway.budget.held == len(edge(transport)._line[0].body)  # type: ignore[union-attr]
+    assert gateway.budget.held == len(edge(transport).queue[0].body)  # type: ignore[union-attr]
     answered = []
     for _ in range(2):
         answer_upstream(gateway)
@@ -471,7 +471,7 @@ async def test_heads_that_are_remembered_are_bounded(new: str, gateway: FakeGate
         for _ in range(2):
             sent = post(10**number, *[new.format(number)] * bool(new))
             assert await exchange(transport, whole(sent)) == [f"200 {10**number}"]
-        assert 1 <= len(edge(transport)._heads) <= MAX_HEADS
+        assert 1 <= len(edge(transport).framing.heads) <= MAX_HEADS
 
 
 @pytest.mark.parametrize(("calls", "refused"), [(2, 0), (3, 1)])
@@ -500,8 +500,8 @@ async def test_more_requests_at_once_than_may_wait_are_read_in_pieces(requests: 
     data = b"".join(post(number) for number in range(requests))
     assert len(data) > 1_024
     transport.deliver(data)
-    assert bool(edge(transport)._unread) is waits
-    in_line = sum(len(each.body) for each in edge(transport)._line if isinstance(each, Request))
+    assert bool(edge(transport).framing.unread) is waits
+    in_line = sum(len(each.body) for each in edge(transport).queue if isinstance(each, Request))
     assert in_line
     assert gateway.budget.held == in_line + (len(data) if waits else 0)
     for number in range(requests):

@@ -9,7 +9,7 @@ from tests.gateway.fake_node import http
 from tests.gateway.fakes import run_pending
 from tests.gateway.raw_http import GET, answer_upstream, edge, exchange, hello, post, responses, whole
 
-from tollgate.gateway.http.connection import MAX_WAITING
+from tollgate.gateway.http.framing import MAX_WAITING
 from tollgate.gateway.http.worker_context import Outgoing
 from tollgate.gateway.memory_budget import SMALL
 from tollgate.gateway.messages import Answer, Request
@@ -61,7 +61,7 @@ async def test_nothing_is_read_behind_the_last_request_though_it_waits_for_its_t
     for data in (last, post(3), post(4, "x-new: 1")):
         transport.deliver(data)
     await run_pending(30)
-    assert len(edge(transport)._line) == 1
+    assert len(edge(transport).queue) == 1
     answer_upstream(gateway)
     await run_pending(30)
     assert responses(transport) == ["200 1", answer]
@@ -310,10 +310,10 @@ async def test_caller_that_leaves_leaves_no_part_of_its_body(gateway: FakeGatewa
         head.replace(head.rpartition(b"\r\n")[2], b"content-length: 200000") + b"\r\n\r\n" + b" " * 9_000
     )
     connection = edge(transport)
-    assert sum(map(len, connection._chunks)) == 9_000
+    assert sum(map(len, connection.framing.chunks)) == 9_000
     assert gateway.server_state.connections == {connection}
     transport.drop()
-    assert connection._chunks == []
+    assert connection.framing.chunks == []
     assert gateway.server_state.connections == set()
 
 

@@ -13,7 +13,7 @@ from tests.gateway.fake_gateway import FakeGateway, open_gateway
 from tests.gateway.fakes import run_pending
 from tests.gateway.raw_http import GET, Answers, byte_by_byte, edge, exchange, hello, post, responses, whole
 
-from tollgate.gateway.http.connection import MAX_IN_VAIN
+from tollgate.gateway.http.framing import MAX_UNUSED_HEADS
 from tollgate.gateway.http.known_heads import END, KnownHead, known_head
 from tollgate.settings import model
 from tollgate.store.base import Changes
@@ -149,7 +149,7 @@ def test_chunked_request_is_not_kept() -> None:
 
 def repeats(transport: object) -> bool:
     """Whether the head of the last request is known."""
-    return bool(edge(transport)._heads)  # type: ignore[arg-type]
+    return bool(edge(transport).framing.heads)  # type: ignore[arg-type]
 
 
 async def test_requests_with_a_known_head_are_answered_like_the_first(gateway: FakeGateway) -> None:
@@ -184,8 +184,8 @@ async def test_known_head_is_not_parsed_again_whatever_length_follows(gateway: F
     transport = gateway.connect(hello)
     for call_id in (1, 1, 1, 20, 1, 20, 300, 20):
         assert await exchange(transport, whole(post(call_id))) == [f"200 {call_id}"]
-    assert edge(transport)._begun == 1
-    assert len(edge(transport)._heads) == 3
+    assert edge(transport).framing.started == 1
+    assert len(edge(transport).framing.heads) == 3
 
 
 async def test_body_that_looks_like_a_known_request_is_a_body(gateway: FakeGateway) -> None:
@@ -307,7 +307,7 @@ async def test_client_whose_heads_are_never_the_same_is_not_tried_for_ever(
     # A head that is found begins the count anew.
     for number in range(1 + found):
         assert await exchange(transport, whole(post(number))) == [f"200 {number}"]
-    for number in range(MAX_IN_VAIN + 1):
+    for number in range(MAX_UNUSED_HEADS + 1):
         assert repeats(transport)
         assert await exchange(transport, whole(post(number, f"traceparent: {number}"))) == [f"200 {number}"]
     assert not repeats(transport)

@@ -8,7 +8,7 @@ from tests.gateway.fake_gateway import FakeGateway, open_gateway
 from tests.gateway.fakes import run_pending
 from tests.gateway.raw_http import GET, edge, exchange, hello, post, responses, whole
 
-from tollgate.gateway.http.connection import _MAX_LINES, _PIECE, MAX_WAITING
+from tollgate.gateway.http.framing import MAX_LINES, MAX_WAITING, PIECE_BYTES
 from tollgate.shm import metrics
 
 SHORT = b"GET /a HTTP/1.1\r\nhost:\r\n\r\n"
@@ -45,9 +45,9 @@ async def test_requests_that_come_together_wait_as_bytes(gateway: FakeGateway) -
     transport.deliver(SHORT * 10_000)
     await run_pending(30)
     assert transport.paused, "the app that waits for its caller to leave must not read on"
-    assert len(edge(transport)._line) <= MAX_WAITING + _PIECE // len(SHORT)
+    assert len(edge(transport).queue) <= MAX_WAITING + PIECE_BYTES // len(SHORT)
     app.gate.set()
-    while not edge(transport)._between or edge(transport)._busy():
+    while not edge(transport).framing.between or edge(transport).is_busy():
         await run_pending(50)
     assert responses(transport) == ["200 /a"] * 10_000
     assert not edge(transport).flow.read_paused
@@ -72,8 +72,8 @@ async def test_refusals_that_come_together_let_others_have_their_turn(gateway: F
     other.deliver(post(7))
     await run_pending(30)
     assert responses(other) == ["200 7"]
-    assert edge(flood)._unread, "the flood is not read to its end yet"
-    while edge(flood)._busy():
+    assert edge(flood).framing.unread, "the flood is not read to its end yet"
+    while edge(flood).is_busy():
         await run_pending(50)
     assert responses(flood) == ["405 method_not_post"] * 5_000
 
@@ -84,8 +84,8 @@ async def test_caller_that_leaves_within_a_flood_is_forgotten(gateway: FakeGatew
     await run_pending(5)
     transport.drop()
     await run_pending(30)
-    assert not edge(transport)._busy() or edge(transport)._asgi is not None
-    assert not edge(transport)._unread
+    assert not edge(transport).is_busy() or edge(transport).asgi is not None
+    assert not edge(transport).framing.unread
 
 
 async def test_flood_counts_against_the_budget_until_it_is_read() -> None:
@@ -95,7 +95,7 @@ async def test_flood_counts_against_the_budget_until_it_is_read() -> None:
     assert gateway.budget.held == len(REFUSED) * 2_000
     second.deliver(REFUSED * 2_000)
     assert responses(second) == ["503 overloaded close"]
-    while edge(first)._busy():
+    while edge(first).is_busy():
         await run_pending(50)
     assert gateway.budget.held == 0
     third = gateway.connect(hello)
@@ -115,11 +115,11 @@ def flood(requests: int, lines: int, size: int) -> bytes:
 @pytest.mark.parametrize(
     ("requests", "lines", "size", "is_held"),
     [
-        (MAX_WAITING + 1, 27, _PIECE, False),
-        (MAX_WAITING + 1, 27, _PIECE + 1, True),
-        (MAX_WAITING, 24, _PIECE + 1, False),
-        (1, _MAX_LINES, 3_000, False),
-        (1, _MAX_LINES + 1, 3_000, True),
+        (MAX_WAITING + 1, 27, PIECE_BYTES, False),
+        (MAX_WAITING + 1, 27, PIECE_BYTES + 1, True),
+        (MAX_WAITING, 24, PIECE_BYTES + 1, False),
+        (1, MAX_LINES, 3_000, False),
+        (1, MAX_LINES + 1, 3_000, True),
     ],
 )
 async def test_what_is_long_with_many_requests_or_lines_is_held_until_it_is_read(
@@ -141,14 +141,14 @@ async def test_long_body_in_tiny_chunks_is_refused_and_others_have_their_turn(
 ) -> None:
     flood, other = gateway.connect(hello), gateway.connect(hello)
     flood.deliver(CHUNKED.replace(b"/api", path) + b"2\r\nab\r\n" * 30_000)
-    assert edge(flood)._unread, "a piece in a turn"
+    assert edge(flood).framing.unread, "a piece in a turn"
     other.deliver(post(7))
     await run_pending(30)
     assert responses(other) == ["200 7"]
     while not flood.closed:
         await run_pending(50)
     assert responses(flood) == ["400 invalid_request close"]
-    assert edge(flood)._size < 20_000
+    assert edge(flood).framing.size < 20_000
     assert gateway.budget.held == 0
 
 

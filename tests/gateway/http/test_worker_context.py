@@ -70,7 +70,7 @@ async def test_gauges_show_connections_requests_and_bytes(gateway: FakeGateway) 
     context = gateway.context
     callers: list[Any] = [Caller(), Caller()]
     context.connections.update(callers)
-    context.calls.add(Call())
+    context.calls.add(Call())  # type: ignore[arg-type] # only counted
     gateway.budget.hold(77)
     gateway.clock.advance(5.0)
     context.tick()
@@ -107,9 +107,9 @@ async def test_large_answer_counts_until_the_end_of_the_loop_turn(
 async def test_limits_that_change_hold_from_then_on(gateway: FakeGateway) -> None:
     context, epoch = gateway.context, gateway.context.epoch
     context.change([gateway.network], LimitSettings(body_bytes=1_000, buffer_bytes=5_000, in_flight=7))
-    assert (context.max_bytes, context.weighed_from, context.max_in_flight) == (1_000, 1_000, 7)
+    assert (context.max_bytes, context.counted_from, context.max_in_flight) == (1_000, 1_000, 7)
     assert (gateway.budget.max_bytes, context.epoch) == (5_000, epoch + 1)
     context.change([gateway.network], LimitSettings(body_bytes=1_000_000))
-    assert (context.weighed_from, context.epoch) == (SMALL, epoch + 2)
+    assert (context.counted_from, context.epoch) == (SMALL, epoch + 2)
     context.drain()
     assert (context.draining, context.epoch) == (True, epoch + 3)

@@ -28,8 +28,8 @@ from tollgate.gateway.call.cache import key_of
 from tollgate.gateway.call.method_plan import CACHE_RESULTS, COALESCED, HIT, MethodPlan
 from tollgate.gateway.call.resolver import ReplyValidator, Resolution, Resolved, SingleFlight
 from tollgate.gateway.http import response
-from tollgate.gateway.http.connection import CallerConnection
 from tollgate.gateway.http.response import FEW, LENGTHS, render_result
+from tollgate.gateway.http.worker_context import CallerSide
 from tollgate.gateway.memory_budget import SMALL
 from tollgate.gateway.messages import Request, Trace
 from tollgate.gateway.recording.counters import NODE_ERROR, OK
@@ -80,7 +80,7 @@ class Straight(ABC):
         "request_id",
     )
 
-    def __init__(self, connection: CallerConnection) -> None:
+    def __init__(self, connection: CallerSide) -> None:
         self.connection = connection
         self._admission: Admission
         self._body: bytes
@@ -179,7 +179,7 @@ class StraightCall(Straight):
         "_validator",
     )
 
-    def __init__(self, connection: CallerConnection) -> None:
+    def __init__(self, connection: CallerSide) -> None:
         super().__init__(connection)
         self._key: bytes | None = None
         self._plan: MethodPlan | None

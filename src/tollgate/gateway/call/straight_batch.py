@@ -38,7 +38,7 @@ from tollgate.gateway.call.straight import (
     is_text,
 )
 from tollgate.gateway.http import response
-from tollgate.gateway.http.connection import CallerConnection
+from tollgate.gateway.http.worker_context import HttpCaller
 from tollgate.gateway.upstream.attempts import Attempts
 from tollgate.gateway.upstream.connection import AttemptFailed, Response
 from tollgate.gateway.upstream.failover import OutOfStep
@@ -89,6 +89,7 @@ class _Alike(Struct, gc=False):
 class StraightBatch(Straight):
     """One batch on its way."""
 
+    connection: HttpCaller
     __slots__ = (
         "_alike",
         "_cache_results",
@@ -107,7 +108,7 @@ class StraightBatch(Straight):
 
     def __init__(
         self,
-        connection: CallerConnection,
+        connection: HttpCaller,
         admission: Admission,
         calls: list[PlainCall],
         plans: list[MethodPlan],
@@ -385,7 +386,7 @@ def _in_order(answers: list[_BatchAnswer], ids: list[int]) -> list[_BatchAnswer]
 
 
 def start_batch(  # noqa: C901 - as `StraightCall.start`
-    connection: CallerConnection, admission: Admission, body: bytes, request_id: bytes
+    connection: HttpCaller, admission: Admission, body: bytes, request_id: bytes
 ) -> bool:
     """Send a batch, or answer it from the cache; False: nothing was done, it needs the general way."""
     # -0 is the one integer that is not written back as it came. To look for a number is much quicker.

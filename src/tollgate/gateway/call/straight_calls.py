@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import cast
 
 from tollgate.errors import Refusal
 from tollgate.gateway.access.caller import Caller
@@ -13,8 +14,7 @@ from tollgate.gateway.call.pipeline import Pipeline
 from tollgate.gateway.call.resolver import Resolver
 from tollgate.gateway.call.straight import StraightCall
 from tollgate.gateway.call.straight_batch import start_batch
-from tollgate.gateway.http.connection import CallerConnection
-from tollgate.gateway.http.worker_context import WorkerContext
+from tollgate.gateway.http.worker_context import ConnectionCall, HttpCaller, WorkerContext
 from tollgate.gateway.messages import Request, ServedNetwork
 from tollgate.gateway.recording.journal import RecordSink
 from tollgate.shm import metrics
@@ -47,17 +47,20 @@ class StraightCalls:
         self._epoch = context.epoch
         context.admit = self.admit
 
-    def begin(self, connection: CallerConnection, request: Request) -> bool:
+    def begin(self, connection: HttpCaller, request: Request) -> bool:
         """Send a request that was read whole on its way; False: nothing was done, it needs the general way."""
         if request.held or request.method != b"POST" or not request.body:
             return False
-        admission = self.admit(request, connection.admission)
+        before = connection.admission
+        admission = self.admit(request, before if isinstance(before, Admission) else None)
         if admission is None:
             return False
         connection.admission = admission
-        call: StraightCall | None = connection.call
+        # A connection gives its call the admissions that are made here, and no others.
+        call = cast("StraightCall | None", connection.call)
         if call is None:
-            call = connection.call = StraightCall(connection)
+            call = StraightCall(connection)
+            connection.call = cast("ConnectionCall", call)
         if self._context.tracer is None:
             # Otherwise each request is looked at: it may be one that is traced.
             request.admission = admission

@@ -1,6 +1,9 @@
 """A caller's connection: bytes into requests, answers into bytes.
 
-connection      uvicorn protocol for `/x/`: framing, order of answers, deadlines, graceful stop
+connection      one connection: order of answers, calls whose head is known
+framing         bytes into whole requests; the target of the HTTP parser
+asgi_bridge     what uvicorn serves: paths outside `/x/`, WebSocket handshakes
+bounds          what a connection may hold, and how long it may wait
 known_heads     heads that a connection has sent before
 request         method, path, media type, size: what is refused before the body is read
 response        answers as HTTP

@@ -24,11 +24,11 @@ _MAX_DIGITS = 9
 _UNFIT = (b"expect", b"transfer-encoding", b"upgrade", b"x-request-id")
 
 
-class AdmittedCaller(Protocol):
-    """A caller that was let in on this connection."""
+class Admitted(Protocol):
+    """A caller that was admitted on this connection."""
 
     epoch: int
-    """The worker's, when it was let in."""
+    """The worker's, when it was admitted."""
 
 
 class KnownHead(Struct, gc=False):
@@ -46,7 +46,7 @@ class KnownHead(Struct, gc=False):
     """And from there."""
     url: bytes
     headers: dict[bytes, bytes]
-    admission: AdmittedCaller | None = None
+    admission: Admitted | None = None
     digest: bytes | None = None
     """Of the token that it carries, where it carried a known one the last time."""
 

@@ -15,6 +15,7 @@ from msgspec import Struct
 from tollgate import log
 from tollgate.core import addresses
 from tollgate.gateway.http import response
+from tollgate.gateway.http.known_heads import Admitted
 from tollgate.gateway.http.request import RequestReader
 from tollgate.gateway.memory_budget import SMALL, Budget
 from tollgate.gateway.messages import Answer, Request, ServedNetwork
@@ -118,14 +119,52 @@ class Answered(Struct):
         return self.request
 
 
-class CallUnderWay(Protocol):
-    """A straight call that waits for its answer."""
+class CallUnderWay(Outgoing, Protocol):
+    """A call or a batch that waits for its answer."""
 
     def hedge_if_late(self, now: float) -> None:
-        """Leave the straight way where it takes too long."""
+        """Send a second attempt where the first takes too long."""
 
     def stop(self) -> None:
         """Answer with a refusal: the service stops."""
+
+
+class ConnectionCall(CallUnderWay, Protocol):
+    """The call object of a connection. It gets back the admissions that it was given by `FastPath`."""
+
+    def start(self, admission: Admitted, body: bytes) -> bool:
+        """Send a call on the fast path; False: nothing was done."""
+
+    def go(self, admission: Admitted, body: bytes) -> bool:
+        """Start a call of any kind; False: nothing was done, it is a batch or to be refused."""
+
+
+class CallerSide(Leaving, Protocol):
+    """What a call needs of its caller's connection."""
+
+    answering: CallUnderWay | Request | None
+    """What is being answered."""
+
+    @property
+    def eof(self) -> bool:
+        """Whether the caller has sent its last byte, or there is no HTTP to be written."""
+
+    @property
+    def closing(self) -> bool:
+        """Whether the connection closes after this answer."""
+
+    def answered(self, request: Request, answer: Answer) -> None:
+        """Send an answer that the call does not write itself."""
+
+
+class HttpCaller(CallerSide, Protocol):
+    """A connection that uses one call object for one request after the other."""
+
+    call: ConnectionCall | None
+    admission: Admitted | None
+
+    def begin(self, request: Request) -> None:
+        """Wait for an answer of the slow path."""
 
 
 class Cancellable(Protocol):
@@ -173,6 +212,7 @@ class WorkerContext:
         "clock",
         "connections",
         "counted",
+        "counted_from",
         "counters",
         "date",
         "draining",
@@ -196,7 +236,6 @@ class WorkerContext:
         "tracer",
         "upgraded",
         "upstream_requests",
-        "weighed_from",
     )
 
     def __init__(
@@ -224,10 +263,10 @@ class WorkerContext:
         """Makes spans; None: nothing is traced."""
         self.addresses = by_address or ConnectionCounts()
         self.pipeline = pipeline
-        self.begin: Callable[[Any, Request], bool] = _nothing_straight
-        """Sends a request that was read whole on the straight way; False: nothing was done."""
+        self.begin: Callable[[HttpCaller, Request], bool] = _nothing_straight
+        """Starts the call of a request that was read; False: nothing was done."""
         self.admit: Callable[[Request], Any] = _nobody_let_in
-        """Lets a caller in that is in memory; None: its calls need the general way."""
+        """Admits a caller that is in memory; None: its calls take the slow path."""
         self.reader = reader
         self.ids = reader.ids
         self.counters = counters
@@ -297,7 +336,7 @@ class WorkerContext:
 
     def _bound(self, max_bytes: int, max_in_flight: int) -> None:
         self.max_bytes = max_bytes
-        self.weighed_from = min(SMALL, max_bytes)
+        self.counted_from = min(SMALL, max_bytes)
         self.max_in_flight = max_in_flight
 
     def tick(self) -> None:
@@ -418,5 +457,5 @@ def _nobody_let_in(_request: Request) -> None:
     return None
 
 
-def _nothing_straight(_connection: Any, _request: Request) -> bool:
+def _nothing_straight(_connection: HttpCaller, _request: Request) -> bool:
     return False

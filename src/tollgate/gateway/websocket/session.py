@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 from msgspec import Raw, Struct
@@ -23,8 +23,7 @@ from tollgate.gateway.access.caller import Caller
 from tollgate.gateway.call.admission import Admission
 from tollgate.gateway.call.straight import StraightCall
 from tollgate.gateway.feeds.subscribers import Subscriber
-from tollgate.gateway.http.connection import CallerConnection
-from tollgate.gateway.http.worker_context import Outgoing, WorkerContext
+from tollgate.gateway.http.worker_context import CallUnderWay, Outgoing, WorkerContext
 from tollgate.gateway.memory_budget import SMALL
 from tollgate.gateway.messages import Answer, Request
 from tollgate.gateway.recording.spans import end_span
@@ -70,7 +69,7 @@ class SocketSession:
 
     # What a call looks at of its connection; there is no HTTP to be written here.
     eof, closing = True, False
-    answering: Any = None
+    answering: CallUnderWay | Request | None = None
 
     def __init__(
         self,
@@ -166,13 +165,13 @@ class SocketSession:
     def _begin(self, body: bytes) -> bool:
         """Send a message that is one call on its way; False: nothing was done, it needs the general way."""
         context, admission = self._context, self._admission
-        if self._stopping or context.tracer is not None or len(body) > context.weighed_from or body[:1] == b"[":
+        if self._stopping or context.tracer is not None or len(body) > context.counted_from or body[:1] == b"[":
             return False
         if admission is None or admission.epoch != context.epoch:
             admission = self._admission = context.admit(self.request())
             if admission is None:
                 return False
-        call = SocketCall(cast("CallerConnection", self))
+        call = SocketCall(self)
         self._calls[call] = None
         if call.start(admission, body) or call.go(admission, body):
             return True
