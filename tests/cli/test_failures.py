@@ -144,6 +144,17 @@ def test_what_the_detail_has_already_is_not_repeated(api: Api, acme: Tool) -> No
     assert acme.run("rpc", "whitelist", "add", "example.com").err == f"tollgate: {detail}\n"
 
 
+def test_several_wrong_members_are_shown_one_a_line(api: Api, acme: Tool) -> None:
+    errors = [
+        {"field": "name", "detail": "`name` is missing."},
+        {"field": "x", "detail": "'x' is not known here."},
+    ]
+    detail = " ".join(each["detail"] for each in errors)
+    api.problem("POST", "teams/acme/tokens", 400, "invalid_request", detail, field="name", errors=errors)
+    ran = acme.run("rpc", "tokens", "create", "ci")
+    assert (ran.code, ran.err) == (1, "tollgate: `name` is missing.\n'x' is not known here.\n")
+
+
 # ---- the server is not there, or is somebody else
 
 

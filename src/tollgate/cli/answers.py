@@ -85,7 +85,8 @@ def failure(reply: HttpReply, url: str) -> Failure:
 
 
 def _message(problem: ApiProblem, reply: HttpReply) -> str:
-    lines = [problem.detail or _phrase(reply.status)]
+    several = [error.detail for error in problem.errors] if len(problem.errors) > 1 else []
+    lines = several or [problem.detail or _phrase(reply.status)]
     if reply.status in {429, 503} and (wait := reply.headers.get("retry-after")) and wait.isdecimal():
         lines[0] += f" Try again in {wait} s."
     if reply.status >= 500 and problem.request_id:

@@ -127,6 +127,12 @@ class TokenResponse(Struct, frozen=True):
         return "Tokens(…)"
 
 
+class ApiFieldError(Struct, frozen=True):
+    """One wrong member of a request."""
+
+    detail: str = ""
+
+
 class ApiProblem(Struct, frozen=True):
     """An error of the API (RFC 9457)."""
 
@@ -138,6 +144,7 @@ class ApiProblem(Struct, frozen=True):
     dns_value: str | None = None
     well_known_url: str | None = None
     problems: list[str] = field(default_factory=list)
+    errors: list[ApiFieldError] = field(default_factory=list)
 
 
 class ApiNetwork(Struct, frozen=True):

@@ -1,64 +1,134 @@
-"""Commands of the API, held against their definitions. Every refusal names the member and what it accepts.
+"""Commands and queries of the API, checked against their definitions. A refusal names every wrong member.
 
-`decoded` reads a body by its types. Bounds are the services' to check, by `checked`, whichever way a command came:
-pages and programs make theirs in Python, where nothing is checked.
+`decoded` reads a body and `from_query` a query, by their types. Services check bounds, by `checked` or `accepted`,
+because pages and programs make commands in Python, where msgspec checks nothing.
 """
 
 from __future__ import annotations
 
 import difflib
+import functools
 import math
 import re
-from typing import TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import msgspec
-from msgspec import Struct, ValidationError
+from msgspec import UNSET, Struct, ValidationError
+from msgspec.structs import FieldInfo, fields
 
 from tollgate.api.base import Json, members
-from tollgate.control.problems import InvalidInput
+from tollgate.control.problems import FieldError, InvalidInput
+from tollgate.control.service_context import given_in
 
 Command = TypeVar("Command", bound=Struct)
+Rule = Callable[[Any], object]
+"""Returns a member as it is stored, or raises `InvalidInput`."""
 
 LONGEST_SHOWN = 60
-# msgspec's message about an invalid value: what is wrong, and where.
-_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
-_MISSING = re.compile(r"Object missing required field `(\w+)`")
-_AT = re.compile(r".* - at `\$\.(\w+).*`", re.DOTALL)
+MAX_ERRORS = 20
 
 
 def decoded(sent: bytes, kind: type[Command]) -> Command:
-    """A command from the body of a request."""
+    """Read a command from the body of a request."""
     try:
-        return msgspec.json.decode(sent, type=kind)
-    except ValidationError as error:
-        raise _refusal(str(error), kind) from None
+        try:
+            return msgspec.json.decode(sent, type=kind)
+        except ValidationError:
+            given = msgspec.json.decode(sent)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise InvalidInput("The body is not valid JSON in UTF-8: send one JSON object.") from None
+    errors = _errors(given, kind) if isinstance(given, dict) else []
+    if not errors:
+        raise InvalidInput("The body must be a JSON object that has each member once.")
+    raise _refusal(errors, kind)
+
+
+def from_query(given: Mapping[str, str], kind: type[Command]) -> Command:
+    """Read the parameters of a query, which are all text, and check their bounds. Unknown ones are ignored."""
+    if errors := _errors(given, kind, strict=False):
+        raise _refusal(errors, kind)
+    return msgspec.convert(given, kind, strict=False)
 
 
 def checked(command: Command) -> Command:
-    """A command, held against every type and bound that its definition has."""
+    """Check a command against every type and bound of its definition."""
+    given, kind = msgspec.to_builtins(command), type(command)
+    if errors := _errors(given, kind):
+        raise _refusal(errors, kind)
+    return msgspec.convert(given, kind)
+
+
+def accepted(command: Struct, rules: Mapping[str, Rule]) -> dict[str, Any]:
+    """Check a command and return what it sets, each member as its rule returns it.
+
+    Rules check what a definition cannot state. Their refusals are reported with all others.
+    """
     kind = type(command)
+    errors = _errors(msgspec.to_builtins(command), kind)
+    wrong, ruled = {error.field for error in errors}, {}
+    for name, rule in rules.items():
+        value = getattr(command, name, None)
+        if value is None or value is UNSET or name in wrong:
+            continue
+        try:
+            ruled[name] = rule(value)
+        except InvalidInput as refusal:
+            errors.append(FieldError(name, refusal.detail))
+    if errors:
+        raise _refusal(errors, kind)
+    return given_in(command) | ruled
+
+
+def from_form(given: Mapping[str, Any], kind: type[Command], unreadable: Sequence[FieldError]) -> Command:
+    """Make a command of a form's fields. Where some are unreadable, refuse them with all that are wrong."""
+    if not unreadable:
+        return kind(**given)
+    wrong = {error.field for error in unreadable}
+    others = [error for error in _errors(given, kind) if error.field not in wrong]
+    raise _refusal([*unreadable, *others], kind)
+
+
+def _errors(given: Mapping[str, object], kind: type[Struct], *, strict: bool = True) -> list[FieldError]:
+    """Find every member that is unknown, wrong or missing."""
+    schemas, known = members(kind), _fields(kind)
+    errors = []
+    for name, value in given.items():
+        if name not in known:
+            if kind.__struct_config__.forbid_unknown_fields:
+                errors.append(_unknown(name, known))
+        elif not _is_valid(value, known[name].type, schemas[name], strict=strict):
+            errors.append(FieldError(name, f"`{name}` is {words(schemas[name])}."))
+    missing = (name for name, field in known.items() if field.required and name not in given)
+    return errors + [FieldError(name, f"`{name}` is missing.") for name in missing]
+
+
+@functools.cache
+def _fields(kind: type[Struct]) -> dict[str, FieldInfo]:
+    return {field.encode_name: field for field in fields(kind)}
+
+
+def _unknown(name: str, known: Mapping[str, object]) -> FieldError:
+    name = name[:LONGEST_SHOWN]
+    near = difflib.get_close_matches(name, known, n=1)
+    return FieldError(name, f"{name!r} is not known here." + (f" Did you mean `{near[0]}`?" if near else ""))
+
+
+def _refusal(errors: list[FieldError], kind: type[Struct]) -> InvalidInput:
+    known = _fields(kind)
+    detail = " ".join(error.detail for error in errors[:MAX_ERRORS])
+    if len(errors) > MAX_ERRORS:
+        detail += f" {len(errors) - MAX_ERRORS} further members are wrong."
+    if any(error.field not in known for error in errors):
+        detail += f" Known: {', '.join(f'`{name}`' for name in known) or 'none'}."
+    return InvalidInput(detail, field=errors[0].field, errors=errors[:MAX_ERRORS])
+
+
+def _is_valid(value: object, kind: Any, schema: Json, *, strict: bool) -> bool:
     try:
-        command = msgspec.convert(msgspec.to_builtins(command), kind)
-    except ValidationError as error:
-        raise _refusal(str(error), kind) from None
-    return _within_bounds(command)
-
-
-def from_query(given: dict[str, str], kind: type[Command]) -> Command:
-    """The parameters of a query, held against every type and bound; those that are not known are ignored."""
-    try:
-        return _within_bounds(msgspec.convert(given, kind, strict=False))
-    except ValidationError as error:
-        raise _refusal(str(error), kind) from None
-
-
-def _within_bounds(command: Command) -> Command:
-    for name, schema in members(type(command)).items():
-        if not _fits(getattr(command, name), schema):
-            raise _wrong(name, schema)
-    return command
+        return _fits(msgspec.convert(value, kind, strict=strict), schema)
+    except ValidationError:
+        return False
 
 
 def _fits(value: object, schema: Json) -> bool:
@@ -76,26 +146,8 @@ def _fits(value: object, schema: Json) -> bool:
             return True
 
 
-def _refusal(message: str, kind: type[Struct]) -> InvalidInput:
-    if found := _UNKNOWN.fullmatch(message):
-        name = found[1][:LONGEST_SHOWN]
-        near = difflib.get_close_matches(name, kind.__struct_fields__, n=1)
-        hint = f" Did you mean `{near[0]}`?" if near else ""
-        known = ", ".join(f"`{field}`" for field in kind.__struct_fields__) or "none"
-        return InvalidInput(f"The member {name!r} is not known here.{hint} Known: {known}.", field=name)
-    if found := _MISSING.fullmatch(message):
-        return InvalidInput(f"`{found[1]}` is missing.", field=found[1])
-    if found := _AT.fullmatch(message):
-        return _wrong(found[1], members(kind)[found[1]])
-    return InvalidInput("The body must be a JSON object.")
-
-
-def _wrong(name: str, schema: Json) -> InvalidInput:
-    return InvalidInput(f"`{name}` is {words(schema)}.", field=name)
-
-
 def words(schema: Json) -> str:
-    """What a schema accepts, in words."""
+    """Describe what a schema accepts."""
     if "anyOf" in schema:
         bounds = {name: value for name, value in schema.items() if name != "anyOf"}
         return ", or ".join(words({**bounds, **each}) for each in schema["anyOf"])

@@ -20,7 +20,16 @@ from collections.abc import Sequence
 from http import HTTPStatus
 from typing import ClassVar
 
+from msgspec import Struct
+
 from tollgate.errors import TollgateError
+
+
+class FieldError(Struct, frozen=True):
+    """One wrong member, parameter or header of a request."""
+
+    field: str
+    detail: str
 
 
 class Problem(TollgateError):
@@ -37,6 +46,12 @@ class Problem(TollgateError):
         super().__init__(detail)
 
     @property
+    def errors(self) -> Sequence[FieldError]:
+        """Every wrong field of the request, where the problem names some."""
+        field = self.extras.get("field")
+        return [FieldError(str(field), self.detail)] if field else []
+
+    @property
     def title(self) -> str:
         """The status in words."""
         return HTTPStatus(self.status).phrase
@@ -45,10 +60,15 @@ class Problem(TollgateError):
 class InvalidInput(Problem):
     """Something in the request is wrong."""
 
-    when = "The body, the query or a cursor is wrong; `field` names what."
+    when = "The body, the query or a cursor is wrong; `errors` lists what, and `field` is the first of them."
 
-    def __init__(self, detail: str, *, field: str | None = None) -> None:
+    def __init__(self, detail: str, *, field: str | None = None, errors: Sequence[FieldError] = ()) -> None:
+        self._errors = errors
         super().__init__(detail, field=field)
+
+    @property
+    def errors(self) -> Sequence[FieldError]:
+        return self._errors or super().errors
 
 
 class RootDomainNeeded(Problem):

@@ -147,7 +147,7 @@ def internal_error(api: Api) -> httpx.Response:
 PROOF = {"domain", "dns_name", "dns_value", "well_known_url"}
 # Status, the members beside those of every problem, and how to come by it.
 TABLE: dict[str, tuple[int, set[str], Scene]] = {
-    "invalid_request": (400, {"field"}, invalid_request),
+    "invalid_request": (400, {"field", "errors"}, invalid_request),
     "not_logged_in": (401, set(), not_logged_in),
     "login_expired": (401, set(), login_expired),
     "wrong_password": (401, set(), wrong_password),
@@ -158,7 +158,7 @@ TABLE: dict[str, tuple[int, set[str], Scene]] = {
     "invitation_for_other": (403, set(), invitation_for_other),
     "not_found": (404, set(), not_found),
     "method_not_allowed": (405, set(), method_not_allowed),
-    "name_taken": (409, {"field"}, name_taken),
+    "name_taken": (409, {"field", "errors"}, name_taken),
     "domain_taken": (409, PROOF, domain_taken),
     "domain_verified": (409, {"domain"}, domain_verified),
     "not_proven": (409, PROOF | {"problems"}, not_proven),

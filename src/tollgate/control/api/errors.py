@@ -64,6 +64,7 @@ def problem_answer(request: HttpRequest, problem: Problem) -> Response[bytes]:
         "reason": problem.reason,
         "request_id": request_id(request.scope),
         **problem.extras,
+        **({"errors": problem.errors} if problem.errors else {}),
     }
     return Response(
         msgspec.json.encode(body),

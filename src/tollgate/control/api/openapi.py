@@ -102,7 +102,22 @@ _PROBLEM_SCHEMA: Json = {
         "detail": {"type": "string", "description": "What happened and what to do next."},
         "reason": {"type": "string", "description": "Which problem it is, for programs."},
         "request_id": {"type": "string"},
-        "field": {"type": "string", "description": "Which member, parameter or header is wrong."},
+        "field": {
+            "type": "string",
+            "description": "Which member, parameter or header is wrong; the first of `errors`.",
+        },
+        "errors": {
+            "type": "array",
+            "description": "Everything that is wrong with the body or the query.",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "field": {"type": "string", "description": "The member, parameter or header."},
+                    "detail": {"type": "string", "description": "What it accepts."},
+                },
+                "required": ["field", "detail"],
+            },
+        },
         "retry_after": {"type": "integer", "description": "Seconds to wait."},
     },
     "required": ["type", "title", "status", "detail", "reason", "request_id"],

@@ -11,8 +11,9 @@ from litestar.exceptions import ClientException, HTTPException
 from msgspec import Struct
 
 from tollgate.api.base import kind_of, members
+from tollgate.control.commands import from_form
 from tollgate.control.console.paths import HttpRequest
-from tollgate.control.problems import InvalidInput, Problem
+from tollgate.control.problems import FieldError, InvalidInput, Problem
 from tollgate.core.pricing import micros_of
 
 MAX_BYTES = 16_384
@@ -24,17 +25,19 @@ Command = TypeVar("Command", bound=Struct)
 
 
 class FormFault(Struct, frozen=True):
-    """Why a form was not taken; `field` is empty where it is no single field's fault."""
+    """Why a form was refused."""
 
     text: str
-    field: str = ""
+    fields: Mapping[str, str] = {}
+    """What is wrong with each field; empty where it is no single field's fault."""
     typed: Form = {}
     """What was typed, to be shown again."""
 
 
 def fault_of(problem: Problem, typed: Form | None = None) -> FormFault:
     """What a service refused, for the form that sent it."""
-    return FormFault(problem.detail, str(problem.extras.get("field", "")), typed or {})
+    fields = {error.field: error.detail for error in problem.errors}
+    return FormFault(problem.detail, fields, typed or {})
 
 
 async def read_form(request: HttpRequest) -> Form:
@@ -92,10 +95,14 @@ def command(form: Form, kind: type[Command], *, but: Collection[str] = (), **giv
 
     What is given is not in the form under its name; `but` is left out.
     """
+    unreadable: list[FieldError] = []
     for name, schema in members(kind).items():
         if name not in given and name not in but:
-            given[name] = _READERS[kind_of(schema)](form, name)
-    return kind(**given)
+            try:
+                given[name] = _READERS[kind_of(schema)](form, name)
+            except InvalidInput as refusal:
+                unreadable += refusal.errors
+    return from_form(given, kind, unreadable)
 
 
 def ticked(form: Form, kind: type[Struct], *, but: Collection[str] = ()) -> dict[str, bool]:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
 
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from tollgate.api.tokens import NewToken, Rotation, TokenChange
-from tollgate.control.commands import checked
+from tollgate.control.commands import Rule, accepted, checked
 from tollgate.control.problems import InvalidInput, LimitReached, NameTaken, NotFound
 from tollgate.control.service_context import (
     MAX_ROWS,
@@ -20,7 +19,6 @@ from tollgate.control.service_context import (
     ResultPage,
     ServiceContext,
     changes,
-    given_in,
     name_of,
 )
 from tollgate.control.versions import check_version
@@ -42,6 +40,14 @@ class TokenService:
 
     def __init__(self, context: ServiceContext) -> None:
         self._context = context
+        self._rules: dict[str, Rule] = {
+            "name": name_of,
+            "networks": self._check_networks,
+            "methods": self._check_methods,
+            "expires_at": self._check_expiry,
+            "addresses": _check_addresses,
+            "contracts": _check_contracts,
+        }
 
     async def create(self, actor: Actor, team: str, wanted: NewToken) -> tuple[Token, str]:
         """Make a token; its secret is shown once."""
@@ -57,7 +63,7 @@ class TokenService:
             prefix=secrets.shown_prefix(secret),
             created_at=self._context.now(),
             created_by=actor.label,
-            **self._obeyed(asdict(checked(wanted))),
+            **accepted(wanted, self._rules),
         )
         await self._keep(records, token, secret)
         await self._context.note(
@@ -90,7 +96,7 @@ class TokenService:
         async with self._context.store.changing() as records:
             membership, token = await self._find(records, actor, team, token_id, Action.CHANGE_TOKENS)
             check_version(token, if_match)
-            changed = replace(token, **self._obeyed(given_in(checked(wanted))))
+            changed = replace(token, **accepted(wanted, self._rules))
             await _write(records, changed)
             await self._context.note(
                 records, actor, "token.update", team_id=membership.team.id, target=token.id, name=changed.name,
@@ -156,20 +162,6 @@ class TokenService:
                 f"list them with `tollgate rpc tokens list --team {membership.team.name}`."
             )
         return membership, token
-
-    def _obeyed(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Settings as a row has them, each held against the rules that its type cannot state."""
-        for name, rule in (
-            ("name", name_of),
-            ("networks", self._check_networks),
-            ("methods", self._check_methods),
-            ("expires_at", self._check_expiry),
-            ("addresses", _check_addresses),
-            ("contracts", _check_contracts),
-        ):
-            if given.get(name) is not None:
-                given[name] = rule(given[name])
-        return given
 
     def _check_networks(self, networks: Sequence[str]) -> tuple[str, ...]:
         served = self._context.settings.networks
