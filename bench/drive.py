@@ -36,7 +36,14 @@ from tollgate.gateway.call.pipeline import Pipeline
 from tollgate.gateway.call.straight_calls import StraightCalls
 from tollgate.gateway.http.connection import CallerConnection
 from tollgate.gateway.http.request import RequestReader
-from tollgate.gateway.http.worker_context import WorkerContext
+from tollgate.gateway.http.worker_context import (
+    Answering,
+    Bounds,
+    Clocks,
+    Recording,
+    ResponseHeads,
+    WorkerContext,
+)
 from tollgate.gateway.memory_budget import Budget
 from tollgate.gateway.recording.counters import Counters
 from tollgate.gateway.recording.journal import Journal
@@ -182,23 +189,22 @@ class Drive:
             sink=self.spool,
             seal=TeamSeal(PEPPER),
         )
+        journal = Journal(
+            self.spool, credentials.address, CallerLatencies(writer), time=time.time, monotonic=time.monotonic
+        )
         self.context = WorkerContext(
-            pipeline,
-            RequestReader(networks.served, settings.limits.body_bytes),
-            Counters(writer),
-            writer,
-            budget,
-            Journal(
-                self.spool, credentials.address, CallerLatencies(writer), time=time.time, monotonic=time.monotonic
+            Answering(pipeline, RequestReader(networks.served, settings.limits.body_bytes)),
+            Recording(Counters(writer), writer, journal, self.spool.write),
+            Bounds(
+                budget,
+                max_bytes=settings.limits.body_bytes,
+                max_in_flight=settings.limits.in_flight,
+                max_connections=10_000,
+                keep_alive_seconds=60.0,
+                read_seconds=30.0,
             ),
-            self.spool.write,
-            max_bytes=settings.limits.body_bytes,
-            max_connections=10_000,
-            max_in_flight=settings.limits.in_flight,
-            keep_alive_seconds=60.0,
-            read_seconds=30.0,
-            now=time.monotonic,
-            time=time.time,
+            Clocks(time.monotonic, time.time),
+            ResponseHeads(),
         )
         straight = StraightCalls(self.context, pipeline, credentials, limiter, networks.all, writer, self.spool)
         self.context.begin = straight.begin

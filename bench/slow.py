@@ -41,7 +41,14 @@ from tollgate.gateway.call.pipeline import Pipeline
 from tollgate.gateway.call.straight_calls import StraightCalls
 from tollgate.gateway.http.connection import CallerConnection
 from tollgate.gateway.http.request import RequestReader
-from tollgate.gateway.http.worker_context import WorkerContext
+from tollgate.gateway.http.worker_context import (
+    Answering,
+    Bounds,
+    Clocks,
+    Recording,
+    ResponseHeads,
+    WorkerContext,
+)
 from tollgate.gateway.memory_budget import Budget
 from tollgate.gateway.recording.counters import Counters
 from tollgate.gateway.recording.journal import Journal
@@ -239,21 +246,22 @@ class Slow:
 
         self.pipeline, self.socket_pipeline = pipeline(Pipeline), pipeline(SocketPipeline)
         reader = RequestReader(networks.served, settings.limits.body_bytes)
+        journal = Journal(
+            self.spool, credentials.address, CallerLatencies(writer), time=loop.time, monotonic=loop.time
+        )
         self.context = WorkerContext(
-            self.pipeline,
-            reader,
-            Counters(writer),
-            writer,
-            budget,
-            Journal(self.spool, credentials.address, CallerLatencies(writer), time=loop.time, monotonic=loop.time),
-            self.spool.write,
-            max_bytes=settings.limits.body_bytes,
-            max_connections=10_000,
-            max_in_flight=settings.limits.in_flight,
-            keep_alive_seconds=60.0,
-            read_seconds=30.0,
-            now=loop.time,
-            time=loop.time,
+            Answering(self.pipeline, reader),
+            Recording(Counters(writer), writer, journal, self.spool.write),
+            Bounds(
+                budget,
+                max_bytes=settings.limits.body_bytes,
+                max_in_flight=settings.limits.in_flight,
+                max_connections=10_000,
+                keep_alive_seconds=60.0,
+                read_seconds=30.0,
+            ),
+            Clocks(loop.time, loop.time),
+            ResponseHeads(),
         )
         straight = StraightCalls(
             self.context, self.pipeline, credentials, limiter, networks.all, writer, self.spool

@@ -34,7 +34,14 @@ from tollgate.gateway.call.pipeline import Pipeline
 from tollgate.gateway.call.straight_calls import StraightCalls
 from tollgate.gateway.http.connection import CallerConnection
 from tollgate.gateway.http.request import RequestReader
-from tollgate.gateway.http.worker_context import WorkerContext
+from tollgate.gateway.http.worker_context import (
+    Answering,
+    Bounds,
+    Clocks,
+    Recording,
+    ResponseHeads,
+    WorkerContext,
+)
 from tollgate.gateway.memory_budget import Budget
 from tollgate.gateway.messages import Trace
 from tollgate.gateway.recording.counters import Counters
@@ -157,21 +164,18 @@ class FakeGateway:
             seal=TeamSeal(PEPPER),
         )
         self.context = WorkerContext(
-            self.pipeline,
-            RequestReader([self.network], settings.limits.body_bytes),
-            self.counters,
-            writer,
-            self.budget,
-            self.journal,
-            self.sink.write,
-            max_bytes=settings.limits.body_bytes,
-            max_connections=settings.server.connections,
-            max_in_flight=settings.limits.in_flight,
-            keep_alive_seconds=settings.server.keep_alive_seconds,
-            read_seconds=settings.server.read_seconds,
-            now=self.clock,
-            time=self.wall,
-            tracer=tracer,
+            Answering(self.pipeline, RequestReader([self.network], settings.limits.body_bytes), tracer),
+            Recording(self.counters, writer, self.journal, self.sink.write),
+            Bounds(
+                self.budget,
+                max_bytes=settings.limits.body_bytes,
+                max_in_flight=settings.limits.in_flight,
+                max_connections=settings.server.connections,
+                keep_alive_seconds=settings.server.keep_alive_seconds,
+                read_seconds=settings.server.read_seconds,
+            ),
+            Clocks(self.clock, self.wall),
+            ResponseHeads(),
         )
         self.straight = StraightCalls(
             self.context, self.pipeline, self.credentials, self.limiter, self.networks.all, writer, self.sink

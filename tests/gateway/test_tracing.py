@@ -171,7 +171,7 @@ async def test_sampling_is_decided_for_each_request_of_a_connection_and_the_rest
     transport = gateway.connect(hello)
     transport.deliver(sent(call(1)))  # a stranger, on the general way
     await run_pending(60)
-    gateway.context.tasks = tasks = Tasks()
+    gateway.context.tasks = gateway.context.under_way.tasks = tasks = Tasks()
     general = []
     for number in (2, 3, 4):
         transport.deliver(sent(call(number)))

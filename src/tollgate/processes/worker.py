@@ -27,8 +27,16 @@ from tollgate.gateway.feeds.fetcher import BlockFetcher
 from tollgate.gateway.feeds.pending import PendingTransactions
 from tollgate.gateway.feeds.source import EthSource, StarknetSource
 from tollgate.gateway.http.connection import CallerConnection
+from tollgate.gateway.http.connection_counts import ConnectionCounts
 from tollgate.gateway.http.request import RequestReader
-from tollgate.gateway.http.worker_context import ConnectionCounts, WorkerContext
+from tollgate.gateway.http.worker_context import (
+    Answering,
+    Bounds,
+    Clocks,
+    Recording,
+    ResponseHeads,
+    WorkerContext,
+)
 from tollgate.gateway.memory_budget import Budget
 from tollgate.gateway.recording.counters import Counters
 from tollgate.gateway.recording.journal import Journal
@@ -218,7 +226,7 @@ class _Gateway:
 
     async def _close(self) -> None:
         self._feeds.close()
-        self._context.stop()
+        self._context.under_way.stop()
         await asyncio.sleep(FLUSH_SECONDS)
         # What is billed first: sending the last spans may take seconds.
         self._journal.tick()
@@ -281,29 +289,26 @@ class _Gateway:
 
     def _make_context(self) -> WorkerContext:
         settings = self._settings
-        return WorkerContext(
-            self._pipeline,
-            RequestReader(self._networks.served, settings.limits.body_bytes),
-            self._counters,
-            self._writer,
+        constant = "{}: {}\r\n".format(*HTTPS_ALONE).encode() if settings.server.tls_certificate else b""
+        bounds = Bounds(
             self._budget,
-            self._journal,
-            self._spool.write,
             max_bytes=settings.limits.body_bytes,
-            max_connections=listeners.fitting_connections(settings),
             max_in_flight=settings.limits.in_flight,
+            max_connections=listeners.fitting_connections(settings),
             keep_alive_seconds=settings.server.keep_alive_seconds,
             read_seconds=settings.server.read_seconds,
-            now=time.monotonic,
-            time=time.time,
-            by_address=ConnectionCounts(
+            addresses=ConnectionCounts(
                 addresses.parse_networks(settings.server.trusted_proxies),
                 listeners.fitting_connections_per_address(settings),
             ),
-            constant_headers="{}: {}\r\n".format(*HTTPS_ALONE).encode()
-            if settings.server.tls_certificate
-            else b"",
-            tracer=self._tracer,
+        )
+        reader = RequestReader(self._networks.served, settings.limits.body_bytes)
+        return WorkerContext(
+            Answering(self._pipeline, reader, self._tracer),
+            Recording(self._counters, self._writer, self._journal, self._spool.write),
+            bounds,
+            Clocks(time.monotonic, time.time),
+            ResponseHeads(constant),
         )
 
     def _make_shared_answers(self) -> SharedAnswers | None:

@@ -542,7 +542,7 @@ async def play(situation: Situation, *, straight: bool) -> Played:
     for node in gateway.nodes:
         node.transform = situation.transform
         node.requests.clear()
-    gateway.context.tasks = tasks = Tasks()
+    gateway.context.tasks = gateway.context.under_way.tasks = tasks = Tasks()
     gateway.journal.latencies.fold()
     before = dict(gateway.regions.totals())
     fared = [(upstream.calls, upstream.failures) for upstream in gateway.exchange.upstreams]
@@ -573,7 +573,7 @@ async def play(situation: Situation, *, straight: bool) -> Played:
         [call["id"] for call in each] for node in gateway.nodes for each in node.requests if isinstance(each, list)
     ]
     played.upstream_calls = [[plain_request(each) for each in node.requests] for node in gateway.nodes]
-    assert gateway.context.in_flight == 0
+    assert len(gateway.context.under_way) == 0
     assert not gateway.resolver.flights
     for node in gateway.nodes:
         while node.held:
@@ -921,9 +921,9 @@ async def test_call_leaves_the_straight_way_when_its_upstream_is_late(
         for node in gateway.nodes:
             node.holds = True
         context = gateway.context
-        context.calls = InOrder()
+        context.calls = context.under_way.calls = InOrder()
         gateway.loop.timers.clear()
-        context.hedging = False
+        context.under_way.sweeping = False
         for transport, each in zip(transports, (body, one(OLD)[0], more), strict=True):
             transport.deliver(each)
         assert len(gateway.loop.timers) == hedge, "one sweep for all"
@@ -954,21 +954,21 @@ async def test_end_of_the_grace_refuses_what_went_straight_and_leaves_nothing_be
     before = upstream.failures
     gateway.nodes[0].holds = True
     context = gateway.context
-    context.calls = InOrder()
+    context.calls = context.under_way.calls = InOrder()
     first.deliver(body)
     waiting.deliver(one(LATEST, 8)[0])
     await run_pending(30)
-    assert context.in_flight == 2
+    assert len(context.under_way) == 2
     # Where answers are shared, the second waits for the first.
     assert len(gateway.nodes[0].held) == (1 if cache_bytes else 2)
-    context.stop()
+    context.under_way.stop()
     await run_pending(30)
     for transport in (first, waiting):
         ((status, headers, parsed),) = plain_answers(transport)
         assert (status, headers[b"retry-after"]) == (503, b"1")
         errors = [each["error"]["data"]["reason"] for each in (parsed if isinstance(parsed, list) else [parsed])]
         assert set(errors) == {"overloaded"}
-    assert (len(context.calls), context.in_flight, upstream.in_flight) == (0, 0, 0)
+    assert (len(context.calls), len(context.under_way), upstream.in_flight) == (0, 0, 0)
     assert (upstream.failures, dict(gateway.resolver.flights)) == (before, {})
     while gateway.nodes[0].held:
         gateway.nodes[0].release()

@@ -21,9 +21,9 @@ from tests.gateway.raw_http import (
 )
 
 from tollgate.core.addresses import parse_networks
+from tollgate.gateway.http.connection_counts import ConnectionCounts
 from tollgate.gateway.http.framing import MAX_HEAD_BYTES, MAX_WAITING
 from tollgate.gateway.http.known_heads import MAX_HEADS
-from tollgate.gateway.http.worker_context import ConnectionCounts
 from tollgate.gateway.memory_budget import SMALL
 from tollgate.gateway.messages import Request
 
@@ -487,7 +487,7 @@ async def test_as_many_requests_are_under_way_as_the_bound_specifies(calls: int,
     # Their heads are known now, and there are connections for all of them.
     gateway.context.max_in_flight = 2
     answers = [await exchange(transport, whole(post())) for transport in transports]
-    assert gateway.context.in_flight == 2
+    assert len(gateway.context.under_way) == 2
     assert sum(each == ["503 overloaded"] for each in answers) == refused
     new = await exchange(gateway.connect(hello), whole(post()))
     assert new == ["503 overloaded"], "with a head that is new, too"

@@ -10,7 +10,7 @@ from tests.gateway.fakes import run_pending
 from tests.gateway.raw_http import GET, answer_upstream, edge, exchange, hello, post, responses, whole
 
 from tollgate.gateway.http.framing import MAX_WAITING
-from tollgate.gateway.http.worker_context import Outgoing
+from tollgate.gateway.http.outbox import Answered, Outgoing
 from tollgate.gateway.memory_budget import SMALL
 from tollgate.gateway.messages import Answer, Request
 from tollgate.settings import model
@@ -218,7 +218,7 @@ async def test_caller_that_hangs_up_leaves_nothing_behind() -> None:
     answer_upstream(gateway)
     await run_pending(30)
     assert gateway.context.connections == set()
-    assert gateway.context.in_flight == 0
+    assert len(gateway.context.under_way) == 0
     assert gateway.budget.held == 0
     assert transport.written == b""
 
@@ -273,8 +273,8 @@ async def test_large_answer_counts_until_it_has_left(gateway: FakeGateway) -> No
             left.append(gateway.budget.held)
 
     for _ in range(2):
-        gateway.context.send(Leaving(), bytes(SMALL + 1))
-        gateway.context.count_large(bytes(SMALL + 1))
+        gateway.context.outbox.put(Answered(Leaving(), bytes(SMALL + 1)))
+        gateway.context.outbox.count_large(bytes(SMALL + 1))
     assert gateway.budget.held == 2 * (SMALL + 1)
     await run_pending()
     assert left == [2 * (SMALL + 1)] * 2
@@ -288,13 +288,13 @@ async def test_large_answer_to_a_call_counts_until_it_has_left(straight: bool) -
     gateway.publish_heads(100, 100, finalized=90)
     transport = gateway.connect(hello)
     held = []
-    write = gateway.context._write
+    write = gateway.context.outbox._write
 
     def writing() -> None:
         held.append(gateway.budget.held)
         write()
 
-    gateway.context._write = writing
+    gateway.context.outbox._write = writing
     for _ in range(3):
         transport.deliver(post(1))
         await run_pending(30)

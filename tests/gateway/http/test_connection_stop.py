@@ -43,7 +43,7 @@ async def test_connection_is_not_idle_while_bytes_of_it_are_unread(gateway: Fake
             if stops:
                 fire_linger(gateway)
             else:
-                edge(transport).check(gateway.context.clock + gateway.context.keep_alive_seconds + 1)
+                edge(transport).check(gateway.context.clock + gateway.context.bounds.keep_alive_seconds + 1)
 
         if stops:
             shut_down(transport)
@@ -58,7 +58,7 @@ async def test_connection_is_not_idle_while_bytes_of_it_are_unread(gateway: Fake
         close_idle()
         assert transport.is_closing()
     # Its socket is closed by now, and nobody looks at it.
-    edge(transport).check(gateway.context.clock + gateway.context.keep_alive_seconds + 1)
+    edge(transport).check(gateway.context.clock + gateway.context.bounds.keep_alive_seconds + 1)
 
 
 async def test_request_that_was_on_its_way_is_answered_and_shown_that_we_close(gateway: FakeGateway) -> None:
@@ -121,9 +121,9 @@ async def test_end_of_the_grace_answers_what_is_still_under_way() -> None:
     await exchange(one, whole(post(1)))
     await exchange(other, whole(post(2)))
     shut_down(one, other)
-    gateway.context.stop()
+    gateway.context.under_way.stop()
     await run_pending()
-    assert gateway.context.in_flight == 0
+    assert len(gateway.context.under_way) == 0
     assert responses(one) == responses(other) == ["503 overloaded close"]
     for pool in gateway.pools.values():
         pool.close()
@@ -135,7 +135,7 @@ async def test_stop_answers_a_caller_that_waits_for_the_store(gateway: FakeGatew
     transport = gateway.connect(hello)
     await exchange(transport, whole(post()))
     shut_down(transport)
-    gateway.context.stop()
+    gateway.context.under_way.stop()
     await run_pending()
     assert responses(transport) == ["503 overloaded close"]
     gateway.store.gate.set()

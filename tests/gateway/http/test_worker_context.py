@@ -8,7 +8,8 @@ import pytest
 from tests.gateway.fake_gateway import FakeGateway, open_gateway
 from tests.gateway.fakes import run_pending
 
-from tollgate.gateway.http.worker_context import HEDGE_SWEEP_SECONDS, Outgoing
+from tollgate.gateway.http.outbox import Answered, Outgoing
+from tollgate.gateway.http.under_way import HEDGE_SWEEP_SECONDS
 from tollgate.gateway.memory_budget import SMALL
 from tollgate.settings.model import LimitSettings
 from tollgate.shm import metrics
@@ -51,18 +52,18 @@ async def scheduled() -> FakeGateway:
 
 async def test_late_calls_are_looked_for_while_there_are_any_and_then_no_more(scheduled: FakeGateway) -> None:
     context = scheduled.context
-    assert not context.hedging
+    assert not context.under_way.sweeping
     call: Any = Call()
     context.calls.add(call)
-    context.sweep_later()
-    seen = [context.hedging]
+    context.under_way.sweep_later()
+    seen = [context.under_way.sweeping]
     for _ in range(2):
         await scheduled.loop.advance(HEDGE_SWEEP_SECONDS)
-    seen.append(context.hedging)
+    seen.append(context.under_way.sweeping)
     assert len(call.looks) == 2
     context.calls.clear()
     await scheduled.loop.advance(HEDGE_SWEEP_SECONDS)
-    assert [*seen, context.hedging] == [True, True, False], "the next call begins it again"
+    assert [*seen, context.under_way.sweeping] == [True, True, False], "the next call begins it again"
     assert not scheduled.loop.timers
 
 
@@ -78,18 +79,18 @@ async def test_gauges_show_connections_requests_and_bytes(gateway: FakeGateway) 
     assert shown == [2, 1, 77]
     assert context.clock == gateway.clock()
     assert [each.checked for each in callers] == [[gateway.clock()]] * 2
-    assert context.date.startswith(b"date: ")
+    assert context.heads.date.startswith(b"date: ")
 
 
 async def test_one_connection_that_fails_does_not_keep_the_answers_of_others(gateway: FakeGateway) -> None:
     broken, good = Caller(broken=True), Caller()
-    gateway.context.send(broken, b"a")
-    gateway.context.send(good, b"b", close=True)
-    gateway.context.send(good, b"c")
+    gateway.context.outbox.put(Answered(broken, b"a"))
+    gateway.context.outbox.put(Answered(good, b"b", close=True))
+    gateway.context.outbox.put(Answered(good, b"c"))
     assert good.left == [], "at the end of the loop turn"
     await run_pending()
     assert good.left == [(b"b", True), (b"c", False)]
-    gateway.context.send(good, b"d")
+    gateway.context.outbox.put(Answered(good, b"d"))
     await run_pending()
     assert good.left[-1] == (b"d", False)
 
@@ -98,7 +99,7 @@ async def test_one_connection_that_fails_does_not_keep_the_answers_of_others(gat
 async def test_large_answer_counts_until_the_end_of_the_loop_turn(
     size: int, held: int, gateway: FakeGateway
 ) -> None:
-    gateway.context.count_large(bytes(size))
+    gateway.context.outbox.count_large(bytes(size))
     assert gateway.budget.held == held
     await run_pending()
     assert gateway.budget.held == 0

@@ -266,7 +266,7 @@ async def test_call_that_is_cut_off_by_the_end_of_the_service_is_written() -> No
     transport = gateway.connect(hello)
     transport.deliver(post(1))
     await run_pending()
-    gateway.context.stop()
+    gateway.context.under_way.stop()
     await run_pending()
     assert responses(transport) == ["503 overloaded"]
     assert [entry.calls[0].outcome for entry in gateway.sink.written] == ["overloaded"]

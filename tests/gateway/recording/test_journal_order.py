@@ -36,7 +36,7 @@ def strict(gateway: FakeGateway) -> StrictSink:
     gateway.sink = sink
     gateway.journal._sink = sink
     gateway.journal._append, gateway.journal._extend = sink.append, sink.extend
-    gateway.context._write = sink.write
+    gateway.context.outbox._write = sink.write
     return sink
 
 
@@ -59,15 +59,15 @@ async def test_answers_of_one_turn_leave_together_after_one_write() -> None:
 async def test_no_answer_leaves_while_its_record_waits(gateway: FakeGateway) -> None:
     sink = strict(gateway)
     blocked = []
-    real = gateway.context._write
-    gateway.context._write = lambda: blocked.append(len(sink.waiting))
+    real = gateway.context.outbox._write
+    gateway.context.outbox._write = lambda: blocked.append(len(sink.waiting))
     transport = gateway.connect(hello)
     transport.deliver(post(1))
     for _ in range(30):
         assert bool(transport.written) == bool(blocked), "written is checked before anything leaves"
         await run_pending(1)
     assert blocked == [1]
-    gateway.context._write = real
+    gateway.context.outbox._write = real
 
 
 async def test_order_of_answers_is_kept_whether_they_wait_for_a_record_or_not(gateway: FakeGateway) -> None:
@@ -160,13 +160,13 @@ async def test_write_that_fails_in_an_unforeseen_way_does_not_silence_the_worker
 ) -> None:
     failures: list[dict[str, Any]] = []
     monkeypatch.setattr(gateway.loop, "call_exception_handler", failures.append)
-    real = gateway.context._write
+    real = gateway.context.outbox._write
 
     def fail() -> None:
-        gateway.context._write = real
+        gateway.context.outbox._write = real
         raise RuntimeError("a defect")
 
-    gateway.context._write = fail
+    gateway.context.outbox._write = fail
     assert [status for status, _ in await answers_to(gateway, post(1))] == [200]
     assert [status for status, _ in await answers_to(gateway, post(2))] == [200]
     assert len(failures) == 1

@@ -12,8 +12,8 @@ from tests.gateway.websocket.asgi_clients import SocketServer, call
 from tests.gateway.websocket.raw_clients import Caller, open_caller
 from websockets.frames import Frame, Opcode
 
+from tollgate.gateway.http.connection_counts import ConnectionCounts
 from tollgate.gateway.http.handshake import MAX_LINE_BYTES, MAX_LINES, needed
-from tollgate.gateway.http.worker_context import ConnectionCounts
 from tollgate.gateway.websocket.connection import MAX_FRAMES
 from tollgate.settings import model
 

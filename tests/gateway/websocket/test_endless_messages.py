@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 from tests.gateway.fakes import run_pending
 from tests.gateway.websocket.asgi_clients import call
 from tests.gateway.websocket.raw_clients import Caller, open_caller
@@ -109,7 +110,8 @@ async def test_who_is_cut_leaves_nothing_behind_though_it_does_not_read() -> Non
 
 async def test_client_that_has_finished_one_message_has_as_long_for_the_next() -> None:
     async with open_caller(budget=4 * SIZE) as caller:
-        caller.server.gateway.context.read_seconds = 4.0
+        context = caller.server.gateway.context
+        context.bounds = replace(context.bounds, read_seconds=4.0)
         loop = caller.server.gateway.loop
         await begin(caller, begun("fragments"))
         await loop.advance(2.0)
@@ -124,7 +126,7 @@ async def test_client_that_has_finished_one_message_has_as_long_for_the_next() -
 async def test_message_that_does_not_end_in_time_is_the_last(kind: str) -> None:
     async with open_caller(budget=4 * SIZE) as caller:
         await begin(caller, begun(kind))
-        seconds = caller.server.gateway.context.read_seconds
+        seconds = caller.server.gateway.context.bounds.read_seconds
         await caller.server.gateway.loop.advance(seconds - 1.0)
         assert caller.closed() is None
         if kind == "fragments":
@@ -137,7 +139,7 @@ async def test_message_that_does_not_end_in_time_is_the_last(kind: str) -> None:
 async def test_client_that_finishes_its_messages_may_always_be_within_one() -> None:
     async with open_caller(budget=4 * SIZE) as caller:
         await begin(caller, begun("fragments"))
-        seconds = caller.server.gateway.context.read_seconds
+        seconds = caller.server.gateway.context.bounds.read_seconds
         for _ in range(4):
             await caller.server.gateway.loop.advance(seconds / 2)
             caller.events()
@@ -156,7 +158,7 @@ async def test_client_whom_we_do_not_read_is_not_cut() -> None:
     async with open_caller(node=lambda _: None, budget=4 * SIZE) as caller:
         await begin(caller, begun("fragments"))
         caller.socket.pause_writing()
-        await caller.server.gateway.loop.advance(caller.server.gateway.context.read_seconds + 1.0)
+        await caller.server.gateway.loop.advance(caller.server.gateway.context.bounds.read_seconds + 1.0)
         assert Opcode.CLOSE not in [each.opcode for each in caller.frames()]
         caller.socket.resume_writing()
         await caller.deliver(end("fragments"))

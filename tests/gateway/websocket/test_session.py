@@ -65,7 +65,7 @@ async def test_answer_leaves_after_its_record_is_written(server: SocketServer) -
     client = await server.open()
     left: list[int] = []
     write = server.gateway.sink.write
-    server.gateway.context._write = lambda: (left.append(len(client.sent)), write())[1]  # type: ignore[func-returns-value]
+    server.gateway.context.outbox._write = lambda: (left.append(len(client.sent)), write())[1]  # type: ignore[func-returns-value]
     before = len(client.sent)
     await client.deliver(call(1))
     assert left[-1] == before
@@ -99,7 +99,7 @@ async def test_reading_stops_while_many_calls_are_under_way() -> None:
     client = await server.open()
     for number in range(MAX_IN_FLIGHT + 10):
         await client.deliver(call(number))
-    assert server.gateway.context.in_flight == MAX_IN_FLIGHT
+    assert len(server.gateway.context.under_way) == MAX_IN_FLIGHT
     for _ in range(200):
         answer_upstream(server.gateway)
         await run_pending()

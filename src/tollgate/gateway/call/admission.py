@@ -193,7 +193,7 @@ class Admission:
     def fill_rates(self) -> bytes:
         """Make the lines for the answers of this loop tick, of which one is about to be put into the outbox."""
         self.rates = rates = self.rates_left()
-        self.context.counted.append(self)
+        self.context.outbox.counted.append(self)
         return rates
 
     def count(self, _now: float) -> None:

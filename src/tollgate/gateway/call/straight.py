@@ -29,7 +29,7 @@ from tollgate.gateway.call.method_plan import CACHE_RESULTS, COALESCED, HIT, Met
 from tollgate.gateway.call.resolver import ReplyValidator, Resolution, Resolved, SingleFlight
 from tollgate.gateway.http import response
 from tollgate.gateway.http.response import FEW, LENGTHS, render_result
-from tollgate.gateway.http.worker_context import CallerSide
+from tollgate.gateway.http.under_way import CallerSide
 from tollgate.gateway.memory_budget import SMALL
 from tollgate.gateway.messages import Request, Trace
 from tollgate.gateway.recording.counters import NODE_ERROR, OK
@@ -107,10 +107,10 @@ class Straight(ABC):
         rates = admission.rates
         if rates is None:
             rates = admission.fill_rates()
-        self.data = render_result(context.ok_head, self.request_id, rates, extra, body, close=self.close)
-        context.put(self)
+        self.data = render_result(context.heads.ok_head, self.request_id, rates, extra, body, close=self.close)
+        context.outbox.put(self)
         if len(self.data) > SMALL:
-            context.count_large(self.data)
+            context.outbox.count_large(self.data)
 
     @abstractmethod
     def record(self, at: bytes, now: float) -> bytes:
@@ -274,8 +274,8 @@ class StraightCall(Straight):
             self._flight = admission.resolver.flights[key] = SingleFlight(view.snapshot.stamp)
         if plan.reveals and scope.holds is _TIP and scope.look is not _NOWHERE:
             self._validator = admission.resolver.validator(call.method, scope)
-        if exchange.hedging and not context.hedging:
-            context.sweep_later()
+        if exchange.hedging and not context.under_way.sweeping:
+            context.under_way.sweep_later()
         if upstream.limit:
             exchange.use_rate(upstream, now)
         # As `upstream.began`, without its call.
@@ -284,10 +284,11 @@ class StraightCall(Straight):
         if upstream.in_doubt:
             upstream.try_again()
         self._sent_on = sent_on = idle.pop()
-        if not context.flushing:
-            context.flush_later()
+        outbox = context.outbox
+        if not outbox.flushing:
+            outbox.flush_later()
         self._sent = sent = encode(call)
-        context.upstream_requests.append(sent_on.request(sent, now + upstream.attempt_seconds, self))
+        outbox.requests.append(sent_on.request(sent, now + upstream.attempt_seconds, self))
         return True
 
     # --- After it was sent -----------------------------------------------------------------------------
@@ -322,7 +323,7 @@ class StraightCall(Straight):
         upstream.begun.append(self._began)
         if not upstream.counted:
             upstream.counted = True
-            context.counted.append(upstream)
+            context.outbox.counted.append(upstream)
         context.calls.discard(self)
         if self._key is not None:
             admission.resolver.complete(self._key, self._flight, self._scope, reply)
@@ -473,7 +474,7 @@ class StraightCall(Straight):
         context = admission.context
         if not plan.counted:
             plan.counted = True
-            context.counted.append(plan)
+            context.outbox.counted.append(plan)
         plan.counts[self._cache] += 1
         call_id = encode_json(self._call.id)
         self._size = size = _AROUND + len(call_id) + len(result)
@@ -486,7 +487,7 @@ class StraightCall(Straight):
                 rates = admission.fill_rates()
             self.data = b"".join(
                 (
-                    context.ok_head,
+                    context.heads.ok_head,
                     self.request_id,
                     LENGTHS[size],
                     rates,
@@ -497,9 +498,10 @@ class StraightCall(Straight):
                     b"}",
                 )
             )
-            if not context.flushing:
-                context.flush_later()
-            context.outbox.append(self)
+            outbox = context.outbox
+            if not outbox.flushing:
+                outbox.flush_later()
+            outbox.answers.append(self)
             return
         shown = b""
         if admission.caller.shows:

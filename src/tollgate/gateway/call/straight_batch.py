@@ -38,7 +38,7 @@ from tollgate.gateway.call.straight import (
     is_text,
 )
 from tollgate.gateway.http import response
-from tollgate.gateway.http.worker_context import HttpCaller
+from tollgate.gateway.http.under_way import HttpCaller
 from tollgate.gateway.upstream.attempts import Attempts
 from tollgate.gateway.upstream.connection import AttemptFailed, Response
 from tollgate.gateway.upstream.failover import OutOfStep
@@ -173,13 +173,13 @@ class StraightBatch(Straight):
         else:
             self._write(calls)
         context.calls.add(self)
-        if exchange.hedging and not context.hedging:
-            context.sweep_later()
+        if exchange.hedging and not context.under_way.sweeping:
+            context.under_way.sweep_later()
         if upstream.limit:
             exchange.use_rate(upstream, now)
         upstream.began()
         self._sent_on = upstream.pool.idle.pop()
-        context.send_upstream(self._sent_on.request(self._sent, now + upstream.attempt_seconds, self))
+        context.outbox.put_request(self._sent_on.request(self._sent, now + upstream.attempt_seconds, self))
 
     def _write(self, calls: list[PlainCall]) -> None:
         """Write calls under their own ids, or under others."""
@@ -205,7 +205,7 @@ class StraightBatch(Straight):
         upstream.answered(self._began)
         if not upstream.counted:
             upstream.counted = True
-            context.counted.append(upstream)
+            context.outbox.counted.append(upstream)
         context.calls.discard(self)
         if self._keys is not None:
             complete = admission.resolver.complete
@@ -265,7 +265,7 @@ class StraightBatch(Straight):
         self._send(body, shown)
 
     def _count(self) -> None:
-        counted = self._admission.context.counted
+        counted = self._admission.context.outbox.counted
         if self._alike is not None:
             plan, count = self._plans[0], len(self._plans)
             if not plan.counted:

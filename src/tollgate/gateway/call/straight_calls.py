@@ -14,7 +14,8 @@ from tollgate.gateway.call.pipeline import Pipeline
 from tollgate.gateway.call.resolver import Resolver
 from tollgate.gateway.call.straight import StraightCall
 from tollgate.gateway.call.straight_batch import start_batch
-from tollgate.gateway.http.worker_context import ConnectionCall, HttpCaller, WorkerContext
+from tollgate.gateway.http.under_way import ConnectionCall, HttpCaller
+from tollgate.gateway.http.worker_context import WorkerContext
 from tollgate.gateway.messages import Request, ServedNetwork
 from tollgate.gateway.recording.journal import RecordSink
 from tollgate.shm import metrics

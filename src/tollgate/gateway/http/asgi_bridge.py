@@ -21,7 +21,8 @@ from tollgate.gateway.http import handshake
 from tollgate.gateway.http.bounds import TOO_MANY_LARGE, CallerBounds
 from tollgate.gateway.http.framing import RequestFraming
 from tollgate.gateway.http.handshake import Header
-from tollgate.gateway.http.worker_context import CallUnderWay, WorkerContext
+from tollgate.gateway.http.under_way import CallUnderWay
+from tollgate.gateway.http.worker_context import WorkerContext
 from tollgate.gateway.messages import Request
 
 AsgiRequest = tuple[RequestResponseCycle, ASGI3Application]

@@ -56,7 +56,7 @@ class CallerBounds:
         """Count the connection; returns why it is one too many, if it is."""
         context = self._context
         self._address = context.addresses.enter(peer)
-        if len(context.connections) + context.upgraded > context.max_connections:
+        if len(context.connections) + context.upgraded > context.bounds.max_connections:
             return "Too many connections: try again."
         if context.addresses.is_crowded(self._address):
             return "Too many connections from this address: close some, or try again later."
@@ -115,14 +115,14 @@ class CallerBounds:
         connection, context = self._connection, self._context
         waited = now - self.since
         if self.blocked:
-            if waited > context.read_seconds:
+            if waited > context.bounds.read_seconds:
                 connection.transport.abort()
         elif connection.is_busy():
             return
         elif connection.is_reading():
-            if waited > context.read_seconds:
+            if waited > context.bounds.read_seconds:
                 connection.transport.close()
-        elif waited > context.keep_alive_seconds and not self._has_unread():
+        elif waited > context.bounds.keep_alive_seconds and not self._has_unread():
             connection.transport.close()
 
     def linger(self) -> None:

@@ -22,7 +22,9 @@ from tollgate.gateway.http.asgi_bridge import AsgiBridge, AsgiRequest
 from tollgate.gateway.http.bounds import TOO_MANY_LARGE, CallerBounds
 from tollgate.gateway.http.framing import MAX_LINES, MAX_WAITING, PIECE_BYTES, RequestFraming
 from tollgate.gateway.http.known_heads import END, Admitted, KnownHead
-from tollgate.gateway.http.worker_context import Answered, ConnectionCall, Outgoing, WorkerContext
+from tollgate.gateway.http.outbox import Answered, Outgoing
+from tollgate.gateway.http.under_way import ConnectionCall
+from tollgate.gateway.http.worker_context import WorkerContext
 from tollgate.gateway.messages import Answer, Request
 from tollgate.gateway.recording.spans import end_span
 
@@ -294,7 +296,7 @@ class CallerConnection(AsgiBridge):
             self.answered(request, answer)
         elif answer is not None:
             context.tasks.discard(request)
-            context.start(answer, partial(self._ran, request))
+            context.under_way.start(answer, partial(self._ran, request))
 
     def begin(self, request: Request) -> None:
         """Wait for an answer of the slow path."""
@@ -330,14 +332,14 @@ class CallerConnection(AsgiBridge):
         if request.span is not None:
             end_span(request, answer.status)
         close = not request.keep_alive or self.closing
-        data = response.render(request, answer, context.date, close=close)
+        data = response.render(request, answer, context.heads.date, close=close)
         self.leaving += 1
         if request.caller is not None:
             request.status = answer.status
-            context.put(Answered(self, data, request, close))
-            context.count_large(data)
+            context.outbox.put(Answered(self, data, request, close))
+            context.outbox.count_large(data)
         elif self.leaving > 1:
-            context.send(self, data, close=close)
+            context.outbox.put(Answered(self, data, close=close))
         else:
             self.leave(Answered(self, data, None, close))
         if close:

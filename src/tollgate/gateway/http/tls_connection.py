@@ -94,7 +94,7 @@ class TlsConnection(asyncio.Protocol):
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[None] = loop.create_future()
         ended.add_done_callback(self._leave)
-        too_many = len(context.connections) + context.upgraded > context.max_connections
+        too_many = len(context.connections) + context.upgraded > context.bounds.max_connections
         if too_many or context.addresses.is_crowded(self._address):
             ended.cancel()
             transport.abort()
@@ -107,7 +107,7 @@ class TlsConnection(asyncio.Protocol):
             ended,
             server_side=True,
             call_connection_made=True,
-            ssl_handshake_timeout=context.read_seconds,
+            ssl_handshake_timeout=context.bounds.read_seconds,
         )
         ended.add_done_callback(lambda _: encrypting.report(self._connection, transport))
         transport.set_protocol(encrypting)

@@ -119,7 +119,9 @@ class Socket(WebSocketsSansIOProtocol):
             self._time_message()
 
     def _time_message(self) -> None:
-        self._slow_timer = self.loop.call_later(self._context.read_seconds, self._check_message, self._messages)
+        self._slow_timer = self.loop.call_later(
+            self._context.bounds.read_seconds, self._check_message, self._messages
+        )
 
     def _check_message(self, messages: int) -> None:
         """Cut a client that has finished no message for as long as a request may take; unless we did not read."""

@@ -20,7 +20,8 @@ from tollgate.gateway.access.credentials import Credentials
 from tollgate.gateway.feeds.feed import Feeds
 from tollgate.gateway.feeds.subscribers import FAMILIES
 from tollgate.gateway.http import response
-from tollgate.gateway.http.worker_context import Outgoing, WorkerContext
+from tollgate.gateway.http.outbox import Answered, Outgoing
+from tollgate.gateway.http.worker_context import WorkerContext
 from tollgate.gateway.messages import Request, ServedNetwork
 from tollgate.gateway.websocket.connection import CLOSE_SECONDS
 from tollgate.gateway.websocket.grants import Grants, check_network
@@ -293,5 +294,5 @@ class _Departure:
 
 async def _written(context: WorkerContext, request: Request) -> None:
     departure = _Departure()
-    context.send(departure, b"", request)
+    context.outbox.put(Answered(departure, b"", request))
     await departure.written

@@ -23,7 +23,9 @@ from tollgate.gateway.access.caller import Caller
 from tollgate.gateway.call.admission import Admission
 from tollgate.gateway.call.straight import StraightCall
 from tollgate.gateway.feeds.subscribers import Subscriber
-from tollgate.gateway.http.worker_context import CallUnderWay, Outgoing, WorkerContext
+from tollgate.gateway.http.outbox import Answered, Outgoing
+from tollgate.gateway.http.under_way import CallUnderWay
+from tollgate.gateway.http.worker_context import WorkerContext
 from tollgate.gateway.memory_budget import SMALL
 from tollgate.gateway.messages import Answer, Request
 from tollgate.gateway.recording.spans import end_span
@@ -60,8 +62,8 @@ class SocketCall(StraightCall):
         context = self._admission.context
         self.request_id = self.request_id or next(context.ids)
         self.data = body
-        context.put(self)
-        context.count_large(body)
+        context.outbox.put(self)
+        context.outbox.count_large(body)
 
 
 class SocketSession:
@@ -160,7 +162,7 @@ class SocketSession:
             self._answered(request, answer)
         elif answer is not None:
             context.tasks.discard(request)
-            self._calls[request] = context.start(answer, partial(self._ran, request))
+            self._calls[request] = context.under_way.start(answer, partial(self._ran, request))
 
     def _begin(self, body: bytes) -> bool:
         """Send a message that is one call on its way; False: nothing was done, it needs the general way."""
@@ -218,7 +220,7 @@ class SocketSession:
             request.span = context.tracer.begin({})
         if self._stopping:
             request.refusal = Overloaded(_STOPPING)
-        elif context.in_flight >= context.max_in_flight:
+        elif len(context.under_way) >= context.max_in_flight:
             request.refusal = Overloaded()
         elif len(body) > context.max_bytes:
             # A reload may have lowered the bound.
@@ -246,7 +248,7 @@ class SocketSession:
         request.status = answer.status
         self._leaving.append(request)
         record = request if request.caller is not None else None
-        context.send(self, addressed(request.body, answer), record)
+        context.outbox.put(Answered(self, addressed(request.body, answer), record))
 
     def leave(self, answer: Outgoing) -> None:
         """Send an answer whose record is written."""
