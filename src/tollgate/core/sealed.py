@@ -9,11 +9,21 @@ from __future__ import annotations
 
 import base64
 import binascii
+from functools import cached_property
+from typing import TYPE_CHECKING
 
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESSIV
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from tollgate.lazy_module import LazyModule
+
+if TYPE_CHECKING:
+    from cryptography import exceptions
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.ciphers import aead
+    from cryptography.hazmat.primitives.kdf import hkdf
+else:  # 12 MB over all processes, and only workers with filters and the control process need it
+    aead = LazyModule("cryptography.hazmat.primitives.ciphers.aead")
+    exceptions = LazyModule("cryptography.exceptions")
+    hashes = LazyModule("cryptography.hazmat.primitives.hashes")
+    hkdf = LazyModule("cryptography.hazmat.primitives.kdf.hkdf")
 
 VERSION = 1
 """Part of every key: text of another version is refused like any other that was not sealed here."""
@@ -28,11 +38,14 @@ class BrokenSeal(ValueError):
 class Cipher:
     """Seals bytes of any length for one purpose."""
 
-    __slots__ = ("_cipher",)
-
     def __init__(self, pepper: bytes, purpose: str) -> None:
-        info = f"tollgate sealed v{VERSION} {purpose}".encode()
-        self._cipher = AESSIV(HKDF(SHA256(), _KEY_BYTES, salt=None, info=info).derive(pepper))
+        self._pepper = pepper
+        self._info = f"tollgate sealed v{VERSION} {purpose}".encode()
+
+    @cached_property
+    def _cipher(self) -> aead.AESSIV:
+        derivation = hkdf.HKDF(hashes.SHA256(), _KEY_BYTES, salt=None, info=self._info)
+        return aead.AESSIV(derivation.derive(self._pepper))
 
     def close(self, scope: str, content: bytes) -> bytes:
         return self._cipher.encrypt(content, [scope.encode()])
@@ -41,7 +54,7 @@ class Cipher:
         """Return the content of what was sealed for this scope, or raise BrokenSeal."""
         try:
             return self._cipher.decrypt(sealed, [scope.encode()])
-        except InvalidTag:
+        except exceptions.InvalidTag:
             raise BrokenSeal("It was not sealed here for this scope.") from None
 
 
