@@ -24,7 +24,7 @@ EXAMPLES = settings(max_examples=200, deadline=None, suppress_health_check=[Heal
 
 
 @dataclass(frozen=True)
-class Line:
+class CallerConnection:
     """A kept connection: what one body breaks, the next would notice."""
 
     connection: RawConnection
@@ -56,12 +56,12 @@ def node(received: Received) -> Reply:
 
 
 @pytest.fixture(scope="module")
-def line(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Line]:
+def caller(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CallerConnection]:
     folder = tmp_path_factory.mktemp("bytes")
     with open_stack(folder, {"limits": LIMITS}) as stack:
         stack.node.on("*", node)
         with stack.gateway.connect() as connection:
-            yield Line(connection, stack.headers)
+            yield CallerConnection(connection, stack.headers)
 
 
 @EXAMPLES
@@ -80,8 +80,8 @@ def line(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Line]:
 @example(b'{"jsonrpc":"2.0","method":"m","params":[1e999999,-0,"\\ud800"],"id":1}')
 @example(b'{"jsonrpc":"2.0","method":"m","id":' + b"9" * 4_000 + b"}")
 @example(b" " * 20_001)
-def test_any_bytes(line: Line, body: bytes) -> None:
-    line.check(body)
+def test_any_bytes(caller: CallerConnection, body: bytes) -> None:
+    caller.check(body)
 
 
 def values(depth: int = 3) -> st.SearchStrategy[object]:
@@ -108,9 +108,9 @@ REQUESTS = st.fixed_dictionaries(
 
 @EXAMPLES
 @given(REQUESTS | st.lists(REQUESTS | values(1), max_size=5) | values())
-def test_any_json(line: Line, value: object) -> None:
+def test_any_json(caller: CallerConnection, value: object) -> None:
     # NaN and lone surrogates are what a careless client would send.
-    line.check(json.dumps(value).encode())
+    caller.check(json.dumps(value).encode())
 
 
 @EXAMPLES
@@ -118,9 +118,11 @@ def test_any_json(line: Line, value: object) -> None:
     st.lists(REQUESTS, min_size=1, max_size=3),
     st.lists(st.tuples(st.integers(0, 400), st.integers(0, 2), st.binary(max_size=3)), max_size=6),
 )
-def test_json_with_bytes_changed(line: Line, value: list[object], changes: list[tuple[int, int, bytes]]) -> None:
+def test_json_with_bytes_changed(
+    caller: CallerConnection, value: list[object], changes: list[tuple[int, int, bytes]]
+) -> None:
     body = json.dumps(value if len(value) > 1 else value[0]).encode()
     for at, removed, added in changes:
         at %= len(body) + 1
         body = body[:at] + added + body[at + removed :]
-    line.check(body)
+    caller.check(body)

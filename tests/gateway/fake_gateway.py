@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.gateway.callers import PEPPER, TOKEN, digest, domain_grant, raw, summary, token_grant
+from tests.gateway.fake_network import FakeNetwork
 from tests.gateway.fake_node import FakeNode
 from tests.gateway.fakes import (
     Clock,
@@ -48,10 +49,11 @@ from tollgate.gateway.recording.counters import Counters
 from tollgate.gateway.recording.journal import Journal
 from tollgate.gateway.recording.latencies import CallerLatencies
 from tollgate.gateway.tracing import Tracer
+from tollgate.gateway.upstream.health import Upstream
 from tollgate.gateway.upstream.sticky import TeamSeal
 from tollgate.settings import model
 from tollgate.shm import metrics
-from tollgate.shm.upstream_status import NOTHING, SharedStatus, State, StatusSlots, assign_slots
+from tollgate.shm.upstream_status import SharedStatus, StatusSlots, assign_slots
 
 SECONDS = 30.0
 OPENED: list[FakeGateway] = []
@@ -68,15 +70,13 @@ class Tasks(set[Any]):
         super().add(task)
 
 
-class FakeGateway:
+class FakeGateway(FakeNetwork):
     """One worker, its callers, upstreams and their nodes. Upstreams are named up0, up1, ..."""
 
     def __init__(
         self,
         *upstreams: dict[str, Any],
         node: Callable[[bytes], bytes | None] | None = None,
-        ranked: bool = True,
-        head: int | None = None,
         limits: model.LimitSettings | None = None,
         server: model.ServerSettings | None = None,
         policy: Policy | None = None,
@@ -92,8 +92,8 @@ class FakeGateway:
     ) -> None:
         """Two upstreams unless their settings are given; no cache.
 
-        `node` answers for all upstreams, instead of a `FakeNode` for each. Unless `ranked`, upstreams have equal
-        priority. `head` is published for all of them.
+        `node` answers for all upstreams, instead of a `FakeNode` for each. The first upstream is preferred, unless
+        `priority` is set.
         """
         self.loop = scripted_loop()
         self.clock = self.loop.clock = Clock()
@@ -105,9 +105,7 @@ class FakeGateway:
         self.store.grants["example.com"] = domain_grant()
         self.meters = Meters()
         named = tuple(
-            model.UpstreamSettings(
-                **{"name": f"up{i}", "url": f"http://up{i}:8545", "priority": i if ranked else 0, **each}
-            )
+            model.UpstreamSettings(**{"name": f"up{i}", "url": f"http://up{i}:8545", "priority": i, **each})
             for i, each in enumerate(upstreams or ({}, {}))
         )
         self.nodes = [FakeNode(each.name) for each in named]
@@ -186,8 +184,6 @@ class FakeGateway:
         self.server_state = ServerState()
         self.traces: list[Trace] = []
         """Of each call sent by `send`."""
-        if head is not None:
-            self.publish_heads(*[head] * len(named))
         OPENED.append(self)
 
     def connect(self, app: Any = None, **options: Any) -> FakeTransport:
@@ -209,24 +205,9 @@ class FakeGateway:
         budget._saved, budget._looked_at = saved, self.clock()
 
     @property
-    def upstreams(self) -> list[Any]:
-        """All upstreams with their health, in the order of their names."""
+    def upstreams(self) -> list[Upstream]:
+        """All upstreams, by their slot."""
         return sorted(self.exchange.upstreams, key=lambda upstream: upstream.slot)
-
-    def __getitem__(self, name: str) -> Any:
-        return next(upstream for upstream in self.exchange.upstreams if upstream.name == name)
-
-    def publish_heads(
-        self, *heads: int, finalized: int = NOTHING, state: State = State.UP, changed: bool = True
-    ) -> None:
-        """Publish the heads of all upstreams, as the prober does."""
-        for status, head in zip(self.statuses, heads, strict=True):
-            status.publish(state, head)
-        self.status.publish(max(heads), finalized, changed=changed)
-
-    def publish_state(self, name: str, state: State = State.UP, head: int = NOTHING) -> None:
-        """Publish the state of one upstream, as the prober does."""
-        self[name].status.publish(state, head)
 
     async def advance(self, seconds: float) -> None:
         """Let time pass for timers and connections."""

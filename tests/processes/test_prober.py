@@ -29,7 +29,7 @@ BASE = "g" * 100
 HEALTH = HealthSettings(probe_seconds=0.25, idle_probe_seconds=0.25)
 
 
-class Scene:
+class ProberSetup:
     """A prober whose upstreams are scripted; the word of a chain is in their address."""
 
     def __init__(self, folder: Path) -> None:
@@ -97,14 +97,14 @@ class Scene:
 
 
 async def test_what_is_known_is_written_down_once_a_second(tmp_path: Path) -> None:
-    scene = Scene(tmp_path)
-    scene.apply(main={"a": BASE + "abcdefgh", "b": BASE}, test={"c": BASE})
-    scene.nodes["a"].finalized = 64
-    await scene.tick()
-    scene.nodes["c"].fault = REFUSED
-    await scene.second()
-    await scene.second()
-    shown = scene.shown["eth/main"]
+    setup = ProberSetup(tmp_path)
+    setup.apply(main={"a": BASE + "abcdefgh", "b": BASE}, test={"c": BASE})
+    setup.nodes["a"].finalized = 64
+    await setup.tick()
+    setup.nodes["c"].fault = REFUSED
+    await setup.second()
+    await setup.second()
+    shown = setup.shown["eth/main"]
     assert (shown["head"], shown["finalized"], shown["chain_id"]) == (107, 64, "0x1")
     a, b = shown["upstreams"]
     assert (a["name"], a["state"], a["reason"], a["head"], a["behind"]) == ("a", "up", "", 107, 0)
@@ -112,119 +112,119 @@ async def test_what_is_known_is_written_down_once_a_second(tmp_path: Path) -> No
     assert b["behind"] == 8
     assert (a["calls"], a["error_rate"], a["latency_ms"], a["breaker"]) == (0, None, None, "closed")
     assert (a["probe_ms"], a["listening"]) == (10.0, False)
-    (c,) = scene.shown["eth/test"]["upstreams"]
+    (c,) = setup.shown["eth/test"]["upstreams"]
     assert (c["state"], c["reason"]) == ("down", "refuses connections")
-    assert 1_001_000.0 < c["since"] < json.loads(scene.file.read_bytes())["at"]
+    assert 1_001_000.0 < c["since"] < json.loads(setup.file.read_bytes())["at"]
     assert [each["chain_id"] for each in (a, b, c)] == ["0x1"] * 3
-    assert scene.file.stat().st_mode & 0o777 == 0o600
-    assert sorted(scene.left) == sorted([FILE, "upstream-history.json"])
-    assert "http" not in scene.file.read_text()
-    history = json.loads((scene.file.parent / "upstream-history.json").read_bytes())
+    assert setup.file.stat().st_mode & 0o777 == 0o600
+    assert sorted(setup.left) == sorted([FILE, "upstream-history.json"])
+    assert "http" not in setup.file.read_text()
+    history = json.loads((setup.file.parent / "upstream-history.json").read_bytes())
     assert [each["upstream"] for each in history] == ["a", "b", "c"]
     for _ in range(2):
-        scene.prober.close()
-        assert not scene.file.exists()
-    assert all(node.closed for node in scene.nodes.values())
+        setup.prober.close()
+        assert not setup.file.exists()
+    assert all(node.closed for node in setup.nodes.values())
 
 
 async def test_how_calls_fared_is_added_up_over_workers(tmp_path: Path) -> None:
-    scene = Scene(tmp_path)
-    scene.apply(main={"a": BASE})
-    rows = [scene.shared_status.upstream(0, worker) for worker in range(2)]
-    await scene.second()
+    setup = ProberSetup(tmp_path)
+    setup.apply(main={"a": BASE})
+    rows = [setup.shared_status.upstream(0, worker) for worker in range(2)]
+    await setup.second()
     rows[0].report(WorkerStats(10, 1, 5_000, 9_000, 0.0, 2))
-    rows[1].report(WorkerStats(30, 3, 7_128, 20_000, scene.clock() + 10.0, 1))
-    await scene.second()
-    (a,) = scene.shown["eth/main"]["upstreams"]
+    rows[1].report(WorkerStats(30, 3, 7_128, 20_000, setup.clock() + 10.0, 1))
+    await setup.second()
+    (a,) = setup.shown["eth/main"]["upstreams"]
     assert (a["calls"], a["failures"], a["error_rate"]) == (40, 4, 0.1)
     assert (a["latency_ms"], a["p95_ms"], a["in_flight"]) == (7.13, 20.0, 3)
     assert (a["breaker"], a["open_workers"]) == ("open", 1)
-    scene.clock.advance(10.0)
-    await scene.second()
-    (a,) = scene.shown["eth/main"]["upstreams"]
+    setup.clock.advance(10.0)
+    await setup.second()
+    (a,) = setup.shown["eth/main"]["upstreams"]
     assert (a["breaker"], a["open_workers"]) == ("half_open", 0)
 
 
 async def test_gauges_follow(tmp_path: Path) -> None:
-    scene = Scene(tmp_path)
-    scene.apply(main={"a": BASE, "b": BASE + "a"})
-    scene.nodes["a"].finalized = 64
-    await scene.second()
-    await scene.second()
-    assert scene.gauge(metrics.NETWORK_HEAD, "main") == 100
-    assert scene.gauge(metrics.NETWORK_FINALIZED, "main") == 64
-    assert scene.gauge(metrics.UPSTREAM_HEAD, "main", "a") == 99
-    assert scene.gauge(metrics.UPSTREAM_STATE, "main", "a", "up") == 1
-    assert scene.gauge(metrics.UPSTREAM_STATE, "main", "a", "down") == 0
-    scene.nodes["a"].fault = REFUSED
-    await scene.second()
-    await scene.second()
-    assert scene.gauge(metrics.UPSTREAM_STATE, "main", "a", "up") == 0
-    assert scene.gauge(metrics.UPSTREAM_STATE, "main", "a", "down") == 1
-    scene.apply(main={"b": BASE + "a"})
-    assert scene.gauge(metrics.UPSTREAM_STATE, "main", "a", "down") == metrics.GONE
-    assert scene.gauge(metrics.UPSTREAM_HEAD, "main", "a") == metrics.GONE
-    scene.apply(main={"a": BASE, "b": BASE + "a"})
-    await scene.second()
-    states = [scene.gauge(metrics.UPSTREAM_STATE, "main", "a", each.name.lower()) for each in State]
+    setup = ProberSetup(tmp_path)
+    setup.apply(main={"a": BASE, "b": BASE + "a"})
+    setup.nodes["a"].finalized = 64
+    await setup.second()
+    await setup.second()
+    assert setup.gauge(metrics.NETWORK_HEAD, "main") == 100
+    assert setup.gauge(metrics.NETWORK_FINALIZED, "main") == 64
+    assert setup.gauge(metrics.UPSTREAM_HEAD, "main", "a") == 99
+    assert setup.gauge(metrics.UPSTREAM_STATE, "main", "a", "up") == 1
+    assert setup.gauge(metrics.UPSTREAM_STATE, "main", "a", "down") == 0
+    setup.nodes["a"].fault = REFUSED
+    await setup.second()
+    await setup.second()
+    assert setup.gauge(metrics.UPSTREAM_STATE, "main", "a", "up") == 0
+    assert setup.gauge(metrics.UPSTREAM_STATE, "main", "a", "down") == 1
+    setup.apply(main={"b": BASE + "a"})
+    assert setup.gauge(metrics.UPSTREAM_STATE, "main", "a", "down") == metrics.GONE
+    assert setup.gauge(metrics.UPSTREAM_HEAD, "main", "a") == metrics.GONE
+    setup.apply(main={"a": BASE, "b": BASE + "a"})
+    await setup.second()
+    states = [setup.gauge(metrics.UPSTREAM_STATE, "main", "a", each.name.lower()) for each in State]
     assert sorted(states) == [0] * (len(State) - 1) + [1], "shown again"
 
 
 async def test_networks_come_and_go_and_those_that_stay_notice_nothing(tmp_path: Path) -> None:
-    scene = Scene(tmp_path)
-    scene.apply(main={"a": BASE}, test={"c": BASE})
-    warm = [scene.prober.warm]
-    await scene.second()
-    await scene.second()
-    assert [*warm, scene.prober.warm] == [False, True]
-    assert scene.gauge(metrics.NETWORK_HEAD, "test") == 99
-    row = scene.shared_status.network(scene.slots.networks["eth/main"])
-    version, stays = row.version, scene.prober.watches["eth/main"]
-    scene.apply(main={"a": BASE}, other={"d": BASE})
-    assert list(scene.prober.watches) == ["eth/main", "eth/other"]
-    assert scene.prober.watches["eth/main"] is stays
-    assert scene.nodes["c"].closed
-    await scene.second()
+    setup = ProberSetup(tmp_path)
+    setup.apply(main={"a": BASE}, test={"c": BASE})
+    warm = [setup.prober.warm]
+    await setup.second()
+    await setup.second()
+    assert [*warm, setup.prober.warm] == [False, True]
+    assert setup.gauge(metrics.NETWORK_HEAD, "test") == 99
+    row = setup.shared_status.network(setup.slots.networks["eth/main"])
+    version, stays = row.version, setup.prober.watches["eth/main"]
+    setup.apply(main={"a": BASE}, other={"d": BASE})
+    assert list(setup.prober.watches) == ["eth/main", "eth/other"]
+    assert setup.prober.watches["eth/main"] is stays
+    assert setup.nodes["c"].closed
+    await setup.second()
     assert (row.version, row.head) == (version, 99)
-    assert list(scene.shown) == ["eth/main", "eth/other"]
-    assert scene.gauge(metrics.NETWORK_HEAD, "test") == metrics.GONE
+    assert list(setup.shown) == ["eth/main", "eth/other"]
+    assert setup.gauge(metrics.NETWORK_HEAD, "test") == metrics.GONE
 
 
 async def test_a_network_that_comes_back_is_taken_over_from_the_board(tmp_path: Path) -> None:
-    scene = Scene(tmp_path)
-    scene.apply(main={"a": BASE}, test={"c": BASE})
-    await scene.second()
-    scene.apply(main={"a": BASE})
-    await scene.second()
-    scene.apply(main={"a": BASE}, test={"c": BASE[:-1] + "x"})
-    await scene.second()
-    gone, stayed = (scene.shared_status.network(scene.slots.networks[f"eth/{name}"]) for name in ("test", "main"))
+    setup = ProberSetup(tmp_path)
+    setup.apply(main={"a": BASE}, test={"c": BASE})
+    await setup.second()
+    setup.apply(main={"a": BASE})
+    await setup.second()
+    setup.apply(main={"a": BASE}, test={"c": BASE[:-1] + "x"})
+    await setup.second()
+    gone, stayed = (setup.shared_status.network(setup.slots.networks[f"eth/{name}"]) for name in ("test", "main"))
     assert (gone.head, gone.reorgs, gone.ancestor(0)) == (99, 1, NOTHING)
     assert stayed.reorgs == 0
 
 
 async def test_deadlines_are_looked_after_ten_times_a_second(tmp_path: Path) -> None:
-    scene = Scene(tmp_path)
-    scene.apply(main={"a": BASE})
+    setup = ProberSetup(tmp_path)
+    setup.apply(main={"a": BASE})
     for _ in range(50):
-        await scene.tick(0.02)
-    assert 8 <= scene.nodes["a"].swept <= 11
+        await setup.tick(0.02)
+    assert 8 <= setup.nodes["a"].swept <= 11
 
 
 async def test_a_disk_that_refuses_the_file_is_no_reason_to_stop(tmp_path: Path) -> None:
     folder = tmp_path / "gone"
-    scene = Scene(folder)
-    scene.apply(main={"a": BASE})
+    setup = ProberSetup(folder)
+    setup.apply(main={"a": BASE})
     with capture_logs() as lines:
-        await scene.second()
-        await scene.second()
-        assert scene.shared_status.network(0).head == 99
+        await setup.second()
+        await setup.second()
+        assert setup.shared_status.network(0).head == 99
         folder.mkdir()
-        await scene.second()
-        assert scene.file.exists()
+        await setup.second()
+        assert setup.file.exists()
         shutil.rmtree(folder)
-        await scene.second()
-        await scene.second()
+        await setup.second()
+        await setup.second()
     failures = [line for line in lines if line["event"] == "the state of upstreams cannot be written"]
     assert len(failures) == 2, "once each time"
 
@@ -236,40 +236,40 @@ def test_breaker_is_open_until_its_time() -> None:
 
 
 async def test_upstream_without_a_head_is_behind_nobody(tmp_path: Path) -> None:
-    scene = Scene(tmp_path)
-    scene.apply(main={"a": BASE, "b": BASE})
-    scene.nodes["b"].fault = REFUSED
-    await scene.tick()
-    await scene.second()
-    await scene.second()
-    a, b = scene.shown["eth/main"]["upstreams"]
+    setup = ProberSetup(tmp_path)
+    setup.apply(main={"a": BASE, "b": BASE})
+    setup.nodes["b"].fault = REFUSED
+    await setup.tick()
+    await setup.second()
+    await setup.second()
+    a, b = setup.shown["eth/main"]["upstreams"]
     assert (a["head"], a["behind"]) == (99, 0)
     assert (b["head"], b["behind"], b["state"]) == (None, 0, "down")
 
 
 async def test_what_a_predecessor_knew_holds_at_the_start_and_not_for_who_comes_later(tmp_path: Path) -> None:
-    scene = Scene(tmp_path)
-    rows = [scene.shared_status.upstream(row) for row in range(2)]
+    setup = ProberSetup(tmp_path)
+    rows = [setup.shared_status.upstream(row) for row in range(2)]
     for row in rows:
         row.publish(State.UP, 50)
-    scene.apply(main={"a": BASE})
+    setup.apply(main={"a": BASE})
     assert rows[0].state == State.UP
-    scene.apply(main={"a": BASE, "b": BASE})
+    setup.apply(main={"a": BASE, "b": BASE})
     assert [row.state for row in rows] == [State.UP, State.UNKNOWN]
 
 
 async def test_deadlines_and_the_file_have_intervals_of_their_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scene = Scene(tmp_path)
-    scene.apply(main={"a": BASE})
+    setup = ProberSetup(tmp_path)
+    setup.apply(main={"a": BASE})
     shown: list[float] = []
-    monkeypatch.setattr(scene.prober._publisher, "show", lambda _: shown.append(scene.clock()))
-    began = scene.clock()
+    monkeypatch.setattr(setup.prober._publisher, "show", lambda _: shown.append(setup.clock()))
+    began = setup.clock()
     for seconds in (0.0, SHOW_SECONDS / 2, SHOW_SECONDS / 2):
-        await scene.tick(seconds)
+        await setup.tick(seconds)
     assert shown == [began, began + SHOW_SECONDS]
-    before = scene.nodes["a"].swept
+    before = setup.nodes["a"].swept
     for _ in range(3):
-        await scene.tick(SWEEP_SECONDS)
-    assert scene.nodes["a"].swept == before + 3
+        await setup.tick(SWEEP_SECONDS)
+    assert setup.nodes["a"].swept == before + 3

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -715,7 +715,7 @@ async def test_callers_are_let_in_anew_after_a_change_and_before_there_are_too_m
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(straight_calls, "_MAX_ADMISSIONS", 2)
-    async with warm_scene() as (gateway, (transport,)):
+    async with warm_gateway() as (gateway, (transport,)):
         admissions = gateway.straight._admissions
         admissions.clear()
         for agent, count in (("a", 1), ("b", 2), ("c", 1), ("c", 1), ("d", 2)):
@@ -749,7 +749,7 @@ class InOrder(set[Any]):
 
 
 @asynccontextmanager
-async def warm_scene(
+async def warm_gateway(
     *upstreams: dict[str, Any], callers: int = 1, grant: dict[str, Any] | None = None, **options: Any
 ) -> AsyncIterator[tuple[FakeGateway, list[FakeTransport]]]:
     """Callers that were let in, and idle connections to all upstreams."""
@@ -778,7 +778,7 @@ async def statuses(transport: FakeTransport, *requests: bytes) -> list[int]:
 
 
 async def test_batch_with_a_call_that_is_under_way_waits_for_that_answer() -> None:
-    async with warm_scene(callers=2, **CACHED) as (gateway, (first, waiting)):
+    async with warm_gateway(callers=2, **CACHED) as (gateway, (first, waiting)):
         node = gateway.nodes[0]
         node.holds = True
         node.requests.clear()
@@ -796,7 +796,7 @@ async def test_batch_with_a_call_that_is_under_way_waits_for_that_answer() -> No
 
 @pytest.mark.parametrize("second", [LATEST, {"method": "foo_bar"}], ids=["straight", "on the general way"])
 async def test_as_many_calls_go_straight_as_may_be_under_way(second: dict[str, Any]) -> None:
-    async with warm_scene(callers=3) as (gateway, transports):
+    async with warm_gateway(callers=3) as (gateway, transports):
         gateway.nodes[0].holds = True
         context = gateway.context
         context.max_in_flight = 2
@@ -814,7 +814,7 @@ async def test_as_many_calls_go_straight_as_may_be_under_way(second: dict[str, A
 
 @pytest.mark.parametrize("body", [one(LATEST)[0], batch(LATEST, CHAIN)[0]], ids=["call", "batch"])
 async def test_time_that_a_call_took_is_written_down(body: bytes) -> None:
-    async with warm_scene() as (gateway, (transport,)):
+    async with warm_gateway() as (gateway, (transport,)):
         gateway.nodes[0].holds = True
         transport.deliver(body)
         await run_pending()
@@ -825,7 +825,7 @@ async def test_time_that_a_call_took_is_written_down(body: bytes) -> None:
 
 
 async def test_requests_of_a_loop_turn_leave_together_at_its_end() -> None:
-    async with warm_scene(callers=3) as (gateway, transports):
+    async with warm_gateway(callers=3) as (gateway, transports):
         gateway.nodes[0].holds = True
         for transport, (request,) in zip(
             transports, (one(LATEST), batch(LATEST, CHAIN), one(LATEST)), strict=True
@@ -841,7 +841,7 @@ async def test_requests_of_a_loop_turn_leave_together_at_its_end() -> None:
 
 @pytest.mark.parametrize("request_", [one(LATEST)[0], batch(LATEST, CHAIN)[0]], ids=["call", "batch"])
 async def test_request_whose_connection_is_lost_before_it_left_goes_another_way(request_: bytes) -> None:
-    async with warm_scene() as (gateway, (transport,)):
+    async with warm_gateway() as (gateway, (transport,)):
         connection: Any = gateway["up0"].pool.idle[-1]._transport
         connection.take()
         transport.deliver(request_)
@@ -852,8 +852,8 @@ async def test_request_whose_connection_is_lost_before_it_left_goes_another_way(
 
 
 async def test_request_that_cannot_be_written_keeps_no_other_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with warm_scene(callers=2) as (gateway, transports):
-        second, first = (connection._transport for connection in gateway["up0"].pool.idle[-2:])
+    async with warm_gateway(callers=2) as (gateway, transports):
+        second, first = (cast("Any", connection._transport) for connection in gateway["up0"].pool.idle[-2:])
         monkeypatch.setattr(first, "write", lambda _data: 1 / 0)
         for transport in transports:
             transport.deliver(one(LATEST)[0])
@@ -864,7 +864,7 @@ async def test_request_that_cannot_be_written_keeps_no_other_back(monkeypatch: p
 
 @pytest.mark.parametrize(("seconds", "status"), [(99.9, 200), (100.0, 401)])
 async def test_token_that_expires_is_refused_though_it_was_let_in(seconds: float, status: int) -> None:
-    async with warm_scene(grant={"expires_at": 1_700_000_100.0}) as (gateway, (transport,)):
+    async with warm_gateway(grant={"expires_at": 1_700_000_100.0}) as (gateway, (transport,)):
         assert await statuses(transport, *one(LATEST), *one(LATEST)) == [200, 200]
         gateway.wall.advance(seconds)
         assert await statuses(transport, *one(LATEST)) == [status]
@@ -876,7 +876,7 @@ def left(*transports: FakeTransport) -> list[str]:
 
 
 async def test_answers_of_one_loop_turn_show_the_same_of_a_limit_and_the_next_ones_what_is_left_then() -> None:
-    async with warm_scene(callers=3, grant={"requests_per_second": 100}) as (gateway, transports):
+    async with warm_gateway(callers=3, grant={"requests_per_second": 100}) as (gateway, transports):
         for transport in transports:
             transport.take()
         gateway.nodes[0].holds = True
@@ -899,7 +899,7 @@ async def test_answers_of_one_loop_turn_show_the_same_of_a_limit_and_the_next_on
 
 @pytest.mark.parametrize("body", [one(LATEST)[0], batch(LATEST, CHAIN)[0]], ids=["call", "batch"])
 async def test_rows_of_limits_are_found_again_where_others_were_given_them(body: bytes) -> None:
-    async with warm_scene(grant={"requests_per_second": 2}) as (gateway, (transport,)):
+    async with warm_gateway(grant={"requests_per_second": 2}) as (gateway, (transport,)):
         await statuses(transport, body)
         admission: Any = edge(transport).admission
         admission.limits, admission.take_limits = "rows of others", lambda *_: None
@@ -917,7 +917,7 @@ async def test_rows_of_limits_are_found_again_where_others_were_given_them(body:
 async def test_call_leaves_the_straight_way_when_its_upstream_is_late(
     body: bytes, more: bytes, hedge: bool
 ) -> None:
-    async with warm_scene({}, {}, callers=3, network={"hedge": hedge}, **CACHED) as (gateway, transports):
+    async with warm_gateway({}, {}, callers=3, network={"hedge": hedge}, **CACHED) as (gateway, transports):
         for node in gateway.nodes:
             node.holds = True
         context = gateway.context

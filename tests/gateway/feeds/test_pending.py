@@ -222,7 +222,7 @@ def notification(result: object, subscription: str = "0x5") -> dict[str, Any]:
     }
 
 
-class Line:
+class FakeSocket:
     """A connection that follows the script, and then nothing."""
 
     def __init__(self, *messages: object) -> None:
@@ -244,32 +244,34 @@ class Line:
         yield self
 
 
-async def listen_until_failure(line: Line, answer_seconds: float, silence_seconds: float, full: bool) -> None:
+async def listen_until_failure(
+    socket: FakeSocket, answer_seconds: float, silence_seconds: float, full: bool
+) -> None:
     """Listen until it fails."""
     async for each in listen(
-        upstream("one"), full, line.connect, answer_seconds=answer_seconds, silence_seconds=silence_seconds
+        upstream("one"), full, socket.connect, answer_seconds=answer_seconds, silence_seconds=silence_seconds
     ):
-        line.received += [(each.result, each.full)]
+        socket.received += [(each.result, each.full)]
 
 
 @pytest.mark.parametrize(("full", "params"), [(False, []), (True, [True])])
 async def test_what_belongs_to_the_subscription_is_received_until_there_is_silence(
     full: bool, params: list[object]
 ) -> None:
-    line = Line(SUBSCRIBED, notification("0xa"), notification("0xb", "0x6"), notification("0xc"))
+    socket = FakeSocket(SUBSCRIBED, notification("0xa"), notification("0xb", "0x6"), notification("0xc"))
     with pytest.raises(Silence):
-        await listen_until_failure(line, 60.0, 0.0, full)
-    assert line.received == [(b'"0xa"', full), (b'"0xc"', full)]
-    assert [each["params"] for each in line.sent] == [["newPendingTransactions", *params]]
+        await listen_until_failure(socket, 60.0, 0.0, full)
+    assert socket.received == [(b'"0xa"', full), (b'"0xc"', full)]
+    assert [each["params"] for each in socket.sent] == [["newPendingTransactions", *params]]
 
 
 async def test_upstream_that_does_not_answer_is_not_waited_for() -> None:
     with pytest.raises(TimeoutError):
-        await listen_until_failure(Line(notification("0xa")), 0.0, 60.0, full=False)
+        await listen_until_failure(FakeSocket(notification("0xa")), 0.0, 60.0, full=False)
 
 
 async def test_upstream_that_does_not_notify_is_left() -> None:
     with pytest.raises(ConnectionError):
         await listen_until_failure(
-            Line({"jsonrpc": "2.0", "id": 1, "error": {"code": -32601}}), 0.0, 0.0, full=False
+            FakeSocket({"jsonrpc": "2.0", "id": 1, "error": {"code": -32601}}), 0.0, 0.0, full=False
         )

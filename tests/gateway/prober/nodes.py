@@ -103,10 +103,12 @@ class FakeListener(UpstreamListener):
         self.stopped = True
 
 
-class Scene:
+class ProbedNetwork:
     """One network whose upstreams are scripted, watched with a manual clock."""
 
-    def __init__(self, *words: str, family: str = "eth", predecessor: Scene | None = None, **network: Any) -> None:
+    def __init__(
+        self, *words: str, family: str = "eth", predecessor: ProbedNetwork | None = None, **network: Any
+    ) -> None:
         self.clock: Clock = predecessor.clock if predecessor else Clock()
         self.shared_status: SharedStatus = (
             predecessor.shared_status if predecessor else SharedStatus(2, now=self.clock)
@@ -148,7 +150,7 @@ class Scene:
             at_start=at_start,
         )
 
-    async def start(self) -> Scene:
+    async def start(self) -> ProbedNetwork:
         """All nodes are upstreams, and were probed once."""
         self.apply(*(self.upstream(name) for name in self.nodes), at_start=True)
         await self.tick()
@@ -170,10 +172,10 @@ class Scene:
         for _ in range(count):
             await self.tick(PROBE)
 
-    def successor(self, *words: str, **network: Any) -> Scene:
+    def successor(self, *words: str, **network: Any) -> ProbedNetwork:
         """Die, and leave the board to another prober, whose upstreams have these chains."""
         self.watch.close()
-        return Scene(*words, family=self.family, predecessor=self, **network)
+        return ProbedNetwork(*words, family=self.family, predecessor=self, **network)
 
     # --- What can be seen ------------------------------------------------------------------------------
 

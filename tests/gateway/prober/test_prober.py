@@ -42,7 +42,7 @@ def answer(method: str, params: list[Any]) -> Any:
     ]
 
 
-class Scene:
+class ProbeClientSetup:
     """A client, and what its node gets and answers."""
 
     def __init__(self, family: str = "eth", **upstream: Any) -> None:
@@ -81,9 +81,9 @@ def error(code: int) -> bytes:
 
 
 async def test_a_plain_probe_is_one_call() -> None:
-    scene = Scene()
-    assert await scene.client.probe(Wanted()) == ProbeReport(Block(100, "0xaa", "0xa9"), 1_000.0, 0.0)
-    assert [(call["method"], call["params"]) for call in scene.calls] == [
+    setup = ProbeClientSetup()
+    assert await setup.client.probe(Wanted()) == ProbeReport(Block(100, "0xaa", "0xa9"), 1_000.0, 0.0)
+    assert [(call["method"], call["params"]) for call in setup.calls] == [
         ("eth_getBlockByNumber", ["latest", False])
     ]
 
@@ -105,44 +105,44 @@ async def test_a_plain_probe_is_one_call() -> None:
     ],
 )
 async def test_everything_can_be_probed_at_once(family: str, chain_id: str, methods: list[str]) -> None:
-    scene = Scene(family)
-    report = await scene.client.probe(Wanted(chain_id=True, syncing=True, finalized=True))
+    setup = ProbeClientSetup(family)
+    report = await setup.client.probe(Wanted(chain_id=True, syncing=True, finalized=True))
     assert (report.block.number, report.block.hash) == (100, "0xaa")
     assert (report.chain_id, report.syncing, report.finalized) == (chain_id, False, 36)
-    assert scene.methods == methods
+    assert setup.methods == methods
 
 
 async def test_what_a_node_does_not_know_beside_its_head_is_no_failure() -> None:
-    scene = Scene()
-    scene.reply = lambda call: scene.healthy(call) if call["params"][:1] == ["latest"] else error(-32601)
-    report = await scene.client.probe(Wanted(chain_id=True, syncing=True, finalized=True))
+    setup = ProbeClientSetup()
+    setup.reply = lambda call: setup.healthy(call) if call["params"][:1] == ["latest"] else error(-32601)
+    report = await setup.client.probe(Wanted(chain_id=True, syncing=True, finalized=True))
     assert (report.block.number, report.chain_id, report.syncing, report.finalized) == (100, None, None, None)
 
 
 async def test_a_probe_is_sent_again_where_the_node_has_closed_a_kept_connection() -> None:
-    scene = Scene()
-    await scene.client.probe(Wanted())
+    setup = ProbeClientSetup()
+    await setup.client.probe(Wanted())
     kept = scripted_loop().transports[0]
 
     def hang_up(_call: object) -> None:
-        scene.reply = scene.healthy
+        setup.reply = setup.healthy
         asyncio.get_running_loop().call_soon(kept.drop)
 
-    scene.reply = hang_up
-    assert (await scene.client.probe(Wanted())).block.number == 100
-    assert len(scene.calls) == 3
+    setup.reply = hang_up
+    assert (await setup.client.probe(Wanted())).block.number == 100
+    assert len(setup.calls) == 3
     assert len(scripted_loop().transports) == 2
 
 
 async def test_a_block_by_its_number() -> None:
-    scene = Scene()
-    assert await scene.client.block(7) == Block(7, "0x77", "0x76")
+    setup = ProbeClientSetup()
+    assert await setup.client.block(7) == Block(7, "0x77", "0x76")
     with pytest.raises(ProbeFailed):
-        await scene.client.block(8)
-    scene.reply = lambda call: result(answer(call["method"], ["0x7", False]))
+        await setup.client.block(8)
+    setup.reply = lambda call: result(answer(call["method"], ["0x7", False]))
     with pytest.raises(ProbeFailed, match="another block"):
-        await scene.client.block(9)
-    starknet = Scene("starknet")
+        await setup.client.block(9)
+    starknet = ProbeClientSetup("starknet")
     assert (await starknet.client.block(9)).number == 9
     assert starknet.calls[0]["params"] == [{"block_number": 9}]
 
@@ -169,16 +169,16 @@ async def test_a_block_by_its_number() -> None:
     ],
 )
 async def test_what_is_no_answer_is_reported_in_words_of_our_own(response: bytes, words: str) -> None:
-    scene = Scene()
-    scene.reply = lambda _: response
-    failure = await scene.fails()
+    setup = ProbeClientSetup()
+    setup.reply = lambda _: response
+    failure = await setup.fails()
     assert (failure.reason, failure.refused) == (words, False)
 
 
 async def test_a_refused_connection_is_distinguished() -> None:
-    scene = Scene()
+    setup = ProbeClientSetup()
     scripted_loop().refusing = True
-    failure = await scene.fails()
+    failure = await setup.fails()
     assert (failure.reason, failure.refused) == ("refuses connections", True)
 
 
@@ -214,30 +214,30 @@ def test_calls_of_a_probe_are_counted() -> None:
 
 
 async def test_silence_ends_with_the_deadline() -> None:
-    scene = Scene()
-    scene.client.timeout_seconds = 2.0
-    scene.reply = lambda _: None
-    asking = asyncio.ensure_future(scene.client.probe(Wanted()))
+    setup = ProbeClientSetup()
+    setup.client.timeout_seconds = 2.0
+    setup.reply = lambda _: None
+    asking = asyncio.ensure_future(setup.client.probe(Wanted()))
     await run_pending()
-    scene.clock.advance(1.9)
-    scene.client.sweep()
+    setup.clock.advance(1.9)
+    setup.client.sweep()
     await run_pending()
     assert not asking.done()
-    scene.clock.advance(0.1)
-    scene.client.sweep()
+    setup.clock.advance(0.1)
+    setup.client.sweep()
     with pytest.raises(ProbeFailed) as failed:
         await asking
     assert failed.value.reason == "does not answer in time"
 
 
 async def test_closing_ends_what_is_under_way_also_when_nobody_waits_any_more() -> None:
-    scene = Scene()
-    scene.reply = lambda _: None
-    asking = asyncio.ensure_future(scene.client.probe(Wanted()))
+    setup = ProbeClientSetup()
+    setup.reply = lambda _: None
+    asking = asyncio.ensure_future(setup.client.probe(Wanted()))
     await run_pending()
     asking.cancel()
     await run_pending()
-    scene.client.close()
+    setup.client.close()
     await run_pending()
     assert asking.cancelled()
     assert all(transport.closed for transport in scripted_loop().transports)

@@ -5,24 +5,24 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.gateway.prober.nodes import BASE, REFUSED, Scene
+from tests.gateway.prober.nodes import BASE, REFUSED, ProbedNetwork
 
 from tollgate.core.health import NOTHING
 from tollgate.shm import metrics
 
 
-async def died(*words: str, finalized: int | None = 40) -> Scene:
+async def died(*words: str, finalized: int | None = 40) -> ProbedNetwork:
     """A prober that has published its chain."""
-    scene = Scene(*words)
-    scene.nodes["a"].finalized = finalized
-    await scene.start()
-    assert scene.row.reorgs == 0, "there is nobody to take over from at the first start"
-    return scene
+    network = ProbedNetwork(*words)
+    network.nodes["a"].finalized = finalized
+    await network.start()
+    assert network.row.reorgs == 0, "there is nobody to take over from at the first start"
+    return network
 
 
-def counts(scene: Scene) -> tuple[int, int]:
+def counts(network: ProbedNetwork) -> tuple[int, int]:
     """Reorganisations and lost heads that operators see."""
-    return scene.counted(metrics.REORGS), scene.counted(metrics.HEADS_LOST)
+    return network.counted(metrics.REORGS), network.counted(metrics.HEADS_LOST)
 
 
 @pytest.mark.parametrize(
@@ -64,10 +64,10 @@ async def test_after_its_first_word_a_successor_knows_the_depth_of_a_reorganisat
 
 
 async def test_each_successor_reports_it_anew() -> None:
-    scene = await died(BASE)
+    network = await died(BASE)
     for count in range(1, 4):
-        scene = await scene.successor(BASE).start()
-        assert scene.reorgs == (count, 40)
+        network = await network.successor(BASE).start()
+        assert network.reorgs == (count, 40)
 
 
 async def test_a_successor_that_dies_before_its_first_word_leaves_it_to_the_next() -> None:
@@ -138,7 +138,7 @@ async def test_a_quarrel_among_those_who_are_behind_lowers_no_head() -> None:
 
 
 async def test_what_is_on_the_board_holds_until_the_successor_has_probed() -> None:
-    first = Scene(BASE, BASE, BASE)
+    first = ProbedNetwork(BASE, BASE, BASE)
     first.nodes["b"].chain_id, first.nodes["c"].fault = "0x2", REFUSED
     await first.start()
     assert first.states == "up wrong_chain down"
@@ -151,7 +151,7 @@ async def test_what_is_on_the_board_holds_until_the_successor_has_probed() -> No
 
 
 async def test_who_is_on_the_wrong_chain_stays_out_though_it_answers_a_successor_first() -> None:
-    first = Scene(BASE, BASE, BASE)
+    first = ProbedNetwork(BASE, BASE, BASE)
     first.nodes["a"].chain_id = "0x2"
     await first.start()
     assert first.states == "wrong_chain up up"

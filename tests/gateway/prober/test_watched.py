@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 from tests.gateway.fakes import run_pending
-from tests.gateway.prober.nodes import BASE, BROKEN, PROBE, REFUSED, FakeListener, Scene, block
+from tests.gateway.prober.nodes import BASE, BROKEN, PROBE, REFUSED, FakeListener, ProbedNetwork, block
 
 from tollgate.core.health import NOTHING, State, UpstreamVerdict
 from tollgate.gateway.prober.prober import ProbeReport, Wanted
@@ -17,10 +17,10 @@ from tollgate.shm import metrics
 NOW = 1_000.0
 
 
-def watched(scene: Scene | None = None) -> Watched:
+def watched(network: ProbedNetwork | None = None) -> Watched:
     """An upstream that was not probed yet."""
-    scene = scene or Scene(BASE)
-    return Watched(scene.upstream("a"), scene.nodes["a"], scene.upstream_row("a"), NOW)
+    network = network or ProbedNetwork(BASE)
+    return Watched(network.upstream("a"), network.nodes["a"], network.upstream_row("a"), NOW)
 
 
 def report(word: str = BASE, seconds: float = 0.01, **more: object) -> ProbeReport:
@@ -192,23 +192,23 @@ def test_time_of_a_state_begins_with_the_state() -> None:
 
 
 async def test_closing_ends_everything_that_it_has_under_way() -> None:
-    scene = Scene(BASE)
-    scene.apply(scene.upstream("a", ws_url="ws://a"), at_start=True)
-    await scene.tick()
-    scene.watch.sweep()
-    assert scene.nodes["a"].swept == 1
-    scene.watch.close()
-    assert (scene.listeners[0].stopped, scene.nodes["a"].closed) == (True, True)
+    network = ProbedNetwork(BASE)
+    network.apply(network.upstream("a", ws_url="ws://a"), at_start=True)
+    await network.tick()
+    network.watch.sweep()
+    assert network.nodes["a"].swept == 1
+    network.watch.close()
+    assert (network.listeners[0].stopped, network.nodes["a"].closed) == (True, True)
 
 
 async def test_closing_cancels_a_probe_that_is_under_way() -> None:
-    scene = Scene(BASE)
-    scene.nodes["a"].gate = asyncio.Event()
-    await scene.start()
-    probing = scene["a"].probing
+    network = ProbedNetwork(BASE)
+    network.nodes["a"].gate = asyncio.Event()
+    await network.start()
+    probing = network["a"].probing
     assert probing is not None
     assert not probing.done()
-    scene.watch.close()
+    network.watch.close()
     await run_pending()
     assert probing.cancelled()
 
@@ -222,43 +222,43 @@ async def test_closing_cancels_a_probe_that_is_under_way() -> None:
 async def test_some_blocks_below_the_first_head_are_fetched_but_never_the_first_of_all(
     blocks: int, fetched: list[int]
 ) -> None:
-    scene = await Scene("g" * blocks).start()
-    assert sorted(scene.nodes["a"].fetched) == fetched
-    assert scene.row.head == blocks - 1
+    network = await ProbedNetwork("g" * blocks).start()
+    assert sorted(network.nodes["a"].fetched) == fetched
+    assert network.row.head == blocks - 1
 
 
 async def test_of_one_that_rests_one_block_below_the_first_head_is_fetched() -> None:
-    scene = Scene(BASE)
-    scene.in_use = False
-    await scene.start()
-    await scene.tick(0.01)
-    assert scene["a"].is_resting
-    assert scene.nodes["a"].fetched == [98]
+    network = ProbedNetwork(BASE)
+    network.in_use = False
+    await network.start()
+    await network.tick(0.01)
+    assert network["a"].is_resting
+    assert network.nodes["a"].fetched == [98]
 
 
 async def test_one_that_hides_its_blocks_from_the_start_is_judged_without_them_after_three_attempts() -> None:
-    scene = Scene(BASE + "abc", BASE + "xyz", BASE + "abc")
-    scene.nodes["b"].hides = range(1_000)
-    await scene.start()
+    network = ProbedNetwork(BASE + "abc", BASE + "xyz", BASE + "abc")
+    network.nodes["b"].hides = range(1_000)
+    await network.start()
     rounds = 0
-    while scene["b"].comparable:
+    while network["b"].comparable:
         rounds += 1
-        await scene.tick(PROBE)
-    assert scene["b"].fetch_failures == FETCH_FAILURES
-    assert len(scene.nodes["b"].fetched) == 2 * FETCH_FAILURES
+        await network.tick(PROBE)
+    assert network["b"].fetch_failures == FETCH_FAILURES
+    assert len(network.nodes["b"].fetched) == 2 * FETCH_FAILURES
 
 
 async def test_probes_are_counted_by_how_they_ended() -> None:
-    scene = await Scene(BASE).start()
-    await scene.rounds(2)
-    scene.nodes["a"].fault = BROKEN
-    await scene.rounds()
-    assert scene.counted(metrics.UPSTREAM_PROBES, "a", "ok") == 3
-    assert scene.counted(metrics.UPSTREAM_PROBES, "a", "failed") == 1
+    network = await ProbedNetwork(BASE).start()
+    await network.rounds(2)
+    network.nodes["a"].fault = BROKEN
+    await network.rounds()
+    assert network.counted(metrics.UPSTREAM_PROBES, "a", "ok") == 3
+    assert network.counted(metrics.UPSTREAM_PROBES, "a", "failed") == 1
 
 
 async def test_calls_that_probing_takes_are_shown() -> None:
-    scene = await Scene(BASE).start()
-    assert scene.watch.calls_a_minute(scene["a"]) == 60 / PROBE * 1.5 + 1
-    scene["a"].is_resting = True
-    assert scene.watch.calls_a_minute(scene["a"]) == round(60 / HealthSettings().idle_probe_seconds + 1, 1)
+    network = await ProbedNetwork(BASE).start()
+    assert network.watch.calls_a_minute(network["a"]) == 60 / PROBE * 1.5 + 1
+    network["a"].is_resting = True
+    assert network.watch.calls_a_minute(network["a"]) == round(60 / HealthSettings().idle_probe_seconds + 1, 1)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.gateway.company import Company, chances
+from tests.gateway.fake_network import FakeNetwork, chances
 
 from tollgate.chains.methods import Holds, Scope
 from tollgate.gateway.upstream.choice import (
@@ -27,29 +27,25 @@ OLD = Requirements("eth_call", oldest=5)
 Settings = dict[str, Any]
 
 
-def company(*settings: Settings) -> Company:
-    made = Company(*settings)
-    made.row.publish(HEAD, NOTHING, changed=True)
-    for upstream in made.upstreams:
-        made.put(upstream.name, head=HEAD)
-    return made
+def fake_network(*settings: Settings) -> FakeNetwork:
+    return FakeNetwork(*settings, head=HEAD)
 
 
-def silence(made: Company) -> None:
+def silence(network: FakeNetwork) -> None:
     """The prober writes no more."""
-    made.clock.advance(SILENCE_SECONDS)
+    network.clock.advance(SILENCE_SECONDS)
 
 
-def chosen(made: Company, need: Requirements, tried: str = "", chance: float = 0.0) -> str:
+def chosen(network: FakeNetwork, need: Requirements, tried: str = "", chance: float = 0.0) -> str:
     """The name of the upstream that is chosen; empty: none."""
-    found = made.view().choose(need, [made[name] for name in tried], made.clock(), chances(chance))
+    found = network.view().choose(need, [network[name] for name in tried], network.clock(), chances(chance))
     return found.name if found else ""
 
 
-def order(made: Company, need: Requirements) -> str:
+def order(network: FakeNetwork, need: Requirements) -> str:
     """In which order upstreams are called, those out of rotation at last."""
     tried: list[Upstream] = []
-    view, now = made.view(), made.clock()
+    view, now = network.view(), network.clock()
     while True:
         found = view.choose(need, tried, now, chances(0.0)) or view.last_resort(need, tried, now)
         if found is None:
@@ -64,52 +60,54 @@ def order(made: Company, need: Requirements) -> str:
     ("priorities", "chosen_order"), [((0, 1, 2), "abc"), ((2, 1, 0), "cba"), ((5, 0, 5), "bac"), ((7,), "a")]
 )
 def test_lower_priorities_are_called_first(priorities: tuple[int, ...], chosen_order: str) -> None:
-    assert order(company(*({"priority": each} for each in priorities)), READ) == chosen_order
+    assert order(fake_network(*({"priority": each} for each in priorities)), READ) == chosen_order
 
 
 def test_others_step_in_only_when_those_before_are_out_of_rotation() -> None:
-    made = company({}, {"priority": 1}, {"priority": 1})
-    made.answer("a", 5.0)
-    assert chosen(made, READ) == "a", "however slow it is"
-    made.put("a", State.DOWN)
-    assert chosen(made, READ) == "b"
-    assert chosen(made, READ, "b") == "c"
-    assert chosen(made, READ, "bc") == ""
+    network = fake_network({}, {"priority": 1}, {"priority": 1})
+    network.answer("a", 5.0)
+    assert chosen(network, READ) == "a", "however slow it is"
+    network.publish_state("a", State.DOWN)
+    assert chosen(network, READ) == "b"
+    assert chosen(network, READ, "b") == "c"
+    assert chosen(network, READ, "bc") == ""
 
 
 def test_of_two_the_cheaper_is_called() -> None:
-    made = company({}, {})
-    made.answer("a", 0.2)
-    made.answer("b", 0.1)
-    assert chosen(made, READ) == "b"
-    made["b"].began()
-    made["b"].began()
-    assert chosen(made, READ) == "a"
+    network = fake_network({}, {})
+    network.answer("a", 0.2)
+    network.answer("b", 0.1)
+    assert chosen(network, READ) == "b"
+    network["b"].began()
+    network["b"].began()
+    assert chosen(network, READ) == "a"
 
 
 def test_weight_is_a_share_of_the_calls() -> None:
-    made = company({"weight": 1}, {"weight": 3})
+    network = fake_network({"weight": 1}, {"weight": 3})
     chosen_order: Counter[str] = Counter()
     for name in "ab":
-        made.answer(name, 0.1)
+        network.answer(name, 0.1)
     for _ in range(400):
-        name = chosen(made, READ)
-        made[name].began()
+        name = chosen(network, READ)
+        network[name].began()
         chosen_order[name] += 1
     assert 90 <= chosen_order["a"] <= 110
 
 
 @given(st.integers(0, 2**32), st.integers(3, 9))
 def test_of_many_two_different_ones_are_compared(seed: int, count: int) -> None:
-    made = company(*[{}] * count)
-    for index, upstream in enumerate(made.upstreams):
-        made.answer(upstream.name, 1.0 + index)
+    network = fake_network(*[{}] * count)
+    for index, upstream in enumerate(network.upstreams):
+        network.answer(upstream.name, 1.0 + index)
     random = Random(seed).random
     names = {
-        found.name for _ in range(200) if (found := made.view().choose(READ, [], made.clock(), random)) is not None
+        found.name
+        for _ in range(200)
+        if (found := network.view().choose(READ, [], network.clock(), random)) is not None
     }
-    assert made.upstreams[-1].name not in names, "the slowest loses to whomever it is compared with"
-    assert made.upstreams[0].name in names
+    assert network.upstreams[-1].name not in names, "the slowest loses to whomever it is compared with"
+    assert network.upstreams[0].name in names
 
 
 @pytest.mark.parametrize(
@@ -125,19 +123,19 @@ def test_of_many_two_different_ones_are_compared(seed: int, count: int) -> None:
 )
 def test_any_two_of_three_may_be_compared(chance: tuple[float, float], quick_first: str, quick_last: str) -> None:
     for names, fit in (("abc", quick_first), ("cba", quick_last)):
-        made = company({}, {}, {})
+        network = fake_network({}, {}, {})
         for name, seconds in zip(names, (0.1, 0.2, 0.3), strict=True):
-            made[name].ewma = seconds
-        view = made.view()
-        assert view.first("eth_call", Scope(Holds.NEVER), made.clock(), chances(*chance)) is made[fit]
+            network[name].ewma = seconds
+        view = network.view()
+        assert view.first("eth_call", Scope(Holds.NEVER), network.clock(), chances(*chance)) is network[fit]
 
 
 def test_upstream_that_may_be_tried_again_is_chosen_again() -> None:
-    made = company({}, {"priority": 1})
-    made.fail("a", 5)
-    assert chosen(made, READ) == "b"
-    made.clock.advance(2.0)
-    assert chosen(made, READ) == "a"
+    network = fake_network({}, {"priority": 1})
+    network.fail("a", 5)
+    assert chosen(network, READ) == "b"
+    network.clock.advance(2.0)
+    assert chosen(network, READ) == "a"
 
 
 # --- Rotation ----------------------------------------------------------------------------------------------
@@ -156,51 +154,51 @@ def test_upstream_that_may_be_tried_again_is_chosen_again() -> None:
     ],
 )
 def test_who_is_out_of_rotation_is_called_last_and_a_wrong_chain_never(state: State, read: str, tip: str) -> None:
-    made = company({}, {"priority": 1})
-    made.put("a", state, HEAD)
-    assert (order(made, READ), order(made, TIP)) == (read, tip)
+    network = fake_network({}, {"priority": 1})
+    network.publish_state("a", state, HEAD)
+    assert (order(network, READ), order(network, TIP)) == (read, tip)
 
 
 def test_one_that_was_never_probed_waits_behind_those_that_are_known() -> None:
-    made = company({}, {"priority": 1}, {"priority": 2})
-    made.put("a", State.UNKNOWN, NOTHING)
-    made.put("c", State.DOWN, HEAD)
-    assert order(made, TIP) == "bac"
+    network = fake_network({}, {"priority": 1}, {"priority": 2})
+    network.publish_state("a", State.UNKNOWN, NOTHING)
+    network.publish_state("c", State.DOWN, HEAD)
+    assert order(network, TIP) == "bac"
 
 
 @pytest.mark.parametrize("state", [state for state in State if state is not State.WRONG_CHAIN])
 def test_while_the_prober_is_silent_its_word_does_not_count(state: State) -> None:
-    made = company({}, {"priority": 1}, {"priority": 2})
-    made.put("a", state, 3)
-    made.put("b", State.WRONG_CHAIN, HEAD)
-    silence(made)
+    network = fake_network({}, {"priority": 1}, {"priority": 2})
+    network.publish_state("a", state, 3)
+    network.publish_state("b", State.WRONG_CHAIN, HEAD)
+    silence(network)
     for need in (READ, TIP):
-        assert chosen(made, need) == "a"
-        assert order(made, need) == "ac"
-        assert not made.view().is_worth_waiting(need, [], made.clock())
+        assert chosen(network, need) == "a"
+        assert order(network, need) == "ac"
+        assert not network.view().is_worth_waiting(need, [], network.clock())
 
 
 def test_breaker_and_quota_keep_calls_away_until_nobody_else_is_left() -> None:
-    made = company({}, {"priority": 1}, {"priority": 2})
+    network = fake_network({}, {"priority": 1}, {"priority": 2})
     for silent in (False, True):
         if silent:
-            silence(made)
-        made.fail("a", 5)
-        made["b"].cool_down(made.clock())
-        assert chosen(made, READ) == "c"
-        assert order(made, READ) == "cab"
+            silence(network)
+        network.fail("a", 5)
+        network["b"].cool_down(network.clock())
+        assert chosen(network, READ) == "c"
+        assert order(network, READ) == "cab"
 
 
 @given(st.lists(st.sampled_from(State), min_size=1, max_size=6), st.booleans(), st.booleans())
 def test_wrong_chain_is_never_called(states: list[State], tip: bool, believed: bool) -> None:
-    made = company(*[{}] * len(states))
-    for upstream, state in zip(made.upstreams, states, strict=True):
-        made.put(upstream.name, state, HEAD)
+    network = fake_network(*[{}] * len(states))
+    for upstream, state in zip(network.upstreams, states, strict=True):
+        network.publish_state(upstream.name, state, HEAD)
     if not believed:
-        silence(made)
+        silence(network)
     for slot in (None, *range(len(states))):
-        chosen_order = order(made, Requirements("eth_call", tip=tip, slot=slot))
-        assert not any(made[name].status.state == State.WRONG_CHAIN for name in chosen_order)
+        chosen_order = order(network, Requirements("eth_call", tip=tip, slot=slot))
+        assert not any(network[name].status.state == State.WRONG_CHAIN for name in chosen_order)
 
 
 # --- The tip -----------------------------------------------------------------------------------------------
@@ -210,19 +208,19 @@ def test_wrong_chain_is_never_called(states: list[State], tip: bool, believed: b
     ("head", "chosen_order"), [(HEAD - 1, False), (HEAD, True), (HEAD + 1, True), (NOTHING, True), (0, False)]
 )
 def test_tip_is_requested_only_from_those_at_the_floor_or_not_known(head: int, chosen_order: bool) -> None:
-    made = company({}, {"priority": 1})
-    made.put("a", State.UP, head)
-    made.put("b", State.WRONG_CHAIN)
-    assert (chosen(made, TIP) == "a") is chosen_order
-    assert chosen(made, READ) == "a"
-    assert (order(made, TIP) == "a") is chosen_order, "not even as the last resort"
+    network = fake_network({}, {"priority": 1})
+    network.publish_state("a", State.UP, head)
+    network.publish_state("b", State.WRONG_CHAIN)
+    assert (chosen(network, TIP) == "a") is chosen_order
+    assert chosen(network, READ) == "a"
+    assert (order(network, TIP) == "a") is chosen_order, "not even as the last resort"
 
 
 def test_one_that_is_down_may_show_the_tip_as_the_last_resort_unless_it_was_behind() -> None:
-    made = company({}, {})
-    made.put("a", State.DOWN, HEAD - 1)
-    made.put("b", State.DOWN, HEAD)
-    assert order(made, TIP) == "b"
+    network = fake_network({}, {})
+    network.publish_state("a", State.DOWN, HEAD - 1)
+    network.publish_state("b", State.DOWN, HEAD)
+    assert order(network, TIP) == "b"
 
 
 @pytest.mark.parametrize(
@@ -243,10 +241,10 @@ def test_one_that_is_down_may_show_the_tip_as_the_last_resort_unless_it_was_behi
 def test_it_is_worth_waiting_for_one_in_rotation_that_is_behind(
     need: Requirements, state: State, head: int, tried: str, behind: bool
 ) -> None:
-    made = company({"deny_methods": ("trace_*",)}, {})
-    made.put("a", state, head)
-    made.put("b", State.DOWN, HEAD)
-    assert made.view().is_worth_waiting(need, [made[name] for name in tried], made.clock()) is behind
+    network = fake_network({"deny_methods": ("trace_*",)}, {})
+    network.publish_state("a", state, head)
+    network.publish_state("b", State.DOWN, HEAD)
+    assert network.view().is_worth_waiting(need, [network[name] for name in tried], network.clock()) is behind
 
 
 # --- Old state ---------------------------------------------------------------------------------------------
@@ -268,39 +266,39 @@ def test_state_is_old_when_pruned_nodes_may_have_dropped_it(oldest: int, head: i
 
 
 def test_old_state_is_requested_from_archives_first_and_then_of_the_others() -> None:
-    made = company({"archive": False}, {"archive": False}, {"priority": 5}, {"priority": 6})
-    assert order(made, READ) == "abcd"
-    assert order(made, OLD) == "cdab"
-    assert order(made, Requirements("trace_filter", tip=True, oldest=5)) == "cdab"
-    assert order(made, Requirements("eth_call", oldest=HEAD - 3)) == "abcd"
+    network = fake_network({"archive": False}, {"archive": False}, {"priority": 5}, {"priority": 6})
+    assert order(network, READ) == "abcd"
+    assert order(network, OLD) == "cdab"
+    assert order(network, Requirements("trace_filter", tip=True, oldest=5)) == "cdab"
+    assert order(network, Requirements("eth_call", oldest=HEAD - 3)) == "abcd"
 
 
 def test_where_nobody_holds_an_archive_old_state_is_requested_from_the_cheaper_one_in_rotation() -> None:
-    made = company({"archive": False}, {"archive": False}, {"archive": False})
-    made.answer("a", 0.1)
-    made.answer("b", 0.05)
-    made.put("c", State.DOWN)
-    assert order(made, OLD) == "bac"
+    network = fake_network({"archive": False}, {"archive": False}, {"archive": False})
+    network.answer("a", 0.1)
+    network.answer("b", 0.05)
+    network.publish_state("c", State.DOWN)
+    assert order(network, OLD) == "bac"
 
 
 # --- Lists and pins ----------------------------------------------------------------------------------------
 
 
 def test_lists_of_an_upstream_bind_also_the_last_resort() -> None:
-    made = company({"deny_methods": ("eth_call",)}, {"priority": 1, "allow_methods": ("eth_call",)})
-    assert order(made, READ) == "b"
-    assert order(made, Requirements("eth_chainId")) == "a"
-    made.put("a", State.DOWN)
-    made.put("b", State.DOWN)
-    assert order(made, READ) == "b"
+    network = fake_network({"deny_methods": ("eth_call",)}, {"priority": 1, "allow_methods": ("eth_call",)})
+    assert order(network, READ) == "b"
+    assert order(network, Requirements("eth_chainId")) == "a"
+    network.publish_state("a", State.DOWN)
+    network.publish_state("b", State.DOWN)
+    assert order(network, READ) == "b"
 
 
 @pytest.mark.parametrize("state", [State.UP, State.DOWN, State.LAGGING])
 def test_what_only_one_knows_is_requested_from_that_one_alone(state: State) -> None:
-    made = company({}, {}, {"priority": 3})
-    made.put("c", state, 5)
-    assert order(made, Requirements("eth_getFilterChanges", slot=2)) == "c"
-    assert order(made, Requirements("eth_getFilterChanges", slot=9)) == ""
+    network = fake_network({}, {}, {"priority": 3})
+    network.publish_state("c", state, 5)
+    assert order(network, Requirements("eth_getFilterChanges", slot=2)) == "c"
+    assert order(network, Requirements("eth_getFilterChanges", slot=9)) == ""
 
 
 @pytest.mark.parametrize(
@@ -314,10 +312,10 @@ def test_what_only_one_knows_is_requested_from_that_one_alone(state: State) -> N
     ],
 )
 def test_view_has_others_that_might_be_called(need: Requirements, tried: str, more: bool) -> None:
-    made = company({}, {"deny_methods": ("trace_*",)}, {})
-    made.put("b", State.DOWN)
-    made.put("c", State.WRONG_CHAIN)
-    assert made.view().has_others(need, [made[name] for name in tried]) is more
+    network = fake_network({}, {"deny_methods": ("trace_*",)}, {})
+    network.publish_state("b", State.DOWN)
+    network.publish_state("c", State.WRONG_CHAIN)
+    assert network.view().has_others(need, [network[name] for name in tried]) is more
 
 
 # --- At one look ---------------------------------------------------------------------------------------------
@@ -325,12 +323,12 @@ def test_view_has_others_that_might_be_called(need: Requirements, tried: str, mo
 
 @pytest.mark.parametrize(("priorities", "fit"), [((0,), "a"), ((0, 1), "a"), ((1, 0), "b"), ((0, 1, 1), "a")])
 def test_view_chooses_among_those_of_the_best_priority(priorities: tuple[int, ...], fit: str) -> None:
-    made = company(*({"priority": each} for each in priorities))
-    made.answer(fit, 5.0)
-    view = made.view()
+    network = fake_network(*({"priority": each} for each in priorities))
+    network.answer(fit, 5.0)
+    view = network.view()
     for scope in (Scope(Holds.NEVER), Scope(Holds.NEVER, tip=True)):
-        found = view.first("eth_call", scope, made.clock(), chances(0.9))
-        assert found is made[fit], "however slow it is"
+        found = view.first("eth_call", scope, network.clock(), chances(0.9))
+        assert found is network[fit], "however slow it is"
 
 
 DENYING: Settings = {"deny_methods": ("eth_call",)}
@@ -354,21 +352,21 @@ DENYING: Settings = {"deny_methods": ("eth_call",)}
 def test_view_chooses_the_cheapest_that_has_the_block_and_takes_the_method(
     upstreams: list[Settings], heads: list[int], scope: Scope, fit: str
 ) -> None:
-    made = company(*upstreams)
-    made.row.publish(HEAD, NOTHING, changed=True)
+    network = fake_network(*upstreams)
+    network.status.publish(HEAD, NOTHING, changed=True)
     for name, head, seconds in zip("ab", heads, (0.2, 0.1), strict=False):
-        made.put(name, head=head)
-        made[name].ewma = seconds
-    view = made.view()
-    found = view.first("eth_call", scope, made.clock(), chances())
+        network.publish_state(name, head=head)
+        network[name].ewma = seconds
+    view = network.view()
+    found = view.first("eth_call", scope, network.clock(), chances())
     assert (found.name if found else "") == fit
 
 
 def test_view_does_not_choose_the_only_upstream_while_its_breaker_is_open() -> None:
-    made = company({})
-    made.fail("a", 5)
-    view = made.view()
-    assert view.first("eth_call", Scope(Holds.NEVER), made.clock(), chances()) is None
+    network = fake_network({})
+    network.fail("a", 5)
+    view = network.view()
+    assert view.first("eth_call", Scope(Holds.NEVER), network.clock(), chances()) is None
 
 
 # Seconds, calls under way, weight.
@@ -389,12 +387,12 @@ def test_view_does_not_choose_the_only_upstream_while_its_breaker_is_open() -> N
 def test_of_two_the_fast_and_the_slow_path_choose_the_cheaper(
     a: tuple[float, int, int], b: tuple[float, int, int], cheaper: str
 ) -> None:
-    made = company({"weight": a[2]}, {"weight": b[2]})
+    network = fake_network({"weight": a[2]}, {"weight": b[2]})
     for name, (seconds, in_flight, _) in (("a", a), ("b", b)):
-        made[name].ewma, made[name].in_flight = seconds, in_flight
-    view = made.view()
-    assert view.first("eth_call", Scope(Holds.NEVER), made.clock(), chances()) is made[cheaper]
-    assert chosen(made, READ) == cheaper
+        network[name].ewma, network[name].in_flight = seconds, in_flight
+    view = network.view()
+    assert view.first("eth_call", Scope(Holds.NEVER), network.clock(), chances()) is network[cheaper]
+    assert chosen(network, READ) == cheaper
 
 
 members = st.fixed_dictionaries(
@@ -438,21 +436,21 @@ scopes = st.builds(
 def test_fast_path_chooses_as_the_slow_path_does(
     made_of: list[tuple[Settings, Settings]], scope: Scope, shown: int, later: float, chance: tuple[float, float]
 ) -> None:
-    made = company(*(each for each, _ in made_of))
-    made.row.publish(HEAD, NOTHING, changed=True)
-    made.row.observe_head(shown)
+    network = fake_network(*(each for each, _ in made_of))
+    network.status.publish(HEAD, NOTHING, changed=True)
+    network.status.observe_head(shown)
     for name, (_, condition) in zip("abcd", made_of, strict=False):
-        made.put(name, condition["state"], condition["head"])
+        network.publish_state(name, condition["state"], condition["head"])
         if condition["seconds"]:
-            made.answer(name, condition["seconds"])
-        made.fail(name, condition["failures"])
+            network.answer(name, condition["seconds"])
+        network.fail(name, condition["failures"])
         if condition["spared"]:
-            made[name].cool_down(made.clock())
+            network[name].cool_down(network.clock())
         for _ in range(condition["in_flight"]):
-            made[name].began()
-    made.clock.advance(later)
-    now = made.clock()
-    view = made.view()
+            network[name].began()
+    network.clock.advance(later)
+    now = network.clock()
+    view = network.view()
     found = view.first("eth_call", scope, now, chances(*chance))
     need = Requirements(
         "eth_call", tip=scope.tip, oldest=scope.oldest if scope.state else None, number=scope.number

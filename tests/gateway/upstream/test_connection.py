@@ -5,7 +5,8 @@ import gzip
 import pytest
 from tests.gateway.fake_node import http
 from tests.gateway.fakes import run_pending
-from tests.gateway.line import BODY, Feed, Line, ResponseFuture, chunked, feeds, whole
+from tests.gateway.raw_http import Feed, whole
+from tests.gateway.upstream.fake_upstream import BODY, FakeUpstream, ResponseFuture, chunked, feeds
 
 from tollgate.gateway.upstream.connection import Response
 
@@ -25,13 +26,13 @@ KEPT = {
 @feeds
 @pytest.mark.parametrize("response", KEPT.values(), ids=KEPT.keys())
 async def test_response_is_read_and_the_connection_kept(feed: Feed, response: bytes) -> None:
-    line = Line()
+    upstream = FakeUpstream()
     for _ in range(2):
-        assert await line.answered(feed(response)) == Response(200, BODY)
-    assert line.owner.idle == [line.connection] * 2
-    assert line.connection.usable
-    assert not line.connection.busy
-    assert not line.transport.closed
+        assert await upstream.exchange(feed(response)) == Response(200, BODY)
+    assert upstream.pool.idle == [upstream.connection] * 2
+    assert upstream.connection.usable
+    assert not upstream.connection.busy
+    assert not upstream.transport.closed
 
 
 @feeds
@@ -45,41 +46,44 @@ async def test_response_is_read_and_the_connection_kept(feed: Feed, response: by
     ids=["close", "HTTP/1.0", "chunked, close"],
 )
 async def test_connection_that_the_upstream_closes_is_not_kept(feed: Feed, response: bytes) -> None:
-    line = Line()
-    assert await line.answered(feed(response)) == Response(200, BODY)
-    assert line.owner.idle == []
-    assert not line.connection.usable
-    assert line.transport.closed
+    upstream = FakeUpstream()
+    assert await upstream.exchange(feed(response)) == Response(200, BODY)
+    assert upstream.pool.idle == []
+    assert not upstream.connection.usable
+    assert upstream.transport.closed
     await run_pending()
-    assert line.owner.gone == [line.connection]
+    assert upstream.pool.lost_connections == [upstream.connection]
 
 
 @feeds
 @pytest.mark.parametrize("body", [BODY, gzip.compress(BODY)], ids=["plain", "gzip"])
 async def test_response_without_a_length_ends_with_the_connection(feed: Feed, body: bytes) -> None:
-    line = Line()
-    pending = line.begin()
+    upstream = FakeUpstream()
+    pending = upstream.send()
     for piece in feed(b"HTTP/1.1 200 OK\r\n\r\n" + body):
-        line.transport.deliver(piece)
+        upstream.transport.deliver(piece)
     assert not pending.done()
-    line.transport.drop()
+    upstream.transport.drop()
     assert await pending == Response(200, BODY)
-    assert line.owner.gone == [line.connection]
+    assert upstream.pool.lost_connections == [upstream.connection]
 
 
 @feeds
 @pytest.mark.parametrize("status", [b"404 Not Found", b"503 Service Unavailable", b"429 Too Many Requests"])
 async def test_status_is_handed_on(feed: Feed, status: bytes) -> None:
-    assert await Line().answered(feed(http(b"no", status=status))) == Response(int(status[:3]), b"no")
+    assert await FakeUpstream().exchange(feed(http(b"no", status=status))) == Response(int(status[:3]), b"no")
 
 
 @pytest.mark.parametrize("length", [0, 1_023, 1_024, 1_025])
 async def test_request_has_its_length(length: int) -> None:
-    line = Line()
-    line.connection.send(b"x" * length, 2_000.0, ResponseFuture())
-    assert line.transport.take() == b"POST / HTTP/1.1\r\ncontent-length: %d\r\n\r\n%b" % (length, b"x" * length)
+    upstream = FakeUpstream()
+    upstream.connection.send(b"x" * length, 2_000.0, ResponseFuture())
+    assert upstream.transport.take() == b"POST / HTTP/1.1\r\ncontent-length: %d\r\n\r\n%b" % (
+        length,
+        b"x" * length,
+    )
 
 
 async def test_response_with_an_empty_body_is_a_response() -> None:
-    assert await Line().answered(whole(http(b""))) == Response(200, b"")
-    assert await Line().answered(whole(b"HTTP/1.1 204 No Content\r\n\r\n")) == Response(204, b"")
+    assert await FakeUpstream().exchange(whole(http(b""))) == Response(200, b"")
+    assert await FakeUpstream().exchange(whole(b"HTTP/1.1 204 No Content\r\n\r\n")) == Response(204, b"")

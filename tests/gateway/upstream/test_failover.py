@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Struct
-from tests.gateway.company import DOUBT, FAILURES, HEAD, METHOD, Company, Failure, chances
+from tests.gateway.fake_network import DOUBT, FAILURES, HEAD, METHOD, Failure, FakeNetwork, chances
 
 from tollgate.chains.faults import Verdict
 from tollgate.errors import Refusal
@@ -93,13 +93,13 @@ class DrivenFailover:
     """A course, driven as `exchange.py` does, in a world that changes between its steps."""
 
     def __init__(self, made: list[dict[str, Any]], need: Requirements, seconds: float) -> None:
-        self.company = Company(*made)
-        self.clock, self.row = self.company.clock, self.company.row
+        self.network = FakeNetwork(*made)
+        self.clock, self.status = self.network.clock, self.network.status
         self.need = need
         self.deadline = self.clock() + seconds
         self.full: set[str] = set()
         """Whose rate is used up."""
-        self.failover = Failover(self.company.view, need, self.deadline, chances(0.3, 0.6, 0.9), self.may_call)
+        self.failover = Failover(self.network.view, need, self.deadline, chances(0.3, 0.6, 0.9), self.may_call)
         self.attempts = 0
         self.under_way: list[NextAttempt] = []
         self.ends: dict[str, list[object]] = {}
@@ -116,11 +116,11 @@ class DrivenFailover:
     def happen(self, meanwhile: Meanwhile | None) -> None:
         if meanwhile is None:
             return
-        upstream = self.company.upstreams[meanwhile.upstream % len(self.company.upstreams)]
-        self.company.put(upstream.name, meanwhile.state, meanwhile.head)
+        upstream = self.network.upstreams[meanwhile.upstream % len(self.network.upstreams)]
+        self.network.publish_state(upstream.name, meanwhile.state, meanwhile.head)
         self.clock.advance(meanwhile.seconds)
         if meanwhile.block:
-            self.row.publish(self.row.head + 1, NOTHING, changed=True)
+            self.status.publish(self.status.head + 1, NOTHING, changed=True)
         if upstream.limit:
             (self.full.add if meanwhile.full else self.full.discard)(upstream.name)
 
@@ -130,7 +130,7 @@ class DrivenFailover:
         """Take a step."""
         self.happen(script.before)
         now = self.clock()
-        in_reach = {upstream.name for upstream in self.company.upstreams if self.would_do(upstream)}
+        in_reach = {upstream.name for upstream in self.network.upstreams if self.would_do(upstream)}
         step = self.failover.next(now)
         if step is None:
             self.over = True
@@ -192,7 +192,7 @@ class DrivenFailover:
 
     def would_do(self, upstream: Upstream) -> bool:
         """Whether an upstream could be called now, as far as anybody can know."""
-        need, received = self.need, self.row.is_fresh
+        need, received = self.need, self.status.is_fresh
         state = upstream.status.state
         return (
             (state in (State.UP, State.UNKNOWN) if received else state != State.WRONG_CHAIN)
@@ -204,9 +204,9 @@ class DrivenFailover:
         )
 
     def has_the_tip(self, upstream: Upstream) -> bool:
-        if not self.need.tip or self.need.slot is not None or not self.row.is_fresh:
+        if not self.need.tip or self.need.slot is not None or not self.status.is_fresh:
             return True
-        return upstream.status.head == NOTHING or upstream.status.head >= self.row.floor
+        return upstream.status.head == NOTHING or upstream.status.head >= self.status.floor
 
     def check_called(self, upstream: Upstream, now: float) -> None:
         need = self.need
@@ -235,7 +235,7 @@ class DrivenFailover:
         called = {attempt.upstream.name for attempt in self.under_way} | {step.upstream.name}
         others = [
             upstream
-            for upstream in self.company.upstreams
+            for upstream in self.network.upstreams
             if upstream.status.state != State.WRONG_CHAIN
             and upstream.takes(METHOD)
             and not self.ends.get(upstream.name)

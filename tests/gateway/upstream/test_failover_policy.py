@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.gateway.company import DOUBT, FAILURES, METHOD, Company, Failure, chances
+from tests.gateway.fake_network import DOUBT, FAILURES, METHOD, Failure, FakeNetwork, chances
 
 from tollgate.errors import Refusal, UpstreamUnavailable
 from tollgate.gateway.upstream.choice import Requirements
@@ -23,28 +23,28 @@ from tollgate.shm.upstream_status import NOTHING, State
 # --- Driven to the end -------------------------------------------------------------------------------------
 
 
-def failover(company: Company, need: Requirements, seconds: float = 30.0) -> Failover:
-    return Failover(company.view, need, company.clock() + seconds, chances(0.0), lambda _: True)
+def failover(network: FakeNetwork, need: Requirements, seconds: float = 30.0) -> Failover:
+    return Failover(network.view, need, network.clock() + seconds, chances(0.0), lambda _: True)
 
 
-def next_upstream(made: Failover, company: Company) -> str:
+def next_upstream(made: Failover, network: FakeNetwork) -> str:
     """Who is called next."""
-    step = made.next(company.clock())
+    step = made.next(network.clock())
     assert isinstance(step, NextAttempt)
     return step.upstream.name
 
 
 def conversation(
-    company: Company,
+    network: FakeNetwork,
     failures: list[Failure],
     need: Requirements,
 ) -> tuple[str, Refusal]:
     """Fail every attempt as scripted; who was called, `.` for a pause, and the refusal."""
-    made, names, left = failover(company, need), "", list(failures)
-    while (step := made.next(company.clock())) is not None:
+    made, names, left = failover(network, need), "", list(failures)
+    while (step := made.next(network.clock())) is not None:
         if isinstance(step, Wait):
             names += "."
-            company.clock.advance(step.seconds)
+            network.clock.advance(step.seconds)
             continue
         names += step.upstream.name
         kind, sent, _ = left.pop(0)
@@ -52,8 +52,8 @@ def conversation(
     return names, made.refusal()
 
 
-def ranked(count: int) -> Company:
-    return Company(*({"priority": number} for number in range(count)))
+def ranked(count: int) -> FakeNetwork:
+    return FakeNetwork(*({"priority": number} for number in range(count)))
 
 
 scripts = st.lists(st.sampled_from(FAILURES[:-1]), min_size=6, max_size=6)
@@ -89,100 +89,100 @@ def test_write_stops_at_the_first_failure_after_sending(failures: list[Failure],
 
 
 def test_one_that_is_behind_is_called_again_and_again_after_longer_pauses() -> None:
-    company = ranked(1)
-    began = company.clock()
-    names, refusal = conversation(company, [FAILURES[-1]] * 6, Requirements(METHOD, tip=True))
+    network = ranked(1)
+    began = network.clock()
+    names, refusal = conversation(network, [FAILURES[-1]] * 6, Requirements(METHOD, tip=True))
     assert names == "a.a.a.a.a.a"
-    assert company.clock() - began == pytest.approx(AGAIN_SECONDS * (1 + 2 + 4 + 8 + 16))
+    assert network.clock() - began == pytest.approx(AGAIN_SECONDS * (1 + 2 + 4 + 8 + 16))
     assert "behind what callers have seen" in refusal.message
 
 
 def test_no_upstream_at_all_is_unavailable() -> None:
-    names, refusal = conversation(Company(), [], Requirements(METHOD))
+    names, refusal = conversation(FakeNetwork(), [], Requirements(METHOD))
     assert (names, type(refusal)) == ("", UpstreamUnavailable)
 
 
 def test_where_all_are_on_another_chain_that_is_what_is_reported() -> None:
-    company = Company({}, {})
+    network = FakeNetwork({}, {})
     for name in "ab":
-        company.put(name, State.WRONG_CHAIN)
-    made = failover(company, Requirements(METHOD))
-    assert made.next(company.clock()) is None
+        network.publish_state(name, State.WRONG_CHAIN)
+    made = failover(network, Requirements(METHOD))
+    assert made.next(network.clock()) is None
     refusal = made.refusal()
     assert isinstance(refusal, UpstreamUnavailable)
     assert "another chain" in str(refusal)
 
 
 def test_tip_waits_for_one_that_comes_along() -> None:
-    company = ranked(2)
-    company.row.publish(101, NOTHING, changed=True)
-    made = failover(company, Requirements(METHOD, tip=True))
+    network = ranked(2)
+    network.status.publish(101, NOTHING, changed=True)
+    made = failover(network, Requirements(METHOD, tip=True))
     for _ in range(5):
-        step = made.next(company.clock())
+        step = made.next(network.clock())
         assert step == Wait(WAIT_SECONDS)
-        company.clock.advance(WAIT_SECONDS)
-    company.put("b", head=101)
-    assert next_upstream(made, company) == "b"
+        network.clock.advance(WAIT_SECONDS)
+    network.publish_state("b", head=101)
+    assert next_upstream(made, network) == "b"
 
 
 def test_tip_waits_no_longer_than_the_deadline() -> None:
-    company = ranked(1)
-    company.row.publish(101, NOTHING, changed=True)
-    made = failover(company, Requirements(METHOD, tip=True), seconds=0.05)
+    network = ranked(1)
+    network.status.publish(101, NOTHING, changed=True)
+    made = failover(network, Requirements(METHOD, tip=True), seconds=0.05)
     rested = 0.0
-    while isinstance(step := made.next(company.clock()), Wait):
+    while isinstance(step := made.next(network.clock()), Wait):
         rested += step.seconds
-        company.clock.advance(step.seconds)
+        network.clock.advance(step.seconds)
     assert step is None
     assert rested == pytest.approx(0.05)
 
 
 def test_one_at_the_tip_that_broke_off_is_called_again_while_another_is_behind() -> None:
-    company = ranked(2)
-    company.put("b", head=99)
-    made = failover(company, Requirements(METHOD, tip=True))
-    assert next_upstream(made, company) == "a"
-    made.failed(company["a"], AttemptFailed("scripted", sent=True))
-    assert made.next(company.clock()) == Wait(AGAIN_SECONDS)
-    assert next_upstream(made, company) == "a"
+    network = ranked(2)
+    network.publish_state("b", head=99)
+    made = failover(network, Requirements(METHOD, tip=True))
+    assert next_upstream(made, network) == "a"
+    made.failed(network["a"], AttemptFailed("scripted", sent=True))
+    assert made.next(network.clock()) == Wait(AGAIN_SECONDS)
+    assert next_upstream(made, network) == "a"
 
 
 def test_time_for_each_attempt_is_half_of_what_is_left_and_the_last_gets_all_of_it() -> None:
-    company = ranked(3)
-    made = failover(company, Requirements(METHOD), seconds=8.0)
+    network = ranked(3)
+    made = failover(network, Requirements(METHOD), seconds=8.0)
     given_ = []
     for _ in range(3):
-        step = made.next(company.clock())
+        step = made.next(network.clock())
         assert isinstance(step, NextAttempt)
-        given_.append(step.until - company.clock())
-        company.clock.now = step.until
+        given_.append(step.until - network.clock())
+        network.clock.now = step.until
         made.failed(step.upstream, TimedOut("scripted", sent=True))
     assert given_ == [4.0, 2.0, 2.0]
-    assert made.next(company.clock()) is None
+    assert made.next(network.clock()) is None
 
 
 @pytest.mark.parametrize("need", [Requirements(METHOD, repeatable=False), Requirements(METHOD, slot=0)])
 def test_what_nobody_else_can_answer_gets_all_the_time_there_is(need: Requirements) -> None:
-    company = ranked(3)
-    step = failover(company, need, seconds=8.0).next(company.clock())
+    network = ranked(3)
+    step = failover(network, need, seconds=8.0).next(network.clock())
     assert isinstance(step, NextAttempt)
-    assert step.until == company.clock() + 8.0
+    assert step.until == network.clock() + 8.0
 
 
 def test_rate_of_an_upstream_sends_the_rest_elsewhere_and_is_shown_where_there_is_no_elsewhere() -> None:
-    company = Company({"requests_per_second": 5}, {"priority": 1, "requests_per_second": 5})
+    network = FakeNetwork({"requests_per_second": 5}, {"priority": 1, "requests_per_second": 5})
     full = {"a"}
     may_call = lambda upstream: upstream.name not in full  # noqa: E731
-    made = Failover(company.view, Requirements(METHOD), 2_000.0, chances(0.0), may_call)
-    assert next_upstream(made, company) == "b"
+    made = Failover(network.view, Requirements(METHOD), 2_000.0, chances(0.0), may_call)
+    assert next_upstream(made, network) == "b"
     full.add("b")
-    made = Failover(company.view, Requirements(METHOD), 2_000.0, chances(0.0), may_call)
-    assert made.next(company.clock()) is None
+    made = Failover(network.view, Requirements(METHOD), 2_000.0, chances(0.0), may_call)
+    assert made.next(network.clock()) is None
     assert "at their limits" in made.refusal().message
 
 
 def test_those_that_were_tried_before_are_not_called() -> None:
-    company = ranked(2)
-    made = Failover(company.view, Requirements(METHOD), 2_000.0, chances(0.0), lambda _: True, [company["a"]])
-    assert next_upstream(made, company) == "b"
-    assert made.next(company.clock()) is None
+    network = ranked(2)
+    made = Failover(network.view, Requirements(METHOD), 2_000.0, chances(0.0), lambda _: True, [network["a"]])
+    assert next_upstream(made, network) == "b"
+    assert made.next(network.clock()) is None

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from tests.gateway.fake_node import http
 from tests.gateway.fakes import run_pending
-from tests.gateway.line import BODY, Line, ResponseFuture, whole
+from tests.gateway.raw_http import whole
+from tests.gateway.upstream.fake_upstream import BODY, FakeUpstream, ResponseFuture
 
 from tollgate.gateway.memory_budget import SMALL
 from tollgate.gateway.upstream import connection as module
@@ -87,53 +88,53 @@ def test_upstream_whose_heads_are_never_the_same_is_not_compared_for_a_while(
 
 
 async def test_response_with_a_known_head_ends_a_row_of_unknown_ones() -> None:
-    line = Line()
+    upstream = FakeUpstream()
     for number in range(3):
-        assert await line.answered(whole(http(BODY, b"x: %d" % number))) == Response(200, BODY)
-    heads = line.connection._heads
+        assert await upstream.exchange(whole(http(BODY, b"x: %d" % number))) == Response(200, BODY)
+    heads = upstream.connection._heads
     assert heads.misses == 3
-    assert await line.answered(whole(http(BODY, b"x: 1"))) == Response(200, BODY)
+    assert await upstream.exchange(whole(http(BODY, b"x: 1"))) == Response(200, BODY)
     assert (heads.misses, len(heads.lengths)) == (0, 3)
 
 
 @pytest.mark.parametrize(("size", "known"), [(SMALL, True), (SMALL + 1, False)])
 async def test_heads_of_large_responses_are_not_kept(size: int, known: bool) -> None:
-    line = Line()
+    upstream = FakeUpstream()
     response = http(b"x" * size)
-    assert (await line.answered(whole(response))).body == b"x" * size
-    assert bool(line.connection._heads.lengths) is known
+    assert (await upstream.exchange(whole(response))).body == b"x" * size
+    assert bool(upstream.connection._heads.lengths) is known
 
 
 @pytest.mark.parametrize("body", [b"", BODY, gzip.compress(BODY)], ids=["empty", "plain", "packed"])
 async def test_response_with_a_known_head_is_the_same_the_second_time(body: bytes) -> None:
-    line = Line()
-    answers = [await line.answered(whole(http(body))) for _ in range(3)]
-    assert line.connection._heads.misses == 0, "the head is known"
+    upstream = FakeUpstream()
+    answers = [await upstream.exchange(whole(http(body))) for _ in range(3)]
+    assert upstream.connection._heads.misses == 0, "the head is known"
     assert answers == [Response(200, BODY if body else b"")] * 3
-    assert line.owner.idle == [line.connection] * 3
+    assert upstream.pool.idle == [upstream.connection] * 3
 
 
 async def test_part_of_a_body_that_looks_like_a_known_response_is_a_part_of_it() -> None:
-    line = Line()
+    upstream = FakeUpstream()
     known = http(BODY)
-    assert await line.answered(whole(known)) == Response(200, BODY)
+    assert await upstream.exchange(whole(known)) == Response(200, BODY)
     start, body = http(BODY + known).rsplit(known, 1)[0], BODY + known
-    assert await line.answered(iter([start, known])) == Response(200, body)
+    assert await upstream.exchange(iter([start, known])) == Response(200, body)
 
 
 @pytest.mark.parametrize(("waiters", "retired"), [([1], False), ([], True)])
 async def test_connection_that_somebody_waits_for_or_that_is_not_kept_goes_back_to_its_owner(
     waiters: list[int], retired: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    line = Line()
+    upstream = FakeUpstream()
     freed: list[Connection] = []
-    await line.answered(whole(http(BODY)))
-    monkeypatch.setattr(line.owner, "freed", freed.append)
-    line.owner.waiters.extend(waiters)
-    line.owner.retired = retired
-    await line.answered(whole(http(BODY)))
-    assert freed == [line.connection]
-    assert len(line.owner.idle) == 1
+    await upstream.exchange(whole(http(BODY)))
+    monkeypatch.setattr(upstream.pool, "freed", freed.append)
+    upstream.pool.waiters.extend(waiters)
+    upstream.pool.retired = retired
+    await upstream.exchange(whole(http(BODY)))
+    assert freed == [upstream.connection]
+    assert len(upstream.pool.idle) == 1
 
 
 # --- Receivers -----------------------------------------------------------------------------------------------
@@ -148,24 +149,24 @@ class Broken(ResponseFuture):
 
 @pytest.mark.parametrize("known", [False, True])
 async def test_defect_of_a_receiver_is_a_failure_of_its_call_and_not_of_the_connection(known: bool) -> None:
-    line = Line()
+    upstream = FakeUpstream()
     if known:
-        await line.answered(whole(http(BODY)))
+        await upstream.exchange(whole(http(BODY)))
     receiver = Broken()
-    line.connection.send(b"{}", 2_000.0, receiver)
-    line.transport.deliver(http(BODY))
+    upstream.connection.send(b"{}", 2_000.0, receiver)
+    upstream.transport.deliver(http(BODY))
     with pytest.raises(AttemptFailed, match="could not be taken") as caught:
         await receiver
     assert caught.value.sent
-    assert line.connection.usable
-    assert await line.answered(whole(http(BODY))) == Response(200, BODY)
+    assert upstream.connection.usable
+    assert await upstream.exchange(whole(http(BODY))) == Response(200, BODY)
 
 
 async def test_nothing_is_sent_on_a_connection_that_was_lost() -> None:
-    line = Line()
-    line.transport.drop()
+    upstream = FakeUpstream()
+    upstream.transport.drop()
     with pytest.raises(AttemptFailed, match="lost") as caught:
-        line.begin()
+        upstream.send()
     assert not caught.value.sent
 
 
@@ -175,9 +176,9 @@ async def test_nothing_is_sent_on_a_connection_that_was_lost() -> None:
 @pytest.mark.parametrize("max_bytes", [1_000, 1_000_000], ids=["step by step", "at once"])
 @pytest.mark.parametrize("cut", [1, 8, 20])
 async def test_packed_body_that_is_torn_is_a_failure(cut: int, max_bytes: int) -> None:
-    line = Line(most=max_bytes)
-    pending = line.begin()
-    line.transport.deliver(http(gzip.compress(b'{"a": "%b"}' % (b"x" * 500))[:-cut]))
+    upstream = FakeUpstream(max_bytes=max_bytes)
+    pending = upstream.send()
+    upstream.transport.deliver(http(gzip.compress(b'{"a": "%b"}' % (b"x" * 500))[:-cut]))
     with pytest.raises(AttemptFailed, match=r"gzip") as caught:
         await pending
     assert caught.value.sent
@@ -185,9 +186,9 @@ async def test_packed_body_that_is_torn_is_a_failure(cut: int, max_bytes: int) -
 
 @pytest.mark.parametrize(("size", "fits"), [(1_000, True), (1_001, False)])
 async def test_packed_body_may_unpack_to_the_bound_and_no_further(size: int, fits: bool) -> None:
-    line = Line(most=1_000)
-    pending: Any = line.begin()
-    line.transport.deliver(http(gzip.compress(b"x" * size)))
+    upstream = FakeUpstream(max_bytes=1_000)
+    pending: Any = upstream.send()
+    upstream.transport.deliver(http(gzip.compress(b"x" * size)))
     await run_pending()
     if fits:
         assert (await pending).body == b"x" * size
@@ -198,9 +199,9 @@ async def test_packed_body_may_unpack_to_the_bound_and_no_further(size: int, fit
 
 
 async def test_response_without_room_was_sent_all_the_same() -> None:
-    line = Line(budget=SMALL)
-    pending = line.begin()
-    line.transport.deliver(http(b"x" * (SMALL + 10)))
+    upstream = FakeUpstream(budget=SMALL)
+    pending = upstream.send()
+    upstream.transport.deliver(http(b"x" * (SMALL + 10)))
     with pytest.raises(NoRoom) as caught:
         await pending
     assert caught.value.sent, "it may have been carried out"

@@ -38,7 +38,7 @@ STARKNET_HEAD = {
 }
 
 
-class Line:
+class FakeSocket:
     """What one connection sends, and how it ends. Without an end it stays silent."""
 
     def __init__(self, *messages: dict[str, Any] | str, end: BaseException | None = None) -> None:
@@ -59,11 +59,11 @@ class Line:
         raise self.end
 
 
-class Scene:
+class ListenerSetup:
     """A listener whose connections are scripted, one after the other; then it waits for ever."""
 
-    def __init__(self, *lines: Line | BaseException, family: str = "eth") -> None:
-        self.lines = list(lines)
+    def __init__(self, *sockets: FakeSocket | BaseException, family: str = "eth") -> None:
+        self.sockets = list(sockets)
         self.opened = 0
         self.heads: list[Block] = []
         self.rests: list[float] = []
@@ -78,10 +78,10 @@ class Scene:
     @asynccontextmanager
     async def _open(self) -> AsyncIterator[FeedSocket]:
         self.opened += 1
-        line = self.lines.pop(0) if self.lines else Line()
-        if isinstance(line, BaseException):
-            raise line
-        yield line
+        socket = self.sockets.pop(0) if self.sockets else FakeSocket()
+        if isinstance(socket, BaseException):
+            raise socket
+        yield socket
 
     async def rest(self, seconds: float) -> None:
         self.rests.append(seconds)
@@ -94,32 +94,32 @@ def new_loop() -> NewLoop:
     return asyncio.new_event_loop
 
 
-async def play(*lines: Line | BaseException, family: str = "eth") -> Scene:
-    scene = Scene(*lines, family=family)
+async def play(*sockets: FakeSocket | BaseException, family: str = "eth") -> ListenerSetup:
+    setup = ListenerSetup(*sockets, family=family)
     await run_pending(200)
-    return scene
+    return setup
 
 
 async def test_heads_are_received() -> None:
-    line = Line(SUBSCRIBED, eth_head(7), eth_head(8))
-    scene = await play(line)
-    assert [call["method"] for call in line.sent] == ["eth_subscribe"]
-    assert scene.heads == [Block(7, "0x7b", "0x6b"), Block(8, "0x8b", "0x7b")]
-    assert scene.listener.listening
+    socket = FakeSocket(SUBSCRIBED, eth_head(7), eth_head(8))
+    setup = await play(socket)
+    assert [call["method"] for call in socket.sent] == ["eth_subscribe"]
+    assert setup.heads == [Block(7, "0x7b", "0x6b"), Block(8, "0x8b", "0x7b")]
+    assert setup.listener.listening
 
 
 async def test_nobody_listens_before_the_subscription() -> None:
-    assert not Scene(Line(SUBSCRIBED)).listener.listening
+    assert not ListenerSetup(FakeSocket(SUBSCRIBED)).listener.listening
 
 
 async def test_heads_of_starknet_are_received() -> None:
-    line = Line({"id": 1, "result": "1"}, STARKNET_HEAD)
-    assert (await play(line, family="starknet")).heads == [Block(7, "0x7", "0x6")]
-    assert line.sent[0]["method"] == "starknet_subscribeNewHeads"
+    socket = FakeSocket({"id": 1, "result": "1"}, STARKNET_HEAD)
+    assert (await play(socket, family="starknet")).heads == [Block(7, "0x7", "0x6")]
+    assert socket.sent[0]["method"] == "starknet_subscribeNewHeads"
 
 
 async def test_a_head_may_come_before_the_answer_to_the_subscription() -> None:
-    assert [head.number for head in (await play(Line(eth_head(7), SUBSCRIBED))).heads] == [7]
+    assert [head.number for head in (await play(FakeSocket(eth_head(7), SUBSCRIBED))).heads] == [7]
 
 
 @pytest.mark.parametrize(
@@ -129,40 +129,40 @@ async def test_a_head_may_come_before_the_answer_to_the_subscription() -> None:
         ConnectionRefusedError(),
         TimeoutError(),
         InvalidURI("ws://a", "bad"),
-        Line(end=ConnectionClosedOK(None, None)),
-        Line(NO_METHOD),
-        Line("{nonsense"),
-        Line("[]"),
-        Line(SUBSCRIBED, {"method": "eth_subscription", "params": {"result": {"number": "x"}}}),
-        Line(SUBSCRIBED, {"method": "eth_subscription", "params": {}}),
+        FakeSocket(end=ConnectionClosedOK(None, None)),
+        FakeSocket(NO_METHOD),
+        FakeSocket("{nonsense"),
+        FakeSocket("[]"),
+        FakeSocket(SUBSCRIBED, {"method": "eth_subscription", "params": {"result": {"number": "x"}}}),
+        FakeSocket(SUBSCRIBED, {"method": "eth_subscription", "params": {}}),
     ],
 )
-async def test_whatever_ends_it_is_tried_again(end: Line | BaseException) -> None:
-    scene = await play(end, Line(SUBSCRIBED, eth_head(9)))
-    assert [head.number for head in scene.heads] == [9]
-    assert len(scene.rests) == 1
+async def test_whatever_ends_it_is_tried_again(end: FakeSocket | BaseException) -> None:
+    setup = await play(end, FakeSocket(SUBSCRIBED, eth_head(9)))
+    assert [head.number for head in setup.heads] == [9]
+    assert len(setup.rests) == 1
 
 
 async def test_rests_grow_while_nothing_is_received_and_are_short_again_after_a_head() -> None:
     failures = [OSError() for _ in range(9)]
-    scene = await play(*failures, Line(SUBSCRIBED, eth_head(9), end=OSError()), OSError())
+    setup = await play(*failures, FakeSocket(SUBSCRIBED, eth_head(9), end=OSError()), OSError())
     most = [min(60.0, 0.5 * 2**step) for step in range(9)]
-    assert all(limit / 2 <= rest <= limit * 1.5 for rest, limit in zip(scene.rests, most, strict=False))
-    assert scene.rests[9] <= 0.75
+    assert all(limit / 2 <= rest <= limit * 1.5 for rest, limit in zip(setup.rests, most, strict=False))
+    assert setup.rests[9] <= 0.75
 
 
 async def test_a_subscription_that_is_made_and_lost_again_and_again_is_made_ever_more_slowly() -> None:
-    scene = await play(*(Line(SUBSCRIBED, end=OSError()) for _ in range(5)))
-    assert scene.rests[4] >= 4.0
+    setup = await play(*(FakeSocket(SUBSCRIBED, end=OSError()) for _ in range(5)))
+    assert setup.rests[4] >= 4.0
 
 
 async def test_stop_ends_it() -> None:
-    scene = Scene(Line(SUBSCRIBED))
+    setup = ListenerSetup(FakeSocket(SUBSCRIBED))
     await run_pending()
-    scene.listener.stop()
+    setup.listener.stop()
     await run_pending()
-    assert scene.opened == 1
-    assert scene.rests == []
+    assert setup.opened == 1
+    assert setup.rests == []
 
 
 async def test_a_family_without_subscriptions_is_not_listened_to() -> None:

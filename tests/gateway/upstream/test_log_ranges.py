@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 from tests.gateway.callers import raw, summary
-from tests.gateway.company import Company
 from tests.gateway.fake_gateway import FakeGateway, open_gateway
+from tests.gateway.fake_network import FakeNetwork
 from tests.gateway.fake_node import REVERTED, TOO_WIDE, Error
 from tests.gateway.fakes import run_pending, spawn
 
@@ -26,7 +26,7 @@ from tollgate.gateway.upstream.get_logs import MAX_PARTS, Logs, Range, _number, 
 
 HEAD = 1_000
 GET = "eth_getLogs"
-(PEER,) = Company({}).upstreams
+(UPSTREAM,) = FakeNetwork({}).upstreams
 
 
 # --- What the parts are --------------------------------------------------------------------------------------
@@ -142,10 +142,10 @@ class Searcher:
         self.at_once -= 1
         if self.too_much(first, last):
             return AttemptOutcome(
-                PEER, Reply(error=Raw(b'{"code":-32005,"message":"too wide"}')), Verdict.TOO_WIDE
+                UPSTREAM, Reply(error=Raw(b'{"code":-32005,"message":"too wide"}')), Verdict.TOO_WIDE
             )
         logs = [self.log(number) for number in range(first, last + 1)]
-        return AttemptOutcome(PEER, Reply(Raw(json.dumps(logs).encode())))
+        return AttemptOutcome(UPSTREAM, Reply(Raw(json.dumps(logs).encode())))
 
     async def get(self, first: int, last: int, blocks: int = 0) -> Any:
         filter_ = {"fromBlock": hex(first), "toBlock": hex(last)}

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from tests.gateway.fake_node import http
 from tests.gateway.fakes import run_pending, spawn
-from tests.gateway.pooled import OK, Harness
+from tests.gateway.upstream.pooled_upstream import OK, PooledUpstream
 
 from tollgate.gateway.upstream.connection import AttemptFailed, Response
 from tollgate.gateway.upstream.pool import FRESH_SECONDS, IDLE_SECONDS
@@ -14,13 +14,13 @@ from tollgate.gateway.upstream.pool import FRESH_SECONDS, IDLE_SECONDS
 
 
 async def test_connection_is_used_again() -> None:
-    harness = Harness()
+    harness = PooledUpstream()
     assert await harness.call() is await harness.call()
     assert harness.pool.size == 1
 
 
 async def test_newest_connection_is_used_first() -> None:
-    harness = Harness()
+    harness = PooledUpstream()
     first, second = harness.send(), harness.send()
     await run_pending()
     older, newer = harness.loop.transports
@@ -32,7 +32,7 @@ async def test_newest_connection_is_used_first() -> None:
 
 
 async def test_idle_connection_is_closed_by_the_sweep() -> None:
-    harness = Harness()
+    harness = PooledUpstream()
     transport = await harness.call()
     harness.advance(IDLE_SECONDS)
     assert not transport.is_closing()
@@ -43,7 +43,7 @@ async def test_idle_connection_is_closed_by_the_sweep() -> None:
 
 
 async def test_connection_that_is_used_does_not_grow_old() -> None:
-    harness = Harness()
+    harness = PooledUpstream()
     transport = await harness.call()
     for _ in range(3):
         harness.advance(IDLE_SECONDS - 1)
@@ -51,7 +51,7 @@ async def test_connection_that_is_used_does_not_grow_old() -> None:
 
 
 async def test_connection_that_was_closed_while_idle_is_not_used() -> None:
-    harness = Harness()
+    harness = PooledUpstream()
     (await harness.call()).drop()
     assert harness.pool.idle == []
     await harness.call()
@@ -62,7 +62,7 @@ async def test_connection_that_was_closed_while_idle_is_not_used() -> None:
 
 
 async def test_write_takes_a_kept_connection_only_while_it_is_fresh() -> None:
-    harness = Harness()
+    harness = PooledUpstream()
     transport = await harness.call()
     harness.advance(FRESH_SECONDS)
     assert await harness.call(write=True) is transport
@@ -71,7 +71,7 @@ async def test_write_takes_a_kept_connection_only_while_it_is_fresh() -> None:
 
 
 async def test_write_does_not_wait_where_all_connections_are_idle_but_none_is_fresh() -> None:
-    harness = Harness(connections=1)
+    harness = PooledUpstream(connections=1)
     stale = await harness.call()
     # A goodbye over TLS takes a while.
     stale.drop = lambda error=None: None  # type: ignore[method-assign]
@@ -86,7 +86,7 @@ async def test_write_does_not_wait_where_all_connections_are_idle_but_none_is_fr
 
 
 async def test_write_does_not_wait_where_the_others_are_not_open_yet() -> None:
-    harness = Harness(connections=2)
+    harness = PooledUpstream(connections=2)
     await harness.call()
     harness.advance(FRESH_SECONDS * 2)
     harness.loop.gate = asyncio.Event()
@@ -104,7 +104,7 @@ async def test_write_does_not_wait_where_the_others_are_not_open_yet() -> None:
 
 
 async def test_read_on_a_stale_connection_is_repeated_on_a_new_one() -> None:
-    harness = Harness()
+    harness = PooledUpstream()
     transport = await harness.call()
     sent = harness.send()
     await run_pending()
@@ -116,7 +116,7 @@ async def test_read_on_a_stale_connection_is_repeated_on_a_new_one() -> None:
 
 
 async def test_connection_whose_only_answer_had_a_known_head_may_be_stale_too() -> None:
-    harness = Harness()
+    harness = PooledUpstream()
     sent = [harness.send(), harness.send()]
     await run_pending()
     for transport in harness.loop.transports:
@@ -132,7 +132,7 @@ async def test_connection_whose_only_answer_had_a_known_head_may_be_stale_too() 
 
 
 async def test_read_is_repeated_once() -> None:
-    harness = Harness()
+    harness = PooledUpstream()
     await harness.call()
     sent = harness.send()
     for transport in range(2):
@@ -144,7 +144,7 @@ async def test_read_is_repeated_once() -> None:
 
 
 async def test_write_on_a_stale_connection_is_not_repeated() -> None:
-    harness = Harness()
+    harness = PooledUpstream()
     transport = await harness.call()
     sent = harness.send(write=True)
     await run_pending()
@@ -156,7 +156,7 @@ async def test_write_on_a_stale_connection_is_not_repeated() -> None:
 
 
 async def test_read_that_was_half_answered_is_not_repeated_here() -> None:
-    harness = Harness()
+    harness = PooledUpstream()
     transport = await harness.call()
     sent = harness.send()
     await run_pending()
@@ -168,7 +168,7 @@ async def test_read_that_was_half_answered_is_not_repeated_here() -> None:
 
 
 async def test_answer_that_comes_twice_is_not_given_to_the_next_call() -> None:
-    harness = Harness()
+    harness = PooledUpstream()
     deadline = harness.clock() + 15
 
     async def two_calls() -> list[bytes]:

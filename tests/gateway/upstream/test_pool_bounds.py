@@ -4,14 +4,14 @@ import asyncio
 
 import pytest
 from tests.gateway.fakes import run_pending
-from tests.gateway.pooled import OK, SOON, Harness
+from tests.gateway.upstream.pooled_upstream import OK, SOON, PooledUpstream
 
 from tollgate.gateway.upstream.connection import AttemptFailed, ConnectFailed, PoolFull, Response
 from tollgate.gateway.upstream.pool import MAX_QUEUE_SECONDS, WAITERS_PER_CONNECTION
 
 
 async def test_calls_at_the_same_moment_do_not_open_more_connections_than_allowed() -> None:
-    harness = Harness(connections=2)
+    harness = PooledUpstream(connections=2)
     sent = [harness.send() for _ in range(10)]
     await run_pending()
     assert len(harness.loop.connects) == 2
@@ -24,7 +24,7 @@ async def test_calls_at_the_same_moment_do_not_open_more_connections_than_allowe
 
 
 async def test_connections_that_are_being_opened_count_before_a_waiter_is_let_open_another() -> None:
-    harness = Harness(connections=2)
+    harness = PooledUpstream(connections=2)
     harness.loop.gate = asyncio.Event()
     sent = [harness.send() for _ in range(3)]
     await run_pending()
@@ -44,7 +44,7 @@ async def test_connections_that_are_being_opened_count_before_a_waiter_is_let_op
 async def test_another_bound_replaces_idle_connections_and_the_same_bound_keeps_them(
     max_bytes: int, opened: int
 ) -> None:
-    harness = Harness(connections=1)
+    harness = PooledUpstream(connections=1)
     harness.pool.change(1_000_000)
     for _ in range(2):
         call = harness.send()
@@ -56,7 +56,7 @@ async def test_another_bound_replaces_idle_connections_and_the_same_bound_keeps_
     assert len(harness.loop.transports) == opened
 
 
-async def filled(harness: Harness) -> list[asyncio.Future[Response]]:
+async def filled(harness: PooledUpstream) -> list[asyncio.Future[Response]]:
     """Calls that keep the only connection busy, and two that wait for it."""
     sent = []
     for _ in range(3):
@@ -67,7 +67,7 @@ async def filled(harness: Harness) -> list[asyncio.Future[Response]]:
 
 
 async def test_waiters_are_served_in_their_order() -> None:
-    harness = Harness(connections=1)
+    harness = PooledUpstream(connections=1)
     sent = await filled(harness)
     (transport,) = harness.loop.transports
     for number in range(3):
@@ -78,7 +78,7 @@ async def test_waiters_are_served_in_their_order() -> None:
 
 
 async def test_waiter_opens_a_connection_when_one_is_lost() -> None:
-    harness = Harness(connections=1)
+    harness = PooledUpstream(connections=1)
     sent = await filled(harness)
     harness.loop.transports[0].drop(ConnectionResetError())
     await run_pending()
@@ -91,7 +91,7 @@ async def test_waiter_opens_a_connection_when_one_is_lost() -> None:
 
 
 async def test_newcomer_does_not_open_a_connection_beside_the_waiter_that_may() -> None:
-    harness = Harness(connections=1)
+    harness = PooledUpstream(connections=1)
     sent = await filled(harness)
     harness.loop.transports[0].drop(ConnectionResetError())
     sent.append(harness.send())
@@ -101,7 +101,7 @@ async def test_newcomer_does_not_open_a_connection_beside_the_waiter_that_may() 
 
 
 async def test_waiter_does_not_wait_on_when_the_connection_to_come_is_refused() -> None:
-    harness = Harness(connections=1)
+    harness = PooledUpstream(connections=1)
     harness.loop.refusing = True
     harness.loop.gate = asyncio.Event()
     first = harness.send()
@@ -116,7 +116,7 @@ async def test_waiter_does_not_wait_on_when_the_connection_to_come_is_refused() 
 
 
 async def test_waiters_are_bounded() -> None:
-    harness = Harness(connections=1)
+    harness = PooledUpstream(connections=1)
     sent = [harness.send()]
     await run_pending()
     sent += [harness.send() for _ in range(WAITERS_PER_CONNECTION)]
@@ -128,7 +128,7 @@ async def test_waiters_are_bounded() -> None:
 
 
 async def test_newcomer_is_refused_at_once_while_the_first_waiter_has_waited_for_long() -> None:
-    harness = Harness(connections=1)
+    harness = PooledUpstream(connections=1)
     sent = [harness.send(seconds=1_000)]
     await run_pending()
     sent += [harness.send(seconds=1_000), harness.send(seconds=1_000)]
@@ -155,7 +155,7 @@ async def test_newcomer_is_refused_at_once_while_the_first_waiter_has_waited_for
 
 @pytest.mark.parametrize("end", ["deadline", "cancelled"])
 async def test_waiters_that_have_given_up_do_not_keep_others_out(end: str) -> None:
-    harness = Harness(connections=1)
+    harness = PooledUpstream(connections=1)
     sent = [harness.send(seconds=1_000)]
     await run_pending()
     sent += [harness.send() for _ in range(WAITERS_PER_CONNECTION)]
@@ -172,7 +172,7 @@ async def test_waiters_that_have_given_up_do_not_keep_others_out(end: str) -> No
     await stop(harness, [*sent, newcomer])
 
 
-async def stop(harness: Harness, sent: list[asyncio.Future[Response]]) -> None:
+async def stop(harness: PooledUpstream, sent: list[asyncio.Future[Response]]) -> None:
     """End what is under way."""
     harness.advance(10_000)
     harness.pool.close()
@@ -182,7 +182,7 @@ async def stop(harness: Harness, sent: list[asyncio.Future[Response]]) -> None:
 
 async def test_connection_lost_before_the_chosen_waiters_turn_is_replaced_once() -> None:
     """Two wait; the answer comes, and the connection is lost in the same turn: both must not take its place."""
-    harness = Harness(connections=1)
+    harness = PooledUpstream(connections=1)
     sent = await filled(harness)
     (transport,) = harness.loop.transports
     transport.deliver(OK)
@@ -198,7 +198,7 @@ async def test_connection_lost_before_the_chosen_waiters_turn_is_replaced_once()
 
 
 async def test_connection_of_a_chosen_waiter_that_is_cancelled_goes_to_the_next() -> None:
-    harness = Harness(connections=1)
+    harness = PooledUpstream(connections=1)
     sent = await filled(harness)
     (transport,) = harness.loop.transports
     transport.deliver(OK)
@@ -215,7 +215,7 @@ async def test_connection_of_a_chosen_waiter_that_is_cancelled_goes_to_the_next(
 
 async def test_place_of_a_chosen_waiter_that_is_cancelled_goes_to_the_next() -> None:
     """The connection is lost, so the first waiter may open another; it is cancelled before its turn."""
-    harness = Harness(connections=1)
+    harness = PooledUpstream(connections=1)
     sent = await filled(harness)
     harness.loop.transports[0].drop(ConnectionResetError())
     sent[1].cancel()
@@ -230,7 +230,7 @@ async def test_place_of_a_chosen_waiter_that_is_cancelled_goes_to_the_next() -> 
 
 
 async def test_waiter_that_is_cancelled_before_it_is_chosen_takes_nothing() -> None:
-    harness = Harness(connections=1)
+    harness = PooledUpstream(connections=1)
     sent = await filled(harness)
     sent[1].cancel()
     await run_pending()

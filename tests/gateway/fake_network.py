@@ -1,4 +1,4 @@
-"""Upstreams as a worker sees them, without connections: peers on a board of their own; and how attempts fail."""
+"""A network's upstreams and their status, and how attempts at them fail."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from tollgate.shm.upstream_status import NOTHING, SharedStatus, State
 
 NO_POOL = cast("Pool", None)
 HEAD = 100
-"""The block at which everybody begins."""
+"""The head of all upstreams, unless another is published."""
 METHOD = "eth_call"
 DOUBT = "may have been carried out"
-"""What a refusal says where nobody knows."""
+"""What a refusal says if the outcome is unknown."""
 Failure = tuple[type[AttemptFailed], bool, type[Refusal]]
-"""How an attempt fails, whether the call had gone out by then, and the refusal where it was the last."""
+"""How an attempt fails, whether the call had been sent by then, and the refusal if it was the last."""
 FAILURES: list[Failure] = [
     (ConnectFailed, False, UpstreamUnavailable),
     (PoolFull, False, Overloaded),
@@ -46,48 +46,60 @@ FAILURES: list[Failure] = [
 ]
 
 
-class Company:
-    """Some upstreams of one network."""
+class FakeNetwork:
+    """Upstreams of one network without connections; the test publishes their status, as the prober does."""
 
-    def __init__(self, *settings: dict[str, Any], fresh: bool = True) -> None:
+    def __init__(self, *settings: dict[str, Any], head: int = HEAD) -> None:
         self.clock = Clock()
         self.shared_status = SharedStatus(1, self.clock)
-        self.row = self.shared_status.network(0)
-        self.upstreams = [
+        self.status = self.shared_status.network(0)
+        self.statuses = [self.shared_status.upstream(slot) for slot in range(len(settings))]
+        self.ordered = [
             Upstream(
                 model.UpstreamSettings(**{"name": "abcdefghij"[slot], "url": "http://node", **each}),
                 NO_POOL,
-                self.shared_status.upstream(slot),
+                self.statuses[slot],
                 slot,
                 "eth/mainnet",
             )
             for slot, each in enumerate(settings)
         ]
-        self.upstreams.sort(key=lambda upstream: upstream.priority)
-        if fresh:
-            self.row.publish(HEAD, NOTHING, changed=True)
-            for upstream in self.upstreams:
-                self.put(upstream.name)
+        self.ordered.sort(key=lambda upstream: upstream.priority)
+        self.publish_heads(*[head] * len(settings))
 
-    def view(self) -> View:
-        """Network and upstreams as they are now."""
-        return View(0.0, self.row.snapshot(), self.upstreams)
+    @property
+    def upstreams(self) -> list[Upstream]:
+        """All upstreams, by their priority."""
+        return self.ordered
 
     def __getitem__(self, name: str) -> Upstream:
         return next(upstream for upstream in self.upstreams if upstream.name == name)
 
-    def put(self, name: str, state: State = State.UP, head: int = HEAD) -> None:
-        """The prober has found an upstream so."""
-        self[name].status.publish(state, head)
+    def view(self) -> View:
+        """Network and upstreams as they are now."""
+        return View(0.0, self.status.snapshot(), self.upstreams)
+
+    def publish_heads(
+        self, *heads: int, finalized: int = NOTHING, state: State = State.UP, changed: bool = True
+    ) -> None:
+        """Publish the heads of all upstreams."""
+        for status, head in zip(self.statuses, heads, strict=True):
+            status.publish(state, head)
+        self.status.publish(max(heads, default=NOTHING), finalized, changed=changed)
+
+    def publish_state(self, name: str, state: State = State.UP, head: int | None = None) -> None:
+        """Publish the state of one upstream; its head stays unless given."""
+        status = self[name].status
+        status.publish(state, status.head if head is None else head)
 
     def fail(self, name: str, times: int = 1) -> None:
-        """Calls to an upstream fail."""
+        """Let calls to an upstream fail."""
         for _ in range(times):
             self[name].began()
             self[name].failed(self.clock())
 
     def answer(self, name: str, seconds: float = 0.01, times: int = 1) -> None:
-        """Calls to an upstream are answered."""
+        """Let calls to an upstream be answered."""
         for _ in range(times):
             self[name].began()
             self[name].answered(self.clock() - seconds)
@@ -95,6 +107,6 @@ class Company:
 
 
 def chances(*numbers: float) -> Callable[[], float]:
-    """Chance, as a script; the last one for good."""
+    """Scripted random numbers, the last one from then on."""
     left = list(numbers)
     return lambda: left.pop(0) if len(left) > 1 else left[0]

@@ -14,8 +14,8 @@ OK = http(b"{}")
 SOON = 15.0
 
 
-class Harness:
-    """A pool on a scripted loop."""
+class PooledUpstream:
+    """An upstream and the pool of connections to it."""
 
     def __init__(self, connections: int = 4, url: str = "http://node:8545", **headers: str) -> None:
         self.clock = Clock()

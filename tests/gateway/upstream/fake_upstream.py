@@ -1,24 +1,23 @@
-"""One connection to an upstream with both its ends, and ways to feed it."""
+"""An upstream at the other end of one connection, and ways to feed its responses."""
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from tests.gateway.fakes import FakeTransport
+from tests.gateway.raw_http import byte_by_byte, whole
 
 from tollgate.gateway.memory_budget import Budget
 from tollgate.gateway.upstream.connection import AttemptFailed, Connection, KnownHeads, Response
 
-MOST = 300_000
+MAX_BYTES = 300_000
 BODY = b'{"jsonrpc":"2.0","id":1,"result":"0x1"}'
 CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
 
-Feed = Callable[[bytes], Iterator[bytes]]
-
 
 class ResponseFuture(asyncio.Future[Response]):
-    """A receiver that a test awaits."""
+    """A receiver that the test awaits."""
 
     def received(self, status: int, body: bytes) -> None:
         if not self.done():
@@ -29,12 +28,12 @@ class ResponseFuture(asyncio.Future[Response]):
             self.set_exception(failure)
 
 
-class Owner:
-    """Writes down which connections came back and which are gone."""
+class FakePool:
+    """Records which connections were returned and which were lost."""
 
     def __init__(self) -> None:
         self.idle: list[Connection] = []
-        self.gone: list[Connection] = []
+        self.lost_connections: list[Connection] = []
         self.waiters: deque[object] = deque()
         self.retired = False
         self.clock = 0.0
@@ -43,41 +42,32 @@ class Owner:
         self.idle.append(connection)
 
     def lost(self, connection: Connection) -> None:
-        self.gone.append(connection)
+        self.lost_connections.append(connection)
 
 
-class Line:
-    """A connection with both its ends."""
+class FakeUpstream:
+    """An upstream and the one connection to it."""
 
-    def __init__(self, *, budget: int = 10_000_000, most: int = MOST) -> None:
-        self.owner = Owner()
+    def __init__(self, *, budget: int = 10_000_000, max_bytes: int = MAX_BYTES) -> None:
+        self.pool = FakePool()
         self.budget = Budget(budget)
         self.connection = Connection(
-            self.owner, b"POST / HTTP/1.1\r\ncontent-length: ", KnownHeads(), most, self.budget
+            self.pool, b"POST / HTTP/1.1\r\ncontent-length: ", KnownHeads(), max_bytes, self.budget
         )
         self.transport = FakeTransport(self.connection)
         self.connection.connection_made(self.transport)
 
-    def begin(self) -> ResponseFuture:
+    def send(self) -> ResponseFuture:
         response = ResponseFuture()
         self.connection.send(b"{}", 2_000.0, response)
         return response
 
-    async def answered(self, pieces: Iterator[bytes]) -> Response:
-        """Send, receive all the pieces, and see what came of it."""
-        pending = self.begin()
+    async def exchange(self, pieces: Iterator[bytes]) -> Response:
+        """Send a request and receive the pieces of its response."""
+        pending = self.send()
         for piece in pieces:
             self.transport.deliver(piece)
         return await pending
-
-
-def whole(data: bytes) -> Iterator[bytes]:
-    yield data
-
-
-def byte_by_byte(data: bytes) -> Iterator[bytes]:
-    for index in range(len(data)):
-        yield data[index : index + 1]
 
 
 def in_two(data: bytes) -> Iterator[bytes]:
