@@ -375,9 +375,9 @@ def test_pages_are_read_through_the_key_of_blocks_in_its_order(ledger: Ledger, m
     queries: list[tuple[str, Any]] = []
 
     class Watched(_Search):
-        def _rows(self, query: str, values: tuple[Any, ...]) -> Iterator[Any]:
+        def _stream(self, query: str, values: tuple[Any, ...]) -> Iterator[Any]:
             queries.append((query, values))
-            return super()._rows(query, values)
+            return super()._stream(query, values)
 
     with sqlite.open_logbook(ledger.url)._engine.connect() as connection:
         search = Watched(connection, LogFilter(ACME, **more), lambda: False)

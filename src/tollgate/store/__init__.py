@@ -20,6 +20,7 @@ postgresql  what only PostgreSQL has: its address, transactions, locks and notif
 engines     which of them an address names
 valkey      shared limits and answers, in Valkey
 move        from SQLite to PostgreSQL, whole
+statements  SQL with names of tables that are known only when it runs
 retries     whether a request may be retried after the database undid its transaction
 upgrade     brings a database to the schema with Alembic
 

@@ -18,15 +18,18 @@ from tollgate.store import tables
 from tollgate.store.ledger import LedgerStore
 from tollgate.store.ledger_engine import among
 from tollgate.store.postgresql import TEXTS, TIMES
+from tollgate.store.statements import statement
 
 # Past the expression language: there may be thousands a second.
 _LAST_USED = "UPDATE tokens SET last_used_at = ? WHERE id = ? AND coalesce(last_used_at, 0) < ?"
 # In one statement, as one is as long on its way as its work takes. Rows are locked in order all the same.
-_LAST_USED_AT_ONCE = (
-    "UPDATE tokens SET last_used_at = later.at FROM ("  # noqa: S608 - names of our own
-    f"SELECT tokens.id, used.at FROM unnest({TEXTS.sql}, {TIMES.sql}) AS used (id, at) "
+_LAST_USED_AT_ONCE = statement(
+    "UPDATE tokens SET last_used_at = later.at FROM ("
+    "SELECT tokens.id, used.at FROM unnest({ids}, {times}) AS used (id, at) "
     "JOIN tokens ON tokens.id = used.id WHERE coalesce(last_used_at, 0) < used.at "
-    "ORDER BY tokens.id FOR UPDATE OF tokens) AS later WHERE tokens.id = later.id"
+    "ORDER BY tokens.id FOR UPDATE OF tokens) AS later WHERE tokens.id = later.id",
+    ids=TEXTS.sql,
+    times=TIMES.sql,
 )
 
 

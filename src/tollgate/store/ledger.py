@@ -34,6 +34,7 @@ from tollgate.store.ledger_engine import among, engine_of
 from tollgate.store.ledger_shared import SharedBlocks, Waiting
 from tollgate.store.ledger_usage import OpenMonths
 from tollgate.store.postgresql import LEDGER_SCHEMA, is_postgresql
+from tollgate.store.statements import Sql
 
 BUSY_MILLISECONDS = 10_000
 # Values that one statement may name; SQLite takes 32,766.
@@ -363,7 +364,7 @@ _MARK = (
     'INSERT INTO segments (id, "offset", done, updated_at) VALUES (?, ?, ?, ?) ON CONFLICT (id) DO UPDATE '
     'SET "offset" = excluded."offset", done = excluded.done, updated_at = excluded.updated_at'
 )
-_NUMBER = "ON CONFLICT (id) DO UPDATE SET next_no = excluded.next_no"
+_NUMBER = Sql("ON CONFLICT (id) DO UPDATE SET next_no = excluded.next_no")
 
 
 def _day(now: float) -> str:

@@ -14,17 +14,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
 from msgspec import Struct
-from sqlalchemy import Connection
+from sqlalchemy import Connection, CursorResult
 
 from tollgate import log
 from tollgate.core.blocks import ENOUGH_ROWS, OpenBlock, RowBlock, groups, joined, read_facts
 from tollgate.core.shared_blocks import SHARED_ROWS
 from tollgate.core.zstandard import ZstdError, compress, decompress
-from tollgate.store.ledger_engine import checked, engine_of
-from tollgate.store.ledger_tables import BLOCK_COLUMNS, FINAL
+from tollgate.store.ledger_engine import engine_of, fetched
+from tollgate.store.ledger_tables import FINAL, BlockHeader
+from tollgate.store.statements import Sql, statement
 
 FAN = 8
 # One slice of work.
@@ -68,7 +71,7 @@ class Days:
 
     def make(self, day: str) -> None:
         """Make the tables of a day, where it has none."""
-        engine_of(self._connection).make_day(self._connection, checked(day))
+        engine_of(self._connection).make_day(self._connection, day)
 
     def drop(self, before: str) -> list[str]:
         """Take the days before one away from all readers, at once; `sweep` gives their room back."""
@@ -86,8 +89,7 @@ class DayBlocks:
 
     def __init__(self, connection: Connection, day: str) -> None:
         self._connection = connection
-        self._day = checked(day)
-        self._columns = ", ".join(BLOCK_COLUMNS)
+        self._day = day
 
     def add(self, blocks: Iterable[RowBlock], committed_at: float) -> None:
         """Write blocks that stay as they are."""
@@ -95,80 +97,84 @@ class DayBlocks:
 
     def generations(self) -> dict[int, int]:
         """How many generations of open blocks each level has."""
-        query = (
-            f"SELECT level, count(DISTINCT generation) FROM blocks_{self._day} "  # noqa: S608 - a day of our own
-            f"WHERE level < {FINAL} GROUP BY level"
-        )
-        return {row[0]: row[1] for row in self._connection.exec_driver_sql(query)}
+        query = "SELECT level, count(DISTINCT generation) FROM blocks_{day} WHERE level < {final} GROUP BY level"
+        return dict(fetched(self._execute(query)))
 
     def newest_generation(self) -> int:
-        return int(self._connection.exec_driver_sql(f"SELECT max(id) FROM data_{self._day}").scalar() or 0)  # noqa: S608
+        return int(self._execute("SELECT max(id) FROM data_{day}").scalar() or 0)
 
     def join(self, joining: Joining) -> Joining | None:
         """Join a slice of the open blocks of a level; where to go on, None at the end."""
         level = joining.level
-        query = (
-            f"SELECT {self._columns} FROM blocks_{self._day} "  # noqa: S608 - names of our own
-            f"WHERE level = ? AND level < {FINAL} AND (team_id, first_no) > (?, ?) "
-            f"ORDER BY team_id, first_no LIMIT {SLICE_BLOCKS}"
-        )
-        rows, last = self._slice(query, (level, *joining.after))
-        self._rewrite([row for row in rows if row[6] <= joining.generation], min(level + 1, FINAL))
+        headers, last = self._slice(Sql("level = ? AND"), (level, *joining.after))
+        self._rewrite([each for each in headers if each.generation <= joining.generation], min(level + 1, FINAL))
         return None if last is None else Joining(level, joining.generation, last)
 
     def settle(self, after: tuple[str, int] = FIRST) -> tuple[str, int] | None:
         """Make a slice of what is open final, when the day is over; where to go on, None at the end."""
-        query = (
-            f"SELECT {self._columns} FROM blocks_{self._day} "  # noqa: S608 - names of our own
-            f"WHERE (team_id, first_no) > (?, ?) AND level < {FINAL} "
-            f"ORDER BY team_id, first_no LIMIT {SLICE_BLOCKS}"
-        )
-        rows, last = self._slice(query, after)
-        self._rewrite(rows, FINAL)
+        headers, last = self._slice(Sql(), after)
+        self._rewrite(headers, FINAL)
         return last
 
     def recent(self, since: float) -> list[OpenBlock]:
         """Blocks that were committed since a time."""
-        query = f"SELECT {self._columns} FROM blocks_{self._day} WHERE committed_at >= ?"  # noqa: S608 - names of our own
-        rows = self._connection.exec_driver_sql(query, (since,)).all()
-        data = self._data({row[11] for row in rows})
-        blocks = [_block(row, data[row[11]]) for row in rows if row[11] in data]
+        query = "SELECT {columns} FROM blocks_{day} WHERE committed_at >= ?"
+        headers = [BlockHeader._make(row) for row in self._execute(query, (since,))]
+        data = self._data({header.data_id for header in headers})
+        blocks = [_block(header, data[header.data_id]) for header in headers if header.data_id in data]
         return [
             OpenBlock(each.first_no, each.rows, each.records, read_facts(each.facts), each.data) for each in blocks
         ]
 
     def is_empty(self) -> bool:
-        return self._connection.exec_driver_sql(f"SELECT 1 FROM blocks_{self._day} LIMIT 1").first() is None  # noqa: S608
+        return self._execute("SELECT 1 FROM blocks_{day} LIMIT 1").first() is None
 
     def has_open(self) -> bool:
         """Whether some block is not final."""
-        query = f"SELECT 1 FROM blocks_{self._day} WHERE level < {FINAL} LIMIT 1"  # noqa: S608 - a day of our own
-        return self._connection.exec_driver_sql(query).first() is not None
+        return self._execute("SELECT 1 FROM blocks_{day} WHERE level < {final} LIMIT 1").first() is not None
 
-    def _slice(self, query: str, values: tuple[Any, ...]) -> tuple[list[Any], tuple[str, int] | None]:
-        """Headers for one slice of work, and the last of them where there may be more."""
-        rows, size = [], 0
+    def _execute(self, query: str, values: Any = ()) -> CursorResult[Any]:
+        return self._connection.exec_driver_sql(self._statement(query), values)
+
+    def _statement(self, template: str, **parts: Sql) -> str:
+        return statement(template, day=self._day, final=FINAL, columns=BlockHeader._fields, **parts)
+
+    def _slice(self, condition: Sql, values: tuple[Any, ...]) -> tuple[list[BlockHeader], tuple[str, int] | None]:
+        """Headers of open blocks for one slice of work, and the last of them where there may be more.
+
+        They meet a condition, and follow a team and number, which are the last two values.
+        """
+        query = self._statement(
+            "SELECT {columns} FROM blocks_{day} WHERE {condition} level < {final} "
+            "AND (team_id, first_no) > (?, ?) ORDER BY team_id, first_no LIMIT {count}",
+            condition=condition,
+            count=Sql(SLICE_BLOCKS),
+        )
+        headers: list[BlockHeader] = []
+        rows = 0
         with closing(engine_of(self._connection).stream(self._connection, query, values)) as found:
-            for row in found:
-                rows.append(row)
-                size += row[2]
-                if size >= SLICE_ROWS:
+            for header in map(BlockHeader._make, found):
+                headers.append(header)
+                rows += header.rows
+                if rows >= SLICE_ROWS:
                     break
-        is_all = size < SLICE_ROWS and len(rows) < SLICE_BLOCKS
-        return rows, None if is_all else (rows[-1][0], rows[-1][1])
+        is_all = rows < SLICE_ROWS and len(headers) < SLICE_BLOCKS
+        return headers, None if is_all else (headers[-1].team_id, headers[-1].first_no)
 
-    def _rewrite(self, headers: Sequence[Any], level: int) -> None:
-        """Put joined blocks in the place of these, which are in the order of teams and numbers."""
-        data = self._data({row[11] for row in headers})
-        sound = [row for row in headers if row[11] in data]
-        damaged = [row for row in headers if row[11] not in data]
+    def _rewrite(self, headers: Sequence[BlockHeader], level: int) -> None:
+        """Replace these by joined blocks. They are in the order of teams and numbers."""
+        data = self._data({header.data_id for header in headers})
+        sound = [header for header in headers if header.data_id in data]
+        damaged = [header for header in headers if header.data_id not in data]
         if damaged:
-            self._connection.exec_driver_sql(
-                f"UPDATE blocks_{self._day} SET level = {FINAL} WHERE team_id = ? AND first_no = ?",  # noqa: S608
-                [(row[0], row[1]) for row in damaged],
+            self._execute(
+                "UPDATE blocks_{day} SET level = {final} WHERE team_id = ? AND first_no = ?",
+                [(header.team_id, header.first_no) for header in damaged],
             )
         if sound:
-            self._remove(sound)
+            engine, connection, day = engine_of(self._connection), self._connection, self._day
+            engine.remove(connection, f"blocks_{day}", [(header.team_id, header.first_no) for header in sound])
+            engine.release(connection, day, Counter([header.data_id for header in sound]))
             self.write_open(_joined(sound, data), level)
 
     def _data(self, ids: Iterable[int]) -> dict[int, bytes]:
@@ -182,68 +188,68 @@ class DayBlocks:
                 _log.error("data of blocks is damaged", day=self._day, data=each, why=str(error))
         return found
 
-    def _remove(self, headers: Sequence[Any]) -> None:
-        engine, connection, day = engine_of(self._connection), self._connection, self._day
-        engine.remove(connection, f"blocks_{day}", [(row[0], row[1]) for row in headers])
-        engine.release(connection, day, Counter([row[11] for row in headers]))
-
     def write_open(self, blocks: Iterable[tuple[RowBlock, float]], level: int) -> None:
         """Write blocks with their times of commit: large ones with data of their own, small ones together."""
-        headers: list[list[Any]] = []
-        stored: list[tuple[int, bytes]] = []
-        for place, (group, is_final) in enumerate(_shelves(blocks)):
-            start = 0
-            for block, committed_at in group:
-                headers.append(
-                    [
-                        block.team_id, block.first_no, block.rows, block.records, block.errors,
-                        FINAL if is_final else level, 0, block.least_at, block.greatest_at, committed_at,
-                        block.facts, place, start, len(block.data),
-                    ]
-                )  # fmt: skip
-                start += len(block.data)
-            stored.append((len(group), compress(b"".join([block.data for block, _ in group]))))
-        if not headers:
+        stored = list(_stored_together(blocks))
+        if not stored:
             return
         engine, connection = engine_of(self._connection), self._connection
         ids = engine.data_ids(connection, self._day, len(stored))
-        for header in headers:
-            header[6], header[11] = ids[0], ids[header[11]]
-        rows = [(data_id, *rest) for data_id, rest in zip(ids, stored, strict=True)]
-        engine.append(connection, f"data_{self._day}", ("id", "blocks", "data"), rows)
-        engine.append(connection, f"blocks_{self._day}", BLOCK_COLUMNS, headers)
+        headers: list[BlockHeader] = []
+        data: list[tuple[int, int, bytes]] = []
+        for data_id, (group, is_final) in zip(ids, stored, strict=True):
+            start = 0
+            for block, committed_at in group:
+                headers.append(
+                    BlockHeader(
+                        block.team_id, block.first_no, block.rows, block.records, block.errors,
+                        FINAL if is_final else level, ids[0], block.least_at, block.greatest_at, committed_at,
+                        block.facts, data_id, start, len(block.data),
+                    )
+                )  # fmt: skip
+                start += len(block.data)
+            data.append((data_id, len(group), compress(b"".join([block.data for block, _ in group]))))
+        engine.append(connection, f"data_{self._day}", ("id", "blocks", "data"), data)
+        engine.append(connection, f"blocks_{self._day}", BlockHeader._fields, headers)
 
 
-def _joined(headers: Sequence[Any], data: Mapping[int, bytes]) -> Iterator[tuple[RowBlock, float]]:
+def _joined(headers: Sequence[BlockHeader], data: Mapping[int, bytes]) -> Iterator[tuple[RowBlock, float]]:
     """Joined blocks of these, which are in the order of teams and numbers."""
-    by_team: dict[str, list[Any]] = {}
-    for row in headers:
-        by_team.setdefault(row[0], []).append(row)
-    for rows in by_team.values():
-        committed = {row[1]: row[9] for row in rows}
-        for group in groups([_block(row, data[row[11]]) for row in rows], ENOUGH_ROWS):
+    for _, its in groupby(headers, attrgetter("team_id")):
+        of_team = list(its)
+        committed = {header.first_no: header.committed_at for header in of_team}
+        for group in groups([_block(header, data[header.data_id]) for header in of_team], ENOUGH_ROWS):
             yield joined(group), max(committed[part.first_no] for part in group)
 
 
-def _shelves(blocks: Iterable[tuple[RowBlock, float]]) -> Iterator[tuple[list[tuple[RowBlock, float]], bool]]:
-    """Blocks as they are stored together, and whether they are large enough to stay as they are."""
-    shelf: list[tuple[RowBlock, float]] = []
+def _stored_together(
+    blocks: Iterable[tuple[RowBlock, float]],
+) -> Iterator[tuple[list[tuple[RowBlock, float]], bool]]:
+    """Blocks that share their data, and whether they are large enough to be final."""
+    group: list[tuple[RowBlock, float]] = []
     rows = 0
     for block, committed_at in blocks:
         if block.rows >= ENOUGH_ROWS:
             yield [(block, committed_at)], True
             continue
-        shelf.append((block, committed_at))
+        group.append((block, committed_at))
         rows += block.rows
         if rows >= SHARED_ROWS:
-            yield shelf, False
-            shelf, rows = [], 0
-    if shelf:
-        yield shelf, False
+            yield group, False
+            group, rows = [], 0
+    if group:
+        yield group, False
 
 
-def _block(row: Any, data: bytes) -> RowBlock:
-    team_id, first_no, rows, records, errors, _, _, least_at, greatest_at, _, facts, _, start, size = row
+def _block(header: BlockHeader, data: bytes) -> RowBlock:
     return RowBlock(
-        team_id, first_no, rows, records, errors, least_at, greatest_at, facts, data[start : start + size]
+        header.team_id,
+        header.first_no,
+        header.rows,
+        header.records,
+        header.errors,
+        header.least_at,
+        header.greatest_at,
+        header.facts,
+        data[header.start : header.start + header.size],
     )

@@ -28,6 +28,7 @@ from tollgate.core.shared_blocks import Stored, read_parts
 from tollgate.core.zstandard import ZstdError, decompress
 from tollgate.store import ledger_tables as tables
 from tollgate.store.base import Mark, StoreUnavailable, cause_of
+from tollgate.store.statements import statement
 
 BUSY_SECONDS = 10.0
 
@@ -155,9 +156,10 @@ def _sums(connection: Connection, query: Any, name: str) -> dict[MonthKey, Sums]
 def _logs(connection: Connection, damaged: list[str]) -> dict[MonthKey, Sums]:
     found: dict[MonthKey, list[int]] = {}
     for day in connection.execute(select(tables.days.c.day).order_by(tables.days.c.day)).scalars().all():
-        query = (
-            "SELECT team_id, first_no, rows, records, facts, start, size, data_id, data "  # noqa: S608 - our day
-            f"FROM blocks_{day} JOIN data_{day} ON id = data_id ORDER BY data_id"
+        query = statement(
+            "SELECT team_id, first_no, rows, records, facts, start, size, data_id, data "
+            "FROM blocks_{day} JOIN data_{day} ON id = data_id ORDER BY data_id",
+            day=day,
         )
         held: tuple[int, bytes] = (0, b"")
         for row in connection.execution_options(stream_results=True).exec_driver_sql(query):

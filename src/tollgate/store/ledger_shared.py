@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import NamedTuple
 
 from msgspec import Struct
 from sqlalchemy import Connection
@@ -21,6 +21,7 @@ from tollgate.core.shared_blocks import Content, SharedBlock, Stored, read_parts
 from tollgate.core.zstandard import SHORT_LIVED, ZstdError, compress, decompress
 from tollgate.store.ledger_blocks import DayBlocks
 from tollgate.store.ledger_engine import engine_of
+from tollgate.store.statements import statement
 
 # Commits that wait to be sorted, and rows: a page of a small team looks at each.
 MAX_COMMITS, MAX_ROWS = 16, 32_000
@@ -45,6 +46,18 @@ class Waiting(Struct, frozen=True):
     def is_enough(self) -> bool:
         """Whether it is worth while, or has to be."""
         return self.commits >= MAX_COMMITS or self.rows >= MAX_ROWS
+
+
+class _Header(NamedTuple):
+    """What is read of a row of `shared_blocks`."""
+
+    id: int
+    day: str
+    rows: int
+    records: int
+    committed_at: float
+    parts: bytes
+    data: bytes
 
 
 class SharedBlocks:
@@ -74,26 +87,29 @@ class SharedBlocks:
 
     def sort_out(self, *, before: str | None = None) -> bool:
         """Sort the oldest, up to a slice of one day, where there are some (before a day); whether there were."""
-        rows = self._oldest(before)
-        if not rows:
+        headers = self._oldest(before)
+        if not headers:
             return False
         try:
-            blocks = DayBlocks(self._connection, rows[0][1])
-            blocks.write_open(sorted_out(map(self._sortable, rows)), level=1)
+            blocks = DayBlocks(self._connection, headers[0].day)
+            blocks.write_open(sorted_out(map(self._sortable, headers)), level=1)
         except (ZstdError, ValueError):
-            self._leave(rows)
+            self._mark_damaged(headers)
             return True
-        self._execute("DELETE FROM shared_blocks WHERE id = ?", [(row[0],) for row in rows])
+        self._execute("DELETE FROM shared_blocks WHERE id = ?", [(header.id,) for header in headers])
         return True
 
     def recent(self, since: float) -> list[OpenBlock]:
         """Rows that were committed since a time, without those that are damaged."""
-        query = f"SELECT {_COLUMNS} FROM shared_blocks WHERE committed_at >= ? AND NOT is_damaged"  # noqa: S608
+        query = statement(
+            "SELECT {columns} FROM shared_blocks WHERE committed_at >= ? AND NOT is_damaged",
+            columns=_Header._fields,
+        )
         found = []
-        for row in self._execute(query, (since,)):
-            # What is damaged is named when it is sorted.
+        for header in map(_Header._make, self._execute(query, (since,))):
+            # Damage is logged when the block is sorted.
             with suppress(ZstdError, ValueError):
-                block = _stored(row)
+                block = _stored(header)
                 found += [block.opened(part) for part in read_parts(block.parts).values()]
         return found
 
@@ -101,37 +117,41 @@ class SharedBlocks:
         """Delete those of days before one."""
         self._execute("DELETE FROM shared_blocks WHERE day < ?", (before,))
 
-    def _oldest(self, before: str | None) -> list[Any]:
-        query = f"SELECT {_COLUMNS} FROM shared_blocks WHERE NOT is_damaged ORDER BY id"  # noqa: S608
-        found: list[Any] = []
-        size = 0
+    def _oldest(self, before: str | None) -> list[_Header]:
+        query = statement(
+            "SELECT {columns} FROM shared_blocks WHERE NOT is_damaged ORDER BY id", columns=_Header._fields
+        )
+        found: list[_Header] = []
+        rows = 0
         with self._execute(query) as result:
-            for row in result:
-                if size >= SLICE_ROWS or (found and row[1] != found[0][1]) or (before and row[1] >= before):
+            for header in map(_Header._make, result):
+                if (
+                    rows >= SLICE_ROWS
+                    or (found and header.day != found[0].day)
+                    or (before and header.day >= before)
+                ):
                     break
-                found.append(row)
-                size += row[2]
+                found.append(header)
+                rows += header.rows
         return found
 
-    def _leave(self, rows: Sequence[Any]) -> None:
-        """Leave those that cannot be sorted where they are."""
-        for row in rows:
+    def _mark_damaged(self, headers: Sequence[_Header]) -> None:
+        """Mark those that cannot be sorted; they stay where they are."""
+        for header in headers:
             try:
-                list(sorted_out([self._sortable(row)]))
+                list(sorted_out([self._sortable(header)]))
             except (ZstdError, ValueError) as error:
-                _log.error("a shared block is damaged", day=row[1], id=row[0], why=str(error))
-                self._execute("UPDATE shared_blocks SET is_damaged = true WHERE id = ?", (row[0],))
+                _log.error("a shared block is damaged", day=header.day, id=header.id, why=str(error))
+                self._execute("UPDATE shared_blocks SET is_damaged = true WHERE id = ?", (header.id,))
 
-    def _sortable(self, row: Any) -> tuple[Content, float]:
-        return self._contents.get(row[5]) or _stored(row).content(), row[4]
-
-
-def _stored(row: Any) -> Stored:
-    _, _, rows, records, _, parts, data = row
-    return Stored(rows, records, parts, decompress(data))
+    def _sortable(self, header: _Header) -> tuple[Content, float]:
+        return self._contents.get(header.parts) or _stored(header).content(), header.committed_at
 
 
-_COLUMNS = "id, day, rows, records, committed_at, parts, data"
+def _stored(header: _Header) -> Stored:
+    return Stored(header.rows, header.records, header.parts, decompress(header.data))
+
+
 _NEW_COLUMNS = (
     "day", "commit_no", "is_damaged", "rows", "records", "errors", "least_at", "greatest_at", "committed_at",
     "parts", "data",

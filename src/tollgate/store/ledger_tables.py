@@ -8,7 +8,7 @@ with few rows add in a commit waits in one table for all of them, until it is so
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import (
     BigInteger,
@@ -166,10 +166,25 @@ source_months_all = Table(
     Column("requests", BigInteger),
 )
 
-BLOCK_COLUMNS = (
-    "team_id", "first_no", "rows", "records", "errors", "level", "generation", "least_at", "greatest_at",
-    "committed_at", "facts", "data_id", "start", "size",
-)  # fmt: skip
+
+class BlockHeader(NamedTuple):
+    """A row of a day's table of blocks. Its data is `size` bytes from `start` on, of the row `data_id`."""
+
+    team_id: str
+    first_no: int
+    rows: int
+    records: int
+    errors: int
+    level: int
+    generation: int
+    least_at: float
+    greatest_at: float
+    committed_at: float
+    facts: bytes
+    data_id: int
+    start: int
+    size: int
+
 
 # Final invoices: triggers of the migration refuse to change them, and usage of months that are closed.
 # `document` is the whole of it; the columns beside are for checks and lists.

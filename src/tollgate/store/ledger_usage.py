@@ -16,6 +16,7 @@ from tollgate.core.entries import BILLABLE, pack
 from tollgate.core.posting import LatencyKey, LineKey, MonthKey, Posting
 from tollgate.store import ledger_tables as tables
 from tollgate.store.ledger_engine import engine_of, fetched
+from tollgate.store.statements import Sql, statement
 
 # Lines of usage and of latencies that are folded at once, and old ones that are deleted at once.
 SLICE_LINES, SLICE_OLD = 40_000, 20_000
@@ -36,33 +37,31 @@ _read_of_team = msgspec.msgpack.Decoder(list[tuple[str, str, dict[int, int]]]).d
 _read_buckets = msgspec.msgpack.Decoder(dict[int, int]).decode
 
 
-def _appending(table: Table) -> str:
-    names = [column.name for column in table.columns]
-    return f"INSERT INTO {table.name} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"  # noqa: S608
-
-
-def _sums(table: Table) -> str:
-    """What adds to the sums of a table where there are some already."""
-    keys = [column.name for column in table.primary_key]
-    sums = ", ".join(
-        f"{each.name} = {table.name}.{each.name} + excluded.{each.name}"
-        for each in table.columns
-        if each.name not in keys
+def _add_on_conflict(table: Table) -> Sql:
+    """Add to the sums of a row that exists."""
+    keys = tuple(column.name for column in table.primary_key)
+    sums = [column.name for column in table.columns if column.name not in keys]
+    added = ", ".join(
+        statement("{name} = {table}.{name} + excluded.{name}", name=each, table=table.name) for each in sums
     )
-    return f"ON CONFLICT ({', '.join(keys)}) DO UPDATE SET {sums}"
+    return statement("ON CONFLICT ({keys}) DO UPDATE SET {added}", keys=keys, added=Sql(added))
 
 
-_ADD_USAGE, _ADD_LATENCIES = _appending(tables.usage_new), _appending(tables.latencies_new)
-_KEYS = "team_id, month, hour, source_id, network, method, outcome"
-_FOLD = f"INSERT INTO usage SELECT {_KEYS}, sum(requests), sum(cost) FROM usage_lines WHERE month = ?"  # noqa: S608
-_BILLED = ", ".join(map(repr, sorted(BILLABLE)))
-_FOLD_SOURCES = (
-    "INSERT INTO source_months SELECT source_id, month, sum(requests) FROM usage_lines "  # noqa: S608
-    f"WHERE month = ? AND outcome IN ({_BILLED}) GROUP BY source_id, month"
-)
+_ADD_USAGE = "INSERT INTO usage_new (month, hour, lines) VALUES (?, ?, ?)"
+_ADD_LATENCIES = "INSERT INTO latencies_new (hour, lines) VALUES (?, ?)"
 FOLD_MONTH = (
-    f"{_FOLD} GROUP BY {_KEYS} {_sums(tables.usage)}",
-    f"{_FOLD_SOURCES} {_sums(tables.source_months)}",
+    statement(
+        "INSERT INTO usage SELECT {keys}, sum(requests), sum(cost) FROM usage_lines WHERE month = ? "
+        "GROUP BY {keys} {add}",
+        keys=tuple(column.name for column in tables.usage.primary_key),
+        add=_add_on_conflict(tables.usage),
+    ),
+    statement(
+        "INSERT INTO source_months SELECT source_id, month, sum(requests) FROM usage_lines "
+        "WHERE month = ? AND outcome IN ({billable}) GROUP BY source_id, month {add}",
+        billable=Sql(", ".join(map(repr, sorted(BILLABLE)))),
+        add=_add_on_conflict(tables.source_months),
+    ),
     "DELETE FROM usage_new WHERE month = ?",
 )
 """The statements that fold all of a month, before it is closed."""
@@ -81,15 +80,15 @@ def add(connection: Connection, posting: Posting) -> None:
         )
         for hour, teams in posting.latencies.items()
     ]
-    for statement, appended in ((_ADD_USAGE, usage), (_ADD_LATENCIES, latencies)):
+    for insert, appended in ((_ADD_USAGE, usage), (_ADD_LATENCIES, latencies)):
         if appended:
-            connection.exec_driver_sql(statement, appended)
+            connection.exec_driver_sql(insert, appended)
     _add_up(connection, tables.months, [(*key, *sums) for key, sums in posting.months.items() if sums[0]])
 
 
 def _add_up(connection: Connection, table: Table, rows: Sequence[tuple[Any, ...]]) -> None:
     if rows:
-        engine_of(connection).upsert(connection, table, _sums(table), rows)
+        engine_of(connection).upsert(connection, table, _add_on_conflict(table), rows)
 
 
 def lines_in(posting: Posting) -> int:
@@ -183,7 +182,7 @@ def _fold_latencies(connection: Connection) -> bool:
             if total is not None:
                 _add_buckets(total, _read_buckets(buckets))
     values = [(*key, pack(sums[key])) for key in sorted(sums)]
-    replace = "ON CONFLICT (team_id, hour, network, outcome) DO UPDATE SET buckets = excluded.buckets"
+    replace = Sql("ON CONFLICT (team_id, hour, network, outcome) DO UPDATE SET buckets = excluded.buckets")
     engine_of(connection).upsert(connection, tables.latencies, replace, values)
     execute("DELETE FROM latencies_new WHERE rowid = ?", taken)
     return bool(execute("SELECT 1 FROM latencies_new LIMIT 1").first())
@@ -228,10 +227,10 @@ class OpenMonths:
         known = self._numbers
         new = [team_id for team_id in teams if known.get(team_id) != numbers.get(team_id, 0)]
         if new:
-            query = (
-                "SELECT team_id, month, requests, cost FROM months "  # noqa: S608 - names of our own
-                f"WHERE team_id IN ({engine_of(connection).named}) "
-                "AND month NOT IN (SELECT month FROM closed_months)"
+            query = statement(
+                "SELECT team_id, month, requests, cost FROM months WHERE team_id IN ({named}) "
+                "AND month NOT IN (SELECT month FROM closed_months)",
+                named=engine_of(connection).named,
             )
             rows = fetched(connection.exec_driver_sql(query, (_write(new).decode(),)))
             self._sums.update({(team_id, month): (requests, cost) for team_id, month, requests, cost in rows})

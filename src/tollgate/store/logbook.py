@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
@@ -24,10 +24,11 @@ from tollgate import log
 from tollgate.core.blocks import Facts, OpenBlock, may_hold, read_facts
 from tollgate.core.entries import pack
 from tollgate.core.logs import LogFilter, LogRow, LogSlice
-from tollgate.core.shared_blocks import Stored, part_of
+from tollgate.core.shared_blocks import Part, Stored, part_of
 from tollgate.core.zstandard import ZstdError, decompress
 from tollgate.store.base import StoreUnavailable
 from tollgate.store.ledger_engine import HEADERS_AT_ONCE, engine_of, fetched
+from tollgate.store.statements import statement
 
 DEADLINE_SECONDS = 10.0
 THREADS = 4
@@ -36,9 +37,8 @@ LOOK_SECONDS = 0.012
 # A row is committed after its own time, so `since` need not look at what was committed before. The clock may have
 # been set back in between, by this much at most.
 CLOCK_SLACK_SECONDS = 10.0
-# In the place of a day: of a shared block.
-_SHARED = ""
-_COLUMNS = "first_no, rows, records, errors, greatest_at, committed_at, facts, data_id, start, size, least_at"
+_OLDER = "SELECT {columns} FROM blocks_{day} WHERE team_id = ? AND first_no < ? ORDER BY first_no DESC"
+_NEWER = "SELECT {columns} FROM blocks_{day} WHERE team_id = ? AND first_no >= ? ORDER BY first_no"
 _log = log.get("logbook")
 
 Found = TypeVar("Found")
@@ -90,6 +90,43 @@ class SqlLogBook:
             raise StoreUnavailable(f"{type(error).__name__}: the ledger cannot be read") from error
 
 
+class _StoredHeader(NamedTuple):
+    """What is read of a block before its data: columns of a day's table of blocks."""
+
+    first_no: int
+    rows: int
+    records: int
+    errors: int
+    least_at: float
+    greatest_at: float
+    committed_at: float
+    facts: bytes
+    data_id: int
+    start: int
+    size: int
+
+
+class _PartHeader(NamedTuple):
+    """The same of a team's part of a shared block. It lists no facts, and the times are those of the block."""
+
+    first_no: int
+    rows: int
+    part: Part
+    errors: int
+    least_at: float
+    greatest_at: float
+    committed_at: float
+    facts: bytes
+    data_id: int
+    block_rows: int
+    block_records: int
+
+
+_Header = _StoredHeader | _PartHeader
+# In the place of a day: of a shared block.
+_SHARED = ""
+
+
 class _Search:
     """Goes through the blocks of a team until it has enough rows, or has looked for long enough."""
 
@@ -105,12 +142,11 @@ class _Search:
         rows: list[LogRow] = []
         wanted, since = self._wanted, self._wanted.since
         for count, (day, header) in enumerate(self._headers_down(below)):
-            first_no, greatest_at, committed_at = header[0], header[4], header[5]
-            if since is not None and committed_at < since - CLOCK_SLACK_SECONDS:
+            if since is not None and header.committed_at < since - CLOCK_SLACK_SECONDS:
                 return LogSlice(rows, None)
-            holds = self._may_hold(header) and (since is None or greatest_at >= since)
+            holds = self._may_hold(header) and (since is None or header.greatest_at >= since)
             if count and self._stops(count, opens=holds):
-                return LogSlice(rows, first_no + header[1])
+                return LogSlice(rows, header.first_no + header.rows)
             if not holds:
                 continue
             for row in self._open(day, header, lambda block: block.older(wanted, below)):
@@ -125,10 +161,9 @@ class _Search:
         rows: list[LogRow] = []
         newest = _newest(self._connection, self._wanted.team_id)
         for count, (day, header) in enumerate(self._headers_up(above)):
-            first_no = header[0]
             holds = self._may_hold(header)
             if count and self._stops(count, opens=holds):
-                return rows, first_no - 1
+                return rows, header.first_no - 1
             if not holds:
                 continue
             rows += self._open(day, header, lambda block: block.newer(self._wanted, above))
@@ -136,48 +171,41 @@ class _Search:
                 return rows[:limit], rows[limit - 1].seq
         return rows, max(newest, above)
 
-    def _may_hold(self, header: Any) -> bool:
+    def _may_hold(self, header: _Header) -> bool:
         until = self._wanted.until
-        return may_hold(self._wanted, header[6], header[3]) and (until is None or header[10] < until)
+        return may_hold(self._wanted, header.facts, header.errors) and (until is None or header.least_at < until)
 
     def _stops(self, count: int, *, opens: bool) -> bool:
         """Whether enough time has passed. The clock is looked at before a block is opened, and now and then."""
         return (opens or count % HEADERS_AT_ONCE == 0) and self._is_late()
 
-    def _headers_down(self, below: int) -> Iterator[tuple[str, Any]]:
+    def _headers_down(self, below: int) -> Iterator[tuple[str, _Header]]:
         """Headers of blocks that have a row below a number, the newest first."""
-        shared = [header for header in self._shared() if header[0] < below]
-        for each in self._stored_down(below):
-            while shared and shared[-1][0] > each[1][0]:
+        shared = [header for header in self._shared() if header.first_no < below]
+        for day, stored in self._stored_down(below):
+            while shared and shared[-1].first_no > stored.first_no:
                 yield _SHARED, shared.pop()
-            yield each
+            yield day, stored
         for header in reversed(shared):
             yield _SHARED, header
 
-    def _stored_down(self, below: int) -> Iterator[tuple[str, Any]]:
+    def _stored_down(self, below: int) -> Iterator[tuple[str, _StoredHeader]]:
         team_id = self._wanted.team_id
         days = _days(self._connection)
         while days:
             day, *days = days
-            query = (
-                f"SELECT {_COLUMNS} FROM blocks_{day} "  # noqa: S608 - names of our own
-                "WHERE team_id = ? AND first_no < ? ORDER BY first_no DESC"
-            )
             is_empty = True
-            for header in self._rows(query, (team_id, below)):
+            for row in self._stream(statement(_OLDER, columns=_StoredHeader._fields, day=day), (team_id, below)):
                 is_empty = False
-                yield day, header
+                yield day, _StoredHeader._make(row)
             if is_empty and days:
                 days = engine_of(self._connection).days_below(self._connection, days, team_id, below)
 
-    def _shared(self) -> list[Any]:
-        """Headers of the team's parts of shared blocks, the oldest first.
-
-        They have the part in the place of its records, and what the whole block has in the place of its data's.
-        """
+    def _shared(self) -> list[_PartHeader]:
+        """Headers of the team's parts of shared blocks, the oldest first."""
         found = []
         query = "SELECT id, rows, records, errors, greatest_at, committed_at, parts FROM shared_blocks ORDER BY id"
-        for data_id, rows, records, errors, greatest_at, committed_at, parts in self._rows(query, ()):
+        for data_id, rows, records, errors, greatest_at, committed_at, parts in self._stream(query, ()):
             try:
                 part = part_of(self._wanted.team_id, parts)
             except ValueError as error:
@@ -186,66 +214,65 @@ class _Search:
             if part is not None:
                 facts = pack(Facts([part.run], None, None, None, None, None))
                 found.append(
-                    (
-                        part.first_no, part.run.rows, part, errors, greatest_at, committed_at, facts, data_id,
-                        rows, records, 0.0,
+                    _PartHeader(
+                        part.first_no, part.run.rows, part, errors, 0.0, greatest_at, committed_at, facts, data_id,
+                        rows, records,
                     )
                 )  # fmt: skip
         return found
 
-    def _headers_up(self, above: int) -> Iterator[tuple[str, Any]]:
+    def _headers_up(self, above: int) -> Iterator[tuple[str, _Header]]:
         """Headers of blocks that have a row above a number, the oldest first."""
-        shared = [header for header in reversed(self._shared()) if header[0] + header[1] > above + 1]
-        for each in self._stored_up(above):
-            while shared and shared[-1][0] < each[1][0]:
+        shared = [header for header in reversed(self._shared()) if header.first_no + header.rows > above + 1]
+        for day, stored in self._stored_up(above):
+            while shared and shared[-1].first_no < stored.first_no:
                 yield _SHARED, shared.pop()
-            yield each
+            yield day, stored
         for header in reversed(shared):
             yield _SHARED, header
 
-    def _stored_up(self, above: int) -> Iterator[tuple[str, Any]]:
+    def _stored_up(self, above: int) -> Iterator[tuple[str, _StoredHeader]]:
         team_id = self._wanted.team_id
         days: list[tuple[str, int]] = []
         for day in _days(self._connection):
-            query = f"SELECT max(first_no) FROM blocks_{day} WHERE team_id = ? AND first_no <= ?"  # noqa: S608
+            query = statement(
+                "SELECT max(first_no) FROM blocks_{day} WHERE team_id = ? AND first_no <= ?", day=day
+            )
             first = self._connection.exec_driver_sql(query, (team_id, above + 1)).scalar()
             days.append((day, above + 1 if first is None else first))
             if first is not None:
                 break
         for day, first in reversed(days):
-            query = (
-                f"SELECT {_COLUMNS} FROM blocks_{day} "  # noqa: S608 - names of our own
-                "WHERE team_id = ? AND first_no >= ? ORDER BY first_no"
-            )
-            for header in self._rows(query, (team_id, first)):
-                if header[0] + header[1] > above + 1:
+            query = statement(_NEWER, columns=_StoredHeader._fields, day=day)
+            for header in map(_StoredHeader._make, self._stream(query, (team_id, first))):
+                if header.first_no + header.rows > above + 1:
                     yield day, header
 
-    def _rows(self, query: str, values: tuple[Any, ...]) -> Iterator[Any]:
-        """Rows as they are needed."""
+    def _stream(self, query: str, values: tuple[Any, ...]) -> Iterator[Any]:
         return engine_of(self._connection).stream(self._connection, query, values)
 
     def _open(
-        self, day: str, header: Any, rows: Callable[[OpenBlock], Iterator[LogRow] | list[LogRow]]
+        self, day: str, header: _Header, rows: Callable[[OpenBlock], Iterator[LogRow] | list[LogRow]]
     ) -> Iterator[LogRow]:
         """Rows of a block; none of one that is damaged, which `doctor` names."""
-        first_no, data_id = header[0], header[7]
         try:
             yield from rows(self._opened(day, header))
         except (ZstdError, ValueError) as error:
-            _log.error("a block cannot be read", day=day, data=data_id, first=first_no, why=str(error))
+            _log.error(
+                "a block cannot be read", day=day, data=header.data_id, first=header.first_no, why=str(error)
+            )
 
-    def _opened(self, day: str, header: Any) -> OpenBlock:
-        first_no, count, records, _, _, _, facts, data_id, start, size, _ = header
-        data = self._data(day, data_id)
-        if day == _SHARED:
-            return Stored(start, size, b"", data).opened(records)
-        return OpenBlock(first_no, count, records, read_facts(facts), data[start : start + size])
+    def _opened(self, day: str, header: _Header) -> OpenBlock:
+        data = self._data(day, header.data_id)
+        if isinstance(header, _PartHeader):
+            return Stored(header.block_rows, header.block_records, b"", data).opened(header.part)
+        own = data[header.start : header.start + header.size]
+        return OpenBlock(header.first_no, header.rows, header.records, read_facts(header.facts), own)
 
     def _data(self, day: str, data_id: int) -> bytes:
         if self._held[0] != (day, data_id):
             table = "shared_blocks" if day == _SHARED else f"data_{day}"
-            query = f"SELECT data FROM {table} WHERE id = ?"  # noqa: S608 - a day of our own
+            query = statement("SELECT data FROM {table} WHERE id = ?", table=table)
             content = self._connection.exec_driver_sql(query, (data_id,)).scalar_one()
             self._held = ((day, data_id), decompress(content))
         return self._held[1]

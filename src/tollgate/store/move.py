@@ -17,14 +17,20 @@ from sqlalchemy.engine import URL
 from tollgate.errors import StartError
 from tollgate.store import engines, ledger_tables, postgresql, tables
 from tollgate.store.ledger import open_ledger
-from tollgate.store.ledger_engine import checked, engine_of
-from tollgate.store.ledger_tables import BLOCK_COLUMNS
+from tollgate.store.ledger_engine import engine_of
+from tollgate.store.ledger_tables import BlockHeader
 from tollgate.store.postgresql import CONTROL_SCHEMA, LEDGER_SCHEMA
+from tollgate.store.statements import Sql, slots, statement
 
 PAGE_ROWS = 5_000
 # Pages of compressed data are large.
 PAGE_DATA = 200
 _PROGRESS = "move "
+_NOTE = statement(
+    "INSERT INTO {schema}.facts (name, value) VALUES (?, ?) "
+    "ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+    schema=CONTROL_SCHEMA,
+)
 # Changes are for workers that run. Days are made; what is appended was added up before.
 _LEFT_OUT = frozenset({"changes", "facts", "days", "usage_new", "latencies_new", "nodes", "leases"})
 # Last: they close what the others have to be written to.
@@ -86,9 +92,11 @@ class Move:
         with self._target.begin() as connection:
             begun = connection.execute(select(facts.c.value).where(facts.c.name == _PROGRESS)).scalar()
             used = connection.exec_driver_sql(
-                f"SELECT (SELECT count(*) FROM {CONTROL_SCHEMA}.facts) "  # noqa: S608 - names of our own
-                f"+ (SELECT count(*) FROM {CONTROL_SCHEMA}.accounts) "
-                f"+ (SELECT count(*) FROM {CONTROL_SCHEMA}.teams)"
+                statement(
+                    "SELECT (SELECT count(*) FROM {schema}.facts) + (SELECT count(*) FROM {schema}.accounts) "
+                    "+ (SELECT count(*) FROM {schema}.teams)",
+                    schema=CONTROL_SCHEMA,
+                )
             ).scalar_one()
             if begun is None and used:
                 raise MoveFailed(
@@ -131,23 +139,27 @@ class Move:
         for day in reading.execute(select(ledger_tables.days.c.day).order_by("day")).scalars().all():
             with self._target.begin() as connection:
                 connection.exec_driver_sql(f"SET LOCAL search_path TO {LEDGER_SCHEMA}")
-                engine_of(connection).make_day(connection, checked(day))
+                engine_of(connection).make_day(connection, day)
             self._copy_rows(reading, f"data_{day}", ("id", "blocks", "data"), ("id",), PAGE_DATA)
-            self._copy_rows(reading, f"blocks_{day}", BLOCK_COLUMNS, ("team_id", "first_no"), PAGE_ROWS)
+            self._copy_rows(reading, f"blocks_{day}", BlockHeader._fields, ("team_id", "first_no"), PAGE_ROWS)
 
     def _copy_rows(
-        self, reading: Connection, table: str, names: Sequence[str], keys: Sequence[str], count: int
+        self, reading: Connection, table: str, names: tuple[str, ...], keys: tuple[str, ...], count: int
     ) -> None:
         """Copy the rows of a day, as they are."""
         places = [names.index(key) for key in keys]
-        ordered = ", ".join(keys)
-        query = f"SELECT {', '.join(names)} FROM {table}"  # noqa: S608 - names of our own
+        where = statement("WHERE ({keys}) > ({slots})", keys=keys, slots=slots(keys))
 
         def page(after: Sequence[Any] | None) -> tuple[list[Any], Sequence[Any]]:
-            where = "" if after is None else f" WHERE ({ordered}) > ({', '.join('?' * len(keys))})"
-            rows = list(
-                reading.exec_driver_sql(f"{query}{where} ORDER BY {ordered} LIMIT {count}", tuple(after or ()))
+            query = statement(
+                "SELECT {names} FROM {table} {where} ORDER BY {keys} LIMIT {count}",
+                names=names,
+                table=table,
+                where=Sql() if after is None else where,
+                keys=keys,
+                count=count,
             )
+            rows = list(reading.exec_driver_sql(query, tuple(after or ())))
             return rows, [rows[-1][place] for place in places] if rows else ()
 
         def write(connection: Connection, rows: list[Any]) -> None:
@@ -173,11 +185,7 @@ class Move:
                 break
             with self._target.begin() as connection:
                 write(connection, rows)
-                connection.exec_driver_sql(
-                    f"INSERT INTO {CONTROL_SCHEMA}.facts (name, value) VALUES (?, ?) "  # noqa: S608
-                    "ON CONFLICT (name) DO UPDATE SET value = excluded.value",
-                    (note, json.dumps(last)),
-                )
+                connection.exec_driver_sql(_NOTE, (note, json.dumps(last)))
             after = last
             count += len(rows)
         if count:

@@ -28,6 +28,7 @@ from tollgate.errors import StartError
 from tollgate.lazy_module import LazyModule
 from tollgate.store.base import Changes
 from tollgate.store.sql import DEADLINE_SECONDS, SqlStore
+from tollgate.store.statements import Sql
 
 if TYPE_CHECKING:
     import psycopg.adapt
@@ -222,7 +223,7 @@ def _whole_loader() -> Any:
 class Array(NamedTuple):
     """How a column of many values is sent, as one text: the driver's own arrays take ten times as long to make."""
 
-    sql: str
+    sql: Sql
     text: Callable[[Iterable[Any]], str]
 
 
@@ -232,10 +233,12 @@ def _lines(values: Iterable[str]) -> str:
     return "\n".join(["", *[value.replace("\n", " ") for value in values]])
 
 
-TEXTS = Array("(string_to_array(?, E'\\n'))[2:]", _lines)
-NUMBERS = Array("?::int8[]", lambda values: f"{{{','.join(map(str, values))}}}")
-TIMES = Array("?::float8[]", lambda values: f"{{{','.join(map(repr, values))}}}")
-BYTES = Array("?::bytea[]", lambda values: "{" + ",".join([f'"\\\\x{value.hex()}"' for value in values]) + "}")
+TEXTS = Array(Sql("(string_to_array(?, E'\\n'))[2:]"), _lines)
+NUMBERS = Array(Sql("?::int8[]"), lambda values: f"{{{','.join(map(str, values))}}}")
+TIMES = Array(Sql("?::float8[]"), lambda values: f"{{{','.join(map(repr, values))}}}")
+BYTES = Array(
+    Sql("?::bytea[]"), lambda values: "{" + ",".join([f'"\\\\x{value.hex()}"' for value in values]) + "}"
+)
 
 
 class PostgresStore(SqlStore):
