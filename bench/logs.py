@@ -35,8 +35,9 @@ from tollgate.core.logs import LogFilter, LogSlice
 from tollgate.core.models import Team
 from tollgate.core.months import month_of
 from tollgate.core.people import PERSONAL, Account, Login, Member
-from tollgate.core.posting import Batch, Rules, Subjects, post
+from tollgate.core.posting import Rules, post
 from tollgate.core.pricing import Price
+from tollgate.core.subjects import Batch, Subjects
 from tollgate.processes.bootstrap import Bootstrap, prepare
 from tollgate.settings.model import Settings
 from tollgate.store import sqlite

@@ -13,14 +13,15 @@ from tests.store.stored_blocks import batch_of
 
 from tollgate.core import posting
 from tollgate.core.blocks import OWN_ROWS, OpenBlock, RowBlock, read_facts
-from tollgate.core.entries import CallEntry, Entry, encode, read_counted
+from tollgate.core.entries import BILLABLE, CallEntry, Entry, encode, read_counted
 from tollgate.core.latencies import bucket_of
 from tollgate.core.logs import LogFilter
 from tollgate.core.months import month_of
-from tollgate.core.posting import BILLABLE, MonthKey, Opening, Posting, Rules, Subjects, post
+from tollgate.core.posting import MonthKey, Opening, Posting, Rules, post
 from tollgate.core.pricing import MILLION, OwnPrice, Plan, Price
 from tollgate.core.pricing import cost as cost_of
 from tollgate.core.shared_blocks import Stored, sorted_out
+from tollgate.core.subjects import Subjects
 from tollgate.processes.collector import billing_month
 
 NOVEMBER = datetime.fromisoformat("2026-11-15T12:00:00Z").timestamp()
@@ -89,8 +90,8 @@ def test_subject_counts_its_errors_and_bills_for_all_that_it_stands_for() -> Non
 def test_subjects_that_are_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     records = [read_counted(encode(entry("ok", source=f"tok_{n}", network=f"eth/{n}"))) for n in range(3)]
     size = len(records[0].subject)
-    monkeypatch.setattr(posting, "MAX_SUBJECTS", 2)
-    monkeypatch.setattr(posting, "LONGEST_SUBJECT", size)
+    monkeypatch.setattr("tollgate.core.subjects.MAX_SUBJECTS", 2)
+    monkeypatch.setattr("tollgate.core.subjects.MAX_SUBJECT_BYTES", size)
     subjects = Subjects(lambda _, method: method)
     known = []
     for record in records:

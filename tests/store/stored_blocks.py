@@ -13,7 +13,7 @@ import msgspec
 
 from tollgate.core.entries import BILLABLE, Entry, decode, encode
 from tollgate.core.logs import LogRow
-from tollgate.core.posting import Batch, Subjects
+from tollgate.core.subjects import Batch, Subjects
 from tollgate.core.zstandard import decompress
 
 

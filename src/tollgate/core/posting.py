@@ -1,143 +1,96 @@
-"""What a batch of records becomes: blocks of log rows, usage, costs.
+"""Posting: what a batch of records adds to the ledger. Pure: balances come in, increments go out.
 
-Pure: what stood before comes in, increments go out. Each call gets its billing month (its own, or the open one if
-that is closed) and its cost in the order of commit; so usage, invoices and logs agree by billing month to the
-single request. A cost follows from what the team had used before, and from the price and the spending cap that
-were in force when the call was admitted: row by row where they change, or where the free requests end.
+`post` takes the records of each hour, sorted by team. They become lines of usage, histograms of latencies, and log
+rows: a block of their own where a team has many, else a part of a shared block. Each call has a billing month (its
+own, or the open one if that is closed) and gets its cost in the order of commit, so usage, invoices and logs agree
+by billing month to the single request. A cost depends on what the team had used before, and on the price and the
+spending cap in force when the call was admitted.
 
-Written for speed where it reads worse: of each record only the beginning is decoded, of equal subjects one, and
-calls that cost the same are counted together.
+The common case is fast: calls that all cost the same are counted by subject, not one by one. Only hours in which a
+price or cap changes, or the free requests end, are counted row by row.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
 from itertools import accumulate, chain, groupby, pairwise
 from operator import itemgetter
-from sys import intern
 from typing import Any
 
 import msgspec
-from msgspec import Raw, Struct, field
+from msgspec import Struct, field
 
-from tollgate.core import entries
-from tollgate.core.blocks import (
-    FULL_ROWS,
-    OWN_ROWS,
-    RowBlock,
-    Run,
-    facts_of,
-    written,
-)
-from tollgate.core.entries import BILLABLE, CountedCall, CountedRecord, Subject, pack
+from tollgate.core.blocks import FULL_ROWS, OWN_ROWS, RowBlock, Run, facts_of, written
+from tollgate.core.entries import pack
 from tollgate.core.latencies import buckets_of
 from tollgate.core.pricing import MILLION, OwnPrice, Plan, Price, cost
 from tollgate.core.shared_blocks import SharedBlock, SharedWriter, errors_of
-
-__all__ = [
-    "BILLABLE",
-    "Batch",
-    "LatencyKey",
-    "MonthKey",
-    "Opening",
-    "Posting",
-    "Rules",
-    "Subjects",
-    "UsageKey",
-    "post",
-]
+from tollgate.core.subjects import Batch, CountedSubject, LatencyLine, LineKey, UsageLine
 
 UsageKey = tuple[str, str, int, str, str, str, str]
 """team, month, hour, source, network, method, outcome"""
-LineKey = tuple[str, str, str, str]
-"""source, network, method, outcome"""
 LatencyKey = tuple[str, int, str, str]
 """team, hour, network, outcome"""
 MonthKey = tuple[str, str]
 """team or token, month"""
+UsageLines = dict[UsageLine, list[Any]]
+"""By line: its key, requests, cost."""
+Histograms = dict[LatencyLine, tuple[str, str, dict[int, int]]]
+"""By line: its network and outcome, and calls by bucket."""
+SubjectCounts = Iterable[tuple[CountedSubject, int]]
+"""Subjects, and how many records there are of each."""
 
-# Subjects that are remembered, and how long one may be: a batch of many calls hardly comes twice.
-MAX_SUBJECTS, LONGEST_SUBJECT = 50_000, 2_048
 _SECONDS_OF_HOUR = 3_600
+# Up to so many records, one by one is quicker than counting equal ones first.
 _FEW = 16
-UNAUTHORIZED = 401
-_NOTHING = (0, 0)
+_NO_USE = (0, 0)
+_read_key = msgspec.json.Decoder(LineKey).decode
 
 
 class Rules(Struct, frozen=True):
     """What a batch is posted by."""
 
     price: Callable[[str], Price]
-    """Of a team, where a record does not carry its own."""
+    """The price of a team whose records carry none of its own."""
     month_for: Callable[[float, frozenset[str]], str]
     """Time and closed months -> billing month. One month for all moments of an hour."""
 
 
 class Opening(Struct, frozen=True):
-    """What stands in the ledger before a batch."""
+    """The ledger before a batch."""
 
     next_no: Mapping[str, int]
-    """The number of each team's next row; 1 where it has none."""
+    """The number of each team's next log row; 1 where a team is missing."""
     months: Mapping[MonthKey, tuple[int, int]]
     """Billable requests and cost of teams."""
     closed: frozenset[str] = frozenset()
-    """Months that take nothing more."""
-
-
-class UsageLine:
-    """What a line of usage is about: a `LineKey`, encoded once, as JSON. Compared as an object, which is quick."""
-
-    __slots__ = ("is_billable", "key")
-
-    def __init__(self, source_id: str, network: str, method: str, outcome: str) -> None:
-        self.key = Raw(_encode_key((source_id, network, method, outcome)))
-        self.is_billable = outcome in BILLABLE
-
-
-_encode_key = msgspec.json.Encoder().encode
-_read_key = msgspec.json.Decoder(LineKey).decode
-
-Lines = dict[UsageLine, list[Any]]
-"""Lines of usage: the key again, requests, cost."""
-
-
-class LatencyLine:
-    """What a histogram is about: a network and an outcome. Compared as an object, too."""
-
-    __slots__ = ("network", "outcome")
-
-    def __init__(self, network: str, outcome: str) -> None:
-        self.network = network
-        self.outcome = outcome
-
-
-Histograms = dict[LatencyLine, tuple[str, str, dict[int, int]]]
-"""The network and the outcome again, and calls by bucket."""
+    """Closed months: nothing is added to them."""
 
 
 class Posting(Struct):
-    """What is to be written."""
+    """What a batch adds to the ledger."""
 
     blocks: list[RowBlock] = field(default_factory=list)
-    """Of teams that have many rows, in the order of those."""
+    """Of teams with many log rows, in the order of their numbers."""
     shared: list[SharedBlock] = field(default_factory=list)
     """Of all other teams."""
-    lines: dict[tuple[str, int], dict[str, Lines]] = field(default_factory=dict)
-    """Usage: requests and cost to add, by month and hour, then by team. Two lines may have the same key."""
+    lines: dict[tuple[str, int], dict[str, UsageLines]] = field(default_factory=dict)
+    """Requests and cost by month and hour, then by team. Two lines may have the same key."""
     latencies: dict[int, dict[str, Histograms]] = field(default_factory=dict)
-    """Calls to add, by hour, then by team."""
+    """Calls by hour, then by team."""
     months: dict[MonthKey, list[int]] = field(default_factory=dict)
-    """Billable requests and cost to add, by team."""
+    """Billable requests and cost by team."""
     last_used: dict[str, float] = field(default_factory=dict)
+    """When tokens and domains were last used."""
     rows: int = 0
+    """Log rows."""
     next_no: dict[str, int] = field(default_factory=dict)
-    """The number of the next row of each team that has new ones."""
+    """The number of the next log row of each team that has new ones."""
 
     @property
     def usage(self) -> dict[UsageKey, list[int]]:
-        """Usage, line by line."""
+        """Requests and cost, one entry for each key."""
         found: dict[UsageKey, list[int]] = {}
         for (month, hour), teams in self.lines.items():
             for team_id, lines in teams.items():
@@ -148,184 +101,25 @@ class Posting(Struct):
         return found
 
 
-class LatencyKind:
-    """A network, and how many calls of a record had each outcome: what a duration counts for."""
-
-    __slots__ = ("lines", "network", "outcomes")
-
-    def __init__(
-        self, network: str, outcomes: Iterable[tuple[str, int]], line: Callable[[str, str], LatencyLine]
-    ) -> None:
-        self.network = network
-        self.outcomes = tuple(outcomes)
-        self.lines = tuple([(line(network, outcome), calls) for outcome, calls in self.outcomes])
-
-
-class CountedSubject:
-    """A subject, worked out once: what one record of it adds."""
-
-    __slots__ = (
-        "billable", "calls", "cap", "errors", "is_used", "latency", "lines", "network", "price", "rows",
-        "source_id", "stands_for", "status", "team_id",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        subject: Subject,
-        calls: Mapping[CountedCall, int],
-        latency: LatencyKind,
-        line: Callable[[str, str, str, str], UsageLine],
-    ) -> None:
-        """`calls` are its calls, equal ones counted together."""
-        # Tens of thousands are remembered: what they have in common is kept once.
-        self.team_id, self.source_id = intern(subject.team_id), intern(subject.source_id)
-        self.network = latency.network
-        self.status = subject.status
-        self.cap = subject.cap
-        self.price = subject.price
-        self.stands_for = subject.stands_for
-        # A token that is refused itself, because it has expired, is not used.
-        self.is_used = subject.status != UNAUTHORIZED
-        self.calls = subject.calls
-        self.rows = len(subject.calls)
-        self.latency = latency
-        self.errors = sum([count for outcome, count in latency.outcomes if outcome != "ok"])
-        billable = sum([count for outcome, count in latency.outcomes if outcome in BILLABLE])
-        self.billable = billable * self.stands_for
-        """Requests that one record of it bills."""
-        self.lines = tuple(
-            [
-                (line(self.source_id, self.network, method, outcome), count)
-                for (method, outcome), count in calls.items()
-            ]
-        )
-
-
-class Subjects:
-    """Subjects that were met, by their bytes. `label` gives the method as usage counts it."""
-
-    def __init__(self, label: Callable[[str, str], str]) -> None:
-        self._label = label
-        self.line = lru_cache(MAX_SUBJECTS)(self._line)
-        """The line of a call, by source, network, method and outcome."""
-        self._latency_line = lru_cache(MAX_SUBJECTS)(LatencyLine)
-        self._known: dict[bytes, CountedSubject] = {}
-        self._latencies: dict[tuple[str, tuple[tuple[str, int], ...]], LatencyKind] = {}
-
-    def read(self, records: Sequence[CountedRecord]) -> list[CountedSubject]:
-        """The subject of each record; a `ValueError` where one is none."""
-        known = self._known
-        try:
-            return [known[record.subject] for record in records]
-        except KeyError:
-            return [known.get(record.subject) or self._meet(record.subject) for record in records]
-
-    def _meet(self, content: bytes) -> CountedSubject:
-        subject = entries.read_subject(content)
-        lines = _calls(subject.calls)
-        found = CountedSubject(subject, lines, self._latency(subject.network, lines), self.line)
-        if len(content) <= LONGEST_SUBJECT:
-            if len(self._known) >= MAX_SUBJECTS:
-                self._known.clear()
-            self._known[content] = found
-        return found
-
-    def _line(self, source_id: str, network: str, method: str, outcome: str) -> UsageLine:
-        return UsageLine(source_id, network, self._label(network, method), outcome)
-
-    def _latency(self, network: str, lines: Mapping[CountedCall, int]) -> LatencyKind:
-        outcomes: dict[str, int] = {}
-        for (_, outcome), count in lines.items():
-            outcomes[outcome] = outcomes.get(outcome, 0) + count
-        key = (network, tuple(outcomes.items()))
-        kind = self._latencies.get(key)
-        if kind is None:
-            if len(self._latencies) >= MAX_SUBJECTS:
-                self._latencies.clear()
-            kind = self._latencies[key] = LatencyKind(network, outcomes.items(), self._latency_line)
-        return kind
-
-
-class Batch:
-    """Records that are to be posted together, in their order."""
-
-    def __init__(self, subjects: Subjects) -> None:
-        self._subjects = subjects
-        self.payloads: list[bytes] = []
-        self.times: list[float] = []
-        self.durations: list[int] = []
-        self.subjects: list[CountedSubject] = []
-        self.last_used: dict[str, float] = {}
-        """When tokens and domains were last used."""
-
-    def __len__(self) -> int:
-        return len(self.payloads)
-
-    def add(self, payloads: Sequence[bytes]) -> None:
-        """Add records: all of them, or none and a `ValueError`."""
-        records = list(map(entries.read_counted, payloads))
-        subjects = self._subjects.read(records)
-        times = [record.at for record in records]
-        self._note_uses(subjects, times)
-        self.subjects += subjects
-        self.times += times
-        self.durations += [record.duration_micros for record in records]
-        self.payloads += payloads
-
-    def teams(self) -> set[str]:
-        """Whose records these are."""
-        return {subject.team_id for subject in set(self.subjects)}
-
-    @property
-    def line(self) -> Callable[[str, str, str, str], UsageLine]:
-        """The line of a call, by source, network, method and outcome."""
-        return self._subjects.line
-
-    def _note_uses(self, subjects: list[CountedSubject], times: list[float]) -> None:
-        # As a worker writes them they are in the order of time, unless its clock was set back.
-        ordered = sorted(times)
-        pairs = zip(subjects, times, strict=True)
-        latest = dict(pairs if ordered == times else sorted(pairs, key=itemgetter(1)))
-        last_used = self.last_used
-        for subject, at in latest.items():
-            if subject.is_used and at > last_used.get(subject.source_id, 0.0):
-                last_used[subject.source_id] = at
-
-
 def post(batch: Batch, opening: Opening, rules: Rules) -> Posting:
+    """What a batch adds to the ledger, which stands at `opening`."""
     posting = Posting(last_used=batch.last_used)
     for hour, start, end in _hours(batch.times):
         month = rules.month_for(float(hour * _SECONDS_OF_HOUR), opening.closed)
-        by_team = _by_team(batch.subjects, start, end)
-        accounts = _Accounts(posting, _Sorted(batch, by_team), opening, rules, hour, month)
-        ends = accumulate(map(len, by_team.values()), initial=0)
-        for team_id, (first, behind) in zip(by_team, pairwise(ends), strict=True):
-            accounts.add(team_id, first, behind)
-        accounts.close()
+        places = _places_by_team(batch.subjects, start, end)
+        poster = _HourPoster(posting, _SortedRecords(batch, places), opening, rules, hour, month)
+        ends = accumulate(map(len, places.values()), initial=0)
+        for team_id, (first, behind) in zip(places, pairwise(ends), strict=True):
+            poster.add_team(team_id, first, behind)
+        poster.finish()
     return posting
 
 
-Kinds = Iterable[tuple[CountedSubject, int]]
-"""Subjects, and how many records there are of each."""
-
-
-def _counted(subjects: Sequence[CountedSubject]) -> Kinds:
-    """Equal ones together. Of a few it is not worth while to count them."""
-    if len(subjects) > _FEW:
-        return Counter(subjects).items()
-    return [(subject, 1) for subject in subjects]
-
-
-def _calls(calls: Sequence[CountedCall]) -> dict[CountedCall, int]:
-    """Calls, equal ones counted together."""
-    counts: dict[CountedCall, int] = {}
-    for call in calls:
-        counts[call] = counts.get(call, 0) + 1
-    return counts
+# --- Records by hour and team ------------------------------------------------------------------------------
 
 
 def _hours(times: Sequence[float]) -> Iterator[tuple[int, int, int]]:
-    """The hours of a batch: which, and where its records begin and end. One may come again."""
+    """The hours of a batch: which, and where its records start and end. An hour may occur again later."""
     if not times:
         return
     first = int(min(times)) // _SECONDS_OF_HOUR
@@ -339,8 +133,8 @@ def _hours(times: Sequence[float]) -> Iterator[tuple[int, int, int]]:
         start = end
 
 
-def _by_team(subjects: Sequence[CountedSubject], start: int, end: int) -> dict[str, list[int]]:
-    """The places of each team's records in a batch."""
+def _places_by_team(subjects: Sequence[CountedSubject], start: int, end: int) -> dict[str, list[int]]:
+    """Where in a batch the records of each team are."""
     found: defaultdict[str, list[int]] = defaultdict(list)
     for place, subject in enumerate(subjects[start:end], start):
         if subject.rows:
@@ -348,16 +142,19 @@ def _by_team(subjects: Sequence[CountedSubject], start: int, end: int) -> dict[s
     return found
 
 
-def _picker(places: list[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
-    """Takes what stands at these places out of a list, at once: that is several times quicker than one by one."""
-    return itemgetter(*places) if len(places) > 1 else lambda values: [values[place] for place in places]
+class _SortedRecords:
+    """The records of an hour, those of each team together."""
 
+    def __init__(self, batch: Batch, places: Mapping[str, list[int]]) -> None:
+        sorted_places = list(chain.from_iterable(places.values()))
 
-class _Sorted:
-    """Records of a batch, those of each team together."""
+        def pick(values: Sequence[Any]) -> Sequence[Any]:
+            # At once: several times quicker than one by one. Of one place `itemgetter` returns no tuple.
+            if len(sorted_places) > 1:
+                found: Sequence[Any] = itemgetter(*sorted_places)(values)
+                return found
+            return [values[place] for place in sorted_places]
 
-    def __init__(self, batch: Batch, by_team: Mapping[str, list[int]]) -> None:
-        pick = _picker(list(chain.from_iterable(by_team.values())))
         self.payloads: Sequence[bytes] = pick(batch.payloads)
         self.times: Sequence[float] = pick(batch.times)
         self.subjects: Sequence[CountedSubject] = pick(batch.subjects)
@@ -365,11 +162,20 @@ class _Sorted:
         self.line = batch.line
 
 
-class _Accounts:
-    """The accounts of teams in one hour, whose calls have one billing month."""
+def _count_equal(subjects: Sequence[CountedSubject]) -> SubjectCounts:
+    if len(subjects) > _FEW:
+        return Counter(subjects).items()
+    return [(subject, 1) for subject in subjects]
+
+
+# --- One hour ----------------------------------------------------------------------------------------------
+
+
+class _HourPoster:
+    """Posts the records of one hour, team by team. All of them have the same billing month."""
 
     def __init__(
-        self, posting: Posting, records: _Sorted, opening: Opening, rules: Rules, hour: int, month: str
+        self, posting: Posting, records: _SortedRecords, opening: Opening, rules: Rules, hour: int, month: str
     ) -> None:
         self._posting = posting
         self._records = records
@@ -380,146 +186,180 @@ class _Accounts:
         self._latencies = posting.latencies.setdefault(hour, {})
         self._shared = SharedWriter()
 
-    def add(self, team_id: str, start: int, end: int) -> None:
-        """Count a team's records, and make a block or a part of one of them."""
-        posting, opening, month, records = self._posting, self._opening, self._month, self._records
+    def add_team(self, team_id: str, start: int, end: int) -> None:
+        """Post a team's records, which are those from `start` to `end`."""
+        records = self._records
         subjects = records.subjects[start:end]
-        kinds = _counted(subjects)
-        billed = rows = 0
-        lowest: int | None = None
-        own, is_changed = subjects[0].price, False
-        for subject, count in kinds:
-            billed += subject.billable * count
-            rows += subject.rows * count
-            if subject.cap is not None and (lowest is None or subject.cap < lowest):
-                lowest = subject.cap
-            if subject.price != own:
-                is_changed = True
-        key = (team_id, month)
-        total = posting.months.get(key)
-        if total is None:
-            total = posting.months[key] = [0, 0]
-        before, spent = opening.months.get(key, _NOTHING)
-        before, spent = before + total[0], spent + total[1]
-        usual = self._rules.price(team_id)
-        price = usual if own is None else own.over(usual)
-        unit = None if is_changed else _unit(price, before, billed, lowest, spent)
-        usage = self._lines.get(team_id)
-        if usage is None:
-            usage = self._lines[team_id] = {}
-        costs: int | list[int]
-        if unit is None:
-            costs = _costs(usage, subjects, usual, before, spent, records.line)
-            total[1] += sum(costs)
-        else:
-            costs = unit
-            _add_usage(usage, kinds, unit)
-            total[1] += unit * billed
-        total[0] += billed
-        self._add_latencies(team_id, subjects, kinds, records.buckets[start:end])
-        first_no = posting.next_no.get(team_id) or opening.next_no.get(team_id, 1)
-        posting.rows += rows
-        posting.next_no[team_id] = first_no + rows
-        payloads, times = records.payloads[start:end], records.times[start:end]
-        if rows >= OWN_ROWS:
-            self._add_blocks(team_id, first_no, payloads, times, subjects, costs)
-            return
-        self._shared.add(team_id, first_no, Run(rows, month, costs), payloads, times, subjects)
+        counts = _count_equal(subjects)
+        costs = self._add_usage(team_id, subjects, counts)
+        self._add_latencies(team_id, subjects, counts, records.buckets[start:end])
+        self._add_rows(
+            team_id, sum([subject.rows * count for subject, count in counts]), costs, subjects,
+            records.payloads[start:end], records.times[start:end],
+        )  # fmt: skip
 
-    def close(self) -> None:
-        """Make shared blocks of the parts of small teams."""
+    def finish(self) -> None:
+        """Make shared blocks of the teams with few rows."""
         self._shared.end()
         self._posting.shared += self._shared.blocks
 
+    def _add_usage(
+        self, team_id: str, subjects: Sequence[CountedSubject], counts: SubjectCounts
+    ) -> int | list[int]:
+        """Count usage; return what each billable request costs, or the cost of each row where they differ."""
+        billable = 0
+        lowest_cap: int | None = None
+        own, is_changed = subjects[0].price, False
+        for subject, count in counts:
+            billable += subject.billable * count
+            if subject.cap is not None and (lowest_cap is None or subject.cap < lowest_cap):
+                lowest_cap = subject.cap
+            if subject.price != own:
+                is_changed = True
+        key = (team_id, self._month)
+        added = self._posting.months.get(key)
+        if added is None:
+            added = self._posting.months[key] = [0, 0]
+        before, spent = self._opening.months.get(key, _NO_USE)
+        before, spent = before + added[0], spent + added[1]
+        lines = self._lines.get(team_id)
+        if lines is None:
+            lines = self._lines[team_id] = {}
+        usual = self._rules.price(team_id)
+        price = usual if own is None else own.over(usual)
+        unit = None if is_changed else _unit_cost(price, before, billable, lowest_cap, spent)
+        added[0] += billable
+        if unit is None:
+            costs = _add_row_by_row(lines, subjects, usual, before, spent, self._records.line)
+            added[1] += sum(costs)
+            return costs
+        _add_at_unit_cost(lines, counts, unit)
+        added[1] += unit * billable
+        return unit
+
     def _add_latencies(
-        self, team_id: str, subjects: Sequence[CountedSubject], kinds: Kinds, buckets: Sequence[int]
+        self, team_id: str, subjects: Sequence[CountedSubject], counts: SubjectCounts, buckets: Sequence[int]
     ) -> None:
-        found = self._latencies.get(team_id)
-        if found is None:
-            found = self._latencies[team_id] = {}
+        histograms = self._latencies.get(team_id)
+        if histograms is None:
+            histograms = self._latencies[team_id] = {}
         if len(buckets) <= _FEW:
             for bucket, subject in zip(buckets, subjects, strict=True):
                 for line, calls in subject.latency.lines:
-                    histogram = found.get(line)
+                    histogram = histograms.get(line)
                     if histogram is None:
-                        found[line] = (line.network, line.outcome, {bucket: calls})
+                        histograms[line] = (line.network, line.outcome, {bucket: calls})
                     else:
-                        counts = histogram[2]
-                        counts[bucket] = counts.get(bucket, 0) + calls
+                        by_bucket = histogram[2]
+                        by_bucket[bucket] = by_bucket.get(bucket, 0) + calls
             return
-        latencies = {subject.latency for subject, _ in kinds}
-        for kind in latencies:
+        kinds = {subject.latency for subject, _ in counts}
+        for kind in kinds:
             its = buckets
-            if len(latencies) > 1:
+            if len(kinds) > 1:
                 its = [bucket for bucket, each in zip(buckets, subjects, strict=True) if each.latency is kind]
             records = Counter(its)
             for line, calls in kind.lines:
-                histogram = found.get(line)
-                if histogram is None:
-                    counts = dict(records)
-                    if calls > 1:
-                        counts = {bucket: count * calls for bucket, count in counts.items()}
-                    found[line] = (line.network, line.outcome, counts)
-                else:
-                    counts = histogram[2]
-                    for bucket, count in records.items():
-                        counts[bucket] = counts.get(bucket, 0) + count * calls
+                by_bucket = histograms.setdefault(line, (line.network, line.outcome, {}))[2]
+                for bucket, count in records.items():
+                    by_bucket[bucket] = by_bucket.get(bucket, 0) + count * calls
 
-    def _add_blocks(
+    def _add_rows(
         self,
         team_id: str,
-        first_no: int,
+        rows: int,
+        costs: int | list[int],
+        subjects: Sequence[CountedSubject],
         payloads: Sequence[bytes],
         times: Sequence[float],
-        subjects: Sequence[CountedSubject],
-        costs: int | list[int],
     ) -> None:
+        """Number the log rows, and store them in blocks."""
+        posting = self._posting
+        first_no = posting.next_no.get(team_id) or self._opening.next_no.get(team_id, 1)
+        posting.rows += rows
+        posting.next_no[team_id] = first_no + rows
+        if rows < OWN_ROWS:
+            self._shared.add(team_id, first_no, Run(rows, self._month, costs), payloads, times, subjects)
+            return
         row = 0
-        for start, end in _pieces(subjects):
-            some, of, at = payloads[start:end], subjects[start:end], times[start:end]
-            counts = [subject.rows for subject in of]
-            rows, kinds = sum(counts), set(of)
-            run = Run(rows, self._month, costs if isinstance(costs, int) else costs[row : row + rows])
-            self._posting.blocks.append(
+        for start, end in _block_bounds(subjects, rows):
+            its = subjects[start:end]
+            kinds = set(its)
+            row_counts = [subject.rows for subject in its]
+            count = sum(row_counts)
+            run = Run(count, self._month, costs if isinstance(costs, int) else costs[row : row + count])
+            posting.blocks.append(
                 RowBlock(
                     team_id,
                     first_no + row,
-                    rows,
-                    len(some),
-                    errors_of(of, kinds),
-                    min(at),
-                    max(at),
+                    count,
+                    end - start,
+                    errors_of(its, kinds),
+                    min(times[start:end]),
+                    max(times[start:end]),
                     pack(facts_of([run], kinds)),
-                    written(some, counts if rows != len(some) else None),
+                    written(payloads[start:end], row_counts if count != end - start else None),
                 )
             )
-            row += rows
+            row += count
 
 
-def _unit(price: Price, before: int, billed: int, lowest_cap: int | None, spent: int) -> int | None:
-    """What each of these requests costs; None where they do not all cost the same."""
-    if before + billed <= price.free_requests or not billed or not price.total(before + billed):
+def _block_bounds(subjects: Sequence[CountedSubject], rows: int) -> list[tuple[int, int]]:
+    """Where blocks start and end among records with so many rows; all blocks are of about the same size."""
+    if rows <= FULL_ROWS:
+        return [(0, len(subjects))]
+    blocks = -(-rows // FULL_ROWS)
+    max_rows = -(-rows // blocks)
+    bounds, start, size = [], 0, 0
+    for place, subject in enumerate(subjects):
+        if size and size + subject.rows > max_rows:
+            bounds.append((start, place))
+            start, size = place, 0
+        size += subject.rows
+    return [*bounds, (start, len(subjects))]
+
+
+# --- Costs -------------------------------------------------------------------------------------------------
+
+
+def _unit_cost(price: Price, before: int, billable: int, lowest_cap: int | None, spent: int) -> int | None:
+    """What each of these billable requests costs; None where they do not all cost the same."""
+    if before + billable <= price.free_requests or not billable or not price.total(before + billable):
         return 0
     unit = price.micros_per_million // MILLION
     if (
         price.plan is Plan.PER_REQUEST
         and price.micros_per_million % MILLION == 0
         and before >= price.free_requests
-        and (lowest_cap is None or spent + unit * billed <= lowest_cap)
+        and (lowest_cap is None or spent + unit * billable <= lowest_cap)
     ):
         return unit
     return None
 
 
-def _costs(
-    usage: Lines,
+def _add_at_unit_cost(lines: UsageLines, counts: SubjectCounts, unit: int) -> None:
+    for subject, records in counts:
+        requests = records * subject.stands_for
+        for line, calls in subject.lines:
+            count = requests * calls
+            charged = count * unit if unit and line.is_billable else 0
+            sums = lines.get(line)
+            if sums is None:
+                lines[line] = [line.key, count, charged]
+            else:
+                sums[1] += count
+                sums[2] += charged
+
+
+def _add_row_by_row(
+    lines: UsageLines,
     subjects: Iterable[CountedSubject],
     usual: Price,
     requests: int,
     spent: int,
     line_of: Callable[[str, str, str, str], UsageLine],
 ) -> list[int]:
-    """What each row costs, one after the other; counted as usage on the way."""
+    """Count usage row by row; return the cost of each."""
     costs = []
     prices: dict[OwnPrice | None, Price] = {None: usual}
     for subject in subjects:
@@ -535,40 +375,11 @@ def _costs(
                 charged = cost(price, requests, count, subject.cap, spent)
                 requests += count
                 spent += charged
-            sums = usage.get(line)
+            sums = lines.get(line)
             if sums is None:
-                usage[line] = [line.key, count, charged]
+                lines[line] = [line.key, count, charged]
             else:
                 sums[1] += count
                 sums[2] += charged
             costs.append(charged)
     return costs
-
-
-def _add_usage(usage: Lines, kinds: Kinds, unit: int) -> None:
-    for subject, records in kinds:
-        requests = records * subject.stands_for
-        for line, calls in subject.lines:
-            count = requests * calls
-            charged = count * unit if unit and line.is_billable else 0
-            sums = usage.get(line)
-            if sums is None:
-                usage[line] = [line.key, count, charged]
-            else:
-                sums[1] += count
-                sums[2] += charged
-
-
-def _pieces(subjects: Sequence[CountedSubject]) -> list[tuple[int, int]]:
-    """Where blocks begin and end, all of about the same size."""
-    rows = sum([subject.rows for subject in subjects])
-    if rows <= FULL_ROWS:
-        return [(0, len(subjects))]
-    most = -(-rows // -(-rows // FULL_ROWS))
-    pieces, start, size = [], 0, 0
-    for place, subject in enumerate(subjects):
-        if size and size + subject.rows > most:
-            pieces.append((start, place))
-            start, size = place, 0
-        size += subject.rows
-    return [*pieces, (start, len(subjects))]

@@ -25,8 +25,9 @@ from tollgate.core.entries import CallEntry, Entry, encode
 from tollgate.core.models import Domain, Team, Token
 from tollgate.core.months import month_of, previous_month, start_of
 from tollgate.core.people import Account
-from tollgate.core.posting import Batch, Rules, Subjects, post
+from tollgate.core.posting import Rules, post
 from tollgate.core.roles import Role
+from tollgate.core.subjects import Batch, Subjects
 from tollgate.core.upstream_history import STEP_SECONDS, STEPS, HistoryStep, UpstreamHistory
 from tollgate.lazy_module import LazyModule
 from tollgate.processes.bootstrap import Bootstrap

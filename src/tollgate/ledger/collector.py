@@ -19,8 +19,9 @@ from msgspec import Struct
 
 from tollgate import log
 from tollgate.core import posting
-from tollgate.core.posting import Batch, Posting, Subjects, post
+from tollgate.core.posting import Posting, post
 from tollgate.core.pricing import Price
+from tollgate.core.subjects import Batch, Subjects
 from tollgate.ledger import segments
 from tollgate.store.base import LedgerBook, Mark
 

@@ -23,8 +23,9 @@ from sqlalchemy import URL, Connection, Engine, create_engine, delete, func, sel
 from tollgate.core.blocks import OpenBlock
 from tollgate.core.clock import Clock
 from tollgate.core.entries import read_counted, read_subject
-from tollgate.core.posting import UNAUTHORIZED, Opening, Posting
+from tollgate.core.posting import Opening, Posting
 from tollgate.core.shared_blocks import Content
+from tollgate.core.subjects import UNAUTHORIZED
 from tollgate.errors import TollgateError
 from tollgate.store import ledger_tables as tables
 from tollgate.store import ledger_usage, postgresql, sqlite

@@ -13,7 +13,8 @@ import msgspec
 from sqlalchemy import Connection, Table
 
 from tollgate.core.entries import BILLABLE, pack
-from tollgate.core.posting import LatencyKey, LineKey, MonthKey, Posting
+from tollgate.core.posting import LatencyKey, MonthKey, Posting
+from tollgate.core.subjects import LineKey
 from tollgate.store import ledger_tables as tables
 from tollgate.store.ledger_engine import engine_of, fetched
 from tollgate.store.statements import Sql, statement
