@@ -30,11 +30,11 @@ from tollgate.core.blocks import (
     words,
     written,
 )
-from tollgate.core.entries import LONGEST_METHOD, CallEntry, Entry, encode, pack, read_counted, read_subject
+from tollgate.core.entries import MAX_METHOD_BYTES, CallEntry, Entry, encode, pack, read_counted, read_subject
 from tollgate.core.logs import LogFilter, LogRow
 
 TEAM = "team_1"
-LONG = "m" * LONGEST_METHOD
+LONG = "m" * MAX_METHOD_BYTES
 
 
 def entry(at: float, *calls: str, **more: Any) -> Entry:
@@ -192,7 +192,7 @@ def plain(one: RowBlock) -> list[LogRow]:
     """The rows of a block, read a second way."""
     rows = rows_of_block(one.first_no, one.rows, one.records, one.facts, one.data)
     return [
-        msgspec.structs.replace(row, method=row.method.encode()[:LONGEST_METHOD].decode(errors="ignore"))
+        msgspec.structs.replace(row, method=row.method.encode()[:MAX_METHOD_BYTES].decode(errors="ignore"))
         for row in rows
     ]
 

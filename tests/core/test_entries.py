@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from tollgate.core import blocks
 from tollgate.core.entries import (
-    LONGEST_METHOD,
-    LONGEST_TEXT,
     MAX_CALLS,
+    MAX_METHOD_BYTES,
+    MAX_TEXT_BYTES,
     CallEntry,
     Entry,
     Subject,
@@ -193,12 +193,12 @@ def test_record_with_fewer_details_than_calls_is_no_entry() -> None:
 
 
 def test_largest_record_fits_into_a_segment() -> None:
-    call = ("\U0001f300" * LONGEST_METHOD, "o" * 40, -(2**63), 2**63 - 1)
+    call = ("\U0001f300" * MAX_METHOD_BYTES, "o" * 40, -(2**63), 2**63 - 1)
     largest = {
         **USUAL, "request_id": b"r" * 128, "team_id": "t" * 32, "source_id": "s" * 32,
         "source_name": "n" * 253 * 4, "network": "w" * 65, "calls": [call] * MAX_CALLS, "stands_for": 2**53,
         "cap": 2**63 - 1,
         "request_bytes": 2**63 - 1, "duration_micros": 2**63 - 1, "upstream": "u" * 64, "attempts": 2**31,
-        "address": "a" * 45, "agent": b"u" * LONGEST_TEXT, "origin": b"o" * LONGEST_TEXT,
+        "address": "a" * 45, "agent": b"u" * MAX_TEXT_BYTES, "origin": b"o" * MAX_TEXT_BYTES,
     }  # fmt: skip
     assert len(encode(tuple(largest.values()))) <= MAX_RECORD_BYTES

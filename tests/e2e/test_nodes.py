@@ -405,7 +405,7 @@ def test_node_that_is_cut_off_from_both_engines(town: Town, tmp_path: Path, how:
 def test_gateway_behind_pgbouncer_obeys_revocations_by_polling(town: Town) -> None:
     url = town.url.replace(f":{cluster().port}/", f":{pooler()}/")
     gateway = town.serve("pooled", "gateway", store={"url": url})
-    eventually(lambda: "a pooler stands before PostgreSQL" in gateway.program.err.read_text(), what="polling")
+    eventually(lambda: "PostgreSQL is behind a pooler" in gateway.program.err.read_text(), what="polling")
     assert seconds_until_revoked(town.control.books, town.team, gateway) < 1.0
     gateway.program.stop(20)
 

@@ -257,7 +257,7 @@ def tamper(harness: Harness, statement: str) -> None:
         ),
         (
             "INSERT INTO months VALUES ('team_9', '2026-12', 0, 0)",
-            {"usage": ("team_9 2026-12: stands in months alone, with nothing in it",)},
+            {"usage": ("team_9 2026-12: is in months alone, with all counts 0",)},
         ),
         (
             "INSERT INTO source_months VALUES ('tok_1', '2026-12', 93)",

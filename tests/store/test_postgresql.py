@@ -359,7 +359,7 @@ def installation(tmp_path: Path) -> Iterator[LedgerHarness]:
         await store.close()
 
     asyncio.run(fill())
-    engines.keep_fact(sqlite.store_url("", tmp_path), "pepper", "print")
+    engines.insert_if_absent(sqlite.store_url("", tmp_path), "pepper", "print")
     yield ledger
     ledger.close()
 
@@ -425,7 +425,7 @@ def test_whole_installation_is_moved_and_goes_on_there(
         await store.close()
 
     asyncio.run(control())
-    assert engines.keep_fact(migrated, "pepper", "other") == "print"
+    assert engines.insert_if_absent(migrated, "pepper", "other") == "print"
     with pytest.raises(StartError, match="in use"):
         moving(tmp_path, migrated)
 
@@ -433,7 +433,7 @@ def test_whole_installation_is_moved_and_goes_on_there(
 def test_move_into_a_store_that_is_in_use_is_refused(
     installation: LedgerHarness, tmp_path: Path, migrated: URL
 ) -> None:
-    engines.keep_fact(migrated, "pepper", "another")
+    engines.insert_if_absent(migrated, "pepper", "another")
     with pytest.raises(StartError, match="in use"):
         moving(tmp_path, migrated)
 

@@ -189,9 +189,9 @@ def test_old_changes_are_trimmed_and_young_ones_kept(url: URL) -> None:
 
 def test_first_fact_stands(url: URL) -> None:
     upgrade.migrate(url)
-    assert engines.keep_fact(url, "colour", "green") == "green"
-    assert engines.keep_fact(url, "colour", "red") == "green"
-    assert engines.keep_fact(url, "size", "red") == "red"
+    assert engines.insert_if_absent(url, "colour", "green") == "green"
+    assert engines.insert_if_absent(url, "colour", "red") == "green"
+    assert engines.insert_if_absent(url, "size", "red") == "red"
 
 
 def test_no_error_of_an_engine_repeats_values(url: URL, tmp_path: Path) -> None:
@@ -211,9 +211,13 @@ def test_whoever_is_not_a_caller_waits_for_a_busy_database_and_keeps_its_foreign
 def test_facts_are_replaced_and_others_stand(url: URL) -> None:
     upgrade.migrate(url)
     for name in ("colour", "size"):
-        engines.keep_fact(url, name, "old")
+        engines.insert_if_absent(url, name, "old")
     engines.replace_facts(url, {"colour": "new", "shape": "new"})
-    assert [engines.keep_fact(url, name, "") for name in ("colour", "size", "shape")] == ["new", "old", "new"]
+    assert [engines.insert_if_absent(url, name, "") for name in ("colour", "size", "shape")] == [
+        "new",
+        "old",
+        "new",
+    ]
 
 
 async def test_only_tokens_that_work_and_were_made_before_count(url: URL) -> None:

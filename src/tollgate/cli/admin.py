@@ -251,7 +251,7 @@ def rotate_pepper(finish: bool, force: bool, config_file: str | None) -> None:
 def _finish_pepper(bootstrap: Bootstrap, previous: Path, *, force: bool) -> None:
     if bootstrap.previous_pepper is None:
         raise Failure("No pepper is being replaced. Begin with: tollgate admin rotate-pepper")
-    replaced_at = float(engines.keep_fact(bootstrap.store_url, PEPPER_REPLACED_AT, str(time.time())))
+    replaced_at = float(engines.insert_if_absent(bootstrap.store_url, PEPPER_REPLACED_AT, str(time.time())))
     left = engines.tokens_made_before(bootstrap.store_url, replaced_at)
     if left and not force:
         raise Failure(

@@ -24,8 +24,8 @@ from msgspec import Struct
 from tollgate.core import entries
 from tollgate.core.entries import (
     BILLABLE,
-    LONGEST_METHOD,
-    LONGEST_TEXT,
+    MAX_METHOD_BYTES,
+    MAX_TEXT_BYTES,
     CountedCall,
     Detail,
     Record,
@@ -35,13 +35,13 @@ from tollgate.core.logs import LogFilter, LogRow
 
 # Rows of a block: enough to compress well, few enough that a page which needs one reads little.
 FULL_ROWS = 1_024
-# From so many rows on a block is not joined any more.
+# A block with so many rows is not joined any more.
 ENOUGH_ROWS = 256
-# From so many rows in one commit on a team has a block of its own: to write it twice costs more than it saves.
+# With so many rows in one commit a team gets a block of its own: writing them twice costs more than it saves.
 OWN_ROWS = 128
-# Of one kind of fact in one block. Beyond it a search cannot pass over the block by this kind.
+# Values of one kind of fact in one block. With more, a search cannot skip the block by this kind.
 MAX_WORDS = 64
-# Remembered, of what repeats from row to row: subjects; agents, origins and methods.
+# Cached, because they repeat from row to row: subjects; agents, origins and methods.
 _MAX_SUBJECTS, _MAX_TEXTS = 4_096, 1_024
 VERSION = 1
 """Of blocks, shared blocks and the records in them."""
@@ -63,7 +63,7 @@ class Run(Struct, array_like=True, gc=False):
 
 
 class Facts(Struct, array_like=True, gc=False):
-    """What stands in a block. None for a kind of which there is too much."""
+    """What occurs in a block. None for a kind with too many values to list."""
 
     runs: list[Run]
     sources: list[str] | None
@@ -133,8 +133,8 @@ def facts_of(runs: list[Run], callers: Collection[RecordedCaller]) -> Facts:
 def cut(method: str) -> str:
     """A method as a log shows it."""
     if method.isascii():
-        return method[:LONGEST_METHOD]
-    return method.encode()[:LONGEST_METHOD].decode("utf-8", "ignore")
+        return method[:MAX_METHOD_BYTES]
+    return method.encode()[:MAX_METHOD_BYTES].decode("utf-8", "ignore")
 
 
 def written(records: Sequence[bytes], counts: Sequence[int] | None) -> bytes:
@@ -306,7 +306,7 @@ class OpenBlock:
         return found
 
     def price(self, no: int, count: int, *, is_billable: bool) -> tuple[int, str]:
-        """What a row costs that stands for so many requests, and its month."""
+        """The cost and the month of a row that counts for so many requests."""
         place = bisect_right(self._run_ends, no) - 1 if len(self._run_ends) > _ENDS_OF_ONE else 0
         run = self._facts.runs[place]
         if isinstance(run.costs, list):
@@ -412,7 +412,7 @@ def _needles(wanted: LogFilter, facts: Facts) -> list[bytes] | None:
     if wanted.method is not None:
         # One that was cut may go on in the record.
         sent = wanted.method.encode()
-        return [sent if len(sent) > LONGEST_METHOD - 4 else entries.pack(wanted.method)]
+        return [sent if len(sent) > MAX_METHOD_BYTES - 4 else entries.pack(wanted.method)]
     if wanted.status is not None:
         return [entries.pack(wanted.status)]
     if wanted.errors and facts.outcomes is not None:
@@ -423,7 +423,7 @@ def _needles(wanted: LogFilter, facts: Facts) -> list[bytes] | None:
 
 
 def _text(sent: bytes) -> str:
-    return sent.decode("utf-8", "replace")[:LONGEST_TEXT] if sent else ""
+    return sent.decode("utf-8", "replace")[:MAX_TEXT_BYTES] if sent else ""
 
 
 _known_text, _known_cut = lru_cache(_MAX_TEXTS)(_text), lru_cache(_MAX_TEXTS)(cut)

@@ -26,8 +26,8 @@ from msgspec import Meta, Struct
 
 from tollgate.core.pricing import OwnPrice
 
-# What a caller sent is cut here, so that a record cannot grow. Methods and texts are counted in bytes in the end.
-LONGEST_METHOD, LONGEST_TEXT = 64, 256
+# What a caller sent is cut to these, in bytes, so that the size of a record is bounded.
+MAX_METHOD_BYTES, MAX_TEXT_BYTES = 64, 256
 # Calls of one record; a larger batch is written as several.
 MAX_CALLS = 1_000
 # Outcomes that are billed: a node has answered.
@@ -66,7 +66,7 @@ class Entry(Struct, frozen=True, kw_only=True, gc=False):
     source_name: str
     status: Count
     stands_for: Multiple = 1
-    """How many requests this one stands for: more than one only for refusals that came too fast."""
+    """How many requests this record counts for: more than one only for refusals at a high rate."""
     cap: Count | None = None
     """The team's spending cap when the request was admitted, in micro-dollars."""
     price: OwnPrice | None = None

@@ -1,7 +1,7 @@
 """Invoices: how what was used and charged becomes lines whose sum is the amount to pay. Pure.
 
 What each call cost was decided when it was committed, and is not decided again here: lines explain that sum. The
-part of it that prices alone do not explain, such as what a spending cap took off, stands on a line of its own, and
+part of it that prices alone do not explain, such as what a spending cap took off, is on a line of its own, and
 so does the rounding to cents. Late calls come first, so that free ones are spent on them first.
 """
 
@@ -104,7 +104,7 @@ def draw(
 
 
 def number(team_id: str, month: str) -> str:
-    """The number of an invoice. The whole of the team's id: a shortened one could stand for two teams."""
+    """The number of an invoice. The whole of the team's id: a shortened id could belong to two teams."""
     return f"TG-{month}-{team_id.partition('_')[2] or team_id}"
 
 
@@ -152,6 +152,6 @@ class Report(Struct, frozen=True):
     kind: str
     created_at: float
     tried_at: float | None = None
-    """When it was first sent; nobody knows what became of it while there is no reference."""
+    """When it was first sent. Its result is unknown while there is no reference."""
     reference: str = ""
     """The service's own id of it, when it is done."""

@@ -102,7 +102,7 @@ class Posting(Struct):
 
 
 def post(batch: Batch, opening: Opening, rules: Rules) -> Posting:
-    """What a batch adds to the ledger, which stands at `opening`."""
+    """What a batch adds to the ledger, whose balances are `opening`."""
     posting = Posting(last_used=batch.last_used)
     for hour, start, end in _hours(batch.times):
         month = rules.month_for(float(hour * _SECONDS_OF_HOUR), opening.closed)

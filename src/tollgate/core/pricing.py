@@ -89,7 +89,7 @@ def cap_reached(price: Price, requests: int, cap: int | None, spent: int | None 
         return False
     before, after = price.total(requests), price.total(requests + 1)
     spent = capped(before, cap) if spent is None else spent
-    # Calls that came in too late to be stopped may have begun a million that the cap did not cover.
+    # Calls that were admitted before the cap took effect may have started a million that the cap did not cover.
     return spent + after - before > cap or (spent >= cap and after > cap)
 
 

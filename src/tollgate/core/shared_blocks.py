@@ -1,8 +1,8 @@
-"""Shared blocks: the records of many teams with few rows each, of one commit, side by side. Pure.
+"""Shared blocks: the records of many teams with few rows each, of one commit, in one block. Pure.
 
-A thousand teams with two calls each cost a few of these a commit, not a thousand blocks. One has a part for each
-team. Its facts are not listed: whoever looks for a team's rows opens its part. A chore sorts the parts of several
-commits into blocks of one team each (`sorted_out`), and lists their facts then.
+A thousand teams with two calls each cost a few shared blocks a commit, not a thousand blocks. A shared block has
+a part for each team. It lists no facts, so a search for a team's rows opens the team's part. A chore sorts the
+parts of several commits into blocks of one team each (`sorted_out`), and lists their facts then.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class SharedBlock(Struct, frozen=True):
     parts: bytes
     """Team -> `Part`, encoded."""
     content: Content
-    """Its data is stored. Whoever sorts the block soon is spared reading the rest from that."""
+    """Its data is stored; the rest saves decoding it again when the block is sorted soon after."""
 
 
 read_parts = msgspec.msgpack.Decoder(dict[str, Part]).decode
@@ -234,7 +234,7 @@ class _Opened:
 
 
 _Placed = tuple[Part, _Opened]
-"""A part, and the block it stands in."""
+"""A part, and its block."""
 
 
 def sorted_out(blocks: Iterable[tuple[Content, float]]) -> Iterator[tuple[RowBlock, float]]:

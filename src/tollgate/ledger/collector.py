@@ -1,11 +1,11 @@
-"""Spool -> store, exactly once. Restartable at any instruction.
+"""Spool -> store, exactly once. Can be stopped at any instruction and started again.
 
-Segments of all workers, living or dead, are read in the order of their names, and what was read is committed
-together with how far. How far is known by a segment's id, whatever its files are called: of a copy, only what
-stands behind that place is read. A segment that nobody writes any more is deleted when all of it is committed.
-Damaged ones are put aside for a person; what stands before the damage is committed.
+Segments of all workers, running or not, are read in the order of their names. What was read is committed together
+with its read offset. Offsets are kept by a segment's id, whatever its files are called: of a copy, only what
+follows the offset is read. A segment without a writer is deleted when all of it is committed. A damaged segment
+is renamed for an operator to look at; records before the damage are committed.
 
-`fault` is called between steps by tests, which die there.
+`fault` is called between steps. Tests raise there.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ from tollgate.store.base import LedgerBook, Mark
 # Read at once: enough that a commit is worth its sync, little enough that readers are not kept waiting.
 PIECE_BYTES = 3 << 20
 MAX_ENTRIES = 20_000
-# A file that we never saw with a writer may still be on its way, from a person who copies it here. After this it
-# is not.
+# A file that never had a writer may be a copy that is still being written. After this long it is complete.
 SETTLED_SECONDS = 5.0
 # What reading bytes as an entry may raise.
 _NO_ENTRY = (msgspec.MsgspecError, ValueError)
@@ -94,7 +93,7 @@ class Collector:
             try:
                 mark = self._read(segment, known, batch)
             except FileNotFoundError:
-                # Somebody took a file away. Whatever is left is read next time.
+                # The file was removed. Other files of this segment are read next time.
                 continue
             if mark != known:
                 marks[segment.identity] = mark
@@ -114,7 +113,7 @@ class Collector:
         return posted
 
     def damaged(self) -> int:
-        """Files that wait for a person to look at them."""
+        """How many damaged files wait for an operator."""
         return sum(1 for _ in self._folder.glob(f"*{segments.DAMAGED_SUFFIX}"))
 
     def lag(self) -> int:
@@ -135,7 +134,7 @@ class Collector:
         return bool(self._segments())
 
     def tidy(self) -> None:
-        """Now and then: throw away files that were about to become segments when their writer died."""
+        """Delete files that were about to become segments when their writer was killed."""
         for path in self._folder.glob(f"*{segments.HIDDEN_SUFFIX}"):
             with suppress(FileNotFoundError):
                 if self._is_settled(path) and not segments.is_alive(path):
@@ -196,8 +195,7 @@ class Collector:
             self._spoilt.append((path, why))
         if not known.done:
             self._cut(torn)
-        # Also where nothing is left but damage: what is behind it is for a person, and this segment is over. One
-        # that comes back mended is read from here on.
+        # Also where only damage is left: the segment ends here. A repaired file is read from this offset on.
         return Mark(known.offset, done=True)
 
     def _cut(self, torn: list[tuple[Path, int]]) -> None:

@@ -153,7 +153,7 @@ def check_invoices(facts: LedgerState) -> Check:
 
 
 def _is_kept(month: str, facts: LedgerState) -> bool:
-    """Whether no log row of a month was thrown away. None was committed before its month began."""
+    """Whether all log rows of a month are kept. None is committed before its month."""
     return facts.dropped_before is None or f"{month.replace('-', '')}01" >= facts.dropped_before
 
 
@@ -174,7 +174,7 @@ def _unequal(these: Side, those: Side, what: tuple[str, ...]) -> Iterator[str]:
         if parts:
             yield f"{key[0]} {key[1]}: {'; '.join(parts)}"
         elif (key in one) != (key in other):
-            yield f"{key[0]} {key[1]}: stands in {this if key in one else that} alone, with nothing in it"
+            yield f"{key[0]} {key[1]}: is in {this if key in one else that} alone, with all counts 0"
 
 
 # --- Reading the spool -------------------------------------------------------------------------------------

@@ -1,13 +1,13 @@
 """Segment files: their format, and reading them. Knows nothing of what a record means.
 
-A segment is a header and frames. The header has an id, so that a copy is recognised whatever its name. A frame has
-the records of one turn of a worker's loop: the length of its body, the length again with all bits turned, the
-CRC-32 of the body, and the body: how many records there are, the lengths of all but the last, and the records. Its
-writer holds a lock on the file while it lives.
+A segment is a header and frames. The header has the version of the format and an id, so that a copy is recognised
+whatever its name. A frame has the records of one tick of a worker's loop: the length of its body, the length
+again with all bits inverted, the CRC-32 of the body, and the body: how many records there are, the lengths of all
+but the last, and the records. The writer holds a lock on the file until it closes it or is killed.
 
-Two things can be wrong with a file, and they are not the same. A torn end is the beginning of a frame that was
-never written whole, so nobody was answered: whoever finds it in a file that nobody has locked may cut it. Anything
-else that no writer wrote is damage, and may hide records that were answered: a person has to look.
+Two things can be wrong with a file. A torn end is the beginning of a frame that was never written whole, so its
+calls were not answered: in a file without a lock it may be cut off. Anything else that no writer wrote is damage,
+and may hide records of answered calls: an operator has to look at it.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ _COUNT_BYTES = 4
 _CRC_OF_ONE = zlib.crc32((1).to_bytes(_COUNT_BYTES, "little"))
 FRAME_BYTES = _FRAME_OF_ONE.size
 """What a frame of one record has beside it."""
-_TURNED = 0xFFFF_FFFF
+_INVERTED = 0xFFFF_FFFF
 # Larger than any record can be: a length beyond it is damage. A frame of several records is not larger either.
 MAX_RECORD_BYTES = 1 << 20
 _MAX_BODY_BYTES = MAX_RECORD_BYTES + _COUNT_BYTES
 
 
 def frame(*records: bytes) -> bytes:
-    """Records as they stand in a file."""
+    """A frame of these records."""
     if len(records) == 1:
         length, checksum = _COUNT_BYTES + len(records[0]), zlib.crc32(records[0], _CRC_OF_ONE)
-        return _FRAME_OF_ONE.pack(length, length ^ _TURNED, checksum, 1) + records[0]
+        return _FRAME_OF_ONE.pack(length, length ^ _INVERTED, checksum, 1) + records[0]
     count = len(records)
     body = b"".join((struct.pack(f"<{count}I", count, *map(len, records[:-1])), *records))
-    return _FRAME.pack(len(body), len(body) ^ _TURNED, zlib.crc32(body)) + body
+    return _FRAME.pack(len(body), len(body) ^ _INVERTED, zlib.crc32(body)) + body
 
 
 def records_in(framed: bytes) -> int:
@@ -74,7 +74,7 @@ class Piece(Struct, frozen=True):
     payloads: list[bytes]
     offset: int
     torn_bytes: int = 0
-    """Where there are no records: what stands behind the last frame, the beginning of one more."""
+    """Where there are no records: bytes after the last frame, the beginning of one more."""
     frames: list[tuple[int, int]] = []
     """Of each frame: how many records there are up to its end, and where it ends."""
 
@@ -106,7 +106,7 @@ class Backlog(Struct, frozen=True):
 
 
 def backlog(files: Mapping[Path, bytes], marks: Mapping[bytes, Mark]) -> Backlog:
-    """What stands in files, each with its id, behind these marks. Copies of a segment count once."""
+    """What files, each with its id, have after these marks. Copies of a segment count once."""
     waiting: dict[bytes, int] = {}
     times = []
     for path, identity in files.items():
@@ -132,7 +132,7 @@ def is_alive(path: Path) -> bool:
 def read_piece(path: Path, offset: int, max_bytes: int) -> Piece:
     """Read whole frames from an offset on, about so many bytes and at least one frame, if there is one.
 
-    A torn end is left unread. Damage right at the offset is `Damaged`; behind it, what stands before is returned.
+    A torn end is left unread. Damage at the offset raises `Damaged`; records before later damage are returned.
     """
     with path.open("rb", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
@@ -159,11 +159,11 @@ def _records(data: bytes) -> tuple[list[bytes], list[tuple[int, int]]]:
     position, last, begin = 0, len(data) - _FRAME.size, _FRAME.size
     unpack, crc32 = _FRAME.unpack_from, zlib.crc32
     while position <= last:
-        length, turned, checksum = unpack(data, position)
+        length, inverted, checksum = unpack(data, position)
         end = position + begin + length
         body = data[position + begin : end]
         if (
-            length ^ turned != _TURNED
+            length ^ inverted != _INVERTED
             or len(body) != length
             or not 0 < length <= _MAX_BODY_BYTES
             or crc32(body) != checksum
@@ -197,8 +197,8 @@ def _add(payloads: list[bytes], body: bytes) -> bool:
 
 def _check(data: bytes, offset: int) -> None:
     """Raise on damage; the incomplete beginning of a frame is none."""
-    length, turned, _ = _FRAME.unpack_from(data)
-    if length ^ turned != _TURNED or not 0 < length <= _MAX_BODY_BYTES:
+    length, inverted, _ = _FRAME.unpack_from(data)
+    if length ^ inverted != _INVERTED or not 0 < length <= _MAX_BODY_BYTES:
         raise Damaged(f"no record begins at byte {offset}")
     if _FRAME.size + length <= len(data):
         raise Damaged(f"the checksum of the record at byte {offset} is wrong")

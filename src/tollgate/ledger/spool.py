@@ -1,12 +1,12 @@
-"""The writing end: one worker's segment files. Nothing that was answered is lost when the process dies.
+"""Writes one worker's segment files. No record of an answered call is lost when the process is killed.
 
-Records gather in memory and are written as one frame, by one call, for each turn of the loop, before the answers
-of that turn leave. The kernel has them then, so SIGKILL loses none; `sync`, on a timer, bounds what a power cut
-can take.
+Records gather in memory and are written as one frame, by one call, for each tick of the loop, before the answers
+of that tick leave. The kernel has them then, so SIGKILL loses none; `sync`, on a timer, bounds what a power cut
+loses.
 
-A disk that takes nothing: records are held in bounded memory, an alarm is raised, and when that is full `is_full`
-is set, and the service refuses calls. The disk is tried again once a second (`tick`). What it took of a write
-stays where it is, for the collector may have read it already: only frames that are not there whole are written
+When the disk refuses a write, records are held in bounded memory and an error is logged. When that is full,
+`is_full` is set, and the service refuses calls. The disk is tried again once a second (`tick`). What it took of a
+write stays where it is, because the collector may have read it: only frames that are not there whole are written
 again, to a new segment.
 """
 
@@ -50,19 +50,19 @@ class Spool:
         self._now = now
         self._open = opener or _open
         self._records: list[bytes] = []
-        """Of this turn."""
+        """Of this tick."""
         self._frames: list[bytes] = []
-        """Of this turn and, where the disk refused them, of earlier ones."""
+        """Of this tick and, where the disk refused them, of earlier ones."""
         self._held = 0
         self._descriptor = -1
         self._size = 0
         self._opened_at = 0.0
         self._unsynced: list[int] = []
-        """Segments that were left with records that are not synced; still locked, so nobody deletes them."""
+        """Closed segments with unsynced records. Still locked, so the collector does not delete them."""
         self._written = False
         """Whether something was written since the last sync."""
-        self._begun = False
-        """Whether a segment was begun since then."""
+        self._created = False
+        """Whether a segment was created since then."""
         self.failing = False
         """Whether the disk refused the last write."""
         self.is_full = False
@@ -115,8 +115,8 @@ class Spool:
         """Make what was written outlive a power cut, in a thread; its segment may end meanwhile."""
         if not self._written:
             return
-        folder = self._folder if self._begun else None
-        self._written = self._begun = False
+        folder = self._folder if self._created else None
+        self._written = self._created = False
         descriptors, self._unsynced = self._unsynced, []
         if self._descriptor >= 0:
             descriptors.append(os.dup(self._descriptor))
@@ -154,7 +154,7 @@ class Spool:
         self._size = 0
 
     def _frame(self) -> None:
-        """Make frames of the records of this turn: one, unless they are more than may be written at once."""
+        """Make frames of the records of this tick: one, unless they are more than may be written at once."""
         records, self._records = self._records, []
         while records:
             some = records if self._held <= MAX_WRITTEN_BYTES else _beginning(records)
@@ -186,7 +186,7 @@ class Spool:
             if self._size > HEADER_BYTES and self._size + len(data) > self._segment_bytes:
                 self.close_segment()
             if self._descriptor < 0:
-                self._begin()
+                self._create()
             taken = os.write(self._descriptor, data)
         except OSError as error:
             taken, failure = self._grown(len(data)), error
@@ -203,11 +203,11 @@ class Spool:
             self.close_segment()
         return taken, failure
 
-    def _grown(self, most: int) -> int:
+    def _grown(self, max_bytes: int) -> int:
         """How much of a write that failed is in the file all the same."""
         if self._descriptor < 0:
             return 0
-        return min(max(0, os.fstat(self._descriptor).st_size - self._size), most)
+        return min(max(0, os.fstat(self._descriptor).st_size - self._size), max_bytes)
 
     def _take_off(self, taken: int) -> None:
         """Forget the frames that are written whole."""
@@ -220,8 +220,8 @@ class Spool:
             count += 1
         del self._frames[:count]
 
-    def _begin(self) -> None:
-        """Begin a segment. It gets its name only when it is locked and has its header, so nobody sees less."""
+    def _create(self) -> None:
+        """Create a segment. It is renamed to its name when it is locked and has its header, never before."""
         identity = secrets.token_bytes(ID_BYTES)
         path = self._folder / f"{int(self._now() * 1000):014d}-{identity.hex()}{SUFFIX}"
         hidden = path.with_suffix(HIDDEN_SUFFIX)
@@ -235,7 +235,7 @@ class Spool:
             hidden.unlink(missing_ok=True)
             raise
         self._descriptor = descriptor
-        self._begun = True
+        self._created = True
         self._size = HEADER_BYTES
         self._opened_at = self._now()
 

@@ -87,7 +87,7 @@ def load_peppers(settings: Settings, data_dir: Path, url: URL) -> tuple[bytes, b
         previous: bytes | None = settings.secrets.previous_pepper.encode()
     else:
         previous = read_pepper(before) if before.exists() and not configured else None
-    stands = engines.keep_fact(url, PEPPER, fingerprint(pepper))
+    stands = engines.insert_if_absent(url, PEPPER, fingerprint(pepper))
     if stands == fingerprint(pepper):
         return pepper, previous
     if previous is None or stands != fingerprint(previous):

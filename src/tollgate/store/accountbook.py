@@ -40,7 +40,7 @@ _SUMS: tuple[ColumnElement[int], ...] = (
     func.sum(_usage.cost).label("cost"),
 )
 _KEYS: dict[By, ColumnElement[Any]] = {
-    # What came another way stands together under an empty key, so that nothing is missing in the sum.
+    # Usage of other sources is summed under an empty key, so that the total is complete.
     By.TOKEN: case((_usage.source_id.startswith("tok_", autoescape=True), _usage.source_id), else_=""),
     By.DOMAIN: case((_usage.source_id.startswith("dom_", autoescape=True), _usage.source_id), else_=""),
     By.NETWORK: _usage.network,

@@ -53,7 +53,7 @@ class ClockDoubted(TollgateError):
 
 
 class Changes(Struct, frozen=True):
-    """Which grants changed since a revision. `everything` where too much did, or nobody knows."""
+    """Which grants changed since a revision. `everything` where there are too many, or it is not known."""
 
     revision: int
     tokens: tuple[bytes, ...] = ()
@@ -165,7 +165,7 @@ class ControlStore(Protocol):
     """What the control plane works with: transactions."""
 
     def reading(self) -> AbstractAsyncContextManager[Repositories]:
-        """Read, as everything stood at one moment."""
+        """Read a consistent snapshot."""
 
     def changing(self) -> AbstractAsyncContextManager[Repositories]:
         """Read and write, alone; all of it happens, or nothing when an exception leaves the block."""
@@ -198,7 +198,7 @@ class LedgerBook(Protocol):
     ) -> Posting:
         """Post a batch and note how far its segments were read from `known` on: both, or neither.
 
-        `post` gets what stands in the ledger of some teams, and gives blocks and sums: a backend stores them as
+        `post` gets the ledger's balances of some teams, and returns blocks and sums, which a backend stores as
         they are.
         """
 
@@ -241,7 +241,7 @@ class LogBook(Protocol):
 
 
 class Bill(Struct, frozen=True):
-    """What the ledger has of a team for a month, as it stood at one moment."""
+    """What the ledger has of a team for a month, in one snapshot."""
 
     used: TeamMonth
     closed: bool

@@ -1,7 +1,7 @@
-"""What the collector writes beside the ledger, into the control plane's database: who is stopped, and last uses.
+"""What the collector writes into the control data: which teams and tokens are capped, and last uses.
 
-Both follow from the ledger and may be written again at any time: a collector that dies between its commit and this
-makes up for it when it is back. Synchronous, as the collector is.
+Both follow from the ledger and may be written again at any time: a collector that is killed between its commit and
+this catches up when it starts again. Synchronous, as the collector is.
 """
 
 from __future__ import annotations

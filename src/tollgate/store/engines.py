@@ -100,8 +100,8 @@ def _transaction(url: URL) -> Iterator[Connection]:
         engine.dispose()
 
 
-def keep_fact(url: URL, name: str, value: str) -> str:
-    """Write a fact once; return the one that stands, which may be older than ours."""
+def insert_if_absent(url: URL, name: str, value: str) -> str:
+    """Insert a fact unless there is one of this name; return the stored value."""
     with _transaction(url) as connection:
         connection.exec_driver_sql(
             "INSERT INTO facts (name, value) VALUES (?, ?) ON CONFLICT (name) DO NOTHING", (name, value)
@@ -111,7 +111,7 @@ def keep_fact(url: URL, name: str, value: str) -> str:
 
 
 def replace_facts(url: URL, facts: Mapping[str, str]) -> None:
-    """Write facts over those that stand, all or none."""
+    """Insert or replace facts, in one transaction."""
     with _transaction(url) as connection:
         for name, value in facts.items():
             connection.execute(tables.facts.delete().where(tables.facts.c.name == name))
@@ -119,7 +119,7 @@ def replace_facts(url: URL, facts: Mapping[str, str]) -> None:
 
 
 def has_accounts(url: URL) -> bool:
-    """Whether anybody could log in."""
+    """Whether there is any account."""
     with _transaction(url) as connection:
         return connection.execute(select(tables.accounts.c.id).limit(1)).first() is not None
 

@@ -1,9 +1,9 @@
 """The ledger's store, as the collector writes it: one transaction takes blocks, usage, costs and the read offsets.
 
-Whoever writes here holds what it looks at from its first look on (`store/ledger_engine.py`), so nothing that a
-batch is posted by can change before it is committed. A segment that was read from elsewhere than where the ledger
-stands is refused (`LedgerBehind`): two collectors cannot count a record twice, whatever brought them together.
-Chores are done in slices, each in a transaction of its own, so that collecting never waits for long.
+A transaction locks what it reads from the start (`store/ledger_engine.py`), so nothing that a batch is posted by
+can change before it is committed. A segment that was read from another offset than the ledger's is refused
+(`LedgerBehind`): two collectors cannot count a record twice. Chores are done in slices, each in a transaction of
+its own, so that collecting never waits for long.
 
 Synchronous: the collector is a process of its own that does nothing else. Reading is in `store/logbook.py`.
 """
@@ -131,7 +131,7 @@ class LedgerStore:
     ) -> Posting:
         """Post a batch and note how far its segments were read: both, or neither.
 
-        `known` is where its segments were read from; `LedgerBehind` where the ledger stands elsewhere.
+        `known` is where its segments were read from; `LedgerBehind` where the ledger has other offsets.
         """
         # What is remembered holds only if all of this is committed.
         waiting, self._waiting = self._waiting, None

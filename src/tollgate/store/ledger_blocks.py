@@ -37,7 +37,7 @@ _log = log.get("ledger")
 
 
 class Joining(Struct, frozen=True):
-    """Where the joining of a level stands."""
+    """How far the joining of a level is."""
 
     level: int
     generation: int

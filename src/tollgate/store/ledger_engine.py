@@ -80,7 +80,7 @@ class LedgerEngine(Protocol):
         """Whether this transaction may do chores."""
 
     def begin_closing(self, connection: Connection) -> None:
-        """Lock all months: nobody adds to one meanwhile."""
+        """Lock all months: no collector adds to one until the transaction ends."""
 
     def make_day(self, connection: Connection, day: str) -> None:
         """Make the tables of a day, where it has none."""
@@ -135,15 +135,15 @@ class Sqlite:
         # By itself, Python's driver begins a transaction only at the first change, after what was read.
         connection.exec_driver_sql("BEGIN IMMEDIATE")
 
-    def begin_commit(self, connection: Connection, segments: Iterable[bytes], teams: str) -> dict[str, int]:  # noqa: ARG002 - nobody else writes
+    def begin_commit(self, connection: Connection, segments: Iterable[bytes], teams: str) -> dict[str, int]:  # noqa: ARG002 - the only writer
         query = "SELECT teams.id, next_no FROM json_each(?) AS listed CROSS JOIN teams ON teams.id = listed.value"
         return dict(fetched(connection.exec_driver_sql(query, (teams,))))
 
-    def begin_chore(self, connection: Connection) -> bool:  # noqa: ARG002 - nobody else writes
+    def begin_chore(self, connection: Connection) -> bool:  # noqa: ARG002 - the only writer
         return True
 
     def begin_closing(self, connection: Connection) -> None:
-        """Nobody else writes."""
+        """Nothing to lock: there is no other writer."""
 
     def make_day(self, connection: Connection, day: str) -> None:
         execute = connection.exec_driver_sql
@@ -238,10 +238,10 @@ class Postgresql:
     named = Sql("SELECT json_array_elements_text(?::json)")
 
     def begin(self, connection: Connection) -> None:
-        """Begun already, by the engine."""
+        """Nothing to do: the engine begins transactions."""
 
     def begin_commit(self, connection: Connection, segments: Iterable[bytes], teams: str) -> dict[str, int]:
-        """Lock in the same order as everybody: the open months, segments, teams."""
+        """Lock in the order that all transactions use: open months, segments, teams."""
         postgresql.lock(connection, postgresql.LOCK_MONTHS, shared=True)
         execute = connection.exec_driver_sql
         if ids := sorted(segments):
@@ -280,7 +280,7 @@ class Postgresql:
         """A partition is dropped at once, whatever its size."""
         execute = connection.exec_driver_sql
         execute(f"SET LOCAL lock_timeout TO {LOCK_MILLISECONDS}")
-        # Partitions are listed as they are now, days as they were when the statement began: a day that is made in
+        # The list of partitions is current, that of days as of the statement's start: a day that is created in
         # between would be taken for one that was dropped.
         postgresql.lock(connection, postgresql.LOCK_DAYS)
         name = execute(

@@ -42,7 +42,7 @@ class Sums(Struct, frozen=True):
 
 
 class LedgerState(Struct, frozen=True):
-    """What stands in the ledger."""
+    """All sums of the ledger."""
 
     marks: dict[bytes, Mark]
     usage: dict[MonthKey, Sums]

@@ -1,9 +1,9 @@
-"""The schema of `ledger.db`: what was answered, counted and charged.
+"""The schema of the ledger: what was answered, counted and charged.
 
-A file of its own, so that its constant writing neither holds up a change of tokens nor looks like one. Log records
-stand in blocks, in two tables for each day of commit that are made when the day begins: small headers, and the
-compressed data that they point to. Blocks with few rows share their data (`store/ledger_blocks.py`). What teams
-with few rows add in a commit waits in one table for all of them, until it is sorted into those.
+A database file of its own, so that its constant writing neither delays a change of tokens nor looks like one. Log
+records are in blocks, in two tables for each day of commit that are created when the day begins: small headers,
+and the compressed data that they point to. Blocks with few rows share their data (`store/ledger_blocks.py`).
+Records of teams with few rows wait in one table for all teams, until they are sorted into those.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ metadata = MetaData()
 # The level of blocks that are not joined any more.
 FINAL = 9
 
-# Where the collector stands in each segment; kept for a while after the file is gone, to know a copy of it.
+# The read offset of each segment; kept for a while after the file is deleted, to recognise a copy of it.
 segments = Table(
     "segments",
     metadata,

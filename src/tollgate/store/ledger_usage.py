@@ -214,7 +214,7 @@ class OpenMonths:
     """Billable requests and cost of teams by month, remembered from commit to commit.
 
     A commit that adds to a team's month adds rows of that team as well. So what is remembered of a team holds as
-    long as the number of its next row is the one that is remembered, whoever else commits.
+    long as the number of its next row is the one that is remembered, whichever collector commits.
     """
 
     def __init__(self) -> None:

@@ -77,7 +77,7 @@ class SqlLogBook:
         return _Search(connection, wanted, lambda: self._clock() >= end)
 
     async def _read(self, work: Callable[[Connection], Found]) -> Found:
-        """Read in a thread, as everything stood at one moment. The one border of the database's exceptions."""
+        """Read a snapshot in a thread. Exceptions of the database are mapped here, and nowhere else."""
 
         def whole() -> Found:
             with self._engine.connect() as connection:

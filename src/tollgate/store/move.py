@@ -90,7 +90,7 @@ class Move:
         """Go on with our own move, or begin one where nothing is."""
         facts = tables.facts
         with self._target.begin() as connection:
-            begun = connection.execute(select(facts.c.value).where(facts.c.name == _PROGRESS)).scalar()
+            started = connection.execute(select(facts.c.value).where(facts.c.name == _PROGRESS)).scalar()
             used = connection.exec_driver_sql(
                 statement(
                     "SELECT (SELECT count(*) FROM {schema}.facts) + (SELECT count(*) FROM {schema}.accounts) "
@@ -98,14 +98,14 @@ class Move:
                     schema=CONTROL_SCHEMA,
                 )
             ).scalar_one()
-            if begun is None and used:
+            if started is None and used:
                 raise MoveFailed(
                     "The PostgreSQL database is in use by a Tollgate already: give one that has not served yet."
                 )
-            if begun is None:
-                connection.execute(insert(facts).values(name=_PROGRESS, value="begun"))
+            if started is None:
+                connection.execute(insert(facts).values(name=_PROGRESS, value="started"))
             else:
-                self._report("going on with a move that was begun before")
+                self._report("continuing a move that was interrupted")
 
     def _end(self) -> None:
         """Take the notes of the move away, and write the facts of the store: from now on it can be served."""

@@ -2,7 +2,7 @@
 
 Control data and ledger are two schemas of one database. Every transaction sets its own search path and timeouts
 with its BEGIN, and no statement is prepared: so nothing depends on which server connection is used, and PgBouncer
-may stand in between in transaction mode.
+in transaction mode works.
 
 psycopg is a lazy module: it is imported when an address names PostgreSQL.
 """
@@ -78,7 +78,7 @@ def checked(url: URL) -> URL:
 
 
 READING = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
-"""As everything stood at one moment."""
+"""Reads a snapshot."""
 
 
 def make_engine(url: URL, schema: str, *, pool_size: int, seconds: float, begin: str = "BEGIN") -> Engine:
@@ -122,7 +122,7 @@ def _options(pool_size: int, seconds: float) -> dict[str, Any]:
         "pool_pre_ping": True,
         "hide_parameters": True,  # digests and addresses of people, which the text of an error would repeat
         "connect_args": {
-            # Transactions are begun by us; see `_prepare`.
+            # We begin transactions; see `_prepare`.
             "autocommit": True,
             "prepare_threshold": None,
             "connect_timeout": CONNECT_SECONDS,
@@ -266,7 +266,7 @@ class PostgresStore(SqlStore):
             raise
 
     async def _polled(self, since: int) -> Changes | None:
-        """What the first of some polls finds; others are begun while those before get no answer."""
+        """The first answer of several polls; another one starts while the earlier ones get no answer."""
         poll = super().changes
         first: asyncio.Task[Changes | None] = asyncio.create_task(poll(since))
         others: list[asyncio.Task[Changes | None]] = []
@@ -302,7 +302,7 @@ class Listener:
         return self._listening and not self._notified and self._clock() - self._looked_at < NET_SECONDS
 
     def looks(self) -> None:
-        """Note that somebody looks now; listen from now on."""
+        """Note a look at the changes; listen from now on."""
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._listen())
         self._notified = False
@@ -325,7 +325,7 @@ class Listener:
                     connection = await self._connect()
                 async with connection:
                     if not await _is_direct(connection):
-                        _log.info("a pooler stands before PostgreSQL: changes are polled for")
+                        _log.info("PostgreSQL is behind a pooler: changes are polled for")
                         return
                     await connection.execute(f"LISTEN {CHANNEL}")
                     self._listening, self._notified = True, True

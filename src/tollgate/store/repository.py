@@ -2,9 +2,9 @@
 
 A value's fields are the columns of the same name. Tuples are kept as JSON text.
 
-Whoever changes must not be surprised by others who change at the same time. Where a database does not keep those
-away by itself, what was looked at is locked until the transaction ends: the row that was found, or the conditions
-under which nothing was found or rows were counted.
+A transaction that changes rows must not run into others. Where the database does not serialise writers by itself,
+what was read is locked until the transaction ends: the row that was found, or the conditions under which no row
+was found or rows were counted.
 """
 
 from __future__ import annotations
@@ -87,10 +87,10 @@ class SqlRepository(Generic[Value]):
     async def replace(self, row: Value) -> bool:
         """Write what differs. An untouched column must not look like a change of a grant."""
         new = columns_of(row)
-        stands = await self.get(new["id"])
-        if stands is None:
+        stored = await self.get(new["id"])
+        if stored is None:
             return False
-        old = columns_of(stands)
+        old = columns_of(stored)
         changed = {name: value for name, value in new.items() if value != old[name]}
         if changed:
             await self._write(update(self._table).where(self._table.c.id == new["id"]).values(**changed))

@@ -43,8 +43,8 @@ class SqlStore:
         self._engine = engine
         self._deadline = deadline
         self._locks_rows = locks_rows
-        # Whoever changes waits here for the others of this process, and not with a connection in hand: a handful
-        # of them would leave none for the gateway's look-ups.
+        # Changes of this process wait here for each other, without a connection: a few that wait with one would
+        # leave none for the gateway's look-ups.
         self._turn = asyncio.Semaphore(changes_at_once)
 
     async def close(self) -> None:
@@ -90,7 +90,7 @@ class SqlStore:
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[SqlRepositories]:
-        """Read, as everything stood at one moment."""
+        """Read a consistent snapshot."""
         async with self._connection() as connection:
             yield SqlRepositories(connection)
 
@@ -132,7 +132,7 @@ class SqlStore:
             return row
 
 
-# `team_id` stands in both tables already.
+# `team_id` is in both tables already.
 _TEAM_COLUMNS = [column.label(f"team_{column.name}") for column in tables.teams.c if column.name != "id"]
 _TOKEN_GRANT = select(tables.tokens, *_TEAM_COLUMNS).join(tables.teams)
 _DOMAIN_GRANT = select(tables.domains, *_TEAM_COLUMNS).join(tables.teams)

@@ -1,7 +1,7 @@
 """What only SQLite has: its address and its pragmas.
 
-WAL, so that readers and the one writer do not wait for each other; a short busy timeout, because whoever waits
-here is a caller. Everything else is `sql.py`.
+WAL, so that readers and the one writer do not wait for each other; a short busy timeout, because a
+caller waits. Everything else is `sql.py`.
 """
 
 from __future__ import annotations

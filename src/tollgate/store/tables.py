@@ -1,4 +1,4 @@
-"""The one schema, in SQLAlchemy Core. A change here needs a migration; a test compares the two.
+"""The schema of the control data, in SQLAlchemy Core. A change here needs a migration; a test compares the two.
 
 Times are seconds since 1970 in UTC. Lists are JSON text. `changes` is filled by triggers (see the first
 migration), so that every change of a grant reaches the workers, even one made by hand in the database.
@@ -269,7 +269,7 @@ billing = Table(
     Column("tax_number", String(40), nullable=False, server_default=""),
 )
 
-# Written before the first attempt: what stands here is never sent twice. Old rows are removed.
+# Written before the first attempt: an alert with a row is never sent twice. Old rows are removed.
 alerts = Table(
     "alerts",
     metadata,
@@ -322,7 +322,7 @@ audit = Table(
     Column("number", Integer, nullable=False, server_default="0"),
     Column("previous", String(64), nullable=False, server_default=""),
     Column("hash", String(64), nullable=False, server_default=""),
-    # No chain ever forks, whoever writes.
+    # A chain cannot fork, also with several writers.
     Index("ix_audit_chain", "chain", "number", unique=True),
     Index("ix_audit_team_id", "team_id", "created_at", "id"),
     Index("ix_audit_actor_id", "actor_id", "created_at", "id"),

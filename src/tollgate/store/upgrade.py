@@ -1,8 +1,9 @@
 """Brings a database to this version's schema with Alembic, and refuses a newer one.
 
 Several nodes may start together: the first migrates, in one transaction, and the others wait for it (SQLite: the
-write lock of the file; PostgreSQL: an advisory lock). On PostgreSQL no step waits for long for the lock of a table
-that is in use, because everybody else would wait behind it: it gives up, and begins again a moment later.
+write lock of the file; PostgreSQL: an advisory lock). On PostgreSQL no step waits for long for the lock of a
+table that is in use, because all other transactions would wait behind it: it gives up, and is tried again a
+moment later.
 
 Alembic is a lazy module: it takes 10 MB, which every worker would keep.
 """

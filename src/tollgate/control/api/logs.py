@@ -12,7 +12,7 @@ from tollgate.control.api.operations import LOGS, SEARCH_COST, Operation, Query,
 from tollgate.control.api.render import Answer, shown
 from tollgate.control.problems import Busy, InvalidInput, RoleNeeded
 from tollgate.control.services.logs import LogQuery, LogResults, LogService
-from tollgate.core.entries import LONGEST_METHOD, LONGEST_TEXT
+from tollgate.core.entries import MAX_METHOD_BYTES, MAX_TEXT_BYTES
 
 LONGEST_NAME = 300
 _NETWORK = re.compile(r"[a-z0-9-]{1,32}/[a-z0-9-]{1,32}")
@@ -31,7 +31,7 @@ _QUERY = (
         reading.DURATION,
     ),
     Query("network", "Only this network.", {"type": "string", "pattern": f"^{_NETWORK.pattern}$"}),
-    Query("method", "Only this method.", {"type": "string", "minLength": 1, "maxLength": LONGEST_METHOD}),
+    Query("method", "Only this method.", {"type": "string", "minLength": 1, "maxLength": MAX_METHOD_BYTES}),
     Query("status", "Only this HTTP status.", {"type": "integer", "minimum": 100, "maximum": 599}),
     Query("errors", "Only what did not succeed: refusals and the node's own errors.", {"type": "boolean"}),
     Query("token", "Only calls with this API token: its id, deleted or not, or its name.", {"type": "string"}),
@@ -116,13 +116,13 @@ def _query(request: HttpRequest) -> LogQuery:
         newer,
         since=reading.duration(request, "since"),
         network=_formed(request, "network", _NETWORK, "family/network, such as eth/mainnet"),
-        method=_short(request, "method", LONGEST_METHOD),
+        method=_short(request, "method", MAX_METHOD_BYTES),
         status=None if status is None else int(status),
         errors=_truth(request, "errors"),
         token=_short(request, "token", LONGEST_NAME),
         domain=_short(request, "domain", LONGEST_NAME),
         until=reading.moment(request, "until"),
-        request_id=_short(request, "request_id", LONGEST_TEXT),
+        request_id=_short(request, "request_id", MAX_TEXT_BYTES),
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tollgate.core.entries import LONGEST_TEXT, pack, pack_subject
+from tollgate.core.entries import MAX_TEXT_BYTES, pack, pack_subject
 from tollgate.core.jsonrpc import LONGEST_REMEMBERED
 from tollgate.gateway.access.caller import Caller, limits_of, rate_headers_of
 from tollgate.gateway.access.credentials import Credentials
@@ -115,8 +115,8 @@ class Admission:
         """Methods that it may call and that have no plan."""
         self.subjects: dict[MethodPlan | tuple[MethodPlan, ...] | tuple[str, str], bytes] = {}
         """What records count of answered calls, as `subject` encodes it."""
-        address, agent = credentials.address(request), request.headers.get(b"user-agent", b"")[:LONGEST_TEXT]
-        client = pack(address) + pack(agent) + pack((request.origin or b"")[:LONGEST_TEXT])
+        address, agent = credentials.address(request), request.headers.get(b"user-agent", b"")[:MAX_TEXT_BYTES]
+        client = pack(address) + pack(agent) + pack((request.origin or b"")[:MAX_TEXT_BYTES])
         self.records = [pack(result) + client for result in CACHE_RESULTS]
         """What records end with, by what the cache did."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import compress
 
 from tollgate.chains.catalogue import Holds, Kind, Look
-from tollgate.core.entries import LONGEST_METHOD
+from tollgate.core.entries import MAX_METHOD_BYTES
 from tollgate.gateway.call.resolver import APART, Resolver
 from tollgate.shm import metrics
 
@@ -38,7 +38,7 @@ class MethodPlan:
         network = resolver.exchange.network
         names = (network.family, network.name)
         self.method = method
-        self.name = method[:LONGEST_METHOD]
+        self.name = method[:MAX_METHOD_BYTES]
         self.key_prefix = resolver.key_prefixes.get(method)
         """What keys of equal calls begin with; None: each is sent on its own."""
         self.cache = MISS if resolver.may_keep(method) else BYPASS

@@ -18,7 +18,7 @@ from msgspec import Raw
 from tollgate import log
 from tollgate.chains.catalogue import Kind
 from tollgate.core import contracts, jsonrpc
-from tollgate.core.entries import LONGEST_METHOD
+from tollgate.core.entries import MAX_METHOD_BYTES
 from tollgate.core.methods import domain_refusal_of, refusal_of
 from tollgate.core.shapes import ABSENT, Call, Params, Reply, WrittenCall
 from tollgate.errors import (
@@ -172,7 +172,7 @@ class Pipeline:
         if call.id is not None:
             return self.refuse(request, refusal, call.id, call.method)
         self._counters.refused(refusal)
-        request.calls = ((call.method[:LONGEST_METHOD], refusal.reason, refusal.code, 0),)
+        request.calls = ((call.method[:MAX_METHOD_BYTES], refusal.reason, refusal.code, 0),)
         return _NO_CONTENT
 
     def resume_batch(self, request: Request, resolver: Resolver, begun: BegunBatch) -> None:
@@ -196,7 +196,7 @@ class Pipeline:
             answer = Answer(200, jsonrpc.encode_answer(call.id, reply), headers)
         outcome, code = (OK, None) if reply.error is ABSENT else (NODE_ERROR, jsonrpc.error_code(reply))
         self._counters.resolved(network, call.method, outcome, request.cache)
-        note = (call.method[:LONGEST_METHOD], outcome, code, len(answer.body))
+        note = (call.method[:MAX_METHOD_BYTES], outcome, code, len(answer.body))
         request.calls = (note, *[(*note[:3], 0)] * request.extra) if self.bills_upstream_calls else (note,)
         return answer
 
@@ -279,9 +279,11 @@ class Pipeline:
             outcome, code = (OK, None) if isinstance(result, Reply) and result.error is ABSENT else _result(result)
             body = b"" if call_id is None else _body(request, call_id, result)
             bodies.append(body)
-            notes.append((method[:LONGEST_METHOD], outcome, code, len(body), trace.upstream, trace.attempts, way))
+            notes.append(
+                (method[:MAX_METHOD_BYTES], outcome, code, len(body), trace.upstream, trace.attempts, way)
+            )
             if trace.extra and self.bills_upstream_calls:
-                notes += [(method[:LONGEST_METHOD], outcome, code, 0, trace.upstream, 0, way)] * trace.extra
+                notes += [(method[:MAX_METHOD_BYTES], outcome, code, 0, trace.upstream, 0, way)] * trace.extra
             counted = (method, outcome, way)
             counts[counted] = counts.get(counted, 0) + 1
         for (method, outcome, way), count in counts.items():
@@ -355,7 +357,7 @@ class Pipeline:
                 methods = jsonrpc.named(request.body)
             sizes = (len(answer.body), *(0 for _ in methods[1:]))
             request.calls = tuple(
-                (each[:LONGEST_METHOD], refusal.reason, refusal.code, size)
+                (each[:MAX_METHOD_BYTES], refusal.reason, refusal.code, size)
                 for each, size in zip(methods, sizes, strict=True)
             )
         return answer

@@ -20,7 +20,7 @@ import msgspec
 
 from tollgate.chains.catalogue import Holds, Look
 from tollgate.core import jsonrpc
-from tollgate.core.entries import LONGEST_METHOD, pack
+from tollgate.core.entries import MAX_METHOD_BYTES, pack
 from tollgate.core.shapes import ABSENT, Call, PlainCall, Reply, Result
 from tollgate.errors import Overloaded, Refusal
 from tollgate.gateway.call.admission import Admission
@@ -541,7 +541,7 @@ class StraightCall(Straight):
         return b"".join(
             (
                 at,
-                admission.subject_of(self._call.method[:LONGEST_METHOD], outcome),
+                admission.subject_of(self._call.method[:MAX_METHOD_BYTES], outcome),
                 micros.to_bytes(4, "big"),
                 b"\x91\x92",
                 pack(code),

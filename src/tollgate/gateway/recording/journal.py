@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from tollgate import log
-from tollgate.core.entries import BILLABLE, LONGEST_TEXT, MAX_CALLS, Entry, encode, pack
+from tollgate.core.entries import BILLABLE, MAX_CALLS, MAX_TEXT_BYTES, Entry, encode, pack
 from tollgate.gateway.messages import CallNote, Request
 from tollgate.gateway.recording.counters import NODE_ERROR, OK
 from tollgate.gateway.recording.latencies import CallerLatencies
@@ -117,8 +117,8 @@ class Journal:
             request.attempts,
             request.cache,
             self._address(request),
-            request.headers.get(b"user-agent", b"")[:LONGEST_TEXT],
-            b"" if origin is None else origin[:LONGEST_TEXT],
+            request.headers.get(b"user-agent", b"")[:MAX_TEXT_BYTES],
+            b"" if origin is None else origin[:MAX_TEXT_BYTES],
         )
         if calls[0][1] not in BILLABLE and not _some_billable(calls):
             self._refused(caller.team_id, record, calls)
