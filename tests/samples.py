@@ -11,13 +11,13 @@ from msgspec.structs import asdict, fields
 from tollgate.api.base import Json, kind_of, members
 
 
-def sample(kind: type[Struct], **given: Any) -> dict[str, Any]:
+def sample(kind: type[Struct], /, **given: Any) -> dict[str, Any]:
     """A value for every member, as JSON has it, none of them the default."""
     defaults = {field.name: field.default for field in fields(kind) if field.default is not NODEFAULT}
     return {name: _value(schema, defaults.get(name)) for name, schema in members(kind).items()} | given
 
 
-def settings(kind: type[Struct], **given: Any) -> dict[str, Any]:
+def settings(kind: type[Struct], /, **given: Any) -> dict[str, Any]:
     """The same as a row has it."""
     return asdict(msgspec.convert(sample(kind, **given), kind))
 

@@ -5,28 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.samples import sample
+
+from tollgate.api.me import Account, CurrentLogin, Login
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Api, Tool
 
-ME = {
-    "id": "acc_1",
-    "email": "ann@example.com",
-    "name": "Ann",
-    "created_at": "2026-11-15T06:44:44Z",
-    "has_password": True,
-    "login": {"id": "log_1", "kind": "tool", "name": "ann@laptop", "expires_at": None},
-}
-PERSONAL: dict[str, Any] = {
-    "id": "log_2",
-    "kind": "personal",
-    "name": "ci",
-    "created_at": "2026-11-15T06:44:44Z",
-    "last_used_at": None,
-    "expires_at": "2027-02-13T06:44:44Z",
-    "address": "192.0.2.1",
-    "current": False,
-}
+ME = sample(Account, id="acc_1", email="ann@example.com", name="Ann", login=sample(CurrentLogin))
+PERSONAL = sample(Login, id="log_2", kind="personal", last_used_at=None, expires_at="2027-02-13T06:44:44Z")
 TOOL = {**PERSONAL, "id": "log_1", "kind": "tool", "name": "ann@laptop", "current": True}
 SECRET = "tgp_" + "a" * 38
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.samples import sample
 
+from tollgate.api.me import Account, CurrentLogin
 from tollgate.api.teams import Team
 
 if TYPE_CHECKING:
@@ -17,14 +18,8 @@ if TYPE_CHECKING:
 
     from tests.cli.conftest import Api, Tool
 
-ME: dict[str, Any] = {
-    "id": "acc_1",
-    "email": "ann@example.com",
-    "name": "Ann",
-    "created_at": "2026-11-15T06:44:44Z",
-    "has_password": True,
-    "login": {"id": "log_1", "kind": "tool", "name": "ann@laptop", "expires_at": "2027-02-15T06:44:44Z"},
-}
+LOGIN = sample(CurrentLogin, kind="tool", name="ann@laptop", expires_at="2027-02-15T06:44:44Z")
+ME = sample(Account, email="ann@example.com", login=LOGIN)
 TEAMS = [sample(Team, name="acme", role="owner"), sample(Team, name="beta", role="viewer")]
 TOKENS = {"access_token": "tga_new", "token_type": "Bearer", "expires_in": 3600, "refresh_token": "tgr_new"}
 PERSONAL = "tgp_" + "a" * 38
@@ -52,12 +47,12 @@ def test_a_personal_token_is_checked_and_kept(api: Api, tool: Tool) -> None:
     ("stdin", "words"),
     [
         ("tg_" + "a" * 38, "That is an API token for /x/. A personal access token begins with tgp_"),
-        ("tgr_" + "a" * 38, "That is no personal access token"),
-        ("hello", "That is no personal access token"),
-        ("tgp_a b", "That is no personal access token"),
-        ("tgp_ü", "That is no personal access token"),
-        ("", "No token came on standard input"),
-        ("\n", "No token came on standard input"),
+        ("tgr_" + "a" * 38, "That is not a personal access token"),
+        ("hello", "That is not a personal access token"),
+        ("tgp_a b", "That is not a personal access token"),
+        ("tgp_ü", "That is not a personal access token"),
+        ("", "No token on standard input"),
+        ("\n", "No token on standard input"),
     ],
 )
 def test_something_else_in_its_place_is_recognised_and_not_sent(tool: Tool, stdin: str, words: str) -> None:
@@ -146,7 +141,7 @@ def test_logout_with_a_personal_token_only_forgets_and_reports_it(tool: Tool) ->
     tool.log_in(PERSONAL, kind="personal")
     ran = tool.run("auth", "logout")
     assert ran.code == 0
-    assert "goes on working; to end it: tollgate account tokens delete ID" in ran.err
+    assert "keeps working; to delete it: tollgate account tokens delete ID" in ran.err
     assert tool.keep.credential(tool.url) is None
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.samples import sample
 
+from tollgate.api.me import Account, CurrentLogin
 from tollgate.api.teams import Team
 from tollgate.cli.credentials import Choices
 
@@ -18,14 +19,8 @@ if TYPE_CHECKING:
 
     from tests.cli.conftest import Api, Tool
 
-ME: dict[str, Any] = {
-    "id": "acc_1",
-    "email": "ann@example.com",
-    "name": "Ann",
-    "created_at": "2026-11-15T06:44:44Z",
-    "has_password": True,
-    "login": {"id": "log_1", "kind": "tool", "name": "ann@laptop", "expires_at": "2027-02-15T06:44:44Z"},
-}
+LOGIN = sample(CurrentLogin, kind="tool", name="ann@laptop", expires_at="2027-02-15T06:44:44Z")
+ME = sample(Account, email="ann@example.com", login=LOGIN)
 TEAMS = [sample(Team, name="acme", role="owner"), sample(Team, name="beta", role="viewer")]
 TOKENS = {"access_token": "tga_new", "token_type": "Bearer", "expires_in": 3600, "refresh_token": "tgr_new"}
 
@@ -167,7 +162,7 @@ def test_a_token_of_the_environment_is_noted_to_go_first(api: Api, tool: Tool) -
     starts(api)
     approved(api)
     ran = tool.run("auth", "login", env={"TOLLGATE_TOKEN": "tgp_x"})
-    assert "TOLLGATE_TOKEN is set and goes before this login" in ran.err
+    assert "TOLLGATE_TOKEN is set and takes precedence over this login" in ran.err
     assert api.requests[-1].bearer == "tga_new"
 
 

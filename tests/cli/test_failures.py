@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.samples import sample
 
+from tollgate.api.me import Account, CurrentLogin
 from tollgate.api.teams import Team
 
 if TYPE_CHECKING:
@@ -313,7 +314,7 @@ def test_a_variable_that_cannot_hold_a_token_is_named_before_anything_is_sent(to
 
 
 def test_the_token_of_the_environment_goes_before_the_kept_login(api: Api, acme: Tool) -> None:
-    api.on("GET", "me", {"id": "acc_1", "email": "ci@example.com"})
+    api.on("GET", "me", sample(Account, email="ci@example.com", login=sample(CurrentLogin)))
     assert acme.run("account", "show", env={"TOLLGATE_TOKEN": " tgp_ci\n"}).code == 0
     assert api.requests[0].bearer == "tgp_ci"
 

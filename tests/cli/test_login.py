@@ -7,7 +7,9 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.samples import sample
 
+from tollgate.api.me import Account, CurrentLogin
 from tollgate.cli.credentials import Credential, CredentialStore
 from tollgate.cli.failures import LoginNeeded, Lost
 from tollgate.cli.login import FixedLogin, KeptLogin
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 
     from tests.cli.conftest import Api, Tool
 
-ME = {"id": "acc_1", "email": "ann@example.com"}
+ME = sample(Account, email="ann@example.com", login=sample(CurrentLogin))
 NEW = {"access_token": "tga_two", "token_type": "Bearer", "expires_in": 3600, "refresh_token": "tgr_two"}
 EXPIRED = "tollgate: Your login has expired. Run: tollgate auth login\n"
 

@@ -12,7 +12,8 @@ import pytest
 from argon2 import PasswordHasher
 from tests.inner import Hands, advance
 
-from tollgate.control.passwords import AT_ONCE, LONGEST, MAX_WAITING, SHORTEST, WAIT_SECONDS, Passwords
+from tollgate.api.me import MAX_PASSWORD, MIN_PASSWORD
+from tollgate.control.passwords import AT_ONCE, MAX_WAITING, WAIT_SECONDS, Passwords
 from tollgate.control.problems import Busy, InvalidInput
 
 CHEAP = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
@@ -89,7 +90,7 @@ async def test_other_passwords_do_not_fit(other: str) -> None:
     assert not await Passwords(CHEAP).fits(other, CHEAP.hash(PASSWORD))
 
 
-@pytest.mark.parametrize("text", ["pässwörter und 🐎", "x" * LONGEST, "\x00" * 12])
+@pytest.mark.parametrize("text", ["pässwörter und 🐎", "x" * MAX_PASSWORD, "\x00" * 12])
 async def test_any_text_can_be_a_password(text: str) -> None:
     passwords = Passwords(CHEAP)
     assert await passwords.fits(text, await passwords.hash(text))
@@ -111,7 +112,7 @@ async def test_damaged_hash_fits_nothing() -> None:
 # --- New ones ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("password", ["", "x" * (SHORTEST - 1), "x" * (LONGEST + 1), "\udcff" * 20])
+@pytest.mark.parametrize("password", ["", "x" * (MIN_PASSWORD - 1), "x" * (MAX_PASSWORD + 1), "\udcff" * 20])
 def test_too_short_and_too_long_ones_are_refused(password: str) -> None:
     with pytest.raises(InvalidInput, match="A password has 10 to 256 characters") as caught:
         Passwords(CHEAP).check_new(password, "ada@x.example")
@@ -126,7 +127,7 @@ def test_address_itself_is_refused(password: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "password", ["xyzw vuts "[:SHORTEST], "a few words, " * 19 + "the end.", "ada@x.example!"]
+    "password", ["xyzw vuts "[:MIN_PASSWORD], "a few words, " * 19 + "the end.", "ada@x.example!"]
 )
 def test_others_are_accepted(password: str) -> None:
     Passwords(CHEAP).check_new(password, "ada@x.example")

@@ -6,6 +6,7 @@ domains   whitelist entries
 teams     teams
 members   members of a team, and invitations to it
 roles     the roles of members
+me        one's own account, logins and personal access tokens
 
 Services take the commands that stand here, `control/api` serves the routes, the tool calls them, rows inherit the
 settings, and the OpenAPI document, the options of the tool and the forms of the console are read from the types.

@@ -1,4 +1,4 @@
-"""`tollgate account`: one's own account, its personal access tokens and its password."""
+"""`tollgate account`: the account, its password and address, personal access tokens and second factors."""
 
 from __future__ import annotations
 
@@ -11,10 +11,14 @@ from tollgate.cli import show
 from tollgate.cli.failures import Failure, NotFoundFailure
 from tollgate.cli.lazy import Group
 from tollgate.cli.options import Duration, confirm, logged_in, page_options, yes_option
+from tollgate.cli.settings_options import lines
+from tollgate.lazy_module import LazyModule
 
 if TYPE_CHECKING:
+    from tollgate.api import me as api
     from tollgate.cli.session import Session
-    from tollgate.cli.shapes import ApiLogin
+else:
+    api = LazyModule("tollgate.api.me")  # not for help
 
 _DAY = 86_400
 _LONGEST_LINE = 4096
@@ -29,18 +33,9 @@ def account() -> None:
 @logged_in
 def show_(session: Session) -> None:
     """Show your account."""
-    answer = session.client.me()
+    answer = session.client.call(api.SHOW)
     me = answer.value
-    session.thing(
-        answer.raw,
-        [
-            ("id", me.id),
-            ("email", me.email),
-            ("name", me.name),
-            ("created", me.created_at),
-            ("password", me.has_password),
-        ],
-    )
+    session.thing(answer.raw, [*lines(me, but=("has_password", "login")), ("password", me.has_password)])
 
 
 @account.command(epilog="Example: tollgate account password")
@@ -57,7 +52,7 @@ def password(session: Session) -> None:
         current, new = _line(), _line()
     if not current or not new:
         raise Failure("Two lines are needed on standard input: the current password and the new one.")
-    session.client.change_password(current, new)
+    session.client.call(api.CHANGE_PASSWORD, body=api.PasswordChange(current, new))
     if session.as_json:
         show.as_json({"changed": True})
     show.note("Your password is changed, and all other logins are ended.")
@@ -73,7 +68,7 @@ def email(session: Session, address: str) -> None:
     terminal, your password is read from standard input.
     """
     current = click.prompt("Password", hide_input=True, err=True) if sys.stdin.isatty() else _line()
-    answer = session.client.change_email(address, current)
+    answer = session.client.call(api.CHANGE_EMAIL, body=api.NewEmail(address, current))
     found = answer.value
     if session.as_json:
         show.as_json(answer.raw)
@@ -88,7 +83,7 @@ def email(session: Session, address: str) -> None:
 @logged_in
 def confirm_email(session: Session, link: str) -> None:
     """Confirm your new address by the LINK that was mailed to it."""
-    answer = session.client.confirm_email(link)
+    answer = session.client.call(api.CONFIRM_EMAIL, body=api.EmailLink(link))
     if session.as_json:
         show.as_json(answer.raw)
     show.note(f"Your address is {answer.value.email} now.")
@@ -116,20 +111,17 @@ def create(
     session: Session, name: str, expires: int | None, never_expires: bool, for_team: str | None, read_only: bool
 ) -> None:
     """Create a personal access token called NAME. Its secret is shown once."""
-    body: dict[str, Any] = {"name": name}
-    if for_team is not None:
-        body["team"] = for_team
-    if read_only:
-        body["read_only"] = True
+    given: dict[str, Any] = {}
     if never_expires:
         if expires is not None:
             raise click.UsageError("--expires and --never-expires exclude each other: give one of them.")
-        body["expires_in_days"] = None
+        given["expires_in_days"] = None
     if expires is not None:
-        if expires % _DAY or not _DAY <= expires <= 365 * _DAY:
-            raise click.UsageError("--expires must be whole days, 1d to 365d.")
-        body["expires_in_days"] = expires // _DAY
-    answer = session.client.create_personal_token(body)
+        if expires % _DAY or not _DAY <= expires <= api.MAX_DAYS * _DAY:
+            raise click.UsageError(f"--expires must be whole days, 1d to {api.MAX_DAYS}d.")
+        given["expires_in_days"] = expires // _DAY
+    wanted = api.NewPersonalToken(name, team=for_team, read_only=read_only, **given)
+    answer = session.client.call(api.CREATE_TOKEN, body=wanted)
     made = answer.value
     if made.secret is None:
         raise Failure(
@@ -149,8 +141,8 @@ def list_(session: Session, limit: int, after: str | None) -> None:
     from tollgate.api.base import Page  # noqa: PLC0415 - not for help
     from tollgate.cli.answers import ApiAnswer  # noqa: PLC0415
 
-    whole = session.client.logins(limit, after)
-    # The list has every kind of login; only these were made by hand.
+    whole = session.client.call(api.LIST_LOGINS, limit=limit, after=after)
+    # The list has logins of every kind.
     mine = [login for login in whole.value.items if login.kind == "personal"]
     ids = {login.id for login in mine}
     raw = {"items": [item for item in whole.raw["items"] if item["id"] in ids]}
@@ -171,13 +163,13 @@ def delete(session: Session, token_id: str, yes: bool) -> None:
     """Delete a personal access token: what uses it is logged out."""
     found = _find(session, token_id)
     confirm(f'Delete personal access token "{show.clean(found.name)}" ({found.id})?', yes)
-    session.client.end_login(found.id)
+    session.client.call(api.END_LOGIN, found.id)
     session.deleted(found.id, f"Personal access token {found.id} is deleted.")
 
 
-def _find(session: Session, token_id: str) -> ApiLogin:
-    """Return the personal access token; the same route would end any other login too."""
-    for login in session.client.every_login():
+def _find(session: Session, token_id: str) -> api.Login:
+    """Return the personal access token: the route that deletes it would end a login of another kind too."""
+    for login in session.client.every(api.LIST_LOGINS):
         if login.id == token_id and login.kind == "personal":
             return login
     raise NotFoundFailure(f"There is no personal access token {token_id}. See: tollgate account tokens list")
@@ -246,8 +238,8 @@ def _code() -> str:
 @yes_option
 @logged_in
 def delete_account(session: Session, yes: bool) -> None:
-    """Delete your account. Teams that you own alone must be handed over or deleted first."""
-    me = session.client.me().value
+    """Delete your account. Teams of which you are the only owner must be handed over or deleted first."""
+    me = session.client.call(api.SHOW).value
     confirm(f"Delete the account of {me.email}?", yes)
-    session.client.delete_me()
+    session.client.call(api.DELETE)
     session.deleted(me.id, f"The account of {me.email} is deleted.")

@@ -23,6 +23,7 @@ from msgspec.structs import astuple, replace
 
 from tollgate import log
 from tollgate.api.base import Page
+from tollgate.api.me import MAX_PASSWORD, MIN_PASSWORD
 from tollgate.api.members import NewInvitation
 from tollgate.api.teams import NewTeam
 from tollgate.cli.address import normal
@@ -35,7 +36,6 @@ from tollgate.cli.session import Session
 from tollgate.cli.shapes import ApiOperatorTeam, ApiServiceUsage, ApiUsage
 from tollgate.cli.show import note
 from tollgate.control.commands import checked
-from tollgate.control.passwords import LONGEST, SHORTEST
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import NotFound
 from tollgate.control.service_context import OPERATOR, PageRequest, ResultPage, email_of
@@ -274,7 +274,7 @@ def password_from(*, stdin: bool, generate: bool) -> str:
         return _first_line(sys.stdin.buffer)
     if not sys.stdin.isatty():
         raise click.UsageError("Without a terminal, give --password-stdin or --generate.")
-    prompt = f"Password ({SHORTEST} characters or more)"
+    prompt = f"Password ({MIN_PASSWORD} characters or more)"
     password: str = click.prompt(prompt, hide_input=True, confirmation_prompt=True, err=True)
     return password
 
@@ -282,7 +282,7 @@ def password_from(*, stdin: bool, generate: bool) -> str:
 def _first_line(stream: BinaryIO) -> str:
     try:
         # No character takes more than four bytes: what is cut off was too long already.
-        return stream.readline(4 * LONGEST + 4).decode().rstrip("\r\n")
+        return stream.readline(4 * MAX_PASSWORD + 4).decode().rstrip("\r\n")
     except UnicodeDecodeError:
         # Without its cause, which quotes the password.
         raise Failure("The password on standard input is not UTF-8: send it in that encoding.") from None

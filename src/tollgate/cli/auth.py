@@ -19,15 +19,16 @@ from tollgate.cli.options import json_option, logged_in
 from tollgate.lazy_module import LazyModule
 
 if TYPE_CHECKING:
+    from tollgate.api import me as me_api
     from tollgate.api import teams as teams_api
     from tollgate.cli.credentials import Credential, CredentialStore
     from tollgate.cli.session import Session
-    from tollgate.cli.shapes import ApiAccount, DeviceGrant
+    from tollgate.cli.shapes import DeviceGrant
     from tollgate.cli.transport import Transport
 else:
-    teams_api = LazyModule("tollgate.api.teams")  # not for help
+    me_api, teams_api = LazyModule("tollgate.api.me"), LazyModule("tollgate.api.teams")  # not for help
 
-# Longer than any token; a wrong file piped in must not be read whole.
+# Longer than any token; a large file piped in by mistake must not be read whole.
 _LONGEST_LINE = 4096
 
 
@@ -58,7 +59,7 @@ def login(url: str | None, with_token: bool, no_browser: bool) -> None:
         credential = _typed_token() if with_token else _approved(transport, no_browser)
         _store_login(credentials, transport, credential)
     if os.environ.get(session.TOKEN_VARIABLE):
-        show.note(f"Note: {session.TOKEN_VARIABLE} is set and goes before this login.")
+        show.note(f"Note: {session.TOKEN_VARIABLE} is set and takes precedence over this login.")
 
 
 def _approved(transport: Transport, no_browser: bool) -> Credential:
@@ -83,7 +84,7 @@ def _invite_to_page(grant: DeviceGrant, no_browser: bool) -> None:
 
 
 def _has_browser() -> bool:
-    """Whether a page can be opened for a person: never one that would take over this terminal."""
+    """Whether a browser can be opened; never one that would take over this terminal."""
     if not sys.stderr.isatty():
         return False
     display = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY") or os.environ.get("BROWSER")
@@ -108,29 +109,29 @@ def _typed_token() -> Credential:
         text = sys.stdin.readline(_LONGEST_LINE)
     token = text.strip()
     if not token:
-        raise Failure("No token came on standard input. Try: tollgate auth login --with-token < token.txt")
+        raise Failure("No token on standard input. Try: tollgate auth login --with-token < token.txt")
     if token.startswith("tg_"):
         raise Failure(
             "That is an API token for /x/. A personal access token begins with tgp_: "
             "make one with `tollgate account tokens create NAME` or in the console."
         )
     if not token.startswith("tgp_") or not token.isascii() or not token.replace("_", "").isalnum():
-        raise Failure("That is no personal access token: one begins with tgp_, then letters and digits.")
+        raise Failure("That is not a personal access token: those are tgp_ followed by letters and digits.")
     return Credential("personal", token)
 
 
 def _store_login(credentials: CredentialStore, transport: Transport, credential: Credential) -> None:
-    """See whose login it is, keep it, and choose a team."""
+    """Look up the account, keep the login, and choose a team."""
     from tollgate.cli.client import Client  # noqa: PLC0415 - not for help
     from tollgate.cli.login import FixedLogin  # noqa: PLC0415
 
     url = transport.url
     if credential.kind == "tool":
-        credentials.put(url, credential)  # at once: what was approved must not be lost if the next question fails
+        credentials.put(url, credential)  # first: the approved login must not be lost if the next request fails
     client = Client(
         transport, FixedLogin(credential.access, f"{url} refused this token. Run: tollgate auth login")
     )
-    account = client.me().value
+    account = client.call(me_api.SHOW).value
     teams = client.call(teams_api.LIST).value.items
     team = _choose_team(credentials.team_at(url), teams)
     if credential.kind == "personal":
@@ -157,7 +158,7 @@ def status(session: Session) -> None:
     """Show the server, the account, the kind of login, and your teams."""
     from tollgate.cli.session import TEAM_VARIABLE, token_in  # noqa: PLC0415 - not for help
 
-    me = session.client.me()
+    me = session.client.call(me_api.SHOW)
     page = session.client.call(teams_api.LIST)
     place = "TOLLGATE_TOKEN" if token_in(os.environ) else session.credentials.place(session.url)
     team = os.environ.get(TEAM_VARIABLE) or session.credentials.team_at(session.url)
@@ -171,16 +172,15 @@ def status(session: Session) -> None:
 
 
 def _status_fields(
-    url: str, account: ApiAccount, place: str, team: str | None, teams: list[teams_api.Team]
+    url: str, account: me_api.Account, place: str, team: str | None, teams: list[teams_api.Team]
 ) -> list[tuple[str, show.Cell]]:
-    login_ = account.login
     kinds = {"tool": "browser login of this tool", "personal": "personal access token"}
     return [
         ("server", url),
         ("account", account.email),
-        ("login", kinds.get(login_.kind, login_.kind) if login_ else None),
-        ("name", login_.name if login_ else None),
-        ("expires", (login_.expires_at or "never") if login_ else None),
+        ("login", kinds.get(account.login.kind, account.login.kind)),
+        ("name", account.login.name),
+        ("expires", account.login.expires_at or "never"),
         ("kept in", place),
         ("team", team),
         ("teams", [f"{each.name} ({each.role})" for each in teams]),
@@ -208,16 +208,16 @@ def logout(as_json: bool) -> None:
         with Transport(url) as transport:
             revoked = _revoke(transport, credential)
     elif credential is not None:
-        show.note("The personal access token goes on working; to end it: tollgate account tokens delete ID")
+        show.note("The personal access token keeps working; to delete it: tollgate account tokens delete ID")
     if as_json:
         show.as_json({"url": url, "logged_out": True, "revoked": revoked})
     show.note(f"Logged out of {url}.")
     if os.environ.get(session.TOKEN_VARIABLE):
-        show.note(f"Note: {session.TOKEN_VARIABLE} is still set, and commands go on using it.")
+        show.note(f"Note: {session.TOKEN_VARIABLE} is still set, and commands keep using it.")
 
 
 def _kept_or_none(credentials: CredentialStore, url: str) -> Credential | None:
-    """Return the login to end; one that can no longer be read is still forgotten."""
+    """Return the login to end, or None if it cannot be read; it is forgotten in any case."""
     try:
         credential = credentials.credential(url)
     except Failure as failure:
@@ -244,7 +244,7 @@ def _revoke(transport: Transport, credential: Credential) -> bool:
 
 @auth.command(epilog='Example: curl -H "Authorization: Bearer $(tollgate auth token)" …')
 def token() -> None:
-    """Print the access token that commands send now, renewed if need be."""
+    """Print the access token that commands send, renewed if necessary."""
     from tollgate.cli import session  # noqa: PLC0415 - not for help
     from tollgate.cli.credentials import CredentialStore  # noqa: PLC0415
     from tollgate.cli.transport import Transport  # noqa: PLC0415

@@ -17,15 +17,12 @@ from tollgate.api.base import Page
 from tollgate.cli import answers
 from tollgate.cli.failures import Lost, NoServer, WrongUsage
 from tollgate.cli.shapes import (
-    ApiAccount,
     ApiAuditEntry,
     ApiBilling,
     ApiChecks,
-    ApiEmailChange,
     ApiEnrolment,
     ApiFactors,
     ApiInvoice,
-    ApiLogin,
     ApiLogPage,
     ApiMachine,
     ApiNetwork,
@@ -68,35 +65,6 @@ class Client:
     def __init__(self, transport: Transport, login: login.LoginSource) -> None:
         self._transport = transport
         self._login = login
-
-    # ---- oneself
-
-    def me(self) -> ApiAnswer[ApiAccount]:
-        return self._read("GET", ApiAccount, "me")
-
-    def logins(self, limit: int = DEFAULT_LIMIT, after: str | None = None) -> ApiAnswer[Page[ApiLogin]]:
-        """List one's own logins and personal access tokens."""
-        return self._read("GET", Page[ApiLogin], "me", "logins", query=_page(limit, after))
-
-    def every_login(self) -> Iterator[ApiLogin]:
-        """Go through all logins of one's own."""
-        return _every(lambda after: self.logins(LARGEST_LIMIT, after))
-
-    def end_login(self, login_id: str) -> None:
-        """End a login, or delete a personal access token."""
-        self._done("DELETE", "me", "logins", login_id)
-
-    def create_personal_token(self, body: Mapping[str, Any]) -> ApiAnswer[ApiLogin]:
-        return self._create(ApiLogin, body, "me", "tokens")
-
-    def change_password(self, current: str, new: str) -> None:
-        self._done("POST", "me", "password", body={"current": current, "new": new})
-
-    def change_email(self, email: str, password: str) -> ApiAnswer[ApiEmailChange]:
-        return self._read("POST", ApiEmailChange, "me", "email", body={"email": email, "password": password})
-
-    def confirm_email(self, link: str) -> ApiAnswer[ApiEmailChange]:
-        return self._read("POST", ApiEmailChange, "me", "email", "confirm", body={"link": link})
 
     # ---- service
 
@@ -161,9 +129,6 @@ class Client:
 
     def remove_passkey(self, passkey_id: str) -> None:
         self._done("DELETE", "me", "factors", passkey_id)
-
-    def delete_me(self) -> None:
-        self._done("DELETE", "me")
 
     # ---- the operator's view
 

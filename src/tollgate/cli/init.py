@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 import click
 
+from tollgate.api.me import NewPersonalToken
 from tollgate.api.teams import NewTeam
 from tollgate.cli.admin import base_url, control_plane, password_from, show_values
 from tollgate.cli.failures import Failure, WrongUsage
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from tollgate.gateway.prober.examine import Examined
 
 _PATH = re.compile(r"[a-z0-9-]{1,32}/[a-z0-9-]{1,32}")
-_PERSONAL_TOKEN_DAYS = 90
 
 Upstream = tuple[str, str, UpstreamSettings]
 """A network's path, the address as it was given, and what it stands for."""
@@ -262,7 +262,7 @@ def _account(settings: Settings, email: str, password: str, team: str | None, *,
         if not personal_token:
             return ""
         async with plane.context.store.changing() as records:
-            _, secret = await plane.logins.add_personal(records, OPERATOR, account, "init", _PERSONAL_TOKEN_DAYS)
+            _, secret = await plane.logins.add_personal(records, OPERATOR, account, NewPersonalToken("init"))
         return secret
 
     made: list[str] = []

@@ -14,42 +14,6 @@ from msgspec import Meta, Struct, field
 from tollgate.api.base import Moment, Page
 
 
-class LoginOfSelf(Struct, frozen=True):
-    """The login of this request."""
-
-    id: str
-    kind: str
-    name: str = ""
-    expires_at: Moment | None = None
-
-
-class ApiAccount(Struct, frozen=True):
-    """Oneself."""
-
-    id: str
-    email: str
-    name: str = ""
-    created_at: Moment | None = None
-    has_password: bool = True
-    login: LoginOfSelf | None = None
-
-
-class ApiLogin(Struct, frozen=True):
-    """A login or personal access token of oneself."""
-
-    id: str
-    kind: str
-    name: str = ""
-    created_at: Moment | None = None
-    last_used_at: Moment | None = None
-    expires_at: Moment | None = None
-    address: str | None = None
-    secret: str | None = None
-
-    def __repr__(self) -> str:
-        return f"Login({self.id!r}, {self.kind!r})"
-
-
 class ApiAuditEntry(Struct, frozen=True):
     """One change, and who made it."""
 
@@ -295,13 +259,6 @@ class ApiOperatorTeam(Struct, frozen=True):
     usual_micros_per_million: int = 0
     billable_requests: int | None = None
     cost_micros: int | None = None
-
-
-class ApiEmailChange(Struct, frozen=True):
-    """What became of a new address."""
-
-    email: str
-    mailed_to: str | None = None
 
 
 class ApiTeamSum(Struct, frozen=True):

@@ -18,9 +18,9 @@ from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
 from argon2.low_level import ARGON2_VERSION
 
+from tollgate.api.me import MAX_PASSWORD, MIN_PASSWORD
 from tollgate.control.problems import Busy, InvalidInput
 
-SHORTEST, LONGEST = 10, 256
 AT_ONCE = 2
 # Fewer than a worker has places for requests: who signs in must not keep others out.
 MAX_WAITING = 24
@@ -64,16 +64,16 @@ class Passwords:
         """Those who wait, by network."""
         self._nobody = _nobodys(self._hasher)
 
-    def check_new(self, password: str, email: str) -> None:
+    def check_new(self, password: str, email: str, *, field: str = "password") -> None:
         """Refuse a password that is too short, too long, the address itself, or common."""
-        if not SHORTEST <= len(password) <= LONGEST or not _is_text(password):
-            raise InvalidInput(f"A password has {SHORTEST} to {LONGEST} characters.", field="password")
+        if not MIN_PASSWORD <= len(password) <= MAX_PASSWORD or not _is_text(password):
+            raise InvalidInput(f"A password has {MIN_PASSWORD} to {MAX_PASSWORD} characters.", field=field)
         if password.lower() in {email, email.partition("@")[0] * 2}:
-            raise InvalidInput("The password must not be your email: choose another.", field="password")
+            raise InvalidInput("The password must not be your email: choose another.", field=field)
         if is_common(password):
             raise InvalidInput(
                 "This password is among the first that would be guessed: choose another, such as a few words.",
-                field="password",
+                field=field,
             )
 
     def check_room(self, network: str) -> None:
@@ -94,7 +94,7 @@ class Passwords:
                 return False
             return bool(hashed)
 
-        return len(password) <= LONGEST and _is_text(password) and await self._in_turn(check, network)
+        return len(password) <= MAX_PASSWORD and _is_text(password) and await self._in_turn(check, network)
 
     def outdated(self, hashed: str) -> bool:
         """Whether it was made with other parameters than today's."""

@@ -13,6 +13,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from tollgate.api import me
 from tollgate.core.pricing import dollars
 
 # Columns whose values never stand in a repr.
@@ -92,7 +93,7 @@ class Identity(Struct, frozen=True):
 
 
 # Kinds of logins.
-CONSOLE, TOOL, PERSONAL = "console", "tool", "personal"
+CONSOLE, TOOL, PERSONAL = me.KINDS
 
 
 class Login(_Guarded, frozen=True):

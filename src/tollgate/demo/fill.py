@@ -17,6 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tollgate.api.domains import NewDomain
+from tollgate.api.me import NewPersonalToken
 from tollgate.api.teams import NewTeam
 from tollgate.api.tokens import NewToken
 from tollgate.core.models import Team
@@ -88,7 +89,9 @@ async def _fill(bootstrap: Bootstrap, *, past: bool) -> Filled:
             await history.fill(bootstrap, plane, clock, account, team, now)
         async with store.changing() as records:
             await records.logins.remove(account_id=account.id, kind=PERSONAL, name=TEAM)
-            _, management_token = await plane.logins.add_personal(records, actor, account, TEAM, None)
+            _, management_token = await plane.logins.add_personal(
+                records, actor, account, NewPersonalToken(TEAM, None)
+            )
             kept = bootstrap.data_dir / TOKEN_FILE
             token = _kept_token(kept)
             if not token or await records.tokens.find(team_id=team.id, name=TEAM) is None:

@@ -2,6 +2,7 @@
 
 from tests.control.console.site import ADA, BOB, Site, leads_to, words
 
+from tollgate.api.me import NewPersonalToken
 from tollgate.api.members import InvitationLink, NewInvitation
 from tollgate.core.people import Login
 
@@ -58,7 +59,7 @@ def test_who_has_no_team_is_shown_how_to_make_one(site: Site) -> None:
 
 def test_login_can_be_ended(site: Site) -> None:
     ada = site.account()
-    _, secret = site.do(site.plane.logins.new_personal(site.actor(ada), "ci", None))
+    _, secret = site.do(site.plane.logins.new_personal(site.actor(ada), NewPersonalToken("ci", None)))
     browser = site.signed_in()
     personal = next(each for each in _logins(site) if each.kind == "personal")
     page = browser.get("/console/account")
@@ -95,7 +96,9 @@ def test_ending_a_login_needs_a_session(site: Site) -> None:
 
 def test_names_of_logins_and_people_are_escaped(site: Site) -> None:
     ada = site.account(name="<b>Ada</b>")
-    site.do(site.plane.logins.new_personal(site.actor(ada), '"><img src=x onerror=alert(1)>', None))
+    site.do(
+        site.plane.logins.new_personal(site.actor(ada), NewPersonalToken('"><img src=x onerror=alert(1)>', None))
+    )
     page = site.signed_in().get("/console/account").text
     assert "<b>" not in page
     assert "<img" not in page

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 from tests.control.console.site import ADA, BOB, COOKIE, PASSWORD, Site, leads_to, words
 
+from tollgate.api.me import NewPersonalToken
 from tollgate.control.service_context import PageRequest
 from tollgate.core import secrets
 
@@ -147,7 +148,7 @@ def test_only_a_session_is_good_as_a_cookie(site: Site, prefix: str) -> None:
 
 def test_personal_token_does_not_open_the_console(site: Site) -> None:
     actor = site.actor(site.account())
-    _, secret = site.do(site.plane.logins.new_personal(actor, "ci", 30))
+    _, secret = site.do(site.plane.logins.new_personal(actor, NewPersonalToken("ci", 30)))
     browser = site.browser()
     browser.client.cookies.set(COOKIE, secret)
     assert leads_to(browser.get("/console")).startswith("/console/sign-in")

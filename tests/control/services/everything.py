@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from tests.control.services.harness import ACME, ALL, ELSEWHERE, MINUTE, PASSWORD, PEOPLE, VISIT, Harness
 
 from tollgate.api.domains import DomainChange, NewDomain
+from tollgate.api.me import EmailLink, NewEmail, NewPersonalToken, PasswordChange, SelfChange
 from tollgate.api.members import InvitationLink, NewInvitation, RoleChange
 from tollgate.api.teams import NewTeam, TeamChange
 from tollgate.api.tokens import NewToken, Rotation, TokenChange
@@ -110,7 +111,7 @@ class Everything:
             "invitations.accept (service)",
             invitations.accept(Actor(guest, None, VISIT), InvitationLink(made.link)),
         )
-        self.step("accounts.rename", accounts.rename(self.actor("viewer"), "Vera"))
+        self.step("accounts.update", accounts.update(self.actor("viewer"), SelfChange("Vera")))
         claim = ProviderIdentity("https://idp.example", "subject", PEOPLE["viewer"], True, "Vera")
         self.step("accounts.by_provider (known address)", accounts.by_provider(VISIT, claim))
         self.step("accounts.by_provider (known subject)", accounts.by_provider(VISIT, claim))
@@ -121,7 +122,10 @@ class Everything:
         accounts = self.plane.accounts
         self.step("accounts.check_password", accounts.check_password(VISIT, PEOPLE["owner"], PASSWORD))
         new = self.typed("a password that was changed")
-        self.step("accounts.change_password", accounts.change_password(self.actor("owner"), PASSWORD, new))
+        self.step(
+            "accounts.change_password",
+            accounts.change_password(self.actor("owner"), PasswordChange(PASSWORD, new)),
+        )
         self.link(self.step("accounts.reset_link", accounts.reset_link(OPERATOR, PEOPLE["admin"])))
         self.step("accounts.forgot", accounts.forgot(ELSEWHERE, PEOPLE["owner"]))
         mailed = next(text for to, _, text in self.harness.post.posted if to == PEOPLE["owner"])
@@ -132,11 +136,11 @@ class Everything:
 
     def _addresses(self) -> None:
         changes, who = self.plane.email_changes, self.actor("billing")
-        self.step("email_changes.request (mailed)", changes.request(who, "new@x.example", ""))
+        self.step("email_changes.request (mailed)", changes.request(who, NewEmail("new@x.example", "")))
         link = self.link(next(line for line in self.harness.post.posted[-1][2].splitlines() if "/email/" in line))
-        self.step("email_changes.confirm", changes.confirm(who, link))
+        self.step("email_changes.confirm", changes.confirm(who, EmailLink(link)))
         self.harness.post.open = False
-        self.step("email_changes.request", changes.request(self.actor("billing"), PEOPLE["billing"], ""))
+        self.step("email_changes.request", changes.request(self.actor("billing"), NewEmail(PEOPLE["billing"], "")))
         self.harness.post.open = True
 
     def _logins(self) -> None:
@@ -145,7 +149,9 @@ class Everything:
             self.step("logins.open_session", logins.open_session(VISIT, self.harness.account("owner")))
         )
         browser = self.step("logins.actor", logins.actor(VISIT, cookie, CONSOLE))
-        login, personal = self.step("logins.new_personal", logins.new_personal(browser, "ci", 30))
+        login, personal = self.step(
+            "logins.new_personal", logins.new_personal(browser, NewPersonalToken("ci", 30))
+        )
         self.typed(personal)
         self.harness.do(logins.actor(VISIT, personal, PERSONAL))
         self.step("logins.list", logins.list(browser, ALL))

@@ -21,6 +21,7 @@ from argon2 import PasswordHasher
 from msgspec.structs import replace
 from tests.gateway.fakes import Clock
 
+from tollgate.api.me import NewPersonalToken
 from tollgate.control.mail import Mailer
 from tollgate.control.passwords import Passwords
 from tollgate.control.plane import ControlPlane
@@ -256,7 +257,7 @@ class Harness:
 
     def program(self, who: str, name: str = "ci", days: int | None = None) -> tuple[Actor, str]:
         """A program with somebody's personal access token, and the token."""
-        _, secret = self.do(self.plane.logins.new_personal(self.actor(who), name, days))
+        _, secret = self.do(self.plane.logins.new_personal(self.actor(who), NewPersonalToken(name, days)))
         return self.do(self.plane.logins.actor(VISIT, secret, PERSONAL)), secret
 
     def joins(self, who: str, role: str, team: Team = ACME) -> str:

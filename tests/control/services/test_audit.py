@@ -28,7 +28,7 @@ NOTED: dict[str, tuple[str, str | None, str, str, str]] = {
     "admin.switch": ("account.disable", None, "operator", MACHINE, "operator"),
     "accounts.sign_up": ("account.create", None, "up@x.example", HERE, "console"),
     "accounts.sign_up_invited": ("account.create", None, "in@x.example", HERE, "console"),
-    "accounts.rename": ("account.rename", None, PEOPLE["viewer"], HERE, "console"),
+    "accounts.update": ("account.rename", None, PEOPLE["viewer"], HERE, "console"),
     "accounts.by_provider (known address)": ("account.link", None, PEOPLE["viewer"], HERE, "console"),
     "accounts.by_provider (new)": ("account.create", None, "idp@x.example", HERE, "console"),
     "accounts.delete": ("account.delete", None, PEOPLE["viewer"], HERE, "console"),

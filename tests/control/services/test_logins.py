@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 from tests.control.services.harness import ALL, DAY, ELSEWHERE, HOUR, VISIT, Harness
 
+from tollgate.api.me import NewPersonalToken
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import (
     InvalidInput,
@@ -76,7 +77,7 @@ def test_what_is_no_secret_at_all_is_not_looked_up(harness: Harness, plane: Cont
 
 def test_api_token_is_shown_what_it_is_for(harness: Harness, plane: ControlPlane) -> None:
     problem = harness.refused(NotLoggedIn, plane.logins.actor(VISIT, secrets.new_token(), TOOL, PERSONAL))
-    assert "An API token calls /x/ alone" in problem.detail
+    assert "API tokens only work for /x/" in problem.detail
 
 
 def test_secret_that_nobody_has_is_refused_like_one_that_ended(harness: Harness, plane: ControlPlane) -> None:
@@ -129,7 +130,7 @@ async def _end_all(harness: Harness) -> None:
 
 
 def test_personal_token_is_shown_once_and_acts_by_its_name(harness: Harness, plane: ControlPlane) -> None:
-    login, secret = harness.do(plane.logins.new_personal(harness.actor("owner"), " ci ", 30))
+    login, secret = harness.do(plane.logins.new_personal(harness.actor("owner"), NewPersonalToken(" ci ", 30)))
     assert secrets.well_formed(secret, "tgp_")
     assert (login.kind, login.name, login.expires_at) == ("personal", "ci", harness.clock.now + 30 * DAY)
     assert secret not in repr(login)
@@ -147,22 +148,28 @@ def test_personal_token_without_an_end_goes_on(harness: Harness, plane: ControlP
 
 @pytest.mark.parametrize("days", [0, -1, 366])
 def test_lifetime_of_a_personal_token_is_bounded(harness: Harness, plane: ControlPlane, days: int) -> None:
-    problem = harness.refused(InvalidInput, plane.logins.new_personal(harness.actor("owner"), "ci", days))
+    problem = harness.refused(
+        InvalidInput, plane.logins.new_personal(harness.actor("owner"), NewPersonalToken("ci", days))
+    )
     assert (problem.detail, problem.extras) == (
-        "`expires_in_days` is from 1 to 365.", {"field": "expires_in_days"}
+        "`expires_in_days` is a whole number from 1 to 365, or null.", {"field": "expires_in_days"}
     )  # fmt: skip
-    harness.refused(InvalidInput, plane.logins.new_personal(harness.actor("owner"), "", None))
+    harness.refused(InvalidInput, plane.logins.new_personal(harness.actor("owner"), NewPersonalToken("", None)))
 
 
 def test_program_makes_no_personal_tokens(harness: Harness, plane: ControlPlane) -> None:
     program, _ = harness.program("owner")
-    problem = harness.refused(PersonalTokenRefused, plane.logins.new_personal(program, "more", None))
-    assert "may not make personal access tokens" in problem.detail
+    problem = harness.refused(
+        PersonalTokenRefused, plane.logins.new_personal(program, NewPersonalToken("more", None))
+    )
+    assert "may not create personal access tokens" in problem.detail
 
 
 def test_personal_tokens_are_bounded_and_never_pushed_out(harness: Harness, plane: ControlPlane) -> None:
     _fill(harness, PERSONAL, logins.MAX_LOGINS)
-    problem = harness.refused(LimitReached, plane.logins.new_personal(harness.actor("owner"), "one more", None))
+    problem = harness.refused(
+        LimitReached, plane.logins.new_personal(harness.actor("owner"), NewPersonalToken("one more", None))
+    )
     assert problem.extras == {"limit": logins.MAX_LOGINS}
     session(harness)
     assert sum(login.kind == PERSONAL for login in held(harness)) == logins.MAX_LOGINS

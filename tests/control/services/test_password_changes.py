@@ -15,6 +15,7 @@ from tests.control.services.harness import (
     Harness,
 )
 
+from tollgate.api.me import PasswordChange
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import (
     InvalidInput,
@@ -53,7 +54,7 @@ def test_change_ends_all_other_logins_and_keeps_this_one(harness: Harness, plane
     _, other = signed_in(harness)
     _, token = harness.program("owner")
     _, strangers = signed_in(harness, "stranger")
-    harness.do(plane.accounts.change_password(actor, PASSWORD, NEW))
+    harness.do(plane.accounts.change_password(actor, PasswordChange(PASSWORD, NEW)))
     harness.do(plane.logins.actor(VISIT, cookie, CONSOLE))
     harness.refused(LoginExpired, plane.logins.actor(VISIT, other, CONSOLE))
     harness.refused(LoginExpired, plane.logins.actor(VISIT, token, PERSONAL))
@@ -72,17 +73,17 @@ def test_change_sends_away_a_tool_that_was_approved_but_has_not_called_yet(
     actor, _ = signed_in(harness)
     thief = harness.do(plane.devices.start(ELSEWHERE, "thief@laptop"))
     harness.do(plane.devices.approve(actor, thief.user_code))
-    harness.do(plane.accounts.change_password(actor, PASSWORD, NEW))
+    harness.do(plane.accounts.change_password(actor, PasswordChange(PASSWORD, NEW)))
     assert harness.refused(OAuthError, plane.devices.poll(ELSEWHERE, thief.device_code)).code == "invalid_grant"
 
 
 def test_first_password_is_set_by_who_has_logged_in_just_now(harness: Harness, plane: ControlPlane) -> None:
     actor, _ = signed_in(harness, "loner")
     harness.clock.advance(RECENT_SECONDS + 1)
-    harness.refused(LogInAgain, plane.accounts.change_password(actor, "", NEW))
+    harness.refused(LogInAgain, plane.accounts.change_password(actor, PasswordChange("", NEW)))
     assert harness.account("loner").password_hash == ""
     actor, _ = signed_in(harness, "loner")
-    harness.do(plane.accounts.change_password(actor, "", NEW))
+    harness.do(plane.accounts.change_password(actor, PasswordChange("", NEW)))
     harness.do(plane.accounts.check_password(VISIT, PEOPLE["loner"], NEW))
 
 
@@ -93,7 +94,7 @@ def test_change_by_who_is_signed_in_proves_no_address(harness: Harness, plane: C
     harness.write(lambda records: records.accounts.replace(unproved))
     harness.write(lambda records: records.identities.add(identity))
     actor, _ = signed_in(harness)
-    harness.do(plane.accounts.change_password(actor, PASSWORD, NEW))
+    harness.do(plane.accounts.change_password(actor, PasswordChange(PASSWORD, NEW)))
     assert harness.account("owner").verified_at is None
     assert harness.write(lambda records: records.identities.get("idn_1")) == identity
 
@@ -103,24 +104,28 @@ def test_change_needs_the_current_password_and_wrong_ones_are_slowed(
 ) -> None:
     actor, _ = signed_in(harness)
     for _ in range(5):
-        problem = harness.refused(WrongPassword, plane.accounts.change_password(actor, "wrong", NEW))
+        problem = harness.refused(
+            WrongPassword, plane.accounts.change_password(actor, PasswordChange("wrong", NEW))
+        )
         assert "current password" in problem.detail
-    harness.refused(TooManyAttempts, plane.accounts.change_password(actor, PASSWORD, NEW))
+    harness.refused(TooManyAttempts, plane.accounts.change_password(actor, PasswordChange(PASSWORD, NEW)))
     harness.clock.advance(2)
-    harness.refused(InvalidInput, plane.accounts.change_password(actor, PASSWORD, "short"))
+    harness.refused(InvalidInput, plane.accounts.change_password(actor, PasswordChange(PASSWORD, "short")))
     harness.do(plane.accounts.check_password(VISIT, OWNER, PASSWORD))
 
 
 def test_program_with_a_personal_token_may_not_change_the_password(harness: Harness, plane: ControlPlane) -> None:
     program, _ = harness.program("owner")
-    problem = harness.refused(PersonalTokenRefused, plane.accounts.change_password(program, PASSWORD, NEW))
+    problem = harness.refused(
+        PersonalTokenRefused, plane.accounts.change_password(program, PasswordChange(PASSWORD, NEW))
+    )
     assert problem.status == 403
     assert "may not change the password" in problem.detail
 
 
 def test_account_of_a_provider_sets_its_first_password_without_one(harness: Harness, plane: ControlPlane) -> None:
     actor, _ = signed_in(harness, "viewer")
-    harness.do(plane.accounts.change_password(actor, "", NEW))
+    harness.do(plane.accounts.change_password(actor, PasswordChange("", NEW)))
     assert harness.do(plane.accounts.check_password(VISIT, PEOPLE["viewer"], NEW)).id == "acc_viewer"
 
 
@@ -175,7 +180,7 @@ def test_newer_link_replaces_the_one_before(harness: Harness, plane: ControlPlan
 def test_change_of_the_password_ends_an_open_link(harness: Harness, plane: ControlPlane) -> None:
     actor, _ = signed_in(harness)
     secret = secret_of(harness.do(plane.accounts.reset_link(OPERATOR, OWNER)))
-    harness.do(plane.accounts.change_password(actor, PASSWORD, NEW))
+    harness.do(plane.accounts.change_password(actor, PasswordChange(PASSWORD, NEW)))
     harness.refused(NotFound, plane.accounts.account_of_reset(secret))
 
 

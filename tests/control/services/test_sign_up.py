@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 from tests.control.services.harness import ELSEWHERE, HOUR, PASSWORD, PEOPLE, VISIT, Harness, details_of, settings
 
+from tollgate.api.me import SelfChange
 from tollgate.api.members import NewInvitation
 from tollgate.api.teams import NewTeam
 from tollgate.control.plane import ControlPlane
@@ -331,8 +332,8 @@ def test_names_are_kept_as_written_but_for_space_around(name: str) -> None:
 
 
 def test_one_renames_oneself_and_nobody_else(harness: Harness, plane: ControlPlane) -> None:
-    renamed = harness.do(plane.accounts.rename(harness.actor("viewer", ELSEWHERE), " Vera "))
+    renamed = harness.do(plane.accounts.update(harness.actor("viewer", ELSEWHERE), SelfChange(" Vera ")))
     assert (renamed.name, harness.account("viewer").name) == ("Vera", "Vera")
-    assert harness.do(plane.accounts.rename(harness.actor("viewer"), "")).name == ""
-    harness.refused(InvalidInput, plane.accounts.rename(harness.actor("viewer"), "a\nb"))
+    assert harness.do(plane.accounts.update(harness.actor("viewer"), SelfChange(""))).name == ""
+    harness.refused(InvalidInput, plane.accounts.update(harness.actor("viewer"), SelfChange("a\nb")))
     assert [entry.address for entry in harness.notes()] == [ELSEWHERE.address, VISIT.address]

@@ -11,11 +11,10 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from tollgate.control import passwords, webhooks
-from tollgate.control.services import billing, logins
+from tollgate.control import webhooks
+from tollgate.control.services import billing
 
-LONGEST_NAME, LONGEST_LINK = 100, 1_000
-LONGEST_CODE = 200
+LONGEST_NAME = 100
 
 
 def text(description: str, example: str, *, minimum: int = 1, maximum: int = LONGEST_NAME) -> Meta:
@@ -31,7 +30,6 @@ def count(description: str, example: int, minimum: int, maximum: int) -> Meta:
 
 
 Moment = Annotated[datetime, Meta(tz=True)]
-Name = Annotated[str, text("A name for people to read.", "Ada Lovelace", minimum=0)]
 
 
 class _Body(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -39,72 +37,6 @@ class _Body(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(…)"
-
-
-# --- Oneself -------------------------------------------------------------------------------------------
-
-
-class SelfChange(_Body, frozen=True):
-    """What to change of one's own account."""
-
-    name: Name | UnsetType = UNSET
-
-
-class PasswordChange(_Body, frozen=True):
-    """A new password."""
-
-    current: Annotated[
-        str,
-        Meta(description="Today's password; of no matter for an account without one.", examples=["old-word-1"]),
-    ]
-    new: Annotated[
-        str,
-        text(
-            "The password from now on.", "a-better-word-2", minimum=passwords.SHORTEST, maximum=passwords.LONGEST
-        ),
-    ]
-
-
-class NewEmail(_Body, frozen=True):
-    """Another address."""
-
-    email: Annotated[str, Meta(description="The address from now on.", examples=["ada@globex.example"])]
-    password: Annotated[
-        str,
-        Meta(description="Today's password; of no matter for an account without one.", examples=["old-word-1"]),
-    ]
-
-
-class EmailLink(_Body, frozen=True):
-    """A link that was mailed to a new address."""
-
-    link: Annotated[
-        str,
-        Meta(
-            description="The whole link, or its last part.",
-            examples=["q83vEjRWeJASNFZ4kBI0VniQEjRWeJASMTc5NDc0NDAwMCBhZGFAZ2xvYmV4LmV4YW1wbGU"],
-            max_length=LONGEST_LINK,
-        ),
-    ]
-
-
-class NewPersonalToken(_Body, frozen=True):
-    """A personal access token to be made."""
-
-    name: Annotated[str, text("What it is for.", "ci")]
-    expires_in_days: Annotated[
-        int | UnsetType | None,
-        count(f"Left out: {logins.USUAL_DAYS}; null: it never expires.", 30, 1, logins.LONGEST_DAYS),
-    ] = UNSET
-    team: Annotated[
-        str | UnsetType | None,
-        Meta(
-            description="The one team that it is for, by name or id; null: all of yours.", examples=["globex-labs"]
-        ),
-    ] = UNSET
-    read_only: Annotated[
-        bool | UnsetType, Meta(description="Whether it may change nothing.", examples=[False])
-    ] = UNSET
 
 
 # --- Money ---------------------------------------------------------------------------------------------

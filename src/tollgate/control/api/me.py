@@ -1,17 +1,35 @@
-"""One's own account: its name, password, logins, personal access tokens, and what one did."""
+"""One's own account, its logins and personal access tokens, and one's own audit log."""
 
 from __future__ import annotations
 
-from msgspec import UNSET
+from datetime import datetime
+from typing import Any
 
-from tollgate.control.api import bodies, reading, shapes
+from litestar import Response
+from litestar.params import JSONBody
+
+from tollgate.api import me
+from tollgate.api.me import (
+    Account,
+    CurrentLogin,
+    EmailChange,
+    EmailLink,
+    LoginPage,
+    NewEmail,
+    NewPersonalToken,
+    PasswordChange,
+    PersonalToken,
+    SelfChange,
+)
+from tollgate.control.api import reading, shapes
 from tollgate.control.api.access import CurrentActor, HttpRequest, Part, Plane
-from tollgate.control.api.creation import Made, once
-from tollgate.control.api.operations import SELF, Operation, endpoint
-from tollgate.control.api.render import Answer, done, listed, shown
+from tollgate.control.api.creation import CreatesOnce, Made
+from tollgate.control.api.operations import SELF, Operation, endpoint, serves
+from tollgate.control.api.reading import WantedPage
+from tollgate.control.api.render import Answer, done, listed, page_of, unstored
+from tollgate.control.api.shapes import of
 from tollgate.control.problems import (
     Busy,
-    InvalidInput,
     LastOwner,
     LimitReached,
     LogInAgain,
@@ -22,148 +40,86 @@ from tollgate.control.problems import (
     TooManyAttempts,
     WrongPassword,
 )
-from tollgate.control.service_context import Actor, email_of
-from tollgate.control.services.logins import USUAL_DAYS
-from tollgate.core.people import Account
+from tollgate.control.service_context import Actor
+from tollgate.core import people
 
 
-@endpoint("GET", "/me", Operation(id="getSelf", tag=SELF, summary="Show oneself", gives=shapes.AccountView))
-async def show(actor: CurrentActor) -> Answer:
-    return _shown(actor, actor.account)
+@serves(me.SHOW, tag=SELF)
+async def get_self(actor: CurrentActor) -> Response[Account]:
+    """Show oneself."""
+    return unstored(_shown(actor, actor.account))
 
 
-@endpoint(
-    "PATCH",
-    "/me",
-    Operation(
-        id="updateSelf",
-        tag=SELF,
-        summary="Change one's name",
-        takes=bodies.SelfChange,
-        gives=shapes.AccountView,
-        raises=(NotFound,),
-    ),
-)
-async def update(request: HttpRequest, plane: Plane, actor: CurrentActor) -> Answer:
-    change = await reading.body(request, bodies.SelfChange)
-    account = actor.account if change.name is UNSET else await plane.accounts.rename(actor, change.name)
-    return _shown(actor, account)
+@serves(me.UPDATE, NotFound, tag=SELF)
+async def update_self(plane: Plane, actor: CurrentActor, data: JSONBody[SelfChange]) -> Response[Account]:
+    """Change one's name."""
+    return unstored(_shown(actor, await plane.accounts.update(actor, data)))
 
 
-@endpoint(
-    "POST",
-    "/me/password",
-    Operation(
-        id="changePassword",
-        tag=SELF,
-        summary="Change one's password",
-        description="All other logins end, personal access tokens included.",
-        takes=bodies.PasswordChange,
-        status=204,
-        raises=(WrongPassword, PersonalTokenRefused, LogInAgain, NotFound, TooManyAttempts, Busy),
-    ),
-)
-async def change_password(request: HttpRequest, plane: Plane, actor: CurrentActor) -> Answer:
-    change = await reading.body(request, bodies.PasswordChange)
-    try:
-        await plane.accounts.change_password(actor, change.current, change.new)
-    except InvalidInput as refused:
-        # The service knows one password, this body two.
-        raise InvalidInput(refused.detail, field="new") from refused
+@serves(me.DELETE, PersonalTokenRefused, LastOwner, tag=SELF)
+async def delete_self(plane: Plane, actor: CurrentActor) -> Response[None]:
+    """Delete one's account with its logins and memberships.
+
+    The last owner of a team must first make another member an owner, or delete the team.
+    """
+    await plane.accounts.delete(actor)
     return done()
 
 
-@endpoint(
-    "POST",
-    "/me/email",
-    Operation(
-        id="changeEmail",
-        tag=SELF,
-        summary="Change one's address",
-        description="Where the service sends mail, a link goes to the new address, which stays unused until the "
-        "link is opened or confirmed. Elsewhere the address changes at once and counts as not verified.",
-        takes=bodies.NewEmail,
-        gives=shapes.EmailChangeView,
-        raises=(WrongPassword, PersonalTokenRefused, LogInAgain, NotFound, NameTaken, TooManyAttempts, Busy),
-    ),
+@serves(
+    me.CHANGE_PASSWORD, WrongPassword, PersonalTokenRefused, LogInAgain, NotFound, TooManyAttempts, Busy, tag=SELF
 )
-async def change_email(request: HttpRequest, plane: Plane, actor: CurrentActor) -> Answer:
-    change = await reading.body(request, bodies.NewEmail)
-    is_mailed = await plane.email_changes.request(actor, change.email, change.password)
-    address = email_of(change.email)
-    return shown(shapes.EmailChangeView(actor.label if is_mailed else address, address if is_mailed else None))
+async def change_password(plane: Plane, actor: CurrentActor, data: JSONBody[PasswordChange]) -> Response[None]:
+    """Change one's password.
+
+    All other logins end, personal access tokens included.
+    """
+    await plane.accounts.change_password(actor, data)
+    return done()
 
 
-@endpoint(
-    "POST",
-    "/me/email/confirm",
-    Operation(
-        id="confirmEmail",
-        tag=SELF,
-        summary="Confirm one's new address by the link that was mailed to it",
-        takes=bodies.EmailLink,
-        gives=shapes.EmailChangeView,
-        raises=(PersonalTokenRefused, NotFound, NameTaken),
-    ),
-)
-async def confirm_email(request: HttpRequest, plane: Plane, actor: CurrentActor) -> Answer:
-    link = (await reading.body(request, bodies.EmailLink)).link
-    return shown(shapes.EmailChangeView((await plane.email_changes.confirm(actor, link)).email, None))
+@serves(
+    me.CHANGE_EMAIL, WrongPassword, PersonalTokenRefused, LogInAgain, NotFound, NameTaken, TooManyAttempts, Busy,
+    tag=SELF,
+)  # fmt: skip
+async def change_email(plane: Plane, actor: CurrentActor, data: JSONBody[NewEmail]) -> Response[EmailChange]:
+    """Change one's address.
+
+    Where the service sends mail, a link goes to the new address, and the change takes effect when the link is
+    opened or confirmed. Otherwise the address changes immediately and counts as not verified.
+    """
+    return unstored(await plane.email_changes.request(actor, data))
 
 
-@endpoint(
-    "GET",
-    "/me/logins",
-    Operation(
-        id="listLogins",
-        tag=SELF,
-        summary="List one's logins and personal access tokens",
-        lists=True,
-        gives=shapes.LoginPage,
-    ),
-)
-async def logins(request: HttpRequest, plane: Plane, actor: CurrentActor) -> Answer:
-    return listed(await plane.logins.list(actor, reading.page(request)), lambda row: shapes.login(row, actor))
+@serves(me.CONFIRM_EMAIL, PersonalTokenRefused, NotFound, NameTaken, tag=SELF)
+async def confirm_email(plane: Plane, actor: CurrentActor, data: JSONBody[EmailLink]) -> Response[EmailChange]:
+    """Confirm one's new address by the link that was mailed to it."""
+    return unstored(await plane.email_changes.confirm(actor, data))
 
 
-@endpoint(
-    "DELETE",
-    "/me/logins/{login}",
-    Operation(
-        id="endLogin", tag=SELF, summary="End a login, or delete a personal access token of one's own", status=204
-    ),
-)
-async def end_login(plane: Plane, actor: CurrentActor, login: Part) -> Answer:
+@serves(me.LIST_LOGINS, tag=SELF)
+async def list_logins(plane: Plane, actor: CurrentActor, page: WantedPage) -> Response[LoginPage]:
+    """List one's logins and personal access tokens."""
+    found = await plane.logins.list(actor, page)
+    return page_of(LoginPage, found, lambda row: _login(me.Login, row, current=_is_current(row, actor)))
+
+
+@serves(me.END_LOGIN, tag=SELF)
+async def end_login(plane: Plane, actor: CurrentActor, login: Part) -> Response[None]:
+    """End a login, or delete a personal access token of one's own."""
     await plane.logins.end(actor, login)
     return done()
 
 
-@endpoint(
-    "POST",
-    "/me/tokens",
-    Operation(
-        id="createPersonalToken",
-        tag=SELF,
-        summary="Make a personal access token",
-        description="For programs that use this API. They are in the list of logins.",
-        takes=bodies.NewPersonalToken,
-        creates=True,
-        status=201,
-        gives=shapes.PersonalToken,
-        raises=(PersonalTokenRefused, LimitReached, NoSuchTeam),
-    ),
-)
-async def create_token(request: HttpRequest, plane: Plane, actor: CurrentActor) -> Answer:
-    sent = await reading.body(request, bodies.NewPersonalToken)
-    days = USUAL_DAYS if sent.expires_in_days is UNSET else sent.expires_in_days
-    team = None if sent.team is UNSET else sent.team
-    read_only = False if sent.read_only is UNSET else sent.read_only
+@serves(me.CREATE_TOKEN, PersonalTokenRefused, LimitReached, NoSuchTeam, tag=SELF)
+async def create_personal_token(
+    plane: Plane, actor: CurrentActor, data: JSONBody[NewPersonalToken], once: CreatesOnce
+) -> Response[PersonalToken]:
+    """Create a personal access token.
 
-    async def create() -> Made:
-        login, secret = await plane.logins.new_personal(actor, sent.name, days, team=team, read_only=read_only)
-        return Made(shapes.personal_token(login, actor, secret))
-
-    return await once(request, plane, actor, create)
+    For programs that use this API. They are in the list of logins.
+    """
+    return await once(lambda: plane.logins.new_personal(actor, data), _made)
 
 
 @endpoint(
@@ -181,29 +137,29 @@ async def audit(request: HttpRequest, plane: Plane, actor: CurrentActor) -> Answ
     return listed(await plane.audit.of_self(actor, reading.page(request)), shapes.audit_entry)
 
 
-def _shown(actor: Actor, account: Account | None) -> Answer:
-    assert account is not None  # noqa: S101 - nobody gets here without an account and a login
+def _shown(actor: Actor, account: people.Account | None) -> Account:
+    assert account is not None  # noqa: S101 - `authenticate` requires an account and a login
     assert actor.login is not None  # noqa: S101
-    return shown(shapes.account(account, actor.login))
+    login = _login(CurrentLogin, actor.login)
+    return of(Account, account, has_password=bool(account.password_hash), login=login)
 
 
-@endpoint(
-    "DELETE",
-    "/me",
-    Operation(
-        id="deleteSelf",
-        tag=SELF,
-        summary="Delete one's account with its logins and memberships",
-        description="The last owner of a team makes somebody else one, or deletes the team, first.",
-        status=204,
-        raises=(PersonalTokenRefused, LastOwner),
-    ),
-)
-async def delete(plane: Plane, actor: CurrentActor) -> Answer:
-    await plane.accounts.delete(actor)
-    return done()
+def _login(kind: type[shapes.Shape], row: people.Login, **members: Any) -> shapes.Shape:
+    # The tool's login ends with its refresh token, not with its access token.
+    expires_at: datetime | None = shapes.moment(row.refresh_until or row.expires_at)
+    return of(kind, row, expires_at=expires_at, **members)
+
+
+def _is_current(row: people.Login, actor: Actor) -> bool:
+    return actor.login is not None and actor.login.id == row.id
+
+
+def _made(created: tuple[people.Login, str]) -> Made:
+    row, secret = created
+    return Made(_login(PersonalToken, row, current=False, secret=secret))
 
 
 HANDLERS = [
-    show, update, delete, change_password, change_email, confirm_email, logins, end_login, create_token, audit,
+    get_self, update_self, delete_self, change_password, change_email, confirm_email, list_logins, end_login,
+    create_personal_token, audit,
 ]  # fmt: skip

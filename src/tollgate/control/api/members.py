@@ -21,10 +21,9 @@ from tollgate.api.members import (
 from tollgate.api.teams import Team
 from tollgate.control.api.access import CurrentActor, Part, Plane
 from tollgate.control.api.creation import CreatesOnce, Made
-from tollgate.control.api.errors import NO_STORE
 from tollgate.control.api.operations import INVITATIONS, MEMBERS, serves
 from tollgate.control.api.reading import WantedPage
-from tollgate.control.api.render import Versioned, done, page_of, versioned
+from tollgate.control.api.render import Versioned, done, page_of, unstored, versioned
 from tollgate.control.api.shapes import of
 from tollgate.control.api.teams import shown_team
 from tollgate.control.problems import (
@@ -50,7 +49,7 @@ async def set_role(
     plane: Plane, actor: CurrentActor, team: Part, member: Part, data: JSONBody[RoleChange]
 ) -> Response[Member]:
     """Change a member's role."""
-    return Response(_shown(await plane.teams.set_role(actor, team, member, data)), headers=NO_STORE)
+    return unstored(_shown(await plane.teams.set_role(actor, team, member, data)))
 
 
 @serves(members.REMOVE, RoleNeeded, LastOwner, tag=MEMBERS)

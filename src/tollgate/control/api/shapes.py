@@ -11,7 +11,6 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
-from tollgate.control.service_context import Actor
 from tollgate.control.services.devices import OAuthError
 from tollgate.core import people
 from tollgate.core.logs import LogRow
@@ -19,13 +18,6 @@ from tollgate.core.logs import LogRow
 Shape = TypeVar("Shape", bound=Struct)
 _TIMES = ("_at", "_until")
 
-Kind = Annotated[
-    str,
-    Meta(
-        description="`tool`: the command-line tool; `personal`: a personal access token; `console`: a browser.",
-        extra_json_schema={"enum": [people.TOOL, people.PERSONAL, people.CONSOLE]},
-    ),
-]
 Next = Annotated[str | None, Meta(description="Give it as `after` for the next part; null at the end.")]
 Secret = Annotated[str | None, Meta(description="Shown once: null where an `Idempotency-Key` is repeated.")]
 
@@ -103,90 +95,6 @@ class ServerMetadata(Struct, frozen=True):
     token_endpoint_auth_methods_supported: list[str]
     revocation_endpoint_auth_methods_supported: list[str]
     service_documentation: str
-
-
-# --- Oneself -------------------------------------------------------------------------------------------
-
-
-class CurrentLogin(Struct, frozen=True):
-    """The login of this request."""
-
-    id: str
-    kind: Kind
-    name: str
-    expires_at: datetime | None
-
-
-class AccountView(Struct, frozen=True):
-    """Oneself."""
-
-    id: str
-    email: str
-    name: str
-    created_at: datetime
-    has_password: bool
-    login: CurrentLogin
-
-
-class EmailChangeView(Struct, frozen=True):
-    """What became of a new address."""
-
-    email: Annotated[str, Meta(description="The account's address now.")]
-    mailed_to: Annotated[
-        str | None, Meta(description="Where a link was sent that makes it the account's; null: it is already.")
-    ]
-
-
-class LoginView(Struct, frozen=True):
-    """A login, or a personal access token."""
-
-    id: str
-    kind: Kind
-    name: str
-    created_at: datetime
-    last_used_at: datetime | None
-    expires_at: Annotated[datetime | None, Meta(description="When it ends, unless it is renewed; null: never.")]
-    address: Annotated[str, Meta(description="From where it was made.")]
-    current: Annotated[bool, Meta(description="Whether it is the login of this request.")]
-    team_id: Annotated[str | None, Meta(description="The one team that it is for.")]
-    read_only: Annotated[bool, Meta(description="Whether it may change nothing.")]
-
-
-class PersonalToken(LoginView, frozen=True):
-    """A new personal access token."""
-
-    secret: Secret
-
-
-class LoginPage(Struct, frozen=True):
-    """A part of the list of logins."""
-
-    items: list[LoginView]
-    next: Next
-
-
-def account(row: people.Account, login: people.Login) -> AccountView:
-    current = of(CurrentLogin, login, expires_at=_end_of(login))
-    return of(AccountView, row, has_password=bool(row.password_hash), login=current)
-
-
-def login(row: people.Login, actor: Actor) -> LoginView:
-    """Show one of one's logins."""
-    return of(LoginView, row, expires_at=_end_of(row), current=_is_current(row, actor))
-
-
-def personal_token(row: people.Login, actor: Actor, secret: str) -> PersonalToken:
-    """Show a new personal access token."""
-    return of(PersonalToken, row, current=_is_current(row, actor), secret=secret)
-
-
-def _is_current(row: people.Login, actor: Actor) -> bool:
-    return actor.login is not None and actor.login.id == row.id
-
-
-def _end_of(row: people.Login) -> datetime | None:
-    # A tool's login goes on for as long as it is renewed; that its access token ends sooner is the tool's affair.
-    return moment(row.refresh_until or row.expires_at)
 
 
 # --- Audit ---------------------------------------------------------------------------------------------

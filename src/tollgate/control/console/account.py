@@ -1,4 +1,4 @@
-"""One's own account: name, mail, password, second factors, sessions and access tokens."""
+"""The account page: name, email, password, second factors, logins and personal access tokens."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from litestar import Response, post
 
+from tollgate.api.me import EmailLink, NewEmail, NewPersonalToken, PasswordChange, SelfChange
 from tollgate.control.console import render, session
-from tollgate.control.console.forms import Form, new_password, read_form, whole
+from tollgate.control.console.forms import Form, command, new_password, read_form, whole
 from tollgate.control.console.frame import Frame, open_frame, page
 from tollgate.control.console.paths import HttpRequest, Part, Plane, shown
 from tollgate.control.plane import ControlPlane
@@ -20,7 +21,7 @@ _TOASTS = {
     "deleted": "The access token is deleted.",
     "ended": "That login has ended.",
     "email": "Your address is changed.",
-    "mailed": "A link is on its way to the new address: open it in this browser. Until then nothing changes.",
+    "mailed": "A link was sent to the new address: open it in this browser. Until then nothing changes.",
     "name": "Your name is changed.",
     "password": "Your password is changed, and every other login has ended.",
     "passkey": "The passkey is added.",
@@ -32,7 +33,6 @@ _DAYS = ((30, "30 days"), (90, "90 days"), (365, "A year"), (0, "Never"))
 
 @shown("/account")
 async def account_page(request: HttpRequest, plane: Plane) -> Response[str]:
-    """Everything about oneself."""
     frame = await _frame(request, plane)
     frame.toast = _TOASTS.get(request.query_params.get("done", ""), "")
     return await show(frame, plane)
@@ -58,15 +58,15 @@ async def email_page(request: HttpRequest, plane: Plane, link: Part) -> Response
 
 @post("/account/email/{link:str}")
 async def confirm_email(request: HttpRequest, plane: Plane, link: Part) -> Response[str]:
-    """Change one's address by a link that was mailed to the new one."""
+    """Change the address by the link that was mailed to the new one."""
     frame = await _email_frame(request, plane)
-    await plane.email_changes.confirm(frame.actor, link)
+    await plane.email_changes.confirm(frame.actor, EmailLink(link))
     return render.to(f"{HERE}?done=email")
 
 
 @post("/logins/{login_id:str}/end")
 async def end_login(request: HttpRequest, plane: Plane, login_id: Part) -> Response[str]:
-    """End one of one's logins; ending the one that is being used signs out."""
+    """End a login; ending the current one signs out."""
     actor, _ = await session.signed_in(request, plane, back=HERE)
     if actor.login is not None and login_id == actor.login.id:
         return await session.leave(request, plane, "/console/sign-in?done=signed-out")
@@ -78,15 +78,17 @@ async def end_login(request: HttpRequest, plane: Plane, login_id: Part) -> Respo
 async def _act(request: HttpRequest, plane: ControlPlane, frame: Frame, form: Form) -> Response[str]:
     match form.get("act"):
         case "name":
-            await plane.accounts.rename(frame.actor, form.get("name", ""))
+            await plane.accounts.update(frame.actor, command(form, SelfChange))
         case "password":
-            await plane.accounts.change_password(frame.actor, form.get("current", ""), new_password(form))
+            wanted = PasswordChange(form.get("current", ""), new_password(form, "new"))
+            await plane.accounts.change_password(frame.actor, wanted)
         case "email":
-            if await plane.email_changes.request(frame.actor, form.get("email", ""), form.get("current", "")):
+            address = NewEmail(form.get("email", ""), form.get("current", ""))
+            if (await plane.email_changes.request(frame.actor, address)).mailed_to:
                 return render.to(f"{HERE}?done=mailed")
         case "token":
-            days = whole(form, "days") or None
-            _, secret = await plane.logins.new_personal(frame.actor, form.get("token_name", "").strip(), days)
+            token = NewPersonalToken(form.get("token_name", "").strip(), whole(form, "days") or None)
+            _, secret = await plane.logins.new_personal(frame.actor, token)
             return await show(frame, plane, secret=secret)
         case "delete":
             if form.get("typed", "").strip().lower() != frame.account.email:
@@ -115,7 +117,7 @@ async def show(
     codes: Sequence[str] = (),
     typed: Form | None = None,
 ) -> Response[str]:
-    """The page, with what was wrong or what is shown once."""
+    """The page, with an error, or with a secret that is shown once."""
     frame.title, frame.crumbs, frame.commands = "Account", (), ("tollgate account tokens create NAME",)
     logins = list(reversed((await plane.logins.list(frame.actor, PageRequest(MAX_ROWS))).items))
     factors = await plane.factors.list(frame.actor)

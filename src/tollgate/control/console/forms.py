@@ -120,9 +120,9 @@ _READERS: dict[str, Callable[[Form, str], object]] = {
 }
 
 
-def new_password(form: Form) -> str:
-    """The password that was chosen, typed the same twice: nothing on the page can show it."""
-    password = form.get("password", "")
+def new_password(form: Form, name: str = "password") -> str:
+    """The chosen password, which must be typed twice: the page does not show it."""
+    password = form.get(name, "")
     if password != form.get("again", ""):
         raise InvalidInput("The two passwords differ: type the same twice.", field="again")
     return password

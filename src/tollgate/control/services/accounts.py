@@ -5,8 +5,11 @@ An unknown address and a wrong password cannot be distinguished, neither by mess
 
 from __future__ import annotations
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
+from tollgate.api.me import PasswordChange, SelfChange
+from tollgate.control.commands import checked
 from tollgate.control.mail import Mailer
 from tollgate.control.oidc_rules import ProviderIdentity
 from tollgate.control.passwords import Passwords
@@ -118,10 +121,13 @@ class Accounts:
         async with self._context.store.reading() as records:
             return await records.accounts.find(email=email_of(email))
 
-    async def rename(self, actor: Actor, name: str) -> Account:
-        """Change one's own name."""
+    async def update(self, actor: Actor, wanted: SelfChange) -> Account:
+        """Change the actor's own name."""
+        name = checked(wanted).name
         async with self._context.store.changing() as records:
             account = await _own(records, actor)
+            if name is UNSET:
+                return account
             renamed = replace(account, name=name_of(name, least=0))
             await records.accounts.replace(renamed)
             await self._context.note(
@@ -222,15 +228,16 @@ class Accounts:
                 who = Actor(account, None, client)
                 await self._context.note(records, who, "login.failed", target=account.id, name=account.email)
 
-    async def change_password(self, actor: Actor, current: str, new: str) -> None:
-        """Change one's own password; all other logins end."""
+    async def change_password(self, actor: Actor, wanted: PasswordChange) -> None:
+        """Change the actor's own password; all other logins end."""
         account = actor.person("change the password")
+        checked(wanted)
         if account.password_hash:
-            await self.check_own_password(actor, account, current)
+            await self.check_own_password(actor, account, wanted.current)
         else:
             self._context.recent(actor, "set a password")
-        self._passwords.check_new(new, account.email)
-        hashed = await self._passwords.hash(new, network_of(actor.client.address))
+        self._passwords.check_new(wanted.new, account.email, field="new")
+        hashed = await self._passwords.hash(wanted.new, network_of(actor.client.address))
         async with self._context.store.changing() as records:
             account = await _own(records, actor)
             await self._set_password(records, actor, account, hashed, by_link=False)

@@ -1,15 +1,17 @@
-"""Logins: from a secret to who acts, and everything about the secrets that let people in.
+"""Logins: authenticating by a secret, browser sessions, the tool's tokens, personal access tokens.
 
-An access token lives for an hour and is renewed by a refresh token, which changes with every use. An old one
-that comes back after a grace gives a thief away: the login ends (RFC 9700, section 4.14).
+An access token is valid for an hour and is renewed with a refresh token, which is rotated on every use. An old
+refresh token that is used again after a grace period was stolen: the login ends (RFC 9700, section 4.14).
 """
 
 from __future__ import annotations
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
-from tollgate.control.problems import InvalidInput, LimitReached, LoginExpired, NotFound, NotLoggedIn
+from tollgate.api.me import DEFAULT_DAYS, NewPersonalToken
+from tollgate.control.commands import checked
+from tollgate.control.problems import LimitReached, LoginExpired, NotFound, NotLoggedIn
 from tollgate.control.service_context import (
     NOWHERE,
     Actor,
@@ -28,13 +30,11 @@ from tollgate.store.base import Repositories
 REFRESH_GRACE_SECONDS = 60.0
 LAST_USED_SECONDS = 60.0
 MAX_LOGINS = 200
-LONGEST_DAYS = 365
-USUAL_DAYS = 90
 DAY = 86_400.0
 
 
 class Secrets(Struct, frozen=True):
-    """What a tool is given; shown once."""
+    """The access and refresh token of a tool; shown once."""
 
     access: str
     refresh: str
@@ -45,15 +45,15 @@ class Secrets(Struct, frozen=True):
 
 
 class Logins:
-    """Ways in."""
+    """Logins of accounts."""
 
     def __init__(self, context: ServiceContext) -> None:
         self._context = context
 
-    # --- Being let in ----------------------------------------------------------------------------------
+    # --- Authentication --------------------------------------------------------------------------------
 
     async def actor(self, client: ClientInfo, secret: str, *kinds: str) -> Actor:
-        """Who shows this secret, if it is one of these kinds."""
+        """Authenticate a secret of one of these kinds."""
         if not any(secrets.well_formed(secret, _PREFIX[kind]) for kind in kinds):
             raise NotLoggedIn(_advice(secret))
         now = self._context.now()
@@ -70,11 +70,11 @@ class Logins:
 
     async def _used(self, login: Login, now: float) -> Login:
         async with self._context.store.changing() as records:
-            # Read anew: a refresh in between has given it other secrets, and the old ones must not come back.
-            stands = await records.logins.get(login.id)
-            if stands is None:
+            # Read again: a refresh in the meantime has rotated its secrets, and must not be undone.
+            current = await records.logins.get(login.id)
+            if current is None:
                 raise LoginExpired
-            used = replace(stands, last_used_at=now)
+            used = replace(current, last_used_at=now)
             await records.logins.replace(used)
         return used
 
@@ -90,15 +90,15 @@ class Logins:
             )
         return secret
 
-    # --- One's own -------------------------------------------------------------------------------------
+    # --- The actor's own -------------------------------------------------------------------------------
 
     async def list(self, actor: Actor, page: PageRequest) -> ResultPage[Login]:
-        """One's logins and personal tokens."""
+        """The actor's logins and personal access tokens."""
         async with self._context.store.reading() as records:
             return await page.read(records.logins, f"logins:{actor.id}", account_id=actor.id)
 
     async def end(self, actor: Actor, login_id: str) -> None:
-        """End one of one's logins, or this very one."""
+        """End one of the actor's logins, or the current one."""
         async with self._context.store.changing() as records:
             login = await records.logins.find(id=login_id, account_id=actor.id)
             if login is None:
@@ -111,30 +111,26 @@ class Logins:
                 records, actor, "login.end", target=login.id, name=login.name, kind=login.kind
             )
 
-    async def new_personal(
-        self, actor: Actor, name: str, days: int | None, *, team: str | None = None, read_only: bool = False
-    ) -> tuple[Login, str]:
-        """Make a personal access token, for one team or all, to change things or to read; shown once."""
-        account = actor.person("make personal access tokens")
-        if days is not None and not 1 <= days <= LONGEST_DAYS:
-            raise InvalidInput(f"`expires_in_days` is from 1 to {LONGEST_DAYS}.", field="expires_in_days")
+    async def new_personal(self, actor: Actor, wanted: NewPersonalToken) -> tuple[Login, str]:
+        """Create a personal access token; its secret is shown once."""
+        account = actor.person("create personal access tokens")
         async with self._context.store.changing() as records:
-            team_id = None
-            if team is not None:
-                team_id = (await self._context.membership(records, actor, team, Action.SEE_TEAM)).team.id
-            return await self.add_personal(
-                records, actor, account, name, days, team_id=team_id, read_only=read_only
-            )
+            return await self.add_personal(records, actor, account, wanted)
 
     async def add_personal(
-        self, records: Repositories, actor: Actor, account: Account, name: str, days: int | None, *,
-        team_id: str | None = None, read_only: bool = False,
-    ) -> tuple[Login, str]:  # fmt: skip
+        self, records: Repositories, actor: Actor, account: Account, wanted: NewPersonalToken
+    ) -> tuple[Login, str]:
         """Add a personal access token for an account."""
+        days = checked(wanted).expires_in_days
+        if days is UNSET:
+            days = DEFAULT_DAYS
+        team_id = None
+        if wanted.team is not None:
+            team_id = (await self._context.membership(records, actor, wanted.team, Action.SEE_TEAM)).team.id
         secret = secrets.new_token(secrets.PERSONAL)
         until = None if days is None else self._context.now() + DAY * days
-        login = self._new(account.id, PERSONAL, name_of(name), secret, until, actor.client)
-        login = replace(login, team_id=team_id, read_only=read_only)
+        login = self._new(account.id, PERSONAL, name_of(wanted.name), secret, until, actor.client)
+        login = replace(login, team_id=team_id, read_only=wanted.read_only)
         await self._add(records, login)
         await self._context.note(records, actor, "personal_token.create", target=login.id, name=login.name)
         return login, secret
@@ -181,7 +177,7 @@ class Logins:
         """End the login that an access or refresh token belongs to, if there is one (RFC 7009)."""
         digest = self._context.digests(secret)
         async with self._context.store.changing() as records:
-            # The refresh token before is one as well: a tool that did not get the answer has no other.
+            # The previous refresh token counts too: a tool that lost the response has no other.
             columns = ("digest", "refresh_digest", "old_refresh_digest")
             found = [await records.logins.find(**{column: digest}) for column in columns]
             login = next(filter(None, found), None)
@@ -226,7 +222,7 @@ class Logins:
         )
 
     async def _add(self, records: Repositories, login: Login) -> None:
-        """Add a login. Sessions beyond the bound push out the oldest; personal tokens are never pushed out."""
+        """Add a login. At the limit, a new session evicts the oldest one; personal tokens are never evicted."""
         held = await records.logins.count(account_id=login.account_id, kind=login.kind)
         if held >= MAX_LOGINS:
             if login.kind == PERSONAL:
@@ -241,7 +237,7 @@ _PREFIX = {CONSOLE: secrets.SESSION, TOOL: secrets.ACCESS, PERSONAL: secrets.PER
 
 def _advice(secret: str) -> str:
     if secrets.well_formed(secret):
-        return "An API token calls /x/ alone: log in, or use a personal access token (tgp_…)."
+        return "API tokens only work for /x/: log in, or use a personal access token (tgp_…)."
     return "The credential is not valid: log in again."
 
 
