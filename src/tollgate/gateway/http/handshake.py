@@ -1,7 +1,7 @@
-"""The head of a request that wants to become a WebSocket: whether it is well-formed, and what of it is needed.
+"""The head of a WebSocket handshake: whether it is well-formed, and the headers that are needed.
 
-Pure. The library of WebSockets ends a connection without a word where a line is too long or there are too many;
-so it is handed only what it and we need, and whatever it would not take is answered as HTTP.
+Pure. The WebSocket library closes a connection without an answer where a line is too long or there are too many.
+So it gets only the headers that are needed, and handshakes that it would not accept are answered as HTTP.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ _NEEDED = frozenset(
         b"x-request-id",
     }
 )
-# What must not stand there twice.
+# Headers that must not come twice.
 _SINGLE = (b"sec-websocket-key", b"sec-websocket-version", b"origin")
 _KEY = re.compile(rb"[A-Za-z0-9+/]{22}==")
-# A list of tokens (RFC 9110, 5.6). What is wrong here the library would repeat, and it may be a secret.
+# A list of tokens (RFC 9110, 5.6). The library would echo a malformed one, and it may be a secret.
 _PROTOCOLS = re.compile(
     rb"[ \t,]*[!#$%&'*+.^_`|~0-9A-Za-z-]+(?:[ \t]*,[ \t,]*[!#$%&'*+.^_`|~0-9A-Za-z-]+)*[ \t,]*"
 )
 
 
 def needed(method: bytes, url: bytes, headers: Sequence[Header]) -> list[Header] | None:
-    """What is needed of the headers; None where this is no handshake that can be answered."""
+    """The headers that are needed; None where this is not a handshake that can be answered."""
     kept = [header for header in headers if header[0] in _NEEDED]
     by_name, names = dict(kept), [name for name, _ in kept]
     if (

@@ -1,8 +1,8 @@
-"""Heads that a connection has sent before: such a request need not be parsed again.
+"""Heads that a connection has sent before: such requests are not parsed again.
 
-A client that keeps its connection sends the same head with every call, but for the length. What is kept is what
-parsing gave, and the admission that let the caller in; whatever may change since (networks, limits, grants) raises
-the worker's epoch, and the admission is void.
+A client that keeps its connection sends the same head with every call, except for the length. The parsed head is
+kept, and the admission of the caller. Changes of networks, limits and grants raise the worker's epoch, which voids
+the admission.
 
 Pure. Framing is not decided here: a head is kept only after the parser has found the same request in these bytes.
 """
@@ -18,9 +18,9 @@ from msgspec.structs import replace
 END = b"\r\n\r\n"
 MAX_HEADS = 8
 _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]+)\r\n", re.IGNORECASE)
-# Digits of a length; a longer one is parsed.
+# Digits of a length; heads with a longer one are parsed.
 _MAX_DIGITS = 9
-# Such heads mean more than who calls and what follows, or name the single request.
+# Heads with these say more than who calls and how long the body is, or identify a single request.
 _UNFIT = (b"expect", b"transfer-encoding", b"upgrade", b"x-request-id")
 
 
@@ -32,12 +32,12 @@ class Admitted(Protocol):
 
 
 class KnownHead(Struct, gc=False):
-    """A head, as it was parsed."""
+    """A parsed head."""
 
     head: bytes
     """As it was sent."""
     end: int
-    """Its length, which every request needs."""
+    """Its length."""
     size: int
     """Bytes of the whole request."""
     before: bytes
@@ -48,10 +48,10 @@ class KnownHead(Struct, gc=False):
     headers: dict[bytes, bytes]
     admission: Admitted | None = None
     digest: bytes | None = None
-    """Of the token that it carries, where it carried a known one the last time."""
+    """Of its token, where that was known the last time."""
 
     def with_length(self, data: bytes, end: int) -> KnownHead | None:
-        """The head that these bytes begin with, where it is this one but for the length."""
+        """The head that these bytes start with, where only its length differs from this one."""
         if not data.startswith(self.before):
             return None
         start = len(self.before)

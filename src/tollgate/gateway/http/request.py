@@ -1,7 +1,6 @@
-"""What can be refused before the body is read: a head that others may read differently; then method, path, media
-type, size, in this order.
+"""What is refused before the body is read: ambiguous heads; then method, path, media type and size, in this order.
 
-Pure but for the id it makes. A refused request is marked, not raised: its body must still be read past.
+Pure, except for request ids. A refusal is noted on the request, not raised: its body must still be read past.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ PREFIX = b"/x/"
 _JSON = re.compile(rb"application/json[ \t]*(?:;.*)?", re.IGNORECASE)
 # A name, an address or nothing, with a port or without (RFC 3986, 3.2.2); no comma, which joins two headers.
 _HOST = re.compile(rb"[A-Za-z0-9._~%!$&'()*+;=:\[\]-]*")
-NO_HTTP = "This is no request of HTTP/1.1: use that version."
+NO_HTTP = "This is not an HTTP/1.1 request: use that version."
 REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=-]{1,128}")
 
 
@@ -32,7 +31,7 @@ def joined(pairs: list[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
 
 
 def ambiguity(version: str, headers: dict[bytes, bytes]) -> str | None:
-    """Why another reader may read this head differently, if one may (RFC 9112, sections 2.3, 3.2 and 6.1)."""
+    """Why another parser may read this head differently, or None (RFC 9112, sections 2.3, 3.2 and 6.1)."""
     if version not in ("1.1", "1.0"):
         return NO_HTTP
     if b"host" not in headers and version == "1.1":
@@ -55,12 +54,12 @@ class RequestReader:
         """Ids of requests."""
 
     def change(self, networks: Iterable[ServedNetwork], max_bytes: int) -> None:
-        """Take over networks and the limit."""
+        """Apply networks and the limit."""
         self._networks = {b"/x/%b" % network.path.encode(): network for network in networks}
         self._max_bytes = max_bytes
 
     def open(self, method: bytes, url: bytes, headers: dict[bytes, bytes], peer: str) -> Request:
-        """Begin a request from its head; `refusal` is set where it has no future."""
+        """Make a request from its head; `refusal` is set where it is refused."""
         given_id = headers.get(b"x-request-id")
         if given_id is None or not REQUEST_ID.fullmatch(given_id):
             given_id = self.new_id()
@@ -82,7 +81,7 @@ class RequestReader:
         return request
 
     def again(self, url: bytes, headers: dict[bytes, bytes], peer: str) -> Request | None:
-        """Begin a request with a head that was good before; None where its network is not served any more."""
+        """Make a request from a known head; None where its network is no longer served."""
         network = self._networks.get(url)
         if network is None:
             return None
@@ -122,7 +121,7 @@ class RequestReader:
 
     def _unknown(self, url: bytes) -> UnknownNetwork:
         served = sorted(path.decode() for path in self._networks)
-        # Only family and network are repeated: what stands behind them may be a token.
+        # Only family and network are repeated: what follows them may be a token.
         requested = "/".join(url.partition(b"?")[0].decode("latin-1").split("/")[:4])[:64]
         near = get_close_matches(requested, served, 1)
         hint = f" Did you mean {near[0]}?" if near else ""
@@ -139,9 +138,9 @@ class RequestReader:
 
 
 def _ids() -> Iterator[bytes]:
-    """Ids of requests: unique for this process without a look at the clock, by a random start and a count.
+    """Request ids, unique in this process: a random prefix and a counter.
 
-    Many are made at once, by few calls: each request needs one.
+    Made in blocks of 256, because each request needs one.
     """
     start, low = secrets.token_hex(8).encode(), b"".join(b" %02x" % number for number in range(1 << 8))
     return itertools.chain.from_iterable(

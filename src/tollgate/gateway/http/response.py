@@ -19,7 +19,7 @@ _JSON = b"content-type: application/json\r\n"
 END = b"\r\n"
 _CLOSE = b"connection: close\r\n"
 _CLOSE_AND_END = _CLOSE + END
-# Most answers are short, and writing a number takes a while.
+# Most answers are short, and formatting a number is slow.
 FEW = 1_024
 LENGTHS = [b"\r\ncontent-length: %d\r\n" % length for length in range(FEW)]
 

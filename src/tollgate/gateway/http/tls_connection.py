@@ -1,11 +1,11 @@
 """A connection whose TLS handshake is under way: bounded in number and time, then handed over.
 
-An event loop that is given a certificate makes a connection known when its handshake is done. Who never finishes
-one would then be counted nowhere, and takes a descriptor and 50 KiB. It leans on uvloop's own class for TLS;
-tests/e2e/test_tls.py fails where that changes.
+An event loop with a certificate reports a connection only after its handshake. An unfinished one would not be
+counted, and takes a descriptor and 50 KiB. This leans on uvloop's own class for TLS; tests/e2e/test_tls.py fails
+where that changes.
 
-That class hands on whatever size at once, and reports none of what waits below it: `_Encryption` and `_Transport`
-report that.
+That class accepts writes of any size and does not report what waits in the transport below: `_Encryption` and
+`_Transport` do.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from uvloop.loop import SSLProtocol  # type: ignore[attr-defined]
 
 from tollgate.gateway.http.connection import CallerConnection
 
-# Handshakes of an address count beside its connections: who has too many of those still gets an answer.
+# Handshakes of an address count separately: an address with too many connections still gets an answer.
 _KIND = "tls "
 _NO_LIMIT = 1 << 30
 
 
 class _Transport:
-    """An encrypted transport which counts what waits in the one that carries it."""
+    """An encrypted transport that also counts what waits in the transport below."""
 
     def __init__(self, encrypted: Any, carrier: asyncio.Transport) -> None:
         self._encrypted = encrypted
@@ -42,10 +42,10 @@ class _Transport:
 
 
 class _Encryption(SSLProtocol):  # type: ignore[misc]
-    """Pauses the protocol within while the transport below takes no more."""
+    """Pauses the inner protocol while the transport below is paused."""
 
     encrypted: Any = None
-    """The transport within, once there is one."""
+    """The inner transport, once there is one."""
     _paused = False
 
     def pause_writing(self) -> None:
@@ -56,14 +56,14 @@ class _Encryption(SSLProtocol):  # type: ignore[misc]
 
     def resume_writing(self) -> None:
         self._paused = False
-        # What waits here goes on, and may be too much again.
+        # This writes what waits here, which may pause again.
         super().resume_writing()
         if self.encrypted is not None and not self._paused:
             self.encrypted.get_protocol().resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        # Each has 256 KiB of buffers: they are not left to the collector of garbage.
+        # Each has 256 KiB of buffers: they are not left to the garbage collector.
         self.encrypted = None
 
     def report(self, connection: CallerConnection, carrier: asyncio.Transport) -> None:
@@ -73,7 +73,7 @@ class _Encryption(SSLProtocol):  # type: ignore[misc]
             return
         self.encrypted = encrypted
         connection.transport = cast("asyncio.Transport", _Transport(encrypted, carrier))
-        # Here nothing waits but while it does below: one report is enough.
+        # Bytes wait here only while they wait below: one report is enough.
         encrypted.set_write_buffer_limits(_NO_LIMIT)
 
 
@@ -86,7 +86,7 @@ class TlsConnection(asyncio.Protocol):
         self._address = ""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin the handshake, unless there are too many."""
+        """Start the handshake, unless there are too many."""
         context = self._connection.context
         peer = transport.get_extra_info("peername")
         self._address = context.addresses.enter(peer[0] if peer else "", _KIND)
@@ -99,7 +99,7 @@ class TlsConnection(asyncio.Protocol):
             ended.cancel()
             transport.abort()
             return
-        # `loop.start_tls` begins a turn of the loop later: what comes meanwhile would be lost.
+        # `loop.start_tls` starts one loop iteration later: bytes received meanwhile would be lost.
         encrypting = _Encryption(
             loop,
             self._connection,
@@ -114,7 +114,7 @@ class TlsConnection(asyncio.Protocol):
         encrypting.connection_made(transport)
 
     def _leave(self, ended: asyncio.Future[None]) -> None:
-        """Count it no more; why a handshake failed does not matter."""
+        """Count it no longer; why a handshake failed does not matter."""
         if not ended.cancelled():
             ended.exception()
         self._connection.context.upgraded -= 1
