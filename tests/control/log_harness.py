@@ -12,9 +12,10 @@ from tests.control.services.harness import PATIENCE
 from tests.store.log_rows import ACME, CI, DAY, NOON, RIVAL, THEIRS, WEB, Ledger
 from tests.store.migrated import make_control
 
+from tollgate.api.logs import LogQuery
 from tollgate.control.plane import ControlPlane
 from tollgate.control.service_context import Actor
-from tollgate.control.services.logs import LogQuery, LogResults
+from tollgate.control.services.logs import LogResults
 from tollgate.core.models import Domain, Team, Token
 from tollgate.core.people import Account, Member
 from tollgate.core.roles import Role

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.samples import sample
 
+from tollgate.api.logs import LogQuery
 from tollgate.api.tokens import NewToken, TokenChange
-from tollgate.control.commands import MAX_ERRORS, accepted, checked, decoded, from_form
+from tollgate.control.commands import MAX_ERRORS, accepted, checked, decoded, from_form, from_query
 from tollgate.control.problems import FieldError, InvalidInput
 
 # A wrong value for each member: of another type, and out of bounds where it has bounds.
@@ -104,3 +105,27 @@ def test_an_unreadable_field_of_a_form_is_refused_with_the_others_that_are_wrong
         from_form({"name": "ci", "requests_per_second": 0}, NewToken, unreadable)
     assert [error.field for error in refused.value.errors] == ["monthly_requests", "requests_per_second"]
     assert from_form({"name": "ci"}, NewToken, []) == NewToken(name="ci")
+
+
+@pytest.mark.parametrize(
+    ("given", "wrong"),
+    [
+        ({"status": "404", "errors": "true", "since": "1h30m", "until": "2026-11-15T06:44:44Z", "x": "y"}, []),
+        (
+            {"status": "null", "errors": "1", "since": "null", "until": "noon"},
+            ["status", "errors", "since", "until"],
+        ),
+        ({"status": "4e2"}, ["status"]),
+        ({"status": "+404"}, ["status"]),
+        ({"status": "99", "method": ""}, ["status", "method"]),
+    ],
+)
+def test_parameters_of_a_query_are_written_as_json_and_never_null(given: dict[str, str], wrong: list[str]) -> None:
+    if not wrong:
+        found = from_query(given, LogQuery)
+        assert (found.status, found.errors, found.since) == (404, True, "1h30m")
+        return
+    with pytest.raises(InvalidInput) as refused:
+        from_query(given, LogQuery)
+    assert [error.field for error in refused.value.errors] == wrong
+    assert "null" not in refused.value.detail

@@ -5,6 +5,8 @@ tokens    API tokens
 domains   whitelist entries
 teams     teams
 members   members of a team, and invitations to it
+logs      request logs;  audit: the audit log
+service   the service itself, and the networks that it serves
 roles     the roles of members
 me        one's own account, logins and personal access tokens
 

@@ -20,6 +20,33 @@ CreatedBy = Annotated[str, Meta(description="Who created it: an email, or `opera
 Secret = Annotated[str | None, Meta(description="Shown once: null where an `Idempotency-Key` is repeated.")]
 Next = Annotated[str | None, Meta(description="Give it as `after` for the next part; null at the end.")]
 
+# Parameters of queries.
+MAX_ROWS, USUAL_ROWS = 1_000, 100
+Limit = Annotated[
+    int,
+    Meta(
+        description="How many at most.",
+        examples=[USUAL_ROWS],
+        extra_json_schema={"minimum": 1, "maximum": MAX_ROWS},
+    ),
+]
+After = Annotated[str | None, Meta(description="Where to go on: the `next` of the part before.")]
+Since = Annotated[
+    str | None,
+    Meta(
+        description="One or more of <number><s|m|h|d|w>, such as 30m, 24h or 1h30m. Only entries of this last "
+        "time are listed. An `after` keeps the start of its first part.",
+        examples=["30m", "1h", "24h"],
+        extra_json_schema={"pattern": "^([0-9]{1,9}[smhdw]){1,20}$"},
+    ),
+]
+Until = Annotated[
+    Moment | None, Meta(description="Only entries before this time.", examples=["2026-11-15T06:44:44Z"])
+]
+
+JSON, HTML, CSV = "application/json", "text/html", "text/csv"
+JSON_LINES, ND_JSON = "application/jsonl", "application/x-ndjson"
+
 
 def text(description: str, example: str, least: int = 1, most: int = 100) -> Meta:
     """Describe a text, and its length."""
@@ -68,6 +95,8 @@ class Route(Struct, Generic[Answer_co], frozen=True):
     """Whether it honours `Idempotency-Key`."""
     may_be_empty: bool = False
     """Whether it may also answer 204."""
+    media_types: tuple[str, ...] = (JSON,)
+    """In which forms it answers. Those that are not JSON are text."""
 
 
 @functools.cache
@@ -76,6 +105,14 @@ def members(kind: type[Struct]) -> dict[str, Json]:
     _, schemas = msgspec.json.schema_components([kind])
     found: dict[str, Json] = schemas[kind.__name__]["properties"]
     return found
+
+
+def without_null(schema: Json) -> Json:
+    """Return the schema of a parameter, which may be left out but is never null."""
+    given = [each for each in schema.get("anyOf", []) if each.get("type") != "null"]
+    if not given:
+        return schema
+    return {**given[0], **{key: value for key, value in schema.items() if key not in ("anyOf", "default")}}
 
 
 def kind_of(schema: Json) -> str:

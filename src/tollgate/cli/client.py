@@ -8,27 +8,24 @@ from __future__ import annotations
 
 import re
 import uuid
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import quote, urlencode
 
 import msgspec
 
 from tollgate.api.base import Page
 from tollgate.cli import answers
+from tollgate.cli.answers import ApiAnswer
 from tollgate.cli.failures import Lost, NoServer, WrongUsage
 from tollgate.cli.shapes import (
-    ApiAuditEntry,
     ApiBilling,
     ApiChecks,
     ApiEnrolment,
     ApiFactors,
     ApiInvoice,
-    ApiLogPage,
     ApiMachine,
-    ApiNetwork,
     ApiOperatorTeam,
     ApiRecoveryCodes,
-    ApiService,
     ApiServiceUsage,
     ApiTimeline,
     ApiUpstreamHistory,
@@ -43,7 +40,6 @@ if TYPE_CHECKING:
 
     from tollgate.api.base import Route
     from tollgate.cli import login
-    from tollgate.cli.answers import ApiAnswer
     from tollgate.cli.transport import HttpReply, Transport
 
 T = TypeVar("T")
@@ -68,9 +64,6 @@ class Client:
 
     # ---- service
 
-    def service(self) -> ApiAnswer[ApiService]:
-        return self._read("GET", ApiService, "service")
-
     # ---- any
 
     def call(
@@ -85,6 +78,9 @@ class Client:
             reply = self._send_once(route.method, target, body)
         else:
             reply = self._send(route.method, target, body)
+        if route.answer is str:
+            text = answers.text(reply, route.media_types[0], self._transport.url)
+            return ApiAnswer(cast("T", text), text)
         answer: Any = route.answer | None if route.may_be_empty else route.answer
         return answers.read(reply, answer, self._transport.url)
 
@@ -97,18 +93,6 @@ class Client:
         return self._send(method, path, body)
 
     # ---- logs
-
-    def logs(
-        self,
-        team: str,
-        filters: Mapping[str, str],
-        limit: int = DEFAULT_LIMIT,
-        after: str | None = None,
-        newer: str | None = None,
-    ) -> ApiAnswer[ApiLogPage]:
-        """List a team's calls, newest first; with `newer` those that came since, oldest first."""
-        query = {**_page(limit, after), **({} if newer is None else {"newer": newer}), **filters}
-        return self._read("GET", ApiLogPage, "teams", team, "logs", query=query)
 
     # ---- second factors
 
@@ -169,10 +153,6 @@ class Client:
         query = {"range": span, "split": split}
         return self._read("GET", ApiTimeline, "teams", team, "usage", "timeline", query=query)
 
-    def networks(self) -> ApiAnswer[Page[ApiNetwork]]:
-        """List the networks that are served."""
-        return self._read("GET", Page[ApiNetwork], "networks")
-
     def test_webhook(self, team: str) -> ApiAnswer[ApiWebhookTest]:
         """Call a team's webhook once."""
         return self._read("POST", ApiWebhookTest, "teams", team, "billing", "test")
@@ -205,23 +185,6 @@ class Client:
         return answers.text(reply, "text/csv", self._transport.url)
 
     # ---- audit
-
-    def audit(
-        self,
-        team: str,
-        filters: Mapping[str, str] | None = None,
-        limit: int = DEFAULT_LIMIT,
-        after: str | None = None,
-    ) -> ApiAnswer[Page[ApiAuditEntry]]:
-        """List what was changed in a team, newest first."""
-        query = {**_page(limit, after), **(filters or {})}
-        return self._read("GET", Page[ApiAuditEntry], "teams", team, "audit", query=query)
-
-    def audit_export(self, team: str, after: int) -> bytes:
-        """Return entries of a team's audit log above a number, as JSON lines."""
-        query = {"after": str(after), "limit": str(LARGEST_LIMIT)}
-        reply = self._request("GET", ("teams", team, "audit", "export"), query, None)
-        return answers.text(reply, "application/x-ndjson", self._transport.url).encode()
 
     # ---- how it is done
 

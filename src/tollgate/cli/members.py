@@ -16,8 +16,10 @@ from tollgate.lazy_module import LazyModule
 
 if TYPE_CHECKING:
     from tollgate.api import members as api
+    from tollgate.api import service as service_api
     from tollgate.cli.session import Session
 else:
+    service_api = LazyModule("tollgate.api.service")
     api = LazyModule("tollgate.api.members")  # not for help
 
 _role = click.Choice([role.value for role in Role])
@@ -49,7 +51,7 @@ def invite(session: Session, email: str, role: str, yes: bool) -> None:
     """Invite a person to a team. The link is shown once."""
     from tollgate.cli.address import from_here  # noqa: PLC0415 - not for help
 
-    service = session.client.service().value
+    service = session.client.call(service_api.SHOW).value
     if service.sign_up == "closed":
         show.note(
             f"Warning: sign-up is closed at {session.url}. Only a person who already has an account can accept "

@@ -10,10 +10,13 @@ import click
 from tollgate.cli import show
 from tollgate.cli.failures import Failure, WrongUsage
 from tollgate.cli.options import complete_networks, for_team, logged_in
+from tollgate.lazy_module import LazyModule
 
 if TYPE_CHECKING:
+    from tollgate.api import service as service_api
     from tollgate.cli.session import Session
-
+else:
+    service_api = LazyModule("tollgate.api.service")  # not for help
 
 from typing import TYPE_CHECKING
 
@@ -126,6 +129,6 @@ def api(session: Session, method: str, path: str, data: str | None) -> None:
 @logged_in
 def networks(session: Session) -> None:
     """List the networks that are served: address, chain id, newest block and state."""
-    answer = session.client.networks()
+    answer = session.client.call(service_api.NETWORKS)
     rows = [(each.network, each.state, each.chain_id, each.head, each.url) for each in answer.value.items]
     session.page(answer, ("NETWORK", "STATE", "CHAIN", "HEAD", "ADDRESS"), rows, empty="No network is served.")

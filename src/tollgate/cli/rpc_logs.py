@@ -16,14 +16,17 @@ import click
 from tollgate.cli import show
 from tollgate.cli.failures import Failure, Lost, NoServer, TooSlow
 from tollgate.cli.options import Since, Until, complete_networks, complete_tokens, for_team, page_options
+from tollgate.lazy_module import LazyModule
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping
 
+    from tollgate.api import logs as api
     from tollgate.api.base import Page
     from tollgate.cli.answers import ApiAnswer
     from tollgate.cli.session import Session
-    from tollgate.cli.shapes import ApiLog, ApiLogPage
+else:
+    api = LazyModule("tollgate.api.logs")  # not for help
 
 # How wide the columns of a stream are, whose longest line is not known; nought: as wide as it gets.
 COLUMNS = {
@@ -129,7 +132,7 @@ def logs(
     rows = [_cells(log, columns) for log in answer.value.items]
     if columns == USUAL and show.for_people():
         rows = _without_today(rows)
-    page = cast("ApiAnswer[Page[ApiLog]]", answer)
+    page = cast("ApiAnswer[Page[api.Log]]", answer)
     # Columns given by name stay, also where they do not fit.
     drop = ("COST", "CALLER", "DURATION", "NETWORK") if columns == USUAL else ()
     titles = [name.upper() for name in columns]
@@ -138,42 +141,48 @@ def logs(
 
 def _page(
     session: Session,
-    filters: Mapping[str, str],
+    filters: Mapping[str, Any],
     limit: int,
     after: str | None,
     *,
     clock: Callable[[], float] = time.monotonic,
-) -> ApiAnswer[ApiLogPage]:
+) -> ApiAnswer[api.LogPage]:
     """One page. Where little fits, the server ends a page early: go on, for a while."""
     end = clock() + SEARCH_SECONDS
-    answer = session.client.logs(session.team, filters, limit, after)
+    answer = _fetched(session, filters, limit, after)
     while answer.value.next is not None and len(answer.value.items) < limit and clock() < end:
         left = limit - len(answer.value.items)
-        more = session.client.logs(session.team, filters, left, answer.value.next)
+        more = _fetched(session, filters, left, answer.value.next)
         if more.value.next == answer.value.next:
             break
         answer = _joined(answer, more)
     return answer
 
 
-def _joined(one: ApiAnswer[ApiLogPage], two: ApiAnswer[ApiLogPage]) -> ApiAnswer[ApiLogPage]:
+def _fetched(
+    session: Session, filters: Mapping[str, Any], limit: int, after: str | None = None, newer: str | None = None
+) -> ApiAnswer[api.LogPage]:
+    return session.client.call(api.LIST, session.team, limit=limit, after=after, newer=newer, **filters)
+
+
+def _joined(one: ApiAnswer[api.LogPage], two: ApiAnswer[api.LogPage]) -> ApiAnswer[api.LogPage]:
     from msgspec.structs import replace  # noqa: PLC0415 - not for help
 
     value = replace(one.value, items=[*one.value.items, *two.value.items], next=two.value.next)
     return replace(one, value=value, raw={**one.raw, "items": [*one.raw["items"], *two.raw["items"]]})
 
 
-def _pages(session: Session, filters: Mapping[str, str], after: str | None) -> Iterator[ApiAnswer[ApiLogPage]]:
+def _pages(session: Session, filters: Mapping[str, Any], after: str | None) -> Iterator[ApiAnswer[api.LogPage]]:
     """Everything that fits, page after page."""
     while True:
-        answer = session.client.logs(session.team, filters, MAX_AT_ONCE, after)
+        answer = _fetched(session, filters, MAX_AT_ONCE, after)
         yield answer
         if answer.value.next is None or answer.value.next == after:
             return
         after = answer.value.next
 
 
-def _print_all(session: Session, filters: Mapping[str, str], after: str | None, columns: tuple[str, ...]) -> None:
+def _print_all(session: Session, filters: Mapping[str, Any], after: str | None, columns: tuple[str, ...]) -> None:
     """Print everything that fits, newest first."""
     if not session.as_json:
         click.echo(_titles(columns))
@@ -181,7 +190,7 @@ def _print_all(session: Session, filters: Mapping[str, str], after: str | None, 
         _print(session, answer, columns)
 
 
-def _print_csv(session: Session, filters: Mapping[str, str], after: str | None) -> None:
+def _print_csv(session: Session, filters: Mapping[str, Any], after: str | None) -> None:
     """Print everything that fits as CSV (RFC 4180), newest first. A text is never a formula (OWASP)."""
     import csv  # noqa: PLC0415 - not for help
     import io  # noqa: PLC0415
@@ -203,7 +212,7 @@ def _print_csv(session: Session, filters: Mapping[str, str], after: str | None) 
         click.echo(page.getvalue(), nl=False)
 
 
-def _nothing(session: Session, answer: ApiAnswer[ApiLogPage], filters: Mapping[str, str]) -> str:
+def _nothing(session: Session, answer: ApiAnswer[api.LogPage], filters: Mapping[str, Any]) -> str:
     if answer.value.next is not None:
         return "Nothing that fits is among the newest calls. Go on with --after."
     if filters:
@@ -211,7 +220,7 @@ def _nothing(session: Session, answer: ApiAnswer[ApiLogPage], filters: Mapping[s
     return f"No calls yet. Send one to {session.url}/x/<family>/<network>, with a token of the team."
 
 
-def _cells(log: ApiLog, columns: tuple[str, ...]) -> tuple[str, ...]:
+def _cells(log: api.Log, columns: tuple[str, ...]) -> tuple[str, ...]:
     from tollgate.core.pricing import dollars  # noqa: PLC0415 - not for help
 
     at = log.time.astimezone(datetime.UTC)
@@ -282,11 +291,11 @@ def _passing(failure: Failure) -> bool:
     return isinstance(failure, NoServer | Lost | TooSlow) or failure.reason in _PASSING
 
 
-def _follow(session: Session, filters: Mapping[str, str], limit: int, columns: tuple[str, ...]) -> None:
+def _follow(session: Session, filters: Mapping[str, Any], limit: int, columns: tuple[str, ...]) -> None:
     """Print the newest calls, oldest first, then those that come, until interrupted."""
     # The start of `since` is fixed by the first page; sent again it would only be checked again.
     rest = {name: value for name, value in filters.items() if name != "since"}
-    answer = session.client.logs(session.team, filters, limit)
+    answer = _fetched(session, filters, limit)
     if not session.as_json:
         click.echo(_titles(columns))
     _print(session, answer, columns, newest_first=True)
@@ -297,7 +306,7 @@ def _follow(session: Session, filters: Mapping[str, str], limit: int, columns: t
         time.sleep(pause)
         failure, more = None, False
         try:
-            answer = session.client.logs(session.team, rest, MAX_AT_ONCE, newer=place)
+            answer = _fetched(session, rest, MAX_AT_ONCE, newer=place)
         except Failure as error:
             failure = error
         else:
@@ -309,14 +318,14 @@ def _follow(session: Session, filters: Mapping[str, str], limit: int, columns: t
             show.note(text)
 
 
-def _place(answer: ApiAnswer[ApiLogPage]) -> str:
+def _place(answer: ApiAnswer[api.LogPage]) -> str:
     if answer.value.newer is None:
         raise Failure("This Tollgate cannot be followed: it is older than the tool.")
     return answer.value.newer
 
 
 def _print(
-    session: Session, answer: ApiAnswer[ApiLogPage], columns: tuple[str, ...], *, newest_first: bool = False
+    session: Session, answer: ApiAnswer[api.LogPage], columns: tuple[str, ...], *, newest_first: bool = False
 ) -> None:
     step = -1 if newest_first else 1
     if session.as_json:

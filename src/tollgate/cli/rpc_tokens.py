@@ -26,10 +26,12 @@ from tollgate.cli.settings_options import SettingsCommand, Spelling, chosen, lin
 from tollgate.lazy_module import LazyModule
 
 if TYPE_CHECKING:
+    from tollgate.api import service as service_api
     from tollgate.api import tokens as api
     from tollgate.cli.answers import ApiAnswer
     from tollgate.cli.session import Session
 else:
+    service_api = LazyModule("tollgate.api.service")
     api = LazyModule("tollgate.api.tokens")  # help of other commands needs none of it
 
 _SPELLED = {
@@ -216,7 +218,7 @@ def _show_secret(session: Session, answer: ApiAnswer[api.TokenWithSecret]) -> No
 
 def _show_use(session: Session, token: api.TokenWithSecret) -> None:
     """Show how a new token is used: an address and a command that can be copied."""
-    served = session.client.networks().value.items
+    served = session.client.call(service_api.NETWORKS).value.items
     usable = [each for each in served if not token.networks or each.network in token.networks]
     if not usable:
         return

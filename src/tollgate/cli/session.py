@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from tollgate.api import teams, tokens
+from tollgate.api import service, teams, tokens
 from tollgate.cli import show
 from tollgate.cli.address import DEFAULT_URL, normal
 from tollgate.cli.client import Client
@@ -187,7 +187,7 @@ class Names:
     @property
     def networks(self) -> list[str]:
         with self._client() as client:
-            return [each.network for each in client.networks().value.items]
+            return [each.network for each in client.call(service.NETWORKS).value.items]
 
     @contextmanager
     def _client(self) -> Iterator[Client]:

@@ -7,63 +7,11 @@ stop the tool. Secrets stay out of every repr.
 from __future__ import annotations
 
 import datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 from msgspec import Meta, Struct, field
 
-from tollgate.api.base import Moment, Page
-
-
-class ApiAuditEntry(Struct, frozen=True):
-    """One change, and who made it."""
-
-    id: str
-    at: Moment
-    action: str
-    actor: str = ""
-    target: str | None = None
-    name: str | None = None
-    details: dict[str, Any] | None = None
-    address: str | None = None
-    via: str = ""
-
-
-class ApiLog(Struct, frozen=True):
-    """One call of a team."""
-
-    id: str
-    time: Moment
-    status: int
-    family: str = ""
-    network: str = ""
-    method: str | None = None
-    outcome: str = ""
-    error_code: int | None = None
-    duration_us: int = 0
-    token_id: str | None = None
-    token_name: str | None = None
-    domain_id: str | None = None
-    domain: str | None = None
-    billable: bool = False
-    cost_micros: int = 0
-    count: int = 1
-    request_id: str = ""
-    upstream: str | None = None
-    cache: str = ""
-    address: str = ""
-
-
-class ApiLogPage(Page[ApiLog], frozen=True):
-    """A part of a team's logs, and the cursor of what comes after the newest."""
-
-    newer: str | None = None
-
-
-class ApiService(Struct, frozen=True):
-    """What the service is."""
-
-    version: str
-    sign_up: str
+from tollgate.api.base import Moment
 
 
 class DeviceGrant(Struct, frozen=True):
@@ -109,16 +57,6 @@ class ApiProblem(Struct, frozen=True):
     well_known_url: str | None = None
     problems: list[str] = field(default_factory=list)
     errors: list[ApiFieldError] = field(default_factory=list)
-
-
-class ApiNetwork(Struct, frozen=True):
-    """A network that is served."""
-
-    network: str
-    url: str
-    state: str = ""
-    chain_id: str | None = None
-    head: int | None = None
 
 
 class TokenError(Struct, frozen=True):

@@ -17,11 +17,13 @@ from tollgate.cli.settings_options import lines
 from tollgate.lazy_module import LazyModule
 
 if TYPE_CHECKING:
+    from tollgate.api import audit as audit_api
     from tollgate.api import members as members_api
     from tollgate.api import teams as api
     from tollgate.cli.session import Session
     from tollgate.core.audit_chain import Line
 else:
+    audit_api = LazyModule("tollgate.api.audit")
     api, members_api = LazyModule("tollgate.api.teams"), LazyModule("tollgate.api.members")  # not for help
 
 
@@ -133,7 +135,7 @@ def _choose_if_none(session: Session, name: str) -> None:
 )
 @page_options
 @for_team
-def audit(session: Session, limit: int, after: str | None, export: bool, **given: str | None) -> None:
+def audit(session: Session, limit: int, after: str | None, export: bool, **given: Any) -> None:
     """Show who changed what in a team, newest first. For owners and admins."""
     filters = {name: value for name, value in given.items() if value is not None}
     if export:
@@ -143,7 +145,7 @@ def audit(session: Session, limit: int, after: str | None, export: bool, **given
         return
     from tollgate.core.people import detail_texts  # noqa: PLC0415 - not for help
 
-    answer = session.client.audit(session.team, filters, limit, after)
+    answer = session.client.call(audit_api.LIST, session.team, limit=limit, after=after, **filters)
     rows = [
         (
             entry.at,
@@ -179,9 +181,11 @@ def _export(session: Session, after: str) -> None:
         raise click.UsageError("With --export, --after is the number of the last entry that you have.")
     before: Line | None = None
     place = int(after)
-    while text := session.client.audit_export(session.team, place):
-        click.echo(show.escaped(text.decode(errors="replace")) if show.on_terminal() else text, nl=False)
-        for line in map(json.loads, text.splitlines()):
+    export, limit = audit_api.EXPORT, audit_api.MAX_EXPORTED
+    while text := session.client.call(export, session.team, after=place, limit=limit).value:
+        click.echo(show.escaped(text) if show.on_terminal() else text.encode(), nl=False)
+        # Of bytes: a text is also split at characters that names may contain.
+        for line in map(json.loads, text.encode().splitlines()):
             if fault := fault_of(line, before):
                 raise Failure(f"The audit log was tampered with: {fault}. Inform the operator of the service.")
             before, place = line, line["number"]

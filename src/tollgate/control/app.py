@@ -18,6 +18,7 @@ from litestar.types import Message, Scope
 
 from tollgate.control.api import (
     access,
+    audit,
     billing,
     creation,
     docs,
@@ -50,7 +51,7 @@ def control_app(plane: ControlPlane) -> Litestar:
 
 def api_router() -> Router:
     """All of the API, under `/api/v1`."""
-    handlers = (service, me, factors, teams, members, tokens, domains, logs, billing, operator)
+    handlers = (service, me, factors, teams, members, tokens, domains, logs, audit, billing, operator)
     return Router(
         path=BASE,
         route_handlers=[oauth.router(), *(handler for each in handlers for handler in each.HANDLERS)],

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import UNSET, Struct, ValidationError
 from msgspec.structs import FieldInfo, fields
 
-from tollgate.api.base import Json, members
+from tollgate.api.base import Json, members, without_null
 from tollgate.control.problems import FieldError, InvalidInput
 from tollgate.control.service_context import given_in
 
@@ -44,7 +44,7 @@ def decoded(sent: bytes, kind: type[Command]) -> Command:
     raise _refusal(errors, kind)
 
 
-def from_query(given: Mapping[str, str], kind: type[Command]) -> Command:
+def from_query(given: Mapping[str, object], kind: type[Command]) -> Command:
     """Read the parameters of a query, which are all text, and check their bounds. Unknown ones are ignored."""
     if errors := _errors(given, kind, strict=False):
         raise _refusal(errors, kind)
@@ -98,7 +98,8 @@ def _errors(given: Mapping[str, object], kind: type[Struct], *, strict: bool = T
             if kind.__struct_config__.forbid_unknown_fields:
                 errors.append(_unknown(name, known))
         elif not _is_valid(value, known[name].type, schemas[name], strict=strict):
-            errors.append(FieldError(name, f"`{name}` is {words(schemas[name])}."))
+            schema = schemas[name] if strict else without_null(schemas[name])
+            errors.append(FieldError(name, f"`{name}` is {words(schema)}."))
     missing = (name for name, field in known.items() if field.required and name not in given)
     return errors + [FieldError(name, f"`{name}` is missing.") for name in missing]
 
@@ -126,9 +127,16 @@ def _refusal(errors: list[FieldError], kind: type[Struct]) -> InvalidInput:
 
 def _is_valid(value: object, kind: Any, schema: Json, *, strict: bool) -> bool:
     try:
-        return _fits(msgspec.convert(value, kind, strict=strict), schema)
+        converted = msgspec.convert(value, kind, strict=strict)
     except ValidationError:
         return False
+    if not strict and (converted is None or (isinstance(converted, int) and str(value) != _json(converted))):
+        return False  # msgspec also takes "null" for None, "1" for true and "1.0" for 1
+    return _fits(converted, schema)
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
 
 
 def _fits(value: object, schema: Json) -> bool:
@@ -154,7 +162,8 @@ def words(schema: Json) -> str:
     if "enum" in schema:
         return "one of " + ", ".join(map(str, schema["enum"]))
     if "pattern" in schema and "description" in schema:
-        return str(schema["description"]).partition(". ")[0].removesuffix(".")
+        form = str(schema["description"]).partition(". ")[0].removesuffix(".")
+        return form[0].lower() + form[1:]
     match schema.get("type"):
         case "boolean":
             return "true or false"

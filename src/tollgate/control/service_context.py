@@ -17,8 +17,9 @@ import msgspec
 from msgspec import UNSET, Struct
 from msgspec.structs import asdict
 
+from tollgate.api import base
 from tollgate.control.problems import InvalidInput, LogInAgain, NoSuchTeam, PersonalTokenRefused, RoleNeeded
-from tollgate.core import audit_chain, cursors, secrets
+from tollgate.core import audit_chain, cursors, durations, secrets
 from tollgate.core.addresses import limit_key
 from tollgate.core.audit_chain import AuditChain
 from tollgate.core.cursors import Position
@@ -32,8 +33,7 @@ from tollgate.store.base import ControlStore, Repositories, Repository, StoreUna
 CONSTANT_SECONDS = 0.2
 # After so long a login proves no more who is there.
 RECENT_SECONDS = 900.0
-MAX_ROWS = 1_000
-USUAL_ROWS = 100
+MAX_ROWS, USUAL_ROWS = base.MAX_ROWS, base.USUAL_ROWS
 # What RFC 5321 calls a dot-string, in ASCII: a comma, a bracket or an encoded word (`=?`, RFC 2047) would let a
 # mail's header name someone else.
 _EMAIL = re.compile(r"(?!.*=\?)[a-z0-9!#$%&'*+/=?^_`{|}~.-]{1,64}@[a-z0-9-]{1,63}(\.[a-z0-9-]{1,63})+")
@@ -272,6 +272,11 @@ def required(part: Part | None) -> Part:
 def given_in(wanted: Struct) -> dict[str, Any]:
     """What was given of settings that may be left out."""
     return {name: value for name, value in asdict(wanted).items() if value is not UNSET}
+
+
+def seconds_of(duration: str | None) -> int | None:
+    """The seconds of a duration that its pattern accepts."""
+    return None if duration is None else durations.parse(duration)
 
 
 def changes(before: Struct, after: Struct, names: Iterable[str]) -> dict[str, dict[str, object]]:

@@ -24,10 +24,11 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
+from tollgate.api import logs
 from tollgate.core.pricing import OwnPrice
 
 # What a caller sent is cut to these, in bytes, so that the size of a record is bounded.
-MAX_METHOD_BYTES, MAX_TEXT_BYTES = 64, 256
+MAX_METHOD_BYTES, MAX_TEXT_BYTES = logs.MAX_METHOD, logs.MAX_TEXT
 # Calls of one record; a larger batch is written as several.
 MAX_CALLS = 1_000
 # Outcomes that are billed: a node has answered.

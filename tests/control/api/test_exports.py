@@ -11,8 +11,8 @@ import pytest
 from tests.control.api.caller import Api, reason
 from tests.store.account_rows import Books, calls
 
+from tollgate.api.logs import LogQuery
 from tollgate.control.api import exports
-from tollgate.control.services.logs import LogQuery
 
 FORMULA = '=HYPERLINK("https://evil.example")'
 

@@ -71,7 +71,7 @@ def test_time_gives_back_what_was_used() -> None:
 
 def test_dear_operations_count_for_more_and_searches_only_where_they_search() -> None:
     verify = Operation(id="v", tag="", summary="", cost=20)
-    logs = Operation(id="l", tag="", summary="", searched_by=("method",), search_cost=10)
+    logs = Operation(id="l", tag="", summary="", searched_by=("method",))
     assert passed(Rates(lambda: 0.0), operation=verify) == 3
     assert passed(Rates(lambda: 0.0), operation=logs) == 60
     assert passed(Rates(lambda: 0.0), operation=logs, method="eth_call") == 6

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from datetime import UTC, datetime
 
 import pytest
 
@@ -21,4 +22,4 @@ def test_command_holds_a_filter_as_one_word_whatever_stands_in_it() -> None:
 
 @pytest.mark.parametrize("text", ["2026-11-15T12:00", "2026-11-15T12:00Z", "2026-11-15T14:00+02:00"])
 def test_time_without_an_offset_is_utc(text: str) -> None:
-    assert query_of({"until": text}).until == 1_794_744_000.0
+    assert query_of({"until": text}).until == datetime(2026, 11, 15, 12, tzinfo=UTC)

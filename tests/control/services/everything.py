@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from tests.control.services.harness import ACME, ALL, ELSEWHERE, MINUTE, PASSWORD, PEOPLE, VISIT, Harness
 
 from tollgate.api.domains import DomainChange, NewDomain
+from tollgate.api.logs import LogQuery
 from tollgate.api.me import EmailLink, NewEmail, NewPersonalToken, PasswordChange, SelfChange
 from tollgate.api.members import InvitationLink, NewInvitation, RoleChange
 from tollgate.api.teams import NewTeam, TeamChange
@@ -15,7 +16,6 @@ from tollgate.api.tokens import NewToken, Rotation, TokenChange
 from tollgate.control.oidc_rules import ProviderIdentity
 from tollgate.control.service_context import OPERATOR, Actor
 from tollgate.control.services.billing import BillingUpdate
-from tollgate.control.services.logs import LogQuery
 from tollgate.control.services.operator import TeamTerms
 from tollgate.core.months import month_of
 from tollgate.core.people import CONSOLE, PERSONAL, TOOL, AuditEntry

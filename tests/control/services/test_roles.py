@@ -11,6 +11,7 @@ import pytest
 from tests.control.services.harness import ACME, ALL, PEOPLE, ROLES, Harness, member_id, words
 
 from tollgate.api.domains import DomainChange, NewDomain
+from tollgate.api.logs import LogQuery
 from tollgate.api.members import NewInvitation, RoleChange
 from tollgate.api.teams import NewTeam, TeamChange
 from tollgate.api.tokens import NewToken, Rotation, TokenChange
@@ -73,9 +74,9 @@ DEEDS: dict[str, Deed] = {
     "domains.check": lambda plane, who, team: plane.domains.check(who, team, "https://example.com"),
     "audit.of_team": lambda plane, who, team: plane.audit.of_team(who, team, ALL),
     "audit.chain": lambda plane, who, team: plane.audit.chain(who, team, 0, 10),
-    "logs.page": lambda plane, who, team: plane.logs.page(who, team, logs.LogQuery()),
+    "logs.page": lambda plane, who, team: plane.logs.page(who, team, LogQuery()),
     "logs.entry": _entry,
-    "logs.wanted": lambda plane, who, team: plane.logs.wanted(who, team, logs.LogQuery()),
+    "logs.wanted": lambda plane, who, team: plane.logs.wanted(who, team, LogQuery()),
     "timelines.of_team": lambda plane, who, team: plane.timelines.of_team(who, team),
     "timelines.latency": lambda plane, who, team: plane.timelines.latency(who, team),
     "usage.of_team": lambda plane, who, team: plane.usage.of_team(who, team),

@@ -8,7 +8,7 @@ reading     bodies, forms and queries, each refusal naming the member
 render      answers
 creation    Idempotency-Key
 errors      every exception as problem details (RFC 9457)
-me, factors, teams, members, tokens, domains, logs, billing, operator, service, oauth
+me, factors, teams, members, tokens, domains, logs, audit, billing, operator, service, oauth
             one file for each thing that is managed
 exports     logs as files;  printing: invoices as pages, PDF and CSV
 rates       rate limits of the API and the console

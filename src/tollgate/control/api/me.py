@@ -21,12 +21,12 @@ from tollgate.api.me import (
     PersonalToken,
     SelfChange,
 )
-from tollgate.control.api import reading, shapes
-from tollgate.control.api.access import CurrentActor, HttpRequest, Part, Plane
+from tollgate.control.api import shapes
+from tollgate.control.api.access import CurrentActor, Part, Plane
 from tollgate.control.api.creation import CreatesOnce, Made
-from tollgate.control.api.operations import SELF, Operation, endpoint, serves
+from tollgate.control.api.operations import SELF, serves
 from tollgate.control.api.reading import WantedPage
-from tollgate.control.api.render import Answer, done, listed, page_of, unstored
+from tollgate.control.api.render import done, page_of, unstored
 from tollgate.control.api.shapes import of
 from tollgate.control.problems import (
     Busy,
@@ -122,21 +122,6 @@ async def create_personal_token(
     return await once(lambda: plane.logins.new_personal(actor, data), _made)
 
 
-@endpoint(
-    "GET",
-    "/me/audit",
-    Operation(
-        id="listOwnAudit",
-        tag=SELF,
-        summary="List what one did oneself, newest first",
-        lists=True,
-        gives=shapes.AuditPage,
-    ),
-)
-async def audit(request: HttpRequest, plane: Plane, actor: CurrentActor) -> Answer:
-    return listed(await plane.audit.of_self(actor, reading.page(request)), shapes.audit_entry)
-
-
 def _shown(actor: Actor, account: people.Account | None) -> Account:
     assert account is not None  # noqa: S101 - `authenticate` requires an account and a login
     assert actor.login is not None  # noqa: S101
@@ -161,5 +146,5 @@ def _made(created: tuple[people.Login, str]) -> Made:
 
 HANDLERS = [
     get_self, update_self, delete_self, change_password, change_email, confirm_email, list_logins, end_login,
-    create_personal_token, audit,
+    create_personal_token,
 ]  # fmt: skip

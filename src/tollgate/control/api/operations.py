@@ -19,7 +19,7 @@ from litestar.types import Method
 from msgspec import Struct
 from msgspec.structs import fields
 
-from tollgate.api.base import Route, members
+from tollgate.api.base import Route, members, without_null
 from tollgate.control.api.access import authenticate
 from tollgate.control.api.reading import ApiRequest
 from tollgate.control.api.render import Versioned
@@ -97,9 +97,7 @@ class Operation(Struct, frozen=True, kw_only=True):
     cost: int = 1
     """How many requests it counts for against rate limits."""
     searched_by: tuple[str, ...] = ()
-    """Parameters of the query that make it search."""
-    search_cost: int = 1
-    """How many requests it counts for then."""
+    """Parameters of the query that make it search, and count for more requests."""
 
 
 # The option of a console handler: how many requests the page counts for.
@@ -121,7 +119,7 @@ def endpoint(method: Method, path: str, operation: Operation) -> Callable[[Calla
 
 
 def serves(
-    route: Route[T], *raises: type[Problem], tag: str, cost: int = 1
+    route: Route[T], *raises: type[Problem], tag: str, cost: int = 1, searched_by: tuple[str, ...] = ()
 ) -> Callable[[Callable[..., Awaitable[Response[T]]]], HTTPRouteHandler]:
     """Make the handler of a route.
 
@@ -152,7 +150,10 @@ def serves(
             lists="page" in parameters,
             query=_query(hints["wanted"]) if "wanted" in hints else (),
             raises=raises,
+            media_type=route.media_types[0],
+            also_text=route.media_types[1:],
             cost=cost,
+            searched_by=searched_by,
         )
         return HTTPRouteHandler(
             _PARAMETER.sub(r"{\1:str}", route.path),
@@ -173,7 +174,7 @@ def _query(kind: type[Struct]) -> tuple[Query, ...]:
         Query(
             name,
             schema["description"],
-            {key: schema[key] for key in schema if key != "description"},
+            without_null({key: schema[key] for key in schema if key != "description"}),
             name in required,
         )
         for name, schema in members(kind).items()

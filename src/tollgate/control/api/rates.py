@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from tollgate.control.api.access import HttpRequest, client
-from tollgate.control.api.operations import COST, OPERATION, Operation
+from tollgate.control.api.operations import COST, OPERATION, SEARCH_COST, Operation
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import Busy, TooManyRequests
 from tollgate.core.addresses import limit_key
@@ -63,7 +63,7 @@ def _cost(request: HttpRequest) -> int:
     if not isinstance(operation, Operation):
         return int(request.route_handler.opt.get(COST, 1))
     searches = any(name in request.query_params for name in operation.searched_by)
-    return operation.search_cost if searches else operation.cost
+    return SEARCH_COST if searches else operation.cost
 
 
 class Shares:

@@ -8,12 +8,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Annotated, Any, TypeVar
 
-import msgspec
 from msgspec import Meta, Struct
 
 from tollgate.control.services.devices import OAuthError
-from tollgate.core import people
-from tollgate.core.logs import LogRow
 
 Shape = TypeVar("Shape", bound=Struct)
 _TIMES = ("_at", "_until")
@@ -37,24 +34,6 @@ def moment(seconds: float | None) -> datetime | None:
 
 
 # --- Service and login ---------------------------------------------------------------------------------
-
-
-class Service(Struct, frozen=True):
-    """A server's public description."""
-
-    name: str
-    version: str
-    sign_up: Annotated[
-        str,
-        Meta(
-            description="Who may create an account: those whom the operator invites, also those whom a team "
-            "invites, or anyone.",
-            extra_json_schema={"enum": ["closed", "invited", "open"]},
-        ),
-    ]
-    oidc: Annotated[str | None, Meta(description="The provider that one may sign in with, if there is one.")]
-    console_url: str
-    device_login: bool
 
 
 class DeviceAuthorization(Struct, frozen=True):
@@ -95,118 +74,6 @@ class ServerMetadata(Struct, frozen=True):
     token_endpoint_auth_methods_supported: list[str]
     revocation_endpoint_auth_methods_supported: list[str]
     service_documentation: str
-
-
-# --- Audit ---------------------------------------------------------------------------------------------
-
-
-class AuditEntryView(Struct, frozen=True):
-    """Who changed what."""
-
-    id: str
-    at: datetime
-    actor: Annotated[str, Meta(description="An email, or `operator`.")]
-    actor_id: str | None
-    action: Annotated[str, Meta(description="What was done.", examples=["token.create"])]
-    target: Annotated[str, Meta(description="The id of what it was done to.")]
-    name: Annotated[str, Meta(description="Its name at that time.")]
-    details: Annotated[
-        dict[str, Any],
-        Meta(description="Further details; of a change, `before` and `after` what differs."),
-    ]
-    address: str
-    via: Annotated[str, Meta(description="`tool`, `personal:<name>`, `console` or `operator`.")]
-
-
-class AuditPage(Struct, frozen=True):
-    """A part of the audit log."""
-
-    items: list[AuditEntryView]
-    next: Next
-
-
-def audit_entry(row: people.AuditEntry) -> AuditEntryView:
-    details = msgspec.json.decode(row.details, type=dict[str, Any])
-    return of(AuditEntryView, row, at=moment(row.created_at), details=details)
-
-
-# --- Request logs --------------------------------------------------------------------------------------
-
-
-class Log(Struct, frozen=True):
-    """One call of the team; the calls of a batch share their request id."""
-
-    id: str
-    time: Annotated[datetime, Meta(description="When it was answered.")]
-    request_id: str
-    team: str
-    token_id: str | None
-    token_name: Annotated[str | None, Meta(description="The token's name at that time.")]
-    domain_id: str | None
-    domain: Annotated[str | None, Meta(description="The whitelisted root domain.")]
-    address: Annotated[str, Meta(description="The client's address.")]
-    user_agent: str | None
-    origin: str | None
-    family: str
-    network: str
-    method: Annotated[str | None, Meta(description="Null where it was refused before that was known.")]
-    status: Annotated[int, Meta(description="Of HTTP.")]
-    outcome: Annotated[str, Meta(description="`ok`, `node_error`, or the reason of a refusal.")]
-    error_code: Annotated[int | None, Meta(description="Of the JSON-RPC error.")]
-    request_bytes: int
-    response_bytes: int
-    duration_us: Annotated[int, Meta(description="Microseconds.")]
-    upstream: Annotated[str | None, Meta(description="Which node answered.")]
-    attempts: Annotated[int, Meta(description="Attempts at upstreams.")]
-    cache: Annotated[str, Meta(extra_json_schema={"enum": ["hit", "miss", "coalesced", "bypass"]})]
-    billable: bool
-    cost_micros: Annotated[int, Meta(description="Millionths of a US dollar.")]
-    count: Annotated[
-        int, Meta(description="How many requests it stands for: more than one for refusals that came too fast.")
-    ]
-
-
-def log(row: LogRow, entry_id: str, team_name: str) -> Log:
-    """Show an entry."""
-    family, _, network = row.network.partition("/")
-    by_token = row.source_id.startswith("tok_")
-    # Member by member, without `of`: a page may have a thousand of them.
-    return Log(
-        id=entry_id,
-        time=datetime.fromtimestamp(row.at, UTC),
-        request_id=row.request_id,
-        team=team_name,
-        token_id=row.source_id if by_token else None,
-        token_name=row.source_name if by_token else None,
-        domain_id=None if by_token else row.source_id,
-        domain=None if by_token else row.source_name,
-        address=row.address,
-        user_agent=row.agent or None,
-        origin=row.origin or None,
-        family=family,
-        network=network,
-        method=row.method or None,
-        status=row.status,
-        outcome=row.outcome,
-        error_code=row.code,
-        request_bytes=row.request_bytes,
-        response_bytes=row.response_bytes,
-        duration_us=row.duration_micros,
-        upstream=row.upstream or None,
-        attempts=row.attempts,
-        cache=row.cache,
-        billable=row.billable,
-        cost_micros=row.cost,
-        count=row.stands_for,
-    )
-
-
-class LogPage(Struct, frozen=True):
-    """A part of the request logs."""
-
-    items: list[Log]
-    next: Next
-    newer: Annotated[str, Meta(description="Give it as `newer` for what came since.")]
 
 
 # --- What is wrong -------------------------------------------------------------------------------------

@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 import msgspec
 from litestar import Response, post
 
+from tollgate.api.logs import LogQuery
 from tollgate.api.tokens import NewToken
 from tollgate.control.console import snippets
 from tollgate.control.console.frame import open_frame, page
 from tollgate.control.console.paths import HttpRequest, Part, Plane, shown
 from tollgate.control.service_context import PageRequest
-from tollgate.control.services.logs import LogQuery
 from tollgate.control.services.networks import methods_of
 from tollgate.core import secrets
 from tollgate.core.usage import By
@@ -51,7 +51,7 @@ async def called(request: HttpRequest, plane: Plane, team: Part) -> Response[byt
     """Whether the team has made a call yet, for the guide that waits for it."""
     frame = await open_frame(request, plane, team)
     if frame.may("SEE_LOGS"):
-        found = bool((await plane.logs.page(frame.actor, team, LogQuery(1))).rows)
+        found = bool((await plane.logs.page(frame.actor, team, LogQuery(limit=1))).rows)
     else:
         found = (await plane.usage.of_team(frame.actor, team, by=By.NETWORK)).requests > 0
     return Response(msgspec.json.encode({"called": found}), media_type="application/json")

@@ -12,15 +12,16 @@ from litestar import Response
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tollgate.api.logs import LogQuery
 from tollgate.control.api import exports
 from tollgate.control.api.operations import COST, SEARCH_COST
+from tollgate.control.commands import from_query
 from tollgate.control.console.frame import Frame, open_frame, page
 from tollgate.control.console.paths import HttpRequest, Part, Plane, shown
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import InvalidInput, Problem
 from tollgate.control.service_context import PageRequest
-from tollgate.control.services.logs import LogQuery, LogResults
-from tollgate.core import durations
+from tollgate.control.services.logs import LogResults
 from tollgate.core.logs import LogRow
 
 ROWS = 50
@@ -107,20 +108,14 @@ def tone_of(row: LogRow) -> str:
 def query_of(given: dict[str, str]) -> LogQuery:
     """The query that the filters mean; raises if one is invalid."""
     source = given.get("source", "")
-    status = given.get("status", "")
-    if status and (not status.isdecimal() or len(status) != 3):
-        raise InvalidInput("The status is a number such as 429.", field="status")
-    return LogQuery(
-        since=_duration(given["since"]) if given.get("since") else None,
-        network=given.get("network"),
-        method=given.get("method"),
-        status=int(status) if status else None,
-        errors="errors" in given,
-        token=None if source.startswith("dom_") else source or None,
-        domain=source if source.startswith("dom_") else None,
-        until=_moment(given["until"]) if given.get("until") else None,
-        request_id=given.get("request_id"),
-    )
+    wanted: dict[str, object] = {name: given[name] for name in given if name in LogQuery.__struct_fields__}
+    if source:
+        wanted["domain" if source.startswith("dom_") else "token"] = source
+    if "errors" in given:
+        wanted["errors"] = "true"
+    if "until" in given:
+        wanted["until"] = _moment(given["until"])
+    return from_query(wanted, LogQuery)
 
 
 def given_of(request: HttpRequest) -> dict[str, str]:
@@ -130,19 +125,12 @@ def given_of(request: HttpRequest) -> dict[str, str]:
     return {name: query[name] for name in FILTERS if query.get(name)}
 
 
-def _duration(text: str) -> int:
-    try:
-        return durations.parse(text)
-    except ValueError:
-        raise InvalidInput(f"The time is a duration: {durations.FORM}.", field="since") from None
-
-
-def _moment(text: str) -> float:
+def _moment(text: str) -> datetime:
     try:
         given = datetime.fromisoformat(text)
-        return (given if given.tzinfo else given.replace(tzinfo=UTC)).timestamp()
-    except (ValueError, OverflowError):
+    except ValueError:
         raise InvalidInput("Write a time such as 2026-11-15T12:00 (UTC).", field="until") from None
+    return given if given.tzinfo else given.replace(tzinfo=UTC)
 
 
 def _address(given: dict[str, str], **more: str | None) -> str:

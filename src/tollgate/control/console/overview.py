@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 from litestar import Response
 from msgspec import Struct
 
+from tollgate.api.logs import LogQuery
 from tollgate.control.console import charts
 from tollgate.control.console.frame import Frame, open_frame, page
 from tollgate.control.console.paths import HttpRequest, Part, Plane, shown
 from tollgate.control.plane import ControlPlane
-from tollgate.control.services.logs import LogQuery
 from tollgate.control.services.timelines import TimeRange, UsageTimeline
 from tollgate.control.services.usage import MonthUsage
 from tollgate.core.entries import BILLABLE
@@ -101,7 +101,7 @@ async def _sample(frame: Frame, plane: ControlPlane, team: str) -> Sample:
     if not frame.may("SEE_LOGS"):
         return Sample()
     try:
-        rows = (await plane.logs.page(frame.actor, team, LogQuery(SAMPLE))).rows
+        rows = (await plane.logs.page(frame.actor, team, LogQuery(limit=SAMPLE))).rows
     except StoreUnavailable:
         return Sample()
     answered = [row for row in rows if row.billable]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from tollgate.control.services.networks import TeamNetwork
+from tollgate.api.service import Network
 
 PLACEHOLDER = "YOUR_TOKEN"
 _FIRST = {"eth": "eth_blockNumber", "starknet": "starknet_blockNumber"}
@@ -22,7 +22,7 @@ def first_method(family: str) -> str:
     return _FIRST.get(family, f"{family}_blockNumber")
 
 
-def of_network(network: TeamNetwork, token: str = PLACEHOLDER, *, in_url: bool = False) -> list[Snippet]:
+def of_network(network: Network, token: str = PLACEHOLDER, *, in_url: bool = False) -> list[Snippet]:
     """All snippets that fit a network's family."""
     found = [_curl(network, token)]
     if network.family == "eth":
@@ -34,7 +34,7 @@ def of_network(network: TeamNetwork, token: str = PLACEHOLDER, *, in_url: bool =
     return found
 
 
-def _curl(network: TeamNetwork, token: str) -> Snippet:
+def _curl(network: Network, token: str) -> Snippet:
     body = f'{{"jsonrpc":"2.0","id":1,"method":"{first_method(network.family)}","params":[]}}'
     return Snippet(
         "curl",
@@ -45,7 +45,7 @@ def _curl(network: TeamNetwork, token: str) -> Snippet:
     )
 
 
-def _web3(network: TeamNetwork, token: str) -> Snippet:
+def _web3(network: Network, token: str) -> Snippet:
     return Snippet(
         "web3.py",
         "from web3 import Web3\n\n"
@@ -56,7 +56,7 @@ def _web3(network: TeamNetwork, token: str) -> Snippet:
     )
 
 
-def _viem(network: TeamNetwork, token: str) -> Snippet:
+def _viem(network: Network, token: str) -> Snippet:
     return Snippet(
         "viem",
         'import { createPublicClient, http } from "viem"\n\n'
@@ -67,7 +67,7 @@ def _viem(network: TeamNetwork, token: str) -> Snippet:
     )
 
 
-def _ethers(network: TeamNetwork, token: str) -> Snippet:
+def _ethers(network: Network, token: str) -> Snippet:
     return Snippet(
         "ethers",
         'import { FetchRequest, JsonRpcProvider } from "ethers"\n\n'
@@ -78,7 +78,7 @@ def _ethers(network: TeamNetwork, token: str) -> Snippet:
     )
 
 
-def _starknet_py(network: TeamNetwork, token: str) -> Snippet:
+def _starknet_py(network: Network, token: str) -> Snippet:
     return Snippet(
         "starknet.py",
         "import aiohttp\nfrom starknet_py.net.full_node_client import FullNodeClient\n\n"
@@ -90,7 +90,7 @@ def _starknet_py(network: TeamNetwork, token: str) -> Snippet:
     )
 
 
-def _starknet_js(network: TeamNetwork, token: str) -> Snippet:
+def _starknet_js(network: Network, token: str) -> Snippet:
     return Snippet(
         "starknet.js",
         'import { RpcProvider } from "starknet"\n\n'

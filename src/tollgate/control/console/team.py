@@ -6,6 +6,7 @@ import json
 
 from litestar import Response, post
 
+from tollgate.api.audit import AuditQuery
 from tollgate.api.members import NewInvitation, RoleChange
 from tollgate.api.teams import TeamChange
 from tollgate.control.console import render
@@ -92,10 +93,8 @@ async def audit_page(request: HttpRequest, plane: Plane, team: Part) -> Response
     action, who, thing, after = (
         request.query_params.get(name, "").strip()[:254] for name in ("action", "who", "object", "after")
     )
-    listed = await plane.audit.of_team(
-        frame.actor, team, PageRequest(50, after or None), action=action or None, who=who or None,
-        target=thing or None,
-    )  # fmt: skip
+    wanted = AuditQuery(action=action[:40] or None, actor=who or None, object=thing or None)
+    listed = await plane.audit.of_team(frame.actor, team, PageRequest(50, after or None), wanted)
     people = (await plane.teams.members(frame.actor, team, PageRequest(500))).items
     return page(
         frame,

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 
-from tollgate.control.service_context import Actor, PageRequest, ResultPage, ServiceContext
+from tollgate.api.audit import AuditQuery
+from tollgate.control.commands import checked
+from tollgate.control.service_context import Actor, PageRequest, ResultPage, ServiceContext, seconds_of
 from tollgate.core.audit_chain import chain_of
 from tollgate.core.people import AuditEntry
 from tollgate.core.roles import Action
 
+ALL = AuditQuery()
 _ID = re.compile(r"[a-z]{3,4}_[0-9A-Za-z]{16}")
 
 
@@ -19,35 +22,23 @@ class Audit:
         self._context = context
 
     async def of_team(
-        self,
-        actor: Actor,
-        team: str,
-        page: PageRequest,
-        *,
-        action: str | None = None,
-        who: str | None = None,
-        target: str | None = None,
-        since: int | None = None,
-        until: float | None = None,
+        self, actor: Actor, team: str, page: PageRequest, wanted: AuditQuery = ALL
     ) -> ResultPage[AuditEntry]:
-        """What was done to a team and its things, newest first.
-
-        `target` is the id of a thing or the name that it had; `since` counts seconds before now.
-        """
+        """What was done to a team and its things, newest first."""
         async with self._context.store.reading() as records:
             membership = await self._context.membership(records, actor, team, Action.SEE_AUDIT)
-            thing = "target" if target and _ID.fullmatch(target) else "name"
-            filters = {
-                name: value for name, value in (("action", action), ("actor", who), (thing, target)) if value
-            }
+            wanted = checked(wanted)
+            thing = "target" if wanted.object and _ID.fullmatch(wanted.object) else "name"
+            filters = {"action": wanted.action, "actor": wanted.actor, thing: wanted.object}
+            since = seconds_of(wanted.since)
             return await page.read(
                 records.audit,
                 f"audit:{membership.team.id}",
                 newest_first=True,
                 made_since=None if since is None else self._context.now() - since,
-                made_before=until,
+                made_before=None if wanted.until is None else wanted.until.timestamp(),
                 team_id=membership.team.id,
-                **filters,
+                **{name: value for name, value in filters.items() if value},
             )
 
     async def chain(self, actor: Actor, team: str, above: int, limit: int) -> list[AuditEntry]:

@@ -14,8 +14,10 @@ from typing import ClassVar
 import msgspec
 from msgspec import Struct
 
+from tollgate.api.logs import LogQuery
+from tollgate.control.commands import checked
 from tollgate.control.problems import InvalidInput, NotFound
-from tollgate.control.service_context import USUAL_ROWS, Actor, Membership, ServiceContext, required
+from tollgate.control.service_context import Actor, Membership, ServiceContext, required, seconds_of
 from tollgate.control.services.tokens import token_ids
 from tollgate.core import origins
 from tollgate.core.logs import LogFilter, LogRow, LogSlice
@@ -28,26 +30,6 @@ _DOMAIN_ID = re.compile(r"dom_[0-9A-Za-z]{16}")
 _NEVER = float("-inf")
 # Looks of one request for rows that seldom fit. Each is bounded in time by the store: together about a second.
 MAX_LOOKS = 80
-
-
-class LogQuery(Struct, frozen=True):
-    """Which logs are wanted."""
-
-    limit: int = USUAL_ROWS
-    after: str | None = None
-    newer: str | None = None
-    since: int | None = None
-    """Seconds before now."""
-    network: str | None = None
-    method: str | None = None
-    status: int | None = None
-    errors: bool = False
-    token: str | None = None
-    """Its id or its name."""
-    domain: str | None = None
-    """The entry's id or the domain."""
-    until: float | None = None
-    request_id: str | None = None
 
 
 class LogResults(Struct, frozen=True):
@@ -151,6 +133,8 @@ class LogService:
     async def page(self, actor: Actor, team: str, query: LogQuery) -> LogResults:
         """A part of a team's logs: newest first, or, with `newer`, oldest first."""
         found, wanted = await self.wanted(actor, team, query)
+        if query.newer is not None and query.after is not None:
+            raise InvalidInput("`after` goes back and `newer` goes on: give one of the two.", field="newer")
         book = required(self._book)
         if query.newer is not None:
             return await self._newer(book, found, query, query.newer, wanted)
@@ -160,6 +144,7 @@ class LogService:
         """The team and the filter that a query means; raises where these logs may not be read."""
         async with self._context.store.reading() as records:
             membership = await self._context.membership(records, actor, team, Action.SEE_LOGS)
+            query = checked(query)
             # Of a token's lineage the first, whichever was given: a cursor outlives a rotation.
             source_id, *lineage = await _sources(records, membership, query) or (None,)
         return membership.team, LogFilter(
@@ -170,7 +155,7 @@ class LogService:
             status=query.status,
             errors=query.errors,
             request_id=query.request_id,
-            until=query.until,
+            until=None if query.until is None else query.until.timestamp(),
             lineage=tuple(lineage),
         )
 
@@ -216,9 +201,10 @@ class LogService:
 
     def _since(self, place: LogPosition, query: LogQuery) -> LogPosition:
         """The place, with the start of a `since` that its list did not begin with."""
-        if query.since is None or (place.start != _NEVER and place.since == query.since):
+        since = seconds_of(query.since)
+        if since is None or (place.start != _NEVER and place.since == since):
             return place
-        return msgspec.structs.replace(place, start=self._context.now() - query.since, since=query.since)
+        return msgspec.structs.replace(place, start=self._context.now() - since, since=since)
 
 
 async def _looked(book: LogBook, wanted: LogFilter, below: int, limit: int) -> LogSlice:

@@ -1,6 +1,6 @@
 """The networks that are served: their addresses, and the prober's last state of them.
 
-Which upstreams stand behind a network is the operator's business, and no part of what a team is shown.
+Teams do not see which upstreams serve a network; operators do.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
-from msgspec import Struct
 
+from tollgate.api.service import Network
 from tollgate.chains.catalogue import Catalogue
 from tollgate.control.service_context import ServiceContext
 from tollgate.core.upstreams import FILE, STALE_SECONDS, Shown, ShownNetwork
@@ -22,30 +22,13 @@ MAX_ERROR_RATE = 0.05
 MAX_BYTES = 4_194_304
 
 
-class TeamNetwork(Struct, frozen=True):
-    """A network as a team sees it."""
-
-    network: str
-    url: str
-    websocket_url: str
-    state: str
-    chain_id: str | None = None
-    head: int | None = None
-    finalized: int | None = None
-
-    @property
-    def family(self) -> str:
-        """The chain family, which its methods' names begin with."""
-        return self.network.partition("/")[0]
-
-
 class TeamNetworks:
     """What is served."""
 
     def __init__(self, context: ServiceContext) -> None:
         self._context = context
 
-    async def list(self) -> Sequence[TeamNetwork]:
+    async def list(self) -> Sequence[Network]:
         """All networks, as the settings name them."""
         shown = await self.status()
         known = {each.network: each for each in shown.networks} if shown else {}
@@ -56,12 +39,12 @@ class TeamNetworks:
         shown = await asyncio.to_thread(_read, Path(self._context.settings.data_dir) / FILE)
         return shown if shown is not None and self._context.now() - shown.at <= STALE_SECONDS else None
 
-    def _view(self, path: str, known: ShownNetwork | None) -> TeamNetwork:
+    def _view(self, path: str, known: ShownNetwork | None) -> Network:
         url = f"{self._context.base_url}/x/{path}"
         socket = "ws" + url.removeprefix("http")
         if known is None:
-            return TeamNetwork(path, url, socket, UNKNOWN)
-        return TeamNetwork(path, url, socket, state_of(known), known.chain_id, known.head, known.finalized)
+            return Network(path, url, socket, UNKNOWN)
+        return Network(path, url, socket, state_of(known), known.chain_id, known.head, known.finalized)
 
 
 def state_of(network: ShownNetwork) -> str:

@@ -1,0 +1,60 @@
+"""The audit log: who changed what, when and from where."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+
+from tollgate.api.base import ND_JSON, Moment, Page, Route, Since, Until, count, text
+
+MAX_NUMBER = 2**31 - 1
+MAX_EXPORTED = 1_000
+
+
+class AuditQuery(Struct, frozen=True, kw_only=True):
+    """Which entries are wanted; what is left out does not filter."""
+
+    action: Annotated[str | None, text("Only this action.", "token.create", least=0, most=40)] = None
+    actor: Annotated[
+        str | None, text("Only what this person did, by email.", "ada@example.com", least=0, most=254)
+    ] = None
+    object: Annotated[
+        str | None, text("Only what was done to this: its id, or the name that it had.", "ci", least=0, most=254)
+    ] = None
+    since: Since = None
+    until: Until = None
+
+
+class ExportQuery(Struct, frozen=True, kw_only=True):
+    """Which entries to export."""
+
+    after: Annotated[int, count("Only entries with a higher `number`.", 0, 0, MAX_NUMBER)] = 0
+    limit: Annotated[int, count("How many at most.", MAX_EXPORTED, 1, MAX_EXPORTED)] = MAX_EXPORTED
+
+
+class AuditEntry(Struct, frozen=True, kw_only=True):
+    """One change."""
+
+    id: Annotated[str, Meta(description="The entry's id.")]
+    at: Annotated[Moment, Meta(description="When it was made.")]
+    actor: Annotated[str, Meta(description="Who did it: an email, or `operator`.")] = ""
+    actor_id: Annotated[str | None, Meta(description="The id of that account.")] = None
+    action: Annotated[str, Meta(description="What was done.", examples=["token.create"])]
+    target: Annotated[str | None, Meta(description="The id of what it was done to.")] = None
+    name: Annotated[str | None, Meta(description="Its name at that time.")] = None
+    details: Annotated[
+        dict[str, Any] | None,
+        Meta(description="Further details; of a change, `before` and `after` what differs."),
+    ] = None
+    address: Annotated[str | None, Meta(description="The client's address.")] = None
+    via: Annotated[str, Meta(description="`tool`, `personal:<name>`, `console` or `operator`.")] = ""
+
+
+class AuditPage(Page[AuditEntry], frozen=True):
+    """A part of the audit log."""
+
+
+LIST = Route("GET", "/teams/{team}/audit", AuditPage)
+EXPORT = Route("GET", "/teams/{team}/audit/export", str, media_types=(ND_JSON,))
+OWN = Route("GET", "/me/audit", AuditPage)

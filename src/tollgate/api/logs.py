@@ -1,0 +1,111 @@
+"""A team's request logs: one entry for each call, the filters of a list, and its routes."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from tollgate.api.base import CSV, JSON_LINES, After, Limit, Moment, Page, Route, Since, Until, text
+
+MAX_METHOD, MAX_TEXT, MAX_NAME = 64, 256, 300
+NETWORK = "[a-z0-9-]{1,32}/[a-z0-9-]{1,32}"
+
+
+class LogFilters(Struct, frozen=True, kw_only=True):
+    """Which entries are wanted; what is left out does not filter."""
+
+    since: Since = None
+    network: Annotated[
+        str | None,
+        Meta(
+            description="Family/network, such as eth/mainnet. Only its calls are listed.",
+            examples=["eth/mainnet"],
+            extra_json_schema={"pattern": f"^{NETWORK}$"},
+        ),
+    ] = None
+    method: Annotated[str | None, text("Only this method.", "eth_call", most=MAX_METHOD)] = None
+    status: Annotated[
+        int | None,
+        Meta(
+            description="Only this HTTP status.",
+            examples=[429],
+            extra_json_schema={"minimum": 100, "maximum": 599},
+        ),
+    ] = None
+    errors: Annotated[bool, Meta(description="Only refusals and errors of nodes.", examples=[True])] = False
+    token: Annotated[
+        str | None,
+        text("Only calls with this API token: its id, deleted or not, or its name.", "ci", most=MAX_NAME),
+    ] = None
+    request_id: Annotated[str | None, text("Only the calls of this request.", "req_1", most=MAX_TEXT)] = None
+    domain: Annotated[
+        str | None,
+        text(
+            "Only calls of this whitelisted domain: its id or its name.",
+            "example.com",
+            most=MAX_NAME,
+        ),
+    ] = None
+    until: Until = None
+
+
+class LogQuery(LogFilters, frozen=True):
+    """A part of the entries that match filters."""
+
+    limit: Limit = 100
+    after: After = None
+    newer: Annotated[
+        str | None,
+        Meta(description="Instead of `after`: what was committed since the part with this `newer`, oldest first."),
+    ] = None
+
+
+class Log(Struct, frozen=True, kw_only=True):
+    """One call of the team; the calls of a batch share their request id."""
+
+    id: Annotated[str, Meta(description="The entry's id.")]
+    time: Annotated[Moment, Meta(description="When it was answered.")]
+    request_id: Annotated[str, Meta(description="The id of the request: its `X-Request-Id`.")] = ""
+    team: Annotated[str, Meta(description="The team's name.")] = ""
+    token_id: Annotated[str | None, Meta(description="The API token that made it.")] = None
+    token_name: Annotated[str | None, Meta(description="The token's name at that time.")] = None
+    domain_id: Annotated[str | None, Meta(description="The whitelist entry that allowed it.")] = None
+    domain: Annotated[str | None, Meta(description="The whitelisted root domain.")] = None
+    address: Annotated[str, Meta(description="The client's address.")] = ""
+    user_agent: Annotated[str | None, Meta(description="The client's `User-Agent`.")] = None
+    origin: Annotated[str | None, Meta(description="The origin of the page that called.")] = None
+    family: Annotated[str, Meta(description="The chain family.")] = ""
+    network: Annotated[str, Meta(description="The network in its family.")] = ""
+    method: Annotated[str | None, Meta(description="Null if it was refused before the method was known.")] = None
+    status: Annotated[int, Meta(description="The HTTP status.")]
+    outcome: Annotated[str, Meta(description="`ok`, `node_error`, or the reason of a refusal.")] = ""
+    error_code: Annotated[int | None, Meta(description="The code of the JSON-RPC error.")] = None
+    request_bytes: Annotated[int, Meta(description="The size of the request's body.")] = 0
+    response_bytes: Annotated[int, Meta(description="The size of the answer's body.")] = 0
+    duration_us: Annotated[int, Meta(description="Microseconds.")] = 0
+    upstream: Annotated[str | None, Meta(description="The upstream that answered.")] = None
+    attempts: Annotated[int, Meta(description="Attempts at upstreams.")] = 0
+    cache: Annotated[
+        str,
+        Meta(
+            description="Whether the cache answered; `coalesced`: it shared another call's upstream request.",
+            extra_json_schema={"enum": ["hit", "miss", "coalesced", "bypass"]},
+        ),
+    ] = ""
+    billable: Annotated[bool, Meta(description="Whether it is billed.")] = False
+    cost_micros: Annotated[int, Meta(description="Millionths of a US dollar.")] = 0
+    count: Annotated[
+        int, Meta(description="How many requests it stands for: more than one for refusals in quick succession.")
+    ] = 1
+
+
+class LogPage(Page[Log], frozen=True):
+    """A part of the request logs."""
+
+    newer: Annotated[str | None, Meta(description="Give it as `newer` for what came since.")] = None
+
+
+LIST = Route("GET", "/teams/{team}/logs", LogPage)
+SHOW = Route("GET", "/teams/{team}/logs/{entry}", Log)
+EXPORT = Route("GET", "/teams/{team}/logs/export/{format}", str, media_types=(CSV, JSON_LINES))
