@@ -34,10 +34,10 @@ class Backend(Protocol):
         """Change the schema, as a later version would."""
 
     def blob(self, content: bytes) -> str:
-        """Bytes, as they stand in such a statement."""
+        """Bytes, as a literal of such a statement."""
 
     def break_down(self, how: str) -> None:
-        """Become unusable for whoever connects from now on."""
+        """Become unusable for new connections."""
 
     def close(self) -> None:
         """End this installation."""

@@ -50,6 +50,6 @@ async def broken(request: pytest.FixtureRequest, backend: Backend) -> AsyncItera
     others = set(threading.enumerate())
     yield opened
     await opened.close()
-    # aiosqlite notifies the loop of a failed connection's end from its thread, which nobody awaits.
+    # aiosqlite notifies the loop of a failed connection's end from its thread, which is not awaited.
     for thread in set(threading.enumerate()) - others:
         thread.join(timeout=30)

@@ -1,4 +1,4 @@
-"""What every backend owes the gateway: grants, and word of every change of one."""
+"""What the gateway reads from every backend: grants, and the changes of them."""
 
 import time
 from collections.abc import Callable, Coroutine
@@ -305,11 +305,11 @@ async def test_empty_store_has_a_place_to_begin(directory: Directory) -> None:
 
 
 async def test_store_that_cannot_be_used_is_reported_unavailable_in_time(broken: Store) -> None:
-    begun = time.monotonic()
+    started = time.monotonic()
     with pytest.raises(StoreUnavailable):
         await broken.token(DIGEST)
     with pytest.raises(StoreUnavailable):
         await broken.domain(["example.com"])
     with pytest.raises(StoreUnavailable):
         await broken.changes(None)
-    assert time.monotonic() - begun < DEADLINE
+    assert time.monotonic() - started < DEADLINE

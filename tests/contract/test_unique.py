@@ -110,7 +110,7 @@ async def test_reference_to_nothing_is_a_defect_and_no_conflict(store: Store) ->
 
 
 async def test_error_repeats_nothing_that_is_kept(store: Store) -> None:
-    """Whoever logs one with its causes must not write digests and addresses of people into the log."""
+    """An error that is logged with its causes must not write digests and addresses of people into the log."""
 
     async def fail(table: str, row: Any) -> str:
         try:

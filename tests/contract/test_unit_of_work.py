@@ -182,7 +182,7 @@ async def test_look_ups_do_not_wait_for_a_line_of_changers(store: Store) -> None
     line = [asyncio.create_task(slow())]
     await inside.wait()
     line += [asyncio.create_task(add_team(number)) for number in range(10)]
-    await asyncio.sleep(0)  # one turn of the loop: all of them have begun to wait
+    await asyncio.sleep(0)  # one tick of the loop: all of them wait now
     async with asyncio.timeout(30):
         assert await store.token(DIGEST) is not None
     async with store.reading() as records:

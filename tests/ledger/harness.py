@@ -64,7 +64,7 @@ class Harness:
     # --- The spool -----------------------------------------------------------------------------------------
 
     def put(self, name: str, data: bytes, *, settled: bool = True) -> Path:
-        """Leave a file in the spool, written just now or so long ago that nobody is at it any more."""
+        """Leave a file in the spool, written just now or so long ago that it has no writer any more."""
         path = self.spool / name
         path.write_bytes(data)
         written = self.now - (SETTLED_SECONDS if settled else 0.0)
@@ -72,7 +72,7 @@ class Harness:
         return path
 
     def age(self) -> None:
-        """Let everything in the spool be so old, by our clock, that nobody is at it any more."""
+        """Make everything in the spool so old, by our clock, that it has no writer any more."""
         written = self.now - SETTLED_SECONDS
         for path in self.spool.iterdir():
             os.utime(path, (written, written))

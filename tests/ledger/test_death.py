@@ -1,4 +1,4 @@
-"""A collector that dies, anywhere: at every fault point, and at every line that it runs. Then another goes on.
+"""A collector that is killed at every fault point, and at every line that it runs. Then another one continues.
 
 Real processes, killed by SIGKILL. What they leave in files and in the database is what the next one finds.
 """
@@ -31,7 +31,7 @@ FILES = {each.__file__ for each in (collecting, storing, ledger_blocks, ledger_s
 
 
 def fill(harness: Harness) -> None:
-    """What a bad night leaves: whole segments, a copy, a torn end, damage, a worker that died at a beginning."""
+    """Whole segments, a copy, a torn end, damage, and the file of a worker that was killed while it created it."""
     harness.segment(1, A, B)
     harness.put("2.seg", segment_bytes(2, [BATCH, LATE]) + frame(encode(A))[:30])
     harness.segment(3, D)
@@ -72,7 +72,7 @@ def die() -> None:
 
 
 def dying_at_point(number: int) -> Callable[[str], None]:
-    """Dies at the fault point with this number, counted from 1."""
+    """Raises at the fault point with this number, counted from 1."""
     left = number
 
     def fault(_: str) -> None:
@@ -108,7 +108,7 @@ def collect_traced(harness: Harness, at_line: Callable[[Line], None]) -> None:
 
 
 def collect_dying_at_line(harness: Harness, number: int) -> int:
-    """Collect in a process that dies at the line with this number, counted from 1."""
+    """Collect in a process that exits at the line with this number, counted from 1."""
     left = number
 
     def at_line(_: Line) -> None:

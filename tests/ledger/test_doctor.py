@@ -222,7 +222,7 @@ def test_spool_check_alone() -> None:
 
 
 def tamper(harness: Harness, statement: str) -> None:
-    """Change what no trigger lets anybody change."""
+    """Change what triggers refuse to change."""
     for (name,) in harness.sql("SELECT name FROM sqlite_master WHERE type = 'trigger'"):
         harness.sql(f"DROP TRIGGER {name}")
     harness.sql(statement)

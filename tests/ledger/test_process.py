@@ -163,7 +163,7 @@ def test_two_collectors_that_got_past_the_lock_still_count_nothing_twice(
     bootstrap: Bootstrap, loops: list[CollectorLoop]
 ) -> None:
     loops.append(CollectorLoop(bootstrap))
-    (bootstrap.spool_dir / "collector.lock").unlink()  # by somebody who tidied up
+    (bootstrap.spool_dir / "collector.lock").unlink()  # by an operator
     loops.append(CollectorLoop(bootstrap))
     first, second = loops
     first.collector._segments()

@@ -160,7 +160,7 @@ def test_header_cut_at_every_byte_has_no_id(path: Path) -> None:
 # --- Flipped -----------------------------------------------------------------------------------------------
 
 
-def test_every_bit_flipped_is_found_keeps_what_stands_before_and_is_never_taken_for_a_torn_end(path: Path) -> None:
+def test_every_flipped_bit_is_damage_and_records_before_it_are_read(path: Path) -> None:
     data = segment(path)
     slots = starts(RECORDS)
     for position in range(HEADER_BYTES, len(data)):
@@ -200,7 +200,7 @@ def test_bytes_changed_in_any_way_never_give_another_record(
     path.write_bytes(whole[:start] + data.draw(st.binary(max_size=80)) + whole[end:])
     found, offset, _ = read_all(path)
     kept = sum(1 for place in starts(records)[1:] if place <= start)
-    assert found[:kept] == records[:kept], "what stands before is kept"
+    assert found[:kept] == records[:kept], "records before the change are kept"
     assert all(record in records for record in found)
     assert offset >= starts(records)[kept]
 

@@ -162,7 +162,7 @@ def test_left_segment_is_let_go_when_it_is_synced(disk: Disk) -> None:
     disk.put(b"a")
     (path,) = disk.paths()
     disk.spool.close_segment()
-    assert segments.is_alive(path), "a power cut could still take it: nobody may delete it"
+    assert segments.is_alive(path), "a power cut could still lose it: it must not be deleted"
     asyncio.run(disk.spool.sync())
     assert not segments.is_alive(path)
 
@@ -411,7 +411,7 @@ def test_short_write_of_a_turn_loses_and_doubles_nothing(tmp_path: Path, room: i
         disk.put(*THREE)
         early = disk.flat()
     whole = room >= HEADER_BYTES + len(frame(*THREE))
-    assert early == (THREE if whole else []), "all of a turn or nothing: nobody was answered yet"
+    assert early == (THREE if whole else []), "all records of a tick or none: no call was answered yet"
     assert disk.spool.held_bytes == (0 if whole else len(frame(*THREE)))
     disk.spool.tick()
     disk.put(b"more")
@@ -506,7 +506,7 @@ def test_disk_that_is_really_full(tmp_path: Path) -> None:
         ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)], capture_output=True, check=False
     )
     if mounted.returncode:
-        pytest.skip("no right to mount a small disk; the limit of file sizes stands for it above")
+        pytest.skip("no right to mount a small disk; the limit of file sizes is tested above")
     try:
         disk = Disk(folder, max_held_bytes=20_000)
         records = [b"%04d" % number * 250 for number in range(90)]

@@ -36,7 +36,7 @@ def calls(
     price: OwnPrice | None = None,
     micros: int = 0,
 ) -> Entry:
-    """One record that stands for so many calls."""
+    """One record that counts for so many calls."""
     made = (CallEntry(method, outcome),)
     return Entry(
         at=at,

@@ -28,7 +28,7 @@ TEAM_OF = {CI: ACME, WEB: ACME, THEIRS: RIVAL}
 
 
 def entry(at: float, source: str = CI, **more: Any) -> Entry:
-    """One request with one call, of whoever owns its token or domain."""
+    """One request with one call, of the team that owns the token or domain."""
     outcome = more.pop("outcome", "ok")
     calls = more.pop("calls", None) or (
         CallEntry(more.pop("method", "eth_call"), outcome, more.pop("code", None)),

@@ -1,4 +1,4 @@
-"""What stands in the tables of a ledger's blocks, read a second time: by SQL and a few lines of the tests' own."""
+"""Reads the tables of a ledger's blocks a second way: by SQL and a few lines of the tests' own."""
 
 from __future__ import annotations
 

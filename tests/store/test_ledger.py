@@ -140,7 +140,7 @@ def test_failure_after_the_rows_takes_them_back(ledger: Ledger) -> None:
     with pytest.raises(IntegrityError) as failure:
         ledger.commit(entry(), entry(team="team_2"), marks={ID: Mark(cast("int", None))})
     assert ledger.everything() == before
-    assert repr(ID) not in str(failure.value), "nothing of what is recorded stands in a log"
+    assert repr(ID) not in str(failure.value), "no recorded value is in an error's text"
 
 
 def test_nobody_else_writes_from_the_first_look_on(ledger: Ledger) -> None:
@@ -158,7 +158,7 @@ def test_nobody_else_writes_from_the_first_look_on(ledger: Ledger) -> None:
 
 
 @pytest.mark.parametrize(
-    ("stands", "known"),
+    ("stored", "known"),
     [
         (None, {ID: Mark(5)}),
         (Mark(5), {}),
@@ -168,15 +168,15 @@ def test_nobody_else_writes_from_the_first_look_on(ledger: Ledger) -> None:
     ],
 )
 def test_batch_that_was_read_from_elsewhere_is_refused_whole(
-    ledger: Ledger, stands: Mark | None, known: dict[bytes, Mark]
+    ledger: Ledger, stored: Mark | None, known: dict[bytes, Mark]
 ) -> None:
-    if stands is not None:
-        ledger.commit(marks={ID: stands})
+    if stored is not None:
+        ledger.commit(marks={ID: stored})
     before = ledger.everything()
     with pytest.raises(LedgerBehind):
         ledger.commit(entry(), marks={ID: Mark(9)}, known=known)
     assert ledger.everything() == before
-    ledger.commit(entry(), marks={ID: Mark(9)}, known={} if stands is None else {ID: stands})
+    ledger.commit(entry(), marks={ID: Mark(9)}, known={} if stored is None else {ID: stored})
     assert ledger.store.marks() == {ID: Mark(9)}
 
 

@@ -95,10 +95,8 @@ def test_plan_names_steps_and_statements_and_changes_nothing(url: URL) -> None:
     assert upgrade.plan(url) == []
 
 
-def test_step_does_not_stand_in_the_way_of_others_while_a_table_is_in_use(
-    url: URL, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It gives up soon, so that whoever comes after it need not wait, and is done when the table is free."""
+def test_step_does_not_block_others_while_a_table_is_in_use(url: URL, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It gives up soon, so that later transactions do not wait for it, and is done when the table is free."""
     monkeypatch.setattr(upgrade, "LOCK_MILLISECONDS", 50)
     pauses: list[float] = []
     upgrade.migrate(url)
@@ -167,12 +165,12 @@ async def test_poll_without_an_answer_is_joined_by_others_and_given_up_for_the_l
     migrated: URL, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(postgresql, "POLL_SECONDS", 0.01)
-    begun: list[int] = []
+    started: list[int] = []
     ended: list[int] = []
 
     async def silent(_store: SqlStore, since: int | None) -> Changes | None:
-        number = len(begun)
-        begun.append(number)
+        number = len(started)
+        started.append(number)
         try:
             return Changes(7) if number == 4 else await asyncio.get_running_loop().create_future()
         except asyncio.CancelledError:
@@ -183,7 +181,7 @@ async def test_poll_without_an_answer_is_joined_by_others_and_given_up_for_the_l
     store = postgresql.open_store(migrated)
     try:
         assert await store.changes(6) == Changes(7)
-        assert begun == [0, 1, 2, 3, 4]
+        assert started == [0, 1, 2, 3, 4]
         assert sorted(ended) == [0, 1, 2, 3]
         assert ended[:2] == [1, 2], "the first has its whole deadline"
     finally:

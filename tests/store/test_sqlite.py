@@ -129,7 +129,7 @@ def test_migrations_lead_to_the_schema_in_tables(url: URL, scripts: str, metadat
 
 
 def test_migration_that_fails_half_way_leaves_the_database_as_it_was(url: URL) -> None:
-    # A table in the way of the last step stands for a full disk or a kill.
+    # A table in the way of the last step: as if the disk were full.
     with database(url) as connection:
         connection.execute("CREATE TABLE audit (in_the_way TEXT)")
     with pytest.raises(StartError):
@@ -187,7 +187,7 @@ def test_old_changes_are_trimmed_and_young_ones_kept(url: URL) -> None:
     assert newest == 25_000
 
 
-def test_first_fact_stands(url: URL) -> None:
+def test_fact_is_inserted_once(url: URL) -> None:
     upgrade.migrate(url)
     assert engines.insert_if_absent(url, "colour", "green") == "green"
     assert engines.insert_if_absent(url, "colour", "red") == "green"
@@ -201,14 +201,14 @@ def test_no_error_of_an_engine_repeats_values(url: URL, tmp_path: Path) -> None:
     assert all(engine.hide_parameters for engine in (control, *readers))
 
 
-def test_whoever_is_not_a_caller_waits_for_a_busy_database_and_keeps_its_foreign_keys(url: URL) -> None:
+def test_processes_without_callers_wait_for_a_busy_database_and_check_foreign_keys(url: URL) -> None:
     upgrade.migrate(url)
     with engines._transaction(url) as connection:
         assert connection.exec_driver_sql("PRAGMA busy_timeout").scalar() == 1_000 * engines.PATIENT_SECONDS
         assert connection.exec_driver_sql("PRAGMA foreign_keys").scalar() == 1
 
 
-def test_facts_are_replaced_and_others_stand(url: URL) -> None:
+def test_facts_are_replaced_and_others_kept(url: URL) -> None:
     upgrade.migrate(url)
     for name in ("colour", "size"):
         engines.insert_if_absent(url, name, "old")
