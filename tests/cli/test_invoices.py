@@ -21,12 +21,28 @@ HEAD: dict[str, Any] = {
 DRAFT = {**HEAD, "number": "TG-2026-12-acme", "month": "2026-12", "status": "draft", "issued_at": None}
 INVOICE: dict[str, Any] = {
     **HEAD,
+    "team_id": "team_1",
     "team": "acme",
+    "period_start": "2026-11-01T00:00:00Z",
+    "period_end": "2026-12-01T00:00:00Z",
+    "currency": "usd",
+    "plan": "per_request",
+    "free_requests": 1_000_000,
+    "micros_per_million": 5_000_000,
+    "spending_cap_micros": None,
     "lines": [
-        {"kind": "free", "text": "Free requests", "requests": 1_000_000, "amount_micros": 0, "amount": "$0.00"},
+        {
+            "kind": "free",
+            "text": "Free requests",
+            "of_month": None,
+            "requests": 1_000_000,
+            "amount_micros": 0,
+            "amount": "$0.00",
+        },
         {
             "kind": "rounding",
             "text": "Rounding to cents",
+            "of_month": None,
             "requests": None,
             "amount_micros": 5,
             "amount": "$0.000005",

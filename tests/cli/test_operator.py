@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.cli.test_usage import USAGE
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Api, Tool
@@ -89,7 +90,7 @@ def test_usage_of_all_teams_and_of_one_is_shown(api: Api, acme: Tool) -> None:
     assert "$7.00" in ran.out
     assert ran.out.splitlines()[-1].split() == ["acme", "1,200", "$1.50"]
     assert "2 more paid less" in ran.err
-    one = {"month": "2026-11", "requests": 7, "by": "method", "items": []}
+    one = {**USAGE, "by": "method", "items": []}
     api.on("GET", "operator/teams/acme/usage?by=method", one)
     assert "2026-11" in acme.run("operator", "usage", "--team", "acme", "--by", "method").out
 

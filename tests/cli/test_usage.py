@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tollgate.cli import usage as command
-from tollgate.core.usage import By
+from tollgate.api.usage import By
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Api, Tool
@@ -37,12 +36,20 @@ USAGE: dict[str, Any] = {
         {"key": "", "name": "(domains)", "requests": 7, "billable_requests": 7, "cost_micros": 0},
     ],
 }
-BILLING: dict[str, Any] = {"spending_cap_micros": 25_500_000, "alert_webhook": None, "alert_emails": True}
+BILLING: dict[str, Any] = {
+    "spending_cap_micros": 25_500_000,
+    "alert_webhook": None,
+    "alert_emails": True,
+    "buyer": "",
+    "tax_number": "",
+}
 PATH = "teams/acme/usage"
 
 
-def test_the_views_are_those_of_the_service() -> None:
-    assert list(command.BY) == [by.value for by in By]
+def test_usage_is_listed_by_what_the_api_knows(acme: Tool) -> None:
+    ran = acme.run("usage", "--by", "week")
+    assert ran.code == 2
+    assert all(f"'{by}'" in ran.err for by in By)
 
 
 def test_usage_shows_the_month_and_its_items(api: Api, acme: Tool) -> None:
@@ -73,7 +80,8 @@ def test_a_token_has_its_own_usage(api: Api, acme: Tool) -> None:
 
 def test_a_terminal_gets_bars_and_a_narrow_one_none(api: Api, acme: Tool) -> None:
     days = [("2026-11-01", 80), ("2026-11-02", 10), ("2026-11-03", 1), ("2026-11-04", 0)]
-    items = [{"key": day, "requests": count, "billable_requests": 0, "cost_micros": 0} for day, count in days]
+    rest = {"name": None, "billable_requests": 0, "cost_micros": 0}
+    items = [{"key": day, "requests": count, **rest} for day, count in days]
     for columns in (80, 40):
         api.on("GET", f"{PATH}?by=day", {**USAGE, "by": "day", "items": items})
         with acme.terminal("usage", columns=columns, env={"NO_COLOR": "1"}) as terminal:
@@ -205,7 +213,7 @@ def test_without_a_login_that_is_reported(tool: Tool) -> None:
 
 
 def test_a_name_from_the_server_cannot_move_the_cursor(api: Api, acme: Tool) -> None:
-    items = [{"key": "k\x1b[2J", "name": "n\x07", "requests": 1}]
+    items = [{"key": "k\x1b[2J", "name": "n\x07", "requests": 1, "billable_requests": 0, "cost_micros": 0}]
     api.on("GET", f"{PATH}?by=day", {**USAGE, "items": items})
     out = acme.run("usage").out
     assert "\x1b" not in out

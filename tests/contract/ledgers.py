@@ -17,12 +17,12 @@ from tests.store.migrated import make_ledger
 from tests.store.stored_blocks import batch_of
 
 from parts.postgres import cluster, pooler
+from tollgate.api.usage import By
 from tollgate.core.entries import CallEntry, Entry
 from tollgate.core.logs import LogFilter, LogRow
 from tollgate.core.months import month_of
 from tollgate.core.posting import Opening, Posting, Rules, post
 from tollgate.core.pricing import MILLION, Price
-from tollgate.core.usage import By
 from tollgate.processes.collector import billing_month
 from tollgate.store import engines, postgresql, sqlite, upgrade
 from tollgate.store.base import AccountBook, LogBook, Mark

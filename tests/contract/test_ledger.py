@@ -12,8 +12,9 @@ from sqlalchemy.exc import DBAPIError
 from tests.contract.backends import params
 from tests.contract.ledgers import DAY, HOMES, MONTH, NOON, PRICE, TEAMS, LedgerHarness, SqliteHome, entry, history
 
+from tollgate.api.usage import By
 from tollgate.core.invoices import Invoice, draw
-from tollgate.core.usage import By, TeamMonth
+from tollgate.core.usage import TeamMonth
 from tollgate.store.base import AccountBook, Mark
 from tollgate.store.ledger import LedgerBehind
 

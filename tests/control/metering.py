@@ -18,10 +18,11 @@ from sqlalchemy import create_engine
 from tests.control.services.harness import ACME, PEPPER, Harness
 from tests.store.account_rows import Books, calls
 
+from tollgate.api.billing import BillingChange
 from tollgate.control.outbound import Unreachable
 from tollgate.control.plane import ControlPlane
 from tollgate.control.services.alerts import Alerts
-from tollgate.control.services.billing import BillingService
+from tollgate.control.services.billing import BillingService, BillingTerms
 from tollgate.control.services.invoices import Invoices
 from tollgate.control.services.usage import Usages
 from tollgate.core.models import Team, Token
@@ -110,6 +111,10 @@ class Metering(Harness):
         moment = self.clock.now if at is None else at
         self.books.commit(calls(count, moment, **{**terms, **more}), now=self.clock.now)
         self.reconcile()
+
+    def set_billing(self, **change: Any) -> tuple[BillingTerms, str | None]:
+        """Change billing settings of the team, as its owner."""
+        return self.do(self.plane.billing.change(self.actor("owner"), ACME.id, BillingChange(**change)))
 
     def reconcile(self) -> None:
         """Let the collector bring the flags of caps in line, as it does every second."""

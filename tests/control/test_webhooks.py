@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parts.certs import Certificate, make_certificate
+from tollgate.api.billing import MAX_WEBHOOK
 from tollgate.control.outbound import Fetcher, FetchRefused, Missing, Unreachable
-from tollgate.control.webhooks import LONGEST, Target, target_of
+from tollgate.control.webhooks import Target, target_of
 
 HOST = "hooks.example"
 SECRET = "T0-secret-part"
@@ -196,6 +197,6 @@ def test_whatever_is_accepted_leads_to_a_named_host_by_https(text: str) -> None:
         return
     assert isinstance(target, Target)
     assert target.url.startswith(f"https://{target.host}")
-    assert len(text) <= LONGEST
+    assert len(text) <= MAX_WEBHOOK
     assert target.url.isascii()
     assert target_of(target.url) == target

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tollgate.api.usage import Plan
 from tollgate.core.alerts import (
     WAITS,
     BillingSettings,
@@ -15,7 +16,7 @@ from tollgate.core.alerts import (
     wait_after,
     webhook_secret,
 )
-from tollgate.core.pricing import MILLION, Plan, Price
+from tollgate.core.pricing import MILLION, Price
 
 EACH = Price()
 STARTED = Price(Plan.PER_STARTED_MILLION)

@@ -4,8 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollgate.core.invoices import CENT, Invoice, LineKind, draw, number
-from tollgate.core.pricing import MILLION, Plan, Price, cost
+from tollgate.api.invoices import LineKind
+from tollgate.api.usage import Plan
+from tollgate.core.invoices import CENT, Invoice, draw, number
+from tollgate.core.pricing import MILLION, Price, cost
 from tollgate.core.usage import Period, TeamMonth
 
 MONTH, BEFORE = "2026-11", "2026-10"

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.store.stored_blocks import batch_of
 
+from tollgate.api.usage import Plan
 from tollgate.core import posting
 from tollgate.core.blocks import OWN_ROWS, OpenBlock, RowBlock, read_facts
 from tollgate.core.entries import BILLABLE, CallEntry, Entry, encode, read_counted
@@ -18,7 +19,7 @@ from tollgate.core.latencies import bucket_of
 from tollgate.core.logs import LogFilter
 from tollgate.core.months import month_of
 from tollgate.core.posting import MonthKey, Opening, Posting, Rules, post
-from tollgate.core.pricing import MILLION, OwnPrice, Plan, Price
+from tollgate.core.pricing import MILLION, OwnPrice, Price
 from tollgate.core.pricing import cost as cost_of
 from tollgate.core.shared_blocks import Stored, sorted_out
 from tollgate.core.subjects import Subjects

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tollgate.api.usage import Plan
 from tollgate.core.pricing import (
     MILLION,
-    Plan,
     Price,
     alerts_passed,
     cap_reached,

@@ -474,7 +474,7 @@ def test_invitation_is_a_link_where_no_mail_is_set(console: Console) -> None:
         assert answer.status == 403
 
 
-def test_settings_of_billing_and_an_invoice_as_pdf(console: Console) -> None:
+def test_settings_of_billing_and_an_invoice_to_print(console: Console) -> None:
     with console.page(f"{TEAM}/usage") as page:
         page.fill("#cap", "31.50")
         click(page, "Save cap")
@@ -485,9 +485,11 @@ def test_settings_of_billing_and_an_invoice_as_pdf(console: Console) -> None:
         page.goto(f"{console.base_url}{TEAM}/invoices")
         page.locator("main a.name").first.click()
         assert "Example Labs Ltd" in words(page)
-        with page.expect_download() as download:
-            page.get_by_role("link", name="PDF").click()
-        assert download.value.path().read_bytes().startswith(b"%PDF-1.4")
+        page.get_by_role("link", name="Print").click()
+        page.emulate_media(media="print")
+        assert "Example Labs Ltd" in page.inner_text("main")
+        # A4, one sheet.
+        assert page.pdf(prefer_css_page_size=True).count(b"/Type /Page\n") == 1
 
 
 def test_operator_suspends_a_team_and_lifts_it(console: Console) -> None:

@@ -26,11 +26,12 @@ from tests.store.account_rows import (
 from tests.store.migrated import make_ledger
 from tests.store.stored_blocks import stored_rows
 
+from tollgate.api.usage import By, Split
 from tollgate.core.invoices import Invoice, draw
 from tollgate.core.latencies import bucket_of
 from tollgate.core.months import end_of, start_of
 from tollgate.core.pricing import MILLION, Price
-from tollgate.core.usage import By, MonthTotals, Period, Point, Split, TeamMonth, UsageItem
+from tollgate.core.usage import MonthTotals, Period, Point, TeamMonth, UsageItem
 from tollgate.store import sqlite
 from tollgate.store.accountbook import SqlAccountBook
 from tollgate.store.base import StoreUnavailable

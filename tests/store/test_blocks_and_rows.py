@@ -18,13 +18,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.store.stored_blocks import batch_of, stored_rows
 
+from tollgate.api.usage import By, Plan
 from tollgate.core.entries import BILLABLE, CallEntry, Entry
 from tollgate.core.invoices import Invoice, draw
 from tollgate.core.logs import LogFilter, LogRow
 from tollgate.core.months import month_of, start_of
 from tollgate.core.posting import MonthKey, Rules, post
-from tollgate.core.pricing import MILLION, OwnPrice, Plan, Price, cost
-from tollgate.core.usage import By, Period, TeamMonth
+from tollgate.core.pricing import MILLION, OwnPrice, Price, cost
+from tollgate.core.usage import Period, TeamMonth
 from tollgate.processes.collector import billing_month
 from tollgate.store import ledger_blocks, ledger_shared, sqlite, upgrade
 from tollgate.store.ledger import open_ledger

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Annotated, Any, Generic, TypeVar
 
@@ -12,6 +13,9 @@ from msgspec import Meta, Struct
 Answer_co = TypeVar("Answer_co", covariant=True)
 Item = TypeVar("Item")
 Json = dict[str, Any]
+
+# A month of UTC, from 1970 on, and short of 9999, whose last month has no end that `datetime` can represent.
+MONTH = "^(19[7-9][0-9]|2[0-9]{3})-(0[1-9]|1[0-2])$"
 
 Moment = Annotated[datetime, Meta(tz=True)]
 Id = Annotated[str, Meta(description="Its id.")]
@@ -58,6 +62,11 @@ def text(description: str, example: str, least: int = 1, most: int = 100) -> Met
 def count(description: str, example: int, least: int, most: int) -> Meta:
     """Describe a whole number, and its bounds."""
     return Meta(description=description, examples=[example], extra_json_schema={"minimum": least, "maximum": most})
+
+
+def choice(description: str, values: Iterable[str]) -> Meta:
+    """Describe a text that is one of these."""
+    return Meta(description=description, extra_json_schema={"enum": [str(each) for each in values]})
 
 
 def several(description: str, example: str, most: int) -> Meta:
@@ -119,3 +128,8 @@ def kind_of(schema: Json) -> str:
     """Return what a member is beside null: `boolean`, `integer`, `array`, `date-time`, `string`."""
     given = next(each for each in schema.get("anyOf", [schema]) if each.get("type") != "null")
     return str(given.get("format") or given.get("type", "object"))
+
+
+def is_nullable(schema: Json) -> bool:
+    """Return whether a member may be null."""
+    return {"type": "null"} in schema.get("anyOf", ())

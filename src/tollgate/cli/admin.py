@@ -26,6 +26,7 @@ from tollgate.api.base import Page
 from tollgate.api.me import MAX_PASSWORD, MIN_PASSWORD
 from tollgate.api.members import NewInvitation
 from tollgate.api.teams import NewTeam
+from tollgate.api.usage import Usage
 from tollgate.cli.address import normal
 from tollgate.cli.answers import ApiAnswer
 from tollgate.cli.credentials import CredentialStore
@@ -33,7 +34,7 @@ from tollgate.cli.failures import Failure, NotFoundFailure
 from tollgate.cli.operator import add_team_commands
 from tollgate.cli.options import config_option, json_option
 from tollgate.cli.session import Session
-from tollgate.cli.shapes import ApiOperatorTeam, ApiServiceUsage, ApiUsage
+from tollgate.cli.shapes import ApiOperatorTeam, ApiServiceUsage
 from tollgate.cli.show import note
 from tollgate.control.commands import checked
 from tollgate.control.plane import ControlPlane
@@ -330,12 +331,10 @@ class _StoreClient:
         )
 
     def operator_team_usage(self, team: str, month: str | None, by: str) -> ApiAnswer[Any]:
-        from tollgate.control.api import money  # noqa: PLC0415 - brings the API's framework
-
         return self._call(
-            ApiUsage,
+            Usage,
             lambda plane: plane.operator.team_usage(OPERATOR, team, month, by),
-            lambda _, found: money.usage(found),
+            lambda _, found: found,
         )
 
     def set_terms(self, team: str, body: Mapping[str, Any]) -> ApiAnswer[Any]:

@@ -14,27 +14,23 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from tollgate.api.base import Page
+from tollgate.api.usage import Usage
 from tollgate.cli import answers
 from tollgate.cli.answers import ApiAnswer
 from tollgate.cli.failures import Lost, NoServer, WrongUsage
 from tollgate.cli.shapes import (
-    ApiBilling,
     ApiChecks,
     ApiEnrolment,
     ApiFactors,
-    ApiInvoice,
     ApiMachine,
     ApiOperatorTeam,
     ApiRecoveryCodes,
     ApiServiceUsage,
-    ApiTimeline,
     ApiUpstreamHistory,
-    ApiUsage,
-    ApiWebhookTest,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from msgspec import Struct
 
@@ -62,18 +58,11 @@ class Client:
         self._transport = transport
         self._login = login
 
-    # ---- service
-
-    # ---- any
-
     def call(
         self, route: Route[T], *parts: str, body: Struct | None = None, **query: str | int | None
     ) -> ApiAnswer[T]:
         """Call a route of the API; `parts` are those of its path, in their order."""
-        names = iter(parts)
-        path = _PART.sub(lambda _: _segment(next(names)), route.path)
-        given = {name: str(value) for name, value in query.items() if value is not None}
-        target = BASE + path + ("?" + urlencode(given) if given else "")
+        target = _target(route, parts, query)
         if route.creates:
             reply = self._send_once(route.method, target, body)
         else:
@@ -84,6 +73,11 @@ class Client:
         answer: Any = route.answer | None if route.may_be_empty else route.answer
         return answers.read(reply, answer, self._transport.url)
 
+    def text(self, route: Route[T], media_type: str, *parts: str, **query: str | int | None) -> str:
+        """Call a route of the API for its answer as a text of this type."""
+        reply = self._send(route.method, _target(route, parts, query), None)
+        return answers.text(reply, media_type, self._transport.url)
+
     def every(self, route: Route[Page[T]], *parts: str) -> Iterator[T]:
         """Go through all parts of a list."""
         return _every(lambda after: self.call(route, *parts, limit=LARGEST_LIMIT, after=after))
@@ -91,8 +85,6 @@ class Client:
     def raw(self, method: str, path: str, body: Any = None) -> HttpReply:
         """Send any request to the API, as the account that is logged in."""
         return self._send(method, path, body)
-
-    # ---- logs
 
     # ---- second factors
 
@@ -128,9 +120,9 @@ class Client:
         query = {"limit": str(limit)} | ({"month": month} if month else {})
         return self._read("GET", ApiServiceUsage, "operator", "usage", query=query)
 
-    def operator_team_usage(self, team: str, month: str | None, by: str) -> ApiAnswer[ApiUsage]:
+    def operator_team_usage(self, team: str, month: str | None, by: str) -> ApiAnswer[Usage]:
         query = {"by": by} | ({"month": month} if month else {})
-        return self._read("GET", ApiUsage, "operator", "teams", team, "usage", query=query)
+        return self._read("GET", Usage, "operator", "teams", team, "usage", query=query)
 
     def set_terms(self, team: str, body: Mapping[str, Any]) -> ApiAnswer[ApiOperatorTeam]:
         """Suspend a team, or set its limit, its own price or the operator's cap."""
@@ -145,44 +137,6 @@ class Client:
     def run_checks(self) -> ApiAnswer[ApiChecks]:
         """Check that spool, logs, usage and invoices agree."""
         return self._read("POST", ApiChecks, "operator", "checks")
-
-    # ---- money
-
-    def timeline(self, team: str, span: str, split: str) -> ApiAnswer[ApiTimeline]:
-        """Return a team's requests over time."""
-        query = {"range": span, "split": split}
-        return self._read("GET", ApiTimeline, "teams", team, "usage", "timeline", query=query)
-
-    def test_webhook(self, team: str) -> ApiAnswer[ApiWebhookTest]:
-        """Call a team's webhook once."""
-        return self._read("POST", ApiWebhookTest, "teams", team, "billing", "test")
-
-    def usage(self, team: str, month: str | None, by: str, token: str | None = None) -> ApiAnswer[ApiUsage]:
-        """Return what a team, or one of its tokens, used in a month, by default the current one."""
-        given = {"month": month, "by": by, "token": token}
-        query = {name: value for name, value in given.items() if value is not None}
-        return self._read("GET", ApiUsage, "teams", team, "usage", query=query)
-
-    def billing(self, team: str) -> ApiAnswer[ApiBilling]:
-        """Return a team's spending cap and alerts."""
-        return self._read("GET", ApiBilling, "teams", team, "billing")
-
-    def update_billing(self, team: str, body: Mapping[str, Any]) -> ApiAnswer[ApiBilling]:
-        """Set a team's spending cap and alerts."""
-        return self._read("PATCH", ApiBilling, "teams", team, "billing", body=body)
-
-    def invoices(
-        self, team: str, limit: int = DEFAULT_LIMIT, after: str | None = None
-    ) -> ApiAnswer[Page[ApiInvoice]]:
-        return self._read("GET", Page[ApiInvoice], "teams", team, "invoices", query=_page(limit, after))
-
-    def invoice(self, team: str, month: str) -> ApiAnswer[ApiInvoice]:
-        return self._read("GET", ApiInvoice, "teams", team, "invoices", month)
-
-    def invoice_csv(self, team: str, month: str) -> str:
-        """Return the invoice of a month as a table for spreadsheets."""
-        reply = self._request("GET", ("teams", team, "invoices", month), {"format": "csv"}, None)
-        return answers.text(reply, "text/csv", self._transport.url)
 
     # ---- audit
 
@@ -256,6 +210,13 @@ def _every(fetch: Callable[[str | None], ApiAnswer[Page[T]]]) -> Iterator[T]:
         yield from page.items
         if (after := page.next) is None:
             return
+
+
+def _target(route: Route[T], parts: Sequence[str], query: Mapping[str, str | int | None]) -> str:
+    names = iter(parts)
+    path = _PART.sub(lambda _: _segment(next(names)), route.path)
+    given = {name: str(value) for name, value in query.items() if value is not None}
+    return BASE + path + ("?" + urlencode(given) if given else "")
 
 
 def _login_refused(reply: HttpReply) -> bool:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from click.shell_completion import CompletionItem
 
@@ -142,6 +142,24 @@ def needs_confirmation(yes: bool) -> bool:
 
 class NoLimit:
     """The word `none` where a number could stand."""
+
+
+class OneOf(ParamKind):
+    """A choice whose words are defined with the API, which is loaded when one is given or completed."""
+
+    name = "choice"
+
+    def __init__(self, words: Callable[[], Iterable[str]]) -> None:
+        self._words = words
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return self._choice().convert(value, param, ctx)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> Any:
+        return self._choice().shell_complete(ctx, param, incomplete)
+
+    def _choice(self) -> click.Choice[str]:
+        return click.Choice([str(word) for word in self._words()])
 
 
 class NumberOrNone(ParamKind):

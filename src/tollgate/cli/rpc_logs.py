@@ -195,10 +195,10 @@ def _print_csv(session: Session, filters: Mapping[str, Any], after: str | None) 
     import csv  # noqa: PLC0415 - not for help
     import io  # noqa: PLC0415
 
-    from tollgate.core.logs import csv_text  # noqa: PLC0415
+    from tollgate.core.logs import csv_cell  # noqa: PLC0415
 
     def cell(value: object) -> object:
-        return csv_text(show.clean(value)) if isinstance(value, str) else value
+        return csv_cell(show.clean(value)) if isinstance(value, str) else value
 
     names: list[str] = []
     for answer in _pages(session, filters, after):

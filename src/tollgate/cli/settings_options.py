@@ -88,6 +88,11 @@ def _option(name: str, schema: Json, spelled: Spelling | None) -> click.Option:
     sentence = str(schema.get("description", "")).partition(". ")[0].removesuffix(".")
     option, metavar, words = spelled or Spelling(plain, "", f"{sentence}.")
     match kind_of(schema):
+        case _ if "enum" in schema:
+            default = schema.get("default")
+            return click.Option(
+                [option, name], type=click.Choice(schema["enum"]), default=default, show_default=True, help=words
+            )
         case "boolean":
             return click.Option([f"{option}/--no-{option[2:]}", name], default=None, help=words)
         case "integer":

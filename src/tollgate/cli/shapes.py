@@ -11,8 +11,6 @@ from typing import Annotated
 
 from msgspec import Meta, Struct, field
 
-from tollgate.api.base import Moment
-
 
 class DeviceGrant(Struct, frozen=True):
     """A started device login (RFC 8628)."""
@@ -64,91 +62,6 @@ class TokenError(Struct, frozen=True):
 
     error: str
     error_description: str = ""
-
-
-class ApiUsageItem(Struct, frozen=True):
-    """What one token, domain, network, method or day has of a month."""
-
-    key: str
-    requests: int
-    name: str | None = None
-    billable_requests: int = 0
-    cost_micros: int = 0
-
-
-class ApiUsage(Struct, frozen=True):
-    """What a team used in a month."""
-
-    month: str
-    requests: int
-    plan: str = ""
-    billable_requests: int = 0
-    free_requests: int = 0
-    free_left: int = 0
-    cost_micros: int = 0
-    forecast_requests: int = 0
-    forecast_cost_micros: int = 0
-    spending_cap_micros: int | None = None
-    capped: bool = False
-    by: str = ""
-    items: list[ApiUsageItem] = field(default_factory=list)
-
-
-class ApiBilling(Struct, frozen=True):
-    """A team's spending cap and alerts; the secret stands only in the answer that set the webhook."""
-
-    spending_cap_micros: int | None
-    alert_webhook: str | None = None
-    alert_emails: bool = False
-    webhook_secret: str | None = None
-
-    def __repr__(self) -> str:
-        return "Billing(…)"
-
-
-class ApiInvoiceLine(Struct, frozen=True):
-    """A line of an invoice."""
-
-    text: str
-    amount: str
-    requests: int | None = None
-
-
-class ApiInvoice(Struct, frozen=True):
-    """What a team owes for a month; in a list it has no lines."""
-
-    number: str
-    month: str
-    status: str
-    total: str
-    issued_at: Moment | None = None
-    billable_requests: int = 0
-    team: str = ""
-    lines: list[ApiInvoiceLine] = field(default_factory=list)
-
-
-class ApiWebhookTest(Struct, frozen=True):
-    """How a call of the webhook went."""
-
-    delivered: bool
-    problem: str | None = None
-
-
-class ApiTimelineStep(Struct, frozen=True):
-    """One hour, day or month."""
-
-    start: datetime.datetime
-    requests: int
-    by: dict[str, int] = field(default_factory=dict)
-
-
-class ApiTimeline(Struct, frozen=True):
-    """Requests over time."""
-
-    step: str
-    p50_us: int | None = None
-    p95_us: int | None = None
-    steps: list[ApiTimelineStep] = field(default_factory=list)
 
 
 class ApiPasskey(Struct, frozen=True):

@@ -15,17 +15,24 @@ from click.core import ParameterSource
 from tollgate.cli import show
 from tollgate.cli.failures import Failure
 from tollgate.cli.lazy import Group
-from tollgate.cli.options import ParamKind, complete_months, complete_tokens, for_team, page_options
+from tollgate.cli.options import OneOf, ParamKind, complete_months, complete_tokens, for_team, page_options
+from tollgate.cli.settings_options import SettingsCommand
+from tollgate.lazy_module import LazyModule
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tollgate.api import billing as billing_api
+    from tollgate.api import invoices as invoices_api
+    from tollgate.api import usage as api
     from tollgate.cli.answers import ApiAnswer
     from tollgate.cli.session import Session
-    from tollgate.cli.shapes import ApiBilling, ApiUsage
+else:
+    # Help of other commands needs none of them.
+    api, billing_api, invoices_api = (
+        LazyModule(f"tollgate.api.{name}") for name in ("usage", "billing", "invoices")
+    )
 
-BY = ("token", "domain", "network", "method", "day", "month")
-RANGES, SPLITS = ("24h", "7d", "month", "year"), ("network", "outcome", "source")
 NONE = "none"
 
 
@@ -51,7 +58,7 @@ class Dollars(ParamKind):
 
 
 def _alone(command: Callable[..., None]) -> Callable[..., None]:
-    """Let a group do something by itself, and hand its `--team` and `--json` to a subcommand otherwise."""
+    """Let a group run by itself, or pass its `--team` and `--json` on to a subcommand."""
 
     @functools.wraps(command)
     def call(**values: Any) -> None:
@@ -82,7 +89,7 @@ def _alone(command: Callable[..., None]) -> Callable[..., None]:
 )
 @click.option(
     "--by",
-    type=click.Choice(BY),
+    type=OneOf(lambda: api.By),
     metavar="WHAT",
     default="day",
     show_default=True,
@@ -92,44 +99,40 @@ def _alone(command: Callable[..., None]) -> Callable[..., None]:
 @for_team
 def usage(session: Session, month: str | None, by: str, token: str | None) -> None:
     """Show what a team used in a month (UTC) and what it costs."""
-    show_usage(session, session.client.usage(session.team, month, by, token))
+    show_usage(session, session.client.call(api.SHOW, session.team, month=month, by=by, token=token))
 
 
 @usage.command(epilog="Example: tollgate usage cap 25.00 --team acme")
 @click.argument("amount", type=Dollars(), metavar="AMOUNT|none")
 @for_team
 def cap(session: Session, amount: int | str) -> None:
-    """Stop calls (402) for the rest of a month when it has cost this much; `none` lifts the cap."""
-    answer = session.client.update_billing(
-        session.team, {"spending_cap_micros": None if amount == NONE else amount}
-    )
-    _show_billing(session, answer)
+    """Stop calls (402) for the rest of a month once it has cost this much; `none` lifts the cap."""
+    micros = None if isinstance(amount, str) else amount
+    change = billing_api.BillingChange(spending_cap_micros=micros)
+    _show_billing(session, session.client.call(billing_api.UPDATE, session.team, body=change))
 
 
-@usage.command(epilog="Example: tollgate usage timeline --team acme --range 24h --split outcome")
-@click.option(
-    "--range", "span", type=click.Choice(RANGES), default="month", show_default=True, help="How far to look back."
-)
-@click.option(
-    "--split", type=click.Choice(SPLITS), default="network", show_default=True, help="What to split each step by."
-)
+@usage.command(
+    cls=SettingsCommand, settings=lambda: api.TimelineQuery,
+    epilog="Example: tollgate usage timeline --team acme --range 24h --split outcome",
+)  # fmt: skip
 @for_team
-def timeline(session: Session, span: str, split: str) -> None:
+def timeline(session: Session, **wanted: Any) -> None:
     """Show requests over time, and how long they took."""
-    answer = session.client.timeline(session.team, span, split)
+    answer = session.client.call(api.TIMELINE, session.team, **wanted)
     found = answer.value
     if session.as_json:
         show.as_json(answer.raw)
         return
     keys = sorted({key for step in found.steps for key in step.by})
     form = "%Y-%m-%d %H:%M" if found.step == "hour" else "%Y-%m-%d" if found.step == "day" else "%Y-%m"
-    most = max((step.requests for step in found.steps), default=0)
+    peak = max((step.requests for step in found.steps), default=0)
     rows = [
         (
             step.start.strftime(form),
             f"{step.requests:,}",
             *(f"{step.by.get(key, 0):,}" for key in keys),
-            *show.bar(step.requests, most),
+            *show.bar(step.requests, peak),
         )
         for step in found.steps
     ]
@@ -145,26 +148,28 @@ def timeline(session: Session, span: str, split: str) -> None:
 @click.option("--test", is_flag=True, help="Call the webhook once, as an alert would.")
 @for_team
 def alerts(session: Session, webhook: str | None, emails: bool | None, test: bool) -> None:
-    """Choose who is alerted at 50, 80 and 100 % of the cap; without options, show it."""
+    """Set who is alerted at 50, 80 and 100 % of the cap; without options, show it."""
     if test:
-        went = session.client.test_webhook(session.team).value
-        if not went.delivered:
-            raise Failure(f"The webhook was called, and that failed: {went.problem}")
-        show.note("The webhook was called and took the test.")
+        result = session.client.call(billing_api.TEST, session.team).value
+        if not result.delivered:
+            raise Failure(f"The call of the webhook failed: {result.problem}")
+        show.note("The webhook accepted the test call.")
         return
-    body: dict[str, Any] = {}
+    given: dict[str, Any] = {}
     if webhook is not None:
-        body["alert_webhook"] = None if webhook == NONE else webhook
+        given["alert_webhook"] = None if webhook == NONE else webhook
     if emails is not None:
-        body["alert_emails"] = emails
-    client, team = session.client, session.team
-    answer = client.update_billing(team, body) if body else client.billing(team)
-    _show_billing(session, answer)
+        given["alert_emails"] = emails
+    if not given:
+        _show_billing(session, session.client.call(billing_api.SHOW, session.team))
+        return
+    answer = session.client.call(billing_api.UPDATE, session.team, body=billing_api.BillingChange(**given))
+    _show_billing(session, answer, answer.value.webhook_secret)
     if answer.value.webhook_secret is not None:
         show.note("Calls of the webhook are signed with this secret. Keep it: it is not shown again.")
 
 
-def show_usage(session: Session, answer: ApiAnswer[ApiUsage]) -> None:
+def show_usage(session: Session, answer: ApiAnswer[api.Usage]) -> None:
     """Print what a team used in a month."""
     from tollgate.core.pricing import dollars  # noqa: PLC0415 - brings msgspec, which help must not
 
@@ -186,7 +191,7 @@ def show_usage(session: Session, answer: ApiAnswer[ApiUsage]) -> None:
         return
     if found.items:
         click.echo()
-    most = max((item.requests for item in found.items), default=0)
+    peak = max((item.requests for item in found.items), default=0)
     named = found.by in ("token", "domain")
     show.table(
         (found.by.upper(), *(["NAME"] if named else []), "REQUESTS", "BILLABLE", "COST", *show.bar_title()),
@@ -197,7 +202,7 @@ def show_usage(session: Session, answer: ApiAnswer[ApiUsage]) -> None:
                 f"{item.requests:,}",
                 f"{item.billable_requests:,}",
                 dollars(item.cost_micros),
-                *show.bar(item.requests, most),
+                *show.bar(item.requests, peak),
             )
             for item in found.items
         ],
@@ -207,19 +212,18 @@ def show_usage(session: Session, answer: ApiAnswer[ApiUsage]) -> None:
         show.note("The cap is reached: calls are refused (402). Raise it: tollgate usage cap AMOUNT")
 
 
-def _show_billing(session: Session, answer: ApiAnswer[ApiBilling]) -> None:
+def _show_billing(session: Session, answer: ApiAnswer[billing_api.Billing], secret: str | None = None) -> None:
     from tollgate.core.pricing import dollars  # noqa: PLC0415 - brings msgspec, which help must not
 
     found = answer.value
     limit = found.spending_cap_micros
-    secret: list[tuple[str, show.Cell]] = [("secret", found.webhook_secret)] if found.webhook_secret else []
     session.thing(
         answer.raw,
         [
             ("cap", None if limit is None else dollars(limit)),
             ("webhook", found.alert_webhook),
             ("emails", found.alert_emails),
-            *secret,
+            *([("secret", secret)] if secret else []),
         ],
     )
 
@@ -233,8 +237,8 @@ def invoices() -> None:
 @page_options
 @for_team
 def list_(session: Session, limit: int, after: str | None) -> None:
-    """List the invoices of a team, newest first. Drafts may still grow."""
-    answer = session.client.invoices(session.team, limit, after)
+    """List the invoices of a team, newest first. Drafts can still change."""
+    answer = session.client.call(invoices_api.LIST, session.team, limit=limit, after=after)
     rows = [
         (each.month, each.number, each.status, f"{each.billable_requests:,}", each.total)
         for each in answer.value.items
@@ -251,10 +255,10 @@ def show_(session: Session, month: str, as_csv: bool) -> None:
     if as_csv:
         if session.as_json:
             raise click.UsageError("Give --json or --csv, not both.")
-        table = session.client.invoice_csv(session.team, month)
+        table = session.client.text(invoices_api.SHOW, "text/csv", session.team, month, format="csv")
         click.echo(show.clean(table, keep="\r\n"), nl=False)
         return
-    answer = session.client.invoice(session.team, month)
+    answer = session.client.call(invoices_api.SHOW, session.team, month)
     found = answer.value
     session.thing(
         answer.raw,

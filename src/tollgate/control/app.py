@@ -24,6 +24,7 @@ from tollgate.control.api import (
     docs,
     domains,
     factors,
+    invoices,
     logs,
     me,
     members,
@@ -34,6 +35,7 @@ from tollgate.control.api import (
     service,
     teams,
     tokens,
+    usage,
 )
 from tollgate.control.api.errors import HANDLERS
 from tollgate.control.api.rates import Rates
@@ -51,10 +53,13 @@ def control_app(plane: ControlPlane) -> Litestar:
 
 def api_router() -> Router:
     """All of the API, under `/api/v1`."""
-    handlers = (service, me, factors, teams, members, tokens, domains, logs, audit, billing, operator)
+    resources = (
+        *(service, me, factors, teams, members, tokens, domains),
+        *(logs, audit, usage, billing, invoices, operator),
+    )
     return Router(
         path=BASE,
-        route_handlers=[oauth.router(), *(handler for each in handlers for handler in each.HANDLERS)],
+        route_handlers=[oauth.router(), *(handler for each in resources for handler in each.HANDLERS)],
         dependencies={
             "client": Provide(access.client, sync_to_thread=False),
             "actor": Provide(access.actor),

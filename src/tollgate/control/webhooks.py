@@ -7,17 +7,17 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
+from tollgate.api.billing import MAX_WEBHOOK
 from tollgate.control.outbound import HTTPS_PORT, FetchRefused
 from tollgate.core.origins import normal_host
 
-LONGEST = 1_000
 # Beside 443 none of the ports that older services listen at.
 LEAST_PORT = 1_024
 # In a path and query: what RFC 3986 allows, and nothing that another reader could take for the end of the host.
 _VISIBLE = re.compile(r"[!-~]+")
 _ACCEPTED = (
-    f"A webhook is an https:// URL of a named host, at most {LONGEST} characters of ASCII, at port {HTTPS_PORT} "
-    f"or from {LEAST_PORT} on, without a user name or a fragment: https://example.com/tollgate"
+    f"A webhook is an https:// URL of a named host, at most {MAX_WEBHOOK} characters of ASCII, at port "
+    f"{HTTPS_PORT} or from {LEAST_PORT} on, without a user name or a fragment: https://example.com/tollgate"
 )
 
 
@@ -35,7 +35,7 @@ class Target(Struct, frozen=True):
 def target_of(text: str) -> Target:
     """Read the address of a webhook, or raise Refused."""
     # What urlsplit leaves out without a word, such as a line's end, is refused before it can.
-    if len(text) > LONGEST or not _VISIBLE.fullmatch(text) or "#" in text or "\\" in text:
+    if len(text) > MAX_WEBHOOK or not _VISIBLE.fullmatch(text) or "#" in text or "\\" in text:
         raise FetchRefused(_ACCEPTED)
     try:
         parts = urlsplit(text)

@@ -8,27 +8,16 @@ so does the rounding to cents. Late calls come first, so that free ones are spen
 from __future__ import annotations
 
 from collections.abc import Iterator
-from enum import StrEnum
 
 from msgspec import Struct
 
-from tollgate.core.pricing import Plan, Price, cents, dollars
+from tollgate.api.invoices import LineKind
+from tollgate.api.usage import Plan
+from tollgate.core.pricing import Price, cents, dollars
 from tollgate.core.usage import TeamMonth
 
 CENT = 10_000
 """Micro-dollars."""
-
-
-class LineKind(StrEnum):
-    """What a line is about."""
-
-    FREE = "free"
-    BILLED = "billed"
-    CAP = "cap"
-    """What the spending cap took off."""
-    ADJUSTMENT = "adjustment"
-    """Prices or caps that were changed within the month."""
-    ROUNDING = "rounding"
 
 
 class Line(Struct, frozen=True):

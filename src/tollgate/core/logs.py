@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from typing import TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -10,10 +11,12 @@ from msgspec import Struct
 # What spreadsheets take for the beginning of a formula, in full width also (OWASP, CSV injection).
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
+T = TypeVar("T")
 
-def csv_text(text: str) -> str:
-    """A text that no spreadsheet calculates."""
-    return f"'{text}" if text.startswith(_FORMULA) else text
+
+def csv_cell(value: T) -> T | str:
+    """A cell of a CSV file, escaped against formula injection; numbers are ours, and may be negative."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
 
 
 class LogRow(Struct, frozen=True, gc=False):

@@ -6,9 +6,9 @@ import math
 import re
 from datetime import UTC, datetime
 
-# Years that clocks have, and short of 9999, whose last month has no end that `datetime` can represent.
-PATTERN = "(19[7-9][0-9]|2[0-9]{3})-(0[1-9]|1[0-2])"
-_MONTH = re.compile(PATTERN)
+from tollgate.api.base import MONTH
+
+_MONTH = re.compile(MONTH)
 
 
 def month_of(at: float) -> str:

@@ -21,10 +21,11 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field
 
+from tollgate.api.usage import Plan
 from tollgate.core.blocks import FULL_ROWS, OWN_ROWS, RowBlock, Run, facts_of, written
 from tollgate.core.entries import pack
 from tollgate.core.latencies import buckets_of
-from tollgate.core.pricing import MILLION, OwnPrice, Plan, Price, cost
+from tollgate.core.pricing import MILLION, OwnPrice, Price, cost
 from tollgate.core.shared_blocks import SharedBlock, SharedWriter, errors_of
 from tollgate.core.subjects import Batch, CountedSubject, LatencyLine, LineKey, UsageLine
 

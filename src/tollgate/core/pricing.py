@@ -11,10 +11,11 @@ in the month: the first so many are free, whatever was charged before.
 from __future__ import annotations
 
 import re
-from enum import StrEnum
 from typing import Annotated
 
 from msgspec import Meta, Struct
+
+from tollgate.api.usage import Plan
 
 MILLION = 1_000_000
 MAX_PRICE = 1_000_000_000_000
@@ -23,13 +24,6 @@ _ALERTS = (50, 80, 100)
 """Percent of a cap at which its team is notified."""
 _DOLLARS = re.compile(r"\$?([0-9]{1,9})(?:\.([0-9]{1,6}))?", re.ASCII)
 _Amount = Annotated[int, Meta(ge=0, le=MAX_PRICE)]
-
-
-class Plan(StrEnum):
-    """How requests beyond the free ones are charged."""
-
-    PER_REQUEST = "per_request"
-    PER_STARTED_MILLION = "per_started_million"
 
 
 class Price(Struct, frozen=True):

@@ -5,33 +5,12 @@ A billing month may hold calls of earlier calendar months: those whose records c
 
 from __future__ import annotations
 
-from enum import StrEnum
-
 from msgspec import Struct
 
 from tollgate.core.months import end_of, start_of
 
 # In a month's first minutes one busy second would promise millions.
 LEAST_ELAPSED_SECONDS = 3_600
-
-
-class By(StrEnum):
-    """What usage is listed by."""
-
-    TOKEN = "token"  # noqa: S105 - a word
-    DOMAIN = "domain"
-    NETWORK = "network"
-    METHOD = "method"
-    DAY = "day"
-    MONTH = "month"
-
-
-class Split(StrEnum):
-    """What a timeline is split by. A source is a token or a domain."""
-
-    NETWORK = "network"
-    OUTCOME = "outcome"
-    SOURCE = "source"
 
 
 class Point(Struct, frozen=True):

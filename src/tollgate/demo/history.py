@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tollgate.api.billing import BillingChange
 from tollgate.api.domains import NewDomain
 from tollgate.api.members import NewInvitation
 from tollgate.api.tokens import NewToken, TokenChange
@@ -38,10 +39,8 @@ if TYPE_CHECKING:
     from tollgate.control import service_context
     from tollgate.control.plane import ControlPlane
     from tollgate.control.service_context import Actor
-    from tollgate.control.services import billing
 else:  # see `fill.py`
     service_context = LazyModule("tollgate.control.service_context")
-    billing = LazyModule("tollgate.control.services.billing")
 
 HOUR, DAY = 3_600, 86_400
 # How long ago the team was made.
@@ -134,7 +133,7 @@ async def _things(
     await _people(plane, clock, actor, team, now)
     clock.now = now - 9 * DAY
     await plane.billing.change(
-        actor, team.id, billing.BillingUpdate(spending_cap=CAP, buyer=BUYER, tax_number="IE1234567T")
+        actor, team.id, BillingChange(spending_cap_micros=CAP, buyer=BUYER, tax_number="IE1234567T")
     )
     return [
         TrafficSource(made["indexer"].id, "indexer", 0.55),

@@ -13,7 +13,8 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 from msgspec.inspect import Metadata, StructType, type_info
 
-from tollgate.core.pricing import Plan, Price
+from tollgate.api.usage import Plan
+from tollgate.core.pricing import Price
 
 DEFAULT_PORT = 8402
 DEFAULT_METRICS_PORT = 8403

@@ -18,11 +18,12 @@ from sqlalchemy import ColumnElement, case, exists, func, insert, select
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from tollgate.api.usage import By, Split
 from tollgate.core.clock import Clock
 from tollgate.core.entries import BILLABLE
 from tollgate.core.invoices import Invoice
 from tollgate.core.months import month_of, start_of
-from tollgate.core.usage import By, MonthTotals, Period, Point, Split, TeamMonth, UsageItem
+from tollgate.core.usage import MonthTotals, Period, Point, TeamMonth, UsageItem
 from tollgate.store import ledger_tables as tables
 from tollgate.store.base import Bill, ClockDoubted, StoreUnavailable
 from tollgate.store.ledger_engine import engine_of

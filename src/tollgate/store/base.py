@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 from msgspec import Struct
 
+from tollgate.api.usage import By, Split
 from tollgate.core.alerts import Alert, BillingSettings
 from tollgate.core.audit_chain import AuditChain
 from tollgate.core.clock import Clock
@@ -36,7 +37,7 @@ from tollgate.core.people import (
     ResetLink,
 )
 from tollgate.core.posting import Opening, Posting
-from tollgate.core.usage import By, MonthTotals, Point, Split, TeamMonth, UsageItem
+from tollgate.core.usage import MonthTotals, Point, TeamMonth, UsageItem
 from tollgate.errors import TollgateError
 
 

@@ -72,8 +72,8 @@ def test_days_of_the_current_month_by_default(metering: Metering, money: Api) ->
 @pytest.mark.parametrize(
     ("query", "accepted"),
     [
-        *((f"month={text}", f"write one such as {MONTH}") for text in NO_MONTHS),
-        *((f"by={text}", "give one of token, domain, network, method, day") for text in ("", "hour", "Token")),
+        *((f"month={text}", f"such as {MONTH}") for text in NO_MONTHS),
+        *((f"by={text}", "one of token, domain, network, method, day, month") for text in ("", "hour", "Token")),
     ],
 )
 def test_a_bad_query_names_what_is_accepted(money: Api, query: str, accepted: str) -> None:

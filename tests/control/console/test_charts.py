@@ -1,8 +1,8 @@
 """Charts: numbers in, markup out."""
 
+from tollgate.api.usage import Split, TimeRange
 from tollgate.control.console import charts
-from tollgate.control.services.timelines import TimeRange, UsageStep, UsageTimeline
-from tollgate.core.usage import Split
+from tollgate.control.services.timelines import UsageStep, UsageTimeline
 
 DAY = 86_400.0
 NOON = 1_794_744_000.0  # 2026-11-15T12:00:00Z

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from tests.control.services.harness import ACME, ALL, ELSEWHERE, MINUTE, PASSWORD, PEOPLE, VISIT, Harness
 
+from tollgate.api.billing import BillingChange
 from tollgate.api.domains import DomainChange, NewDomain
 from tollgate.api.logs import LogQuery
 from tollgate.api.me import EmailLink, NewEmail, NewPersonalToken, PasswordChange, SelfChange
@@ -15,7 +16,6 @@ from tollgate.api.teams import NewTeam, TeamChange
 from tollgate.api.tokens import NewToken, Rotation, TokenChange
 from tollgate.control.oidc_rules import ProviderIdentity
 from tollgate.control.service_context import OPERATOR, Actor
-from tollgate.control.services.billing import BillingUpdate
 from tollgate.control.services.operator import TeamTerms
 from tollgate.core.months import month_of
 from tollgate.core.people import CONSOLE, PERSONAL, TOOL, AuditEntry
@@ -235,7 +235,7 @@ class Everything:
         self.step("networks.status", plane.networks.status())
         self.step("usage.of_team", plane.usage.of_team(owner, ACME.id))
         self.step("billing.show", plane.billing.show(owner, ACME.id))
-        change = BillingUpdate(spending_cap=5, alert_webhook="https://hooks.example/", alert_emails=False)
+        change = BillingChange(spending_cap_micros=5, alert_webhook="https://hooks.example/", alert_emails=False)
         _, secret = self.step("billing.change", plane.billing.change(owner, ACME.id, change))
         assert secret is not None
         self.typed(secret)

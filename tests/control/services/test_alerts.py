@@ -15,11 +15,11 @@ from tests.control.metering import DOLLAR, Metering
 from tests.control.services.harness import ACME, DAY, PEOPLE, RIVAL, details_of
 from tests.store.account_rows import MONTH
 
+from tollgate.api.billing import BillingChange
 from tollgate.control.outbound import FetchRefused, Missing, Unreachable
 from tollgate.control.problems import InvalidInput, NoSuchTeam, RoleNeeded, TooManyAttempts
 from tollgate.control.services import alerts as alerts_module
 from tollgate.control.services.alerts import DELIVERY_HEADER, KEPT_SECONDS, TESTS, TIDY_SECONDS
-from tollgate.control.services.billing import BillingUpdate
 from tollgate.core import secrets
 from tollgate.core.alerts import DELIVERED, DROPPED, GIVEN_UP, PENDING, SIGNATURE_HEADER, WAITS, Alert
 from tollgate.core.months import start_of
@@ -33,16 +33,13 @@ PAYERS = {PEOPLE["owner"], PEOPLE["billing"]}
 @pytest.fixture
 def hooked(metering: Metering) -> Metering:
     """A team with a cap of one dollar, a webhook and no mail, that has used its free requests."""
-    choose(metering, spending_cap=DOLLAR, alert_webhook=HOOK, alert_emails=False)
+    choose(metering, spending_cap_micros=DOLLAR, alert_webhook=HOOK, alert_emails=False)
     metering.call(MILLION)
     return metering
 
 
 def choose(metering: Metering, **wanted: Any) -> str:
-    return (
-        metering.do(metering.plane.billing.change(metering.actor("owner"), "acme", BillingUpdate(**wanted)))[1]
-        or ""
-    )
+    return metering.set_billing(**wanted)[1] or ""
 
 
 def run(metering: Metering) -> None:
@@ -74,7 +71,7 @@ def test_all_that_were_passed_at_once_are_reported(hooked: Metering) -> None:
 
 
 def test_call_shows_what_happened_and_is_signed_with_the_secret_that_was_shown(metering: Metering) -> None:
-    secret = choose(metering, spending_cap=DOLLAR, alert_webhook=HOOK, alert_emails=False)
+    secret = choose(metering, spending_cap_micros=DOLLAR, alert_webhook=HOOK, alert_emails=False)
     metering.call(MILLION + HALF)
     run(metering)
     (sent,) = metering.hooks.sent
@@ -179,8 +176,8 @@ def test_many_that_look_and_deliver_at_once_show_once(hooked: Metering) -> None:
 
 def test_a_slow_receiver_does_not_hold_up_the_others(metering: Metering) -> None:
     for team, who in ((ACME, "owner"), (RIVAL, "stranger")):
-        wanted = BillingUpdate(
-            spending_cap=DOLLAR, alert_webhook=f"https://{team.name}.example/", alert_emails=False
+        wanted = BillingChange(
+            spending_cap_micros=DOLLAR, alert_webhook=f"https://{team.name}.example/", alert_emails=False
         )
         metering.do(metering.plane.billing.change(metering.actor(who), team.id, wanted))
         metering.call(MILLION + HALF, team=team.id)
@@ -212,7 +209,7 @@ def test_slow_site_of_many_alerts_leaves_room_for_others_and_the_next_round_come
     monkeypatch.setattr(alerts_module, "ROUND_SECONDS", 0.05)
     hooks = {ACME: "https://a.slow.com/", RIVAL: "https://rival.org/"}
     for (team, url), who in zip(hooks.items(), ("owner", "stranger"), strict=True):
-        wanted = BillingUpdate(spending_cap=DOLLAR, alert_webhook=url, alert_emails=False)
+        wanted = BillingChange(spending_cap_micros=DOLLAR, alert_webhook=url, alert_emails=False)
         metering.do(metering.plane.billing.change(metering.actor(who), team.id, wanted))
     metering.call(2 * MILLION, team=ACME.id)
 
@@ -281,7 +278,7 @@ def test_another_month_begins_anew(hooked: Metering) -> None:
 def test_another_cap_does_not_show_the_same_threshold_again(hooked: Metering) -> None:
     hooked.call(HALF)
     run(hooked)
-    choose(hooked, spending_cap=2 * DOLLAR)
+    choose(hooked, spending_cap_micros=2 * DOLLAR)
     hooked.call(HALF)
     run(hooked)
     assert notified(hooked) == [50]
@@ -294,9 +291,9 @@ def test_without_a_cap_or_a_channel_nothing_is_reported(metering: Metering) -> N
     metering.post.open = False
     metering.call(2 * MILLION)
     run(metering)
-    choose(metering, spending_cap=DOLLAR)
+    choose(metering, spending_cap_micros=DOLLAR)
     run(metering)
-    choose(metering, spending_cap=None, alert_webhook=HOOK)
+    choose(metering, spending_cap_micros=None, alert_webhook=HOOK)
     run(metering)
     assert (metering.hooks.sent, metering.post.posted, rows(metering)) == ([], [], [])
 
@@ -323,7 +320,7 @@ def test_a_webhook_that_was_taken_away_is_not_called_any_more(hooked: Metering) 
 
 
 def test_owners_and_whoever_pays_get_mail_where_it_can_be_sent(metering: Metering) -> None:
-    choose(metering, spending_cap=DOLLAR)
+    choose(metering, spending_cap_micros=DOLLAR)
     metering.call(MILLION + HALF)
     run(metering)
     run(metering)
@@ -337,7 +334,7 @@ def test_owners_and_whoever_pays_get_mail_where_it_can_be_sent(metering: Meterin
 
 
 def test_mail_at_the_cap_shows_that_calls_are_refused(metering: Metering) -> None:
-    choose(metering, spending_cap=DOLLAR)
+    choose(metering, spending_cap_micros=DOLLAR)
     metering.call(2 * MILLION)
     run(metering)
     assert len(metering.post.posted) == 6
@@ -349,7 +346,7 @@ def test_mail_that_cannot_be_taken_is_tried_again(metering: Metering) -> None:
         def post(self, to: str, subject: str, text: str) -> bool:
             return False
 
-    choose(metering, spending_cap=DOLLAR)
+    choose(metering, spending_cap_micros=DOLLAR)
     metering.call(MILLION + HALF)
     metering.plane.alerts._mailer = Full()
     run(metering)
@@ -360,7 +357,7 @@ def test_mail_that_cannot_be_taken_is_tried_again(metering: Metering) -> None:
 
 
 def test_members_who_were_switched_off_get_no_mail(metering: Metering) -> None:
-    choose(metering, spending_cap=DOLLAR)
+    choose(metering, spending_cap_micros=DOLLAR)
     metering.do(metering.plane.admin.switch(PEOPLE["billing"], active=False))
     metering.call(MILLION + HALF)
     run(metering)

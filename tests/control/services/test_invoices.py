@@ -11,11 +11,12 @@ from tests.control.metering import DOLLAR, Metering
 from tests.control.services.harness import ACME, ALL, DAY, HOUR
 from tests.store.account_rows import AFTER, BEFORE, MONTH, RIVAL
 
+from tollgate.api.billing import BillingChange
+from tollgate.api.invoices import LineKind
 from tollgate.api.teams import TeamChange
 from tollgate.control.problems import InvalidInput, NoSuchTeam, NotFound, RoleNeeded
 from tollgate.control.service_context import PageRequest
-from tollgate.control.services.billing import BillingUpdate
-from tollgate.core.invoices import Invoice, LineKind
+from tollgate.core.invoices import Invoice
 from tollgate.core.months import end_of, start_of
 from tollgate.core.pricing import MILLION
 
@@ -113,7 +114,7 @@ def test_the_month_before_is_a_draft_during_its_grace(metering: Metering) -> Non
 
 
 def test_what_an_invoice_shows_outlives_new_prices_caps_and_names(metering: Metering) -> None:
-    metering.do(metering.plane.billing.change(metering.actor("owner"), "acme", BillingUpdate(spending_cap=DOLLAR)))
+    metering.set_billing(spending_cap_micros=DOLLAR)
     metering.call(2 * MILLION)
     metering.clock.now = end_of(MONTH) + GRACE
     close(metering)
@@ -127,7 +128,7 @@ def test_what_an_invoice_shows_outlives_new_prices_caps_and_names(metering: Mete
     metering.charge(micros_per_million=9 * DOLLAR, plan="per_started_million", free_requests=0)
     metering.do(metering.plane.teams.update(metering.actor("owner"), "acme", TeamChange("acme-two")))
     metering.do(
-        metering.plane.billing.change(metering.actor("owner"), "acme-two", BillingUpdate(spending_cap=None))
+        metering.plane.billing.change(metering.actor("owner"), "acme-two", BillingChange(spending_cap_micros=None))
     )
     assert metering.do(metering.plane.invoices.show(metering.actor("owner"), "acme-two", MONTH)) == final
 
@@ -205,7 +206,7 @@ def _guess(name: str, metering: Metering) -> Any:
         "team": "acme",
         "month": MONTH,
         "page": ALL,
-        "change": BillingUpdate(spending_cap=0, alert_webhook="https://hooks.example/", alert_emails=False),
+        "change": BillingChange(spending_cap_micros=0, alert_webhook="https://hooks.example/", alert_emails=False),
         "by": "day",
         "name": "acme",
         "if_match": None,

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 from tests.control.metering import DOLLAR, Metering
 from tests.control.services.harness import ACME, PEOPLE, RIVAL
 
+from tollgate.api.usage import UsageQuery
 from tollgate.control.problems import InvalidInput, NotFound, RoleNeeded
 from tollgate.control.service_context import Actor, PageRequest
-from tollgate.control.services.billing import BillingUpdate
 from tollgate.control.services.operator import Operator, TeamTerms, TeamUse
 from tollgate.core.models import Team
 from tollgate.core.months import end_of, month_of
@@ -178,7 +178,7 @@ def test_own_price_applies_to_calls_from_then_on_and_changes_nothing_before(mete
     set_terms(metering, free_requests=100)
     metering.call(5)
     used = metering.do(metering.plane.usage.of_team(metering.actor("owner"), ACME.name))
-    assert (used.billable, used.cost, used.free_requests, used.free_left) == (30, 60, 100, 70)
+    assert (used.billable_requests, used.cost_micros, used.free_requests, used.free_left) == (30, 60, 100, 70)
 
 
 def test_usage_and_draft_of_a_month_that_is_over_are_reported_by_its_price(metering: Metering) -> None:
@@ -191,7 +191,8 @@ def test_usage_and_draft_of_a_month_that_is_over_are_reported_by_its_price(meter
     draft = metering.do(metering.plane.invoices.show(metering.actor("owner"), ACME.name, month))
     assert (draft.micros_per_million, draft.free_requests, draft.cost) == (2 * DOLLAR, 0, 20)
     assert [line.kind for line in draft.lines] == ["billed", "rounding"]
-    assert metering.do(metering.plane.usage.of_team(metering.actor("owner"), ACME.name, month)).free_requests == 0
+    used = metering.do(metering.plane.usage.of_team(metering.actor("owner"), ACME.name, UsageQuery(month)))
+    assert used.free_requests == 0
     metering.clock.now += 3 * 86_400
     metering.books.sql("UPDATE state SET seen_at = NULL, doubted_at = NULL")
     assert month in metering.do(metering.plane.invoices.close_due())
@@ -249,12 +250,10 @@ def test_operators_cap_of_zero_leaves_free_requests_to_a_team_that_has_called_no
 def test_team_cannot_raise_its_cap_beyond_the_operators(metering: Metering) -> None:
     metering.charge(free_requests=0, micros_per_million=5 * DOLLAR)
     set_terms(metering, operator_cap=7)
-    metering.do(
-        metering.plane.billing.change(metering.actor("owner"), ACME.name, BillingUpdate(spending_cap=DOLLAR))
-    )
+    metering.set_billing(spending_cap_micros=DOLLAR)
     metering.call(5)
     used = metering.do(metering.plane.usage.of_team(metering.actor("owner"), ACME.name))
-    assert (used.cost, used.spending_cap, used.capped) == (7, 7, True)
+    assert (used.cost_micros, used.spending_cap_micros, used.capped) == (7, 7, True)
 
 
 # --- Usage of the whole service ----------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from tests.control.services.harness import ACME, ALL, PEOPLE, ROLES, Harness, member_id, words
 
+from tollgate.api.billing import BillingChange
 from tollgate.api.domains import DomainChange, NewDomain
 from tollgate.api.logs import LogQuery
 from tollgate.api.members import NewInvitation, RoleChange
@@ -82,7 +83,7 @@ DEEDS: dict[str, Deed] = {
     "usage.of_team": lambda plane, who, team: plane.usage.of_team(who, team),
     "billing.show": lambda plane, who, team: plane.billing.show(who, team),
     "billing.change": lambda plane, who, team: plane.billing.change(
-        who, team, billing.BillingUpdate(spending_cap=5)
+        who, team, BillingChange(spending_cap_micros=5)
     ),
     "invoices.list": lambda plane, who, team: plane.invoices.list(who, team, ALL),
     "invoices.show": lambda plane, who, team: plane.invoices.show(who, team, "2026-11"),

@@ -4,6 +4,7 @@ import pytest
 from tests.control.metering import Metering
 from tests.control.services.harness import ACME
 
+from tollgate.api.usage import TimelineQuery
 from tollgate.control.problems import InvalidInput
 from tollgate.control.services.timelines import Latency, Timelines, UsageTimeline
 
@@ -12,7 +13,7 @@ HOUR, DAY = 3_600.0, 86_400.0
 
 def read(metering: Metering, span: str, split: str = "network") -> UsageTimeline:
     service = Timelines(metering.plane.context, metering.book)
-    return metering.do(service.of_team(metering.actor("owner"), ACME.name, span, split))
+    return metering.do(service.of_team(metering.actor("owner"), ACME.name, TimelineQuery(span, split)))
 
 
 def test_day_has_its_24_hours_and_what_was_called_in_each(metering: Metering) -> None:

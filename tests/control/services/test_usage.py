@@ -3,50 +3,50 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import UNSET
 from tests.control.metering import DOLLAR, Metering
 from tests.control.services.harness import DAY, ROLES
 from tests.store.account_rows import BEFORE, CD, CI, MONTH, RIVAL, WEB, calls
 
 from tollgate.api.tokens import Rotation
+from tollgate.api.usage import By, Usage, UsageItem, UsageQuery
 from tollgate.control.problems import InvalidInput, NoSuchTeam, NotFound
 from tollgate.control.services import usage
-from tollgate.control.services.billing import BillingUpdate
-from tollgate.control.services.usage import MonthUsage, Share
 from tollgate.core.months import start_of
 from tollgate.core.pricing import MILLION
-from tollgate.core.usage import By
 from tollgate.store.base import StoreUnavailable
 
 
 def report(
     metering: Metering, month: str | None = None, by: str = By.DAY, who: str = "owner", token: str | None = None
-) -> MonthUsage:
-    return metering.do(metering.plane.usage.of_team(metering.actor(who), "acme", month, by, token=token))
+) -> Usage:
+    query = UsageQuery(month or UNSET, by, token or UNSET)
+    return metering.do(metering.plane.usage.of_team(metering.actor(who), "acme", query))
 
 
 def test_a_month_without_a_call(metering: Metering) -> None:
     found = report(metering)
     assert (found.month, found.plan, found.by) == (MONTH, "per_request", By.DAY)
-    assert (found.requests, found.billable, found.cost, found.items) == (0, 0, 0, [])
+    assert (found.requests, found.billable_requests, found.cost_micros, found.items) == (0, 0, 0, [])
     assert (found.free_requests, found.free_left) == (MILLION, MILLION)
-    assert (found.forecast_requests, found.forecast_cost) == (0, 0)
-    assert (found.spending_cap, found.capped) == (None, False)
+    assert (found.forecast_requests, found.forecast_cost_micros) == (0, 0)
+    assert (found.spending_cap_micros, found.capped) == (None, False)
 
 
 def test_free_requests_are_used_before_any_is_charged(metering: Metering) -> None:
     metering.call(999_999)
-    assert (report(metering).free_left, report(metering).cost) == (1, 0)
+    assert (report(metering).free_left, report(metering).cost_micros) == (1, 0)
     metering.call(1)
-    assert (report(metering).free_left, report(metering).cost) == (0, 0)
+    assert (report(metering).free_left, report(metering).cost_micros) == (0, 0)
     metering.call(1)
-    assert (report(metering).free_left, report(metering).cost) == (0, 5)
+    assert (report(metering).free_left, report(metering).cost_micros) == (0, 5)
 
 
 def test_refused_calls_are_counted_and_cost_nothing(metering: Metering) -> None:
     metering.call(5)
     metering.call(7, outcome="rate_limited")
     found = report(metering)
-    assert (found.requests, found.billable, found.free_left) == (12, 5, MILLION - 5)
+    assert (found.requests, found.billable_requests, found.free_left) == (12, 5, MILLION - 5)
 
 
 def test_a_rotated_token_keeps_its_usage_by_its_name_and_every_id(metering: Metering) -> None:
@@ -57,14 +57,14 @@ def test_a_rotated_token_keeps_its_usage_by_its_name_and_every_id(metering: Mete
     new = metering.do(metering.plane.tokens.rotate(metering.actor("owner"), "acme", CI, Rotation(0)))[0].id
     metering.call(3, source=new)
     metering.call(2, source=CD)
-    assert report(metering, by="token").items == [Share(new, "ci", 8, 8, 0), Share(CD, "cd", 2, 2, 0)]
+    assert report(metering, by="token").items == [UsageItem(new, "ci", 8, 8, 0), UsageItem(CD, "cd", 2, 2, 0)]
     for given in ("ci", CI, new):
         found = report(metering, token=given)
         assert (found.requests, [item.requests for item in found.items], found.free_left) == (8, [8], MILLION - 10)
     metering.do(metering.plane.tokens.delete(metering.actor("owner"), "acme", CI))
     assert report(metering, token="ci").requests == report(metering, token=CI).requests == 8
     metering.do(metering.plane.tokens.delete(metering.actor("owner"), "acme", new))
-    assert report(metering, by="token").items[0] == Share(new, None, 8, 8, 0)
+    assert report(metering, by="token").items[0] == UsageItem(new, None, 8, 8, 0)
     assert report(metering, token=CI).requests == 8
     with pytest.raises(NotFound, match="has no token 'ci'"):
         report(metering, token="ci")
@@ -76,8 +76,8 @@ def test_a_tokens_forecast_is_its_part_of_the_month(metering: Metering) -> None:
     metering.call(MILLION, source=CD)
     metering.call(400, source=CI)
     found = report(metering, token="ci")
-    assert (found.requests, found.cost, found.free_left) == (400, 2_000, 0)
-    assert found.forecast_cost == found.forecast_requests * 5
+    assert (found.requests, found.cost_micros, found.free_left) == (400, 2_000, 0)
+    assert found.forecast_cost_micros == found.forecast_requests * 5
 
 
 def test_tokens_have_the_names_that_they_have_now(metering: Metering) -> None:
@@ -86,9 +86,9 @@ def test_tokens_have_the_names_that_they_have_now(metering: Metering) -> None:
     metering.call(9, source=CD)  # deleted since
     metering.call(2, source=WEB)
     assert report(metering, by="token").items == [
-        Share(CD, None, 9, 9, 0),
-        Share(CI, "ci", 5, 5, 0),
-        Share("", "(domains)", 2, 2, 0),
+        UsageItem(CD, None, 9, 9, 0),
+        UsageItem(CI, "ci", 5, 5, 0),
+        UsageItem("", "(domains)", 2, 2, 0),
     ]
     assert [(each.key, each.name) for each in report(metering, by="domain").items] == [
         ("", "(tokens)"),
@@ -108,8 +108,8 @@ def test_items_add_up_to_the_month_exactly(metering: Metering, by: By) -> None:
             outcome="ok" if number % 5 else "rate_limited",
         )
     found = report(metering, by=by)
-    assert found.cost == (9 * 123_457 - MILLION) * 5
-    for name in ("requests", "billable", "cost"):
+    assert found.cost_micros == (9 * 123_457 - MILLION) * 5
+    for name in ("requests", "billable_requests", "cost_micros"):
         assert sum(getattr(item, name) for item in found.items) == getattr(found, name)
 
 
@@ -120,7 +120,7 @@ def test_the_least_of_too_many_tokens_stand_together(metering: Metering) -> None
     found = report(metering, by="token")
     assert len(found.items) == usage.MAX_ITEMS
     assert found.items[0].requests == 1_200
-    assert found.items[-1] == Share("", "(others)", sum(range(1, 202)), sum(range(1, 202)), 0)
+    assert found.items[-1] == UsageItem("", "(others)", sum(range(1, 202)), sum(range(1, 202)), 0)
     assert sum(item.requests for item in found.items) == found.requests == sum(range(1, 1_201))
 
 
@@ -128,11 +128,9 @@ def test_forecast_goes_on_like_this_and_obeys_the_cap(metering: Metering) -> Non
     metering.clock.now = start_of(MONTH) + 10 * DAY
     metering.call(MILLION)
     found = report(metering)
-    assert (found.forecast_requests, found.forecast_cost) == (3 * MILLION, 10 * DOLLAR)
-    metering.do(
-        metering.plane.billing.change(metering.actor("owner"), "acme", BillingUpdate(spending_cap=4 * DOLLAR))
-    )
-    assert report(metering).forecast_cost == 4 * DOLLAR
+    assert (found.forecast_requests, found.forecast_cost_micros) == (3 * MILLION, 10 * DOLLAR)
+    metering.set_billing(spending_cap_micros=4 * DOLLAR)
+    assert report(metering).forecast_cost_micros == 4 * DOLLAR
 
 
 def test_a_past_month_is_its_final_figure_whatever_the_price_is_now(metering: Metering) -> None:
@@ -141,13 +139,17 @@ def test_a_past_month_is_its_final_figure_whatever_the_price_is_now(metering: Me
     metering.clock.now = start_of("2027-02")
     metering.charge(micros_per_million=50 * DOLLAR)
     found = report(metering, MONTH)
-    assert (found.forecast_requests, found.forecast_cost, found.cost) == (MILLION + 1_000, 5_000, 5_000)
+    assert (found.forecast_requests, found.forecast_cost_micros, found.cost_micros) == (
+        MILLION + 1_000,
+        5_000,
+        5_000,
+    )
     assert report(metering).requests == 0
 
 
 def test_a_capped_team_is_informed_for_the_current_month_alone(metering: Metering) -> None:
     metering.call(10, start_of(BEFORE))
-    metering.do(metering.plane.billing.change(metering.actor("owner"), "acme", BillingUpdate(spending_cap=0)))
+    metering.set_billing(spending_cap_micros=0)
     assert not report(metering).capped
     metering.call(MILLION)
     assert report(metering).capped
@@ -172,14 +174,16 @@ def test_nobody_else_learns_that_the_team_exists(metering: Metering) -> None:
 
 @pytest.mark.parametrize("month", ["", "2026", "2026-13", "11-2026", "2026-11-15", "now"])
 def test_a_bad_month_names_the_accepted_form(metering: Metering, month: str) -> None:
-    refusal = metering.refused(InvalidInput, metering.plane.usage.of_team(metering.actor("owner"), "acme", month))
+    refusal = metering.refused(
+        InvalidInput, metering.plane.usage.of_team(metering.actor("owner"), "acme", UsageQuery(month))
+    )
     assert MONTH in refusal.detail
     assert refusal.extras == {"field": "month"}
 
 
 def test_a_bad_view_names_the_five(metering: Metering) -> None:
     refusal = metering.refused(
-        InvalidInput, metering.plane.usage.of_team(metering.actor("owner"), "acme", None, "week")
+        InvalidInput, metering.plane.usage.of_team(metering.actor("owner"), "acme", UsageQuery(by="week"))
     )
     assert "token, domain, network, method, day" in refusal.detail
 

@@ -1,16 +1,15 @@
 """The management API, `/api/v1`: parse a request, call one service, render its answer. No rule lives here.
 
 operations  what an endpoint is: its route, and its part of the OpenAPI document
-bodies      what requests bring;  shapes: what answers show: of resources that `tollgate.api` does not define yet
-money       what they show of usage, caps and invoices
+bodies      the forms of OAuth;  shapes: what answers show of resources that `tollgate.api` does not define yet
 access      the authenticated actor and the client's address
 reading     bodies, forms and queries, each refusal naming the member
 render      answers
 creation    Idempotency-Key
 errors      every exception as problem details (RFC 9457)
-me, factors, teams, members, tokens, domains, logs, audit, billing, operator, service, oauth
+me, factors, teams, members, tokens, domains, logs, audit, usage, billing, invoices, operator, service, oauth
             one file for each thing that is managed
-exports     logs as files;  printing: invoices as pages, PDF and CSV
+exports     logs as files
 rates       rate limits of the API and the console
 openapi     the OpenAPI document, written from the routes themselves
 docs        the same document for people

@@ -22,13 +22,12 @@ from litestar.response import Stream
 from tollgate.api.base import CSV, JSON_LINES
 from tollgate.api.logs import Log, LogQuery
 from tollgate.control.api.errors import NO_STORE
-from tollgate.control.api.printing import cell
 from tollgate.control.api.rates import Shares
 from tollgate.control.problems import InvalidInput
 from tollgate.control.service_context import Actor
 from tollgate.control.services.logs import LogResults, LogService
 from tollgate.core.addresses import limit_key
-from tollgate.core.logs import LogRow
+from tollgate.core.logs import LogRow, csv_cell
 
 MAX_ROWS = 100_000
 PAGE_ROWS = 1_000
@@ -169,5 +168,5 @@ def _csv(rows: Iterable[Log]) -> bytes:
     writer = csv.writer(out, lineterminator="\r\n")
     plain: Callable[[Any], Any] = msgspec.to_builtins
     for row in rows:
-        writer.writerow([cell(plain(getattr(row, name))) for name in COLUMNS])
+        writer.writerow([csv_cell(plain(getattr(row, name))) for name in COLUMNS])
     return out.getvalue().encode()

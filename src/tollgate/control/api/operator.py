@@ -9,7 +9,9 @@ from typing import Annotated
 from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import astuple
 
-from tollgate.control.api import money, reading, shapes
+from tollgate.api.base import MONTH
+from tollgate.api.usage import By, Usage
+from tollgate.control.api import reading, shapes
 from tollgate.control.api.access import CurrentActor, HttpRequest, Part, Plane
 from tollgate.control.api.operations import OPERATOR, Operation, Query, endpoint
 from tollgate.control.api.render import Answer, listed, listed_items, shown
@@ -18,7 +20,6 @@ from tollgate.control.service_context import MAX_ROWS, USUAL_ROWS
 from tollgate.control.services.operator import STATES, CheckResult, ServiceUsage, TeamTerms, TeamUse
 from tollgate.core.upstream_history import HistoryStep
 from tollgate.core.upstreams import ShownNetwork
-from tollgate.core.usage import By
 from tollgate.settings.model import Settings
 
 
@@ -180,6 +181,13 @@ class TermsChange(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     ] = UNSET
 
 
+_MONTH = Query(
+    "month",
+    "A calendar month in UTC. Left out: the current one.",
+    {"type": "string", "pattern": MONTH, "examples": ["2026-11"]},
+)
+
+
 @endpoint(
     "GET",
     "/operator/upstreams",
@@ -259,20 +267,20 @@ async def team(plane: Plane, actor: CurrentActor, name: Part) -> Answer:
         tag=OPERATOR,
         summary="Show what a team used in a month, by network, method or day",
         query=(
-            money.MONTH,
+            _MONTH,
             Query(
                 "by",
                 "What the items are.",
                 {"type": "string", "enum": [By.NETWORK, By.METHOD, By.DAY], "default": By.DAY},
             ),
         ),
-        gives=money.Usage,
+        gives=Usage,
         raises=(InvalidInput, RoleNeeded, NotFound),
     ),
 )
 async def team_usage(request: HttpRequest, plane: Plane, actor: CurrentActor, name: Part) -> Answer:
     month, by = (reading.query(request, each) for each in ("month", "by"))
-    return shown(money.usage(await plane.operator.team_usage(actor, name, month, by or By.DAY)))
+    return shown(await plane.operator.team_usage(actor, name, month, by or By.DAY))
 
 
 @endpoint(
@@ -283,7 +291,7 @@ async def team_usage(request: HttpRequest, plane: Plane, actor: CurrentActor, na
         tag=OPERATOR,
         summary="Show what all teams used in a month, those to which it cost most first",
         query=(
-            money.MONTH,
+            _MONTH,
             Query(
                 "limit",
                 "Teams at most.",

@@ -8,6 +8,7 @@ import msgspec
 from litestar import Response, post
 
 from tollgate.api.domains import DomainChange, NewDomain, OriginCheck
+from tollgate.api.usage import By, UsageQuery
 from tollgate.control.console import render
 from tollgate.control.console.forms import Form, command, read_form
 from tollgate.control.console.frame import Frame, open_frame, page
@@ -18,7 +19,6 @@ from tollgate.control.proofs import dns_name, record
 from tollgate.control.service_context import PageRequest
 from tollgate.core import origins
 from tollgate.core.models import Domain
-from tollgate.core.usage import By
 
 LONGEST = 300
 _TOASTS = {
@@ -127,9 +127,8 @@ async def _list(
         else f"tollgate rpc whitelist check {shlex.quote(verdict.origin)} --team {name}",
     )
     listed = await plane.domains.list(frame.actor, name, PageRequest(1_000))
-    month = {
-        item.key: item.requests for item in (await plane.usage.of_team(frame.actor, name, by=By.DOMAIN)).items
-    }
+    usage = await plane.usage.of_team(frame.actor, name, UsageQuery(by=By.DOMAIN))
+    month = {item.key: item.requests for item in usage.items}
     rows = [(entry, month.get(entry.id, 0)) for entry in listed.items]
     return page(frame, "domains.html", problem=problem, rows=rows, domain=domain, verdict=verdict)
 

@@ -9,13 +9,13 @@ from litestar import Response, post
 
 from tollgate.api.logs import LogQuery
 from tollgate.api.tokens import NewToken
+from tollgate.api.usage import By, UsageQuery
 from tollgate.control.console import snippets
 from tollgate.control.console.frame import open_frame, page
 from tollgate.control.console.paths import HttpRequest, Part, Plane, shown
 from tollgate.control.service_context import PageRequest
 from tollgate.control.services.networks import methods_of
 from tollgate.core import secrets
-from tollgate.core.usage import By
 
 PLAYGROUND = "playground-"
 PLAYGROUND_SECONDS = 900
@@ -32,7 +32,7 @@ async def endpoints_page(request: HttpRequest, plane: Plane, team: Part) -> Resp
     wanted = request.query_params.get("network", "")
     chosen = next((each for each in networks if each.network == wanted), networks[0] if networks else None)
     tokens = (await plane.tokens.list(frame.actor, team, PageRequest(2))).items
-    used = (await plane.usage.of_team(frame.actor, team, by=By.NETWORK)).requests
+    used = (await plane.usage.of_team(frame.actor, team, UsageQuery(by=By.NETWORK))).requests
     return page(
         frame,
         "endpoints.html",
@@ -53,7 +53,7 @@ async def called(request: HttpRequest, plane: Plane, team: Part) -> Response[byt
     if frame.may("SEE_LOGS"):
         found = bool((await plane.logs.page(frame.actor, team, LogQuery(limit=1))).rows)
     else:
-        found = (await plane.usage.of_team(frame.actor, team, by=By.NETWORK)).requests > 0
+        found = (await plane.usage.of_team(frame.actor, team, UsageQuery(by=By.NETWORK))).requests > 0
     return Response(msgspec.json.encode({"called": found}), media_type="application/json")
 
 

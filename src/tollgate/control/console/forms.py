@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl
 from litestar.exceptions import ClientException, HTTPException
 from msgspec import Struct
 
-from tollgate.api.base import kind_of, members
+from tollgate.api.base import is_nullable, kind_of, members
 from tollgate.control.commands import from_form
 from tollgate.control.console.paths import HttpRequest
 from tollgate.control.problems import FieldError, InvalidInput, Problem
@@ -99,7 +99,8 @@ def command(form: Form, kind: type[Command], *, but: Collection[str] = (), **giv
     for name, schema in members(kind).items():
         if name not in given and name not in but:
             try:
-                given[name] = _READERS[kind_of(schema)](form, name)
+                value = _READERS[kind_of(schema)](form, name)
+                given[name] = None if value == "" and is_nullable(schema) else value
             except InvalidInput as refusal:
                 unreadable += refusal.errors
     return from_form(given, kind, unreadable)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from litestar import Response, post
 
+from tollgate.api.usage import By
 from tollgate.control.console import charts, render
 from tollgate.control.console.forms import Form, amount, read_form, whole
 from tollgate.control.console.frame import Frame, open_frame, page
@@ -15,7 +16,6 @@ from tollgate.control.problems import Busy, InvalidInput, NotFound, Problem
 from tollgate.control.service_context import PageRequest
 from tollgate.control.services.operator import CheckResult, TeamTerms
 from tollgate.core.pricing import dollars
-from tollgate.core.usage import By
 
 _TOASTS = {"changed": "The team's terms are changed. They take effect within a second."}
 _PLAN = ("price", "free_requests", "requests_per_second", "cap")

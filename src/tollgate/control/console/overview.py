@@ -9,15 +9,14 @@ from litestar import Response
 from msgspec import Struct
 
 from tollgate.api.logs import LogQuery
+from tollgate.api.usage import By, Split, TimelineQuery, TimeRange, Usage, UsageQuery
 from tollgate.control.console import charts
 from tollgate.control.console.frame import Frame, open_frame, page
 from tollgate.control.console.paths import HttpRequest, Part, Plane, shown
 from tollgate.control.plane import ControlPlane
-from tollgate.control.services.timelines import TimeRange, UsageTimeline
-from tollgate.control.services.usage import MonthUsage
+from tollgate.control.services.timelines import UsageTimeline
 from tollgate.core.entries import BILLABLE
 from tollgate.core.months import end_of
-from tollgate.core.usage import By, Split
 from tollgate.store.base import StoreUnavailable
 
 RANGES = (
@@ -54,10 +53,12 @@ async def overview_page(request: HttpRequest, plane: Plane, team: Part) -> Respo
     actor = frame.actor
     # Side by side: each adds up a month of usage.
     (usage, tokens, domains), (timeline, outcomes), took, sample, networks = await asyncio.gather(
-        asyncio.gather(*(plane.usage.of_team(actor, name, by=by) for by in (By.METHOD, By.TOKEN, By.DOMAIN))),
         asyncio.gather(
-            plane.timelines.of_team(actor, name, span, split),
-            plane.timelines.of_team(actor, name, TimeRange.MONTH, Split.OUTCOME),
+            *(plane.usage.of_team(actor, name, UsageQuery(by=by)) for by in (By.METHOD, By.TOKEN, By.DOMAIN))
+        ),
+        asyncio.gather(
+            plane.timelines.of_team(actor, name, TimelineQuery(span, split)),
+            plane.timelines.of_team(actor, name, TimelineQuery(split=Split.OUTCOME)),
         ),
         plane.timelines.latency(actor, name, TimeRange.MONTH),
         _sample(frame, plane, name),
@@ -109,7 +110,7 @@ async def _sample(frame: Frame, plane: ControlPlane, team: str) -> Sample:
     return Sample(len(answered), hits / len(answered)) if answered else Sample()
 
 
-def _top(usage: MonthUsage) -> list[tuple[str, int]]:
+def _top(usage: Usage) -> list[tuple[str, int]]:
     rows = [(item.name or item.key, item.requests) for item in usage.items if item.key]
     return sorted(rows, key=lambda row: -row[1])[:TOP]
 

@@ -9,6 +9,7 @@ from litestar import Response, post
 from msgspec.structs import replace
 
 from tollgate.api.tokens import NewToken, Rotation, TokenChange
+from tollgate.api.usage import By, Split, TimelineQuery, TimeRange, UsageQuery
 from tollgate.control.console import charts, render, snippets
 from tollgate.control.console.forms import Form, chosen, command, read_form, ticked, whole
 from tollgate.control.console.frame import Frame, open_frame, page
@@ -16,9 +17,7 @@ from tollgate.control.console.paths import HttpRequest, Part, Plane, shown
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import InvalidInput, NotFound, Problem
 from tollgate.control.service_context import PageRequest
-from tollgate.control.services.timelines import TimeRange
 from tollgate.core.models import Token
-from tollgate.core.usage import By, Split
 
 Command = TypeVar("Command", NewToken, TokenChange)
 
@@ -39,8 +38,9 @@ async def tokens_page(request: HttpRequest, plane: Plane, team: Part) -> Respons
     frame.toast = _TOASTS.get(request.query_params.get("done", ""), "")
     frame.commands = (f"tollgate rpc tokens list --team {team}",)
     listed = await plane.tokens.list(frame.actor, team, PageRequest(100, request.query_params.get("after")))
-    month = {item.key: item.requests for item in (await plane.usage.of_team(frame.actor, team, by=By.TOKEN)).items}
-    lately = await plane.timelines.of_team(frame.actor, team, TimeRange.DAY, Split.SOURCE)
+    usage = await plane.usage.of_team(frame.actor, team, UsageQuery(by=By.TOKEN))
+    month = {item.key: item.requests for item in usage.items}
+    lately = await plane.timelines.of_team(frame.actor, team, TimelineQuery(TimeRange.DAY, Split.SOURCE))
     rows = [
         (
             token,

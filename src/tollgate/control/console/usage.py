@@ -1,22 +1,23 @@
-"""What a team uses and what it costs; its cap, its alerts and whom invoices are made out to; its invoices."""
+"""What a team uses and what it costs; its cap, alerts and buyer; its invoices."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from litestar import Response, post
+from msgspec import UNSET
 
-from tollgate.control.api import money, printing
+from tollgate.api.billing import BillingChange
+from tollgate.api.usage import By, UsageQuery
+from tollgate.control.api import invoices
 from tollgate.control.console import render
-from tollgate.control.console.forms import Form, amount, read_form
+from tollgate.control.console.forms import Form, amount, command, read_form
 from tollgate.control.console.frame import Frame, open_frame, page
 from tollgate.control.console.paths import HttpRequest, Part, Plane, shown
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import InvalidInput, Problem
 from tollgate.control.service_context import PageRequest
-from tollgate.control.services.billing import BillingUpdate
 from tollgate.core.months import last_months, month_of
-from tollgate.core.usage import By
 
 MONTHS = 12
 _TOASTS = {
@@ -25,6 +26,10 @@ _TOASTS = {
     "buyer": "The details are changed. Invoices show them from now on.",
     "tested": "The webhook was called and took the test.",
 }
+
+
+# Which members each form of the page has.
+_FORMS = {"alerts": {"alert_webhook", "alert_emails"}, "buyer": {"buyer", "tax_number"}}
 
 
 @shown("/teams/{team:str}/usage")
@@ -55,16 +60,11 @@ async def change(request: HttpRequest, plane: Plane, team: Part) -> Response[str
     return render.to(f"{frame.base}/usage?done={act}")
 
 
-def _change(act: str, form: Form) -> BillingUpdate:
-    match act:
-        case "cap":
-            return BillingUpdate(spending_cap=amount(form, "cap"))
-        case "alerts":
-            return BillingUpdate(
-                alert_webhook=form.get("alert_webhook", "").strip() or None, alert_emails="emails" in form
-            )
-        case "buyer":
-            return BillingUpdate(buyer=form.get("buyer", ""), tax_number=form.get("tax_number", ""))
+def _change(act: str, form: Form) -> BillingChange:
+    if act == "cap":
+        return BillingChange(spending_cap_micros=amount(form, "cap"))
+    if act in _FORMS:
+        return command(form, BillingChange, but=set(BillingChange.__struct_fields__) - _FORMS[act])
     raise InvalidInput("Nothing was chosen: use the buttons of the page.")
 
 
@@ -83,9 +83,9 @@ async def _usage(
 ) -> Response[str]:
     assert frame.team is not None  # noqa: S101 - the path names a team
     name = frame.team.name
-    by, month = request.query_params.get("by") or By.DAY, request.query_params.get("month") or None
-    usage = await plane.usage.of_team(frame.actor, name, month, by)
-    frame.commands = (f"tollgate usage --team {name} --month {usage.month} --by {usage.by.value}",)
+    query = UsageQuery(request.query_params.get("month") or UNSET, request.query_params.get("by") or By.DAY)
+    usage = await plane.usage.of_team(frame.actor, name, query)
+    frame.commands = (f"tollgate usage --team {name} --month {usage.month} --by {usage.by}",)
     terms = await plane.billing.show(frame.actor, name) if frame.may("CHANGE_BILLING") else None
     return page(
         frame,
@@ -121,7 +121,7 @@ async def invoice_page(request: HttpRequest, plane: Plane, team: Part, month: Pa
     return page(
         frame,
         "invoice.html",
-        invoice=money.invoice(invoice),
+        invoice=invoices.shown(invoice),
         terms=await plane.billing.show(frame.actor, team),
         seller=plane.settings.billing,
         base_url=plane.base_url,
@@ -130,8 +130,8 @@ async def invoice_page(request: HttpRequest, plane: Plane, team: Part, month: Pa
 
 @shown("/teams/{team:str}/invoices/{month:str}/{form:str}")
 async def invoice_file(request: HttpRequest, plane: Plane, team: Part, month: Part, form: Part) -> Response[Any]:
-    """One invoice as a page to print, a PDF or a table."""
+    """One invoice as a page to print or as CSV."""
     frame = await open_frame(request, plane, team)
-    invoice = money.invoice(await plane.invoices.show(frame.actor, team, month))
-    parties = printing.Parties.of(plane.settings.billing, await plane.billing.show(frame.actor, team))
-    return printing.file_of(invoice, parties, form, plane.base_url)
+    invoice = invoices.shown(await plane.invoices.show(frame.actor, team, month))
+    parties = invoices.Parties.of(plane.settings.billing, await plane.billing.show(frame.actor, team))
+    return invoices.file_of(invoice, parties, form, plane.base_url)

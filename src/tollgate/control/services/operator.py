@@ -17,6 +17,8 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
+from tollgate.api.billing import MAX_CAP
+from tollgate.api.usage import By, Usage
 from tollgate.control.problems import Busy, InvalidInput, NotFound, RoleNeeded
 from tollgate.control.service_context import (
     MAX_ROWS,
@@ -31,9 +33,9 @@ from tollgate.control.service_context import (
     required,
     team_named,
 )
-from tollgate.control.services.billing import MAX_CAP, stopped
+from tollgate.control.services.billing import stopped
 from tollgate.control.services.networks import TeamNetworks
-from tollgate.control.services.usage import MonthUsage, Usages, by_of, month_named
+from tollgate.control.services.usage import Usages, by_of, month_named
 from tollgate.core import secrets
 from tollgate.core.models import PriceChange, Team
 from tollgate.core.months import month_of
@@ -41,7 +43,7 @@ from tollgate.core.nodes import Node
 from tollgate.core.pricing import MAX_PRICE
 from tollgate.core.upstream_history import FILE, UpstreamHistory
 from tollgate.core.upstreams import ShownNetwork
-from tollgate.core.usage import By, MonthTotals
+from tollgate.core.usage import MonthTotals
 from tollgate.store.base import AccountBook, Given, Repositories, StoreUnavailable
 
 MAX_PER_SECOND = 1_000_000
@@ -233,7 +235,7 @@ class Operator:
         uses = [TeamUse(known.get(key) or Team(key, key), *sums) for key, sums in spenders.items()]
         return ServiceUsage(wanted, total, uses)
 
-    async def team_usage(self, actor: Actor, team: str, month: str | None = None, by: str = By.DAY) -> MonthUsage:
+    async def team_usage(self, actor: Actor, team: str, month: str | None = None, by: str = By.DAY) -> Usage:
         """What one team used in a month. Its tokens and domains are its own business."""
         self.check(actor)
         listed_by, wanted = by_of(by), month_named(month, self._context.now())

@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-
 from msgspec import Struct
 
-from tollgate.control.problems import InvalidInput
+from tollgate.api.usage import Split, TimelineQuery, TimeRange
+from tollgate.control.commands import checked
 from tollgate.control.service_context import Actor, ServiceContext, required
 from tollgate.core.entries import BILLABLE
 from tollgate.core.latencies import percentile
 from tollgate.core.months import end_of, last_months, month_of, previous_month, start_of
 from tollgate.core.roles import Action
-from tollgate.core.usage import Point, Split
+from tollgate.core.usage import Point
 from tollgate.store.base import AccountBook
 
 HOUR, DAY_HOURS = 3_600, 24
-
-
-class TimeRange(StrEnum):
-    """Which time is looked at. The last three end with the current hour, day or month."""
-
-    DAY = "24h"
-    WEEK = "7d"
-    MONTH = "month"
-    YEAR = "year"
+THIS_MONTH = TimelineQuery()
 
 
 _STEPS = {TimeRange.DAY: "hour", TimeRange.WEEK: "day", TimeRange.MONTH: "day", TimeRange.YEAR: "month"}
@@ -78,11 +69,10 @@ class Timelines:
         self._context = context
         self._book = book
 
-    async def of_team(
-        self, actor: Actor, team: str, span: str = TimeRange.MONTH, split: str = Split.NETWORK
-    ) -> UsageTimeline:
+    async def of_team(self, actor: Actor, team: str, query: TimelineQuery = THIS_MONTH) -> UsageTimeline:
         """A team's requests over a time."""
-        wanted, by = _span(span), _split(split)
+        query = checked(query)
+        wanted, by = TimeRange(query.range), Split(query.split)
         async with self._context.store.reading() as records:
             membership = await self._context.membership(records, actor, team, Action.SEE_USAGE)
         starts, end = _starts(wanted, self._context.now())
@@ -93,12 +83,11 @@ class Timelines:
         )
         return _timeline(wanted, by, starts, points)
 
-    async def latency(self, actor: Actor, team: str, span: str = TimeRange.MONTH) -> Latency:
+    async def latency(self, actor: Actor, team: str, span: TimeRange = TimeRange.MONTH) -> Latency:
         """How long the calls of a team took that a node or the cache answered: a refusal takes no time."""
-        wanted = _span(span)
         async with self._context.store.reading() as records:
             membership = await self._context.membership(records, actor, team, Action.SEE_USAGE)
-        starts, end = _starts(wanted, self._context.now())
+        starts, end = _starts(span, self._context.now())
         found = await required(self._book).latencies(
             membership.team.id, int(starts[0]) // HOUR, int(end) // HOUR - 1
         )
@@ -145,17 +134,3 @@ def _months(start: float, now: float) -> list[str]:
     while months[-1] > first:
         months.append(previous_month(months[-1]))
     return months
-
-
-def _span(text: str) -> TimeRange:
-    try:
-        return TimeRange(text)
-    except ValueError:
-        raise InvalidInput(f"`range` is one of {', '.join(TimeRange)}.", field="range") from None
-
-
-def _split(text: str) -> Split:
-    try:
-        return Split(text)
-    except ValueError:
-        raise InvalidInput(f"`split` is one of {', '.join(Split)}.", field="split") from None

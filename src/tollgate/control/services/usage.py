@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from msgspec import Struct
+from msgspec import UNSET
 
+from tollgate.api import usage as api
+from tollgate.api.usage import By, Usage, UsageQuery
+from tollgate.control.commands import checked
 from tollgate.control.problems import InvalidInput
 from tollgate.control.service_context import MAX_ROWS, Actor, ServiceContext, required
 from tollgate.control.services.tokens import token_ids
 from tollgate.core.cursors import Position
 from tollgate.core.models import Team
 from tollgate.core.months import end_of, is_month, last_months, month_of
-from tollgate.core.pricing import Price, capped
+from tollgate.core.pricing import Price, capped, dollars
 from tollgate.core.roles import Action
-from tollgate.core.usage import By, UsageItem, forecast
+from tollgate.core.usage import UsageItem, forecast
 from tollgate.store.base import AccountBook, Repositories
 
 # Tokens may come and go by the thousand in a month; beyond this the least of them stand together.
@@ -22,37 +25,7 @@ MAX_ITEMS = MAX_ROWS
 # What the empty key stands for.
 _OTHERS = {By.TOKEN: "(domains)", By.DOMAIN: "(tokens)"}
 _REST = "(others)"
-
-
-class Share(Struct, frozen=True):
-    """What one token, domain, network, method or day has of a month; or what a month has.
-
-    The key is empty for what has none.
-    """
-
-    key: str
-    name: str | None
-    requests: int
-    billable: int
-    cost: int
-
-
-class MonthUsage(Struct, frozen=True):
-    """A team's month. The shares add up to it, but by month: those are it and the eleven before."""
-
-    month: str
-    plan: str
-    requests: int
-    billable: int
-    free_requests: int
-    free_left: int
-    cost: int
-    forecast_requests: int
-    forecast_cost: int
-    spending_cap: int | None
-    capped: bool
-    by: By
-    items: list[Share]
+CURRENT_MONTH = UsageQuery()
 
 
 class Usages:
@@ -62,19 +35,18 @@ class Usages:
         self._context = context
         self._book = book
 
-    async def of_team(
-        self, actor: Actor, team: str, month: str | None = None, by: str = By.DAY, *, token: str | None = None
-    ) -> MonthUsage:
+    async def of_team(self, actor: Actor, team: str, query: UsageQuery = CURRENT_MONTH) -> Usage:
         """What a team used in a month, by default the current one; or one of its tokens, given by id or name.
 
         A token that was rotated is one token, with all that its predecessors used.
         """
-        listed_by = by_of(by)
-        wanted = month_named(month, self._context.now())
+        query = checked(query)
+        listed_by = By(query.by)
+        wanted = month_of(self._context.now()) if query.month is UNSET else query.month
         async with self._context.store.reading() as records:
             membership = await self._context.membership(records, actor, team, Action.SEE_USAGE)
             names = await _names(records, membership.team, listed_by)
-            sources = None if token is None else await token_ids(records, membership.team, token)
+            sources = None if query.token is UNSET else await token_ids(records, membership.team, query.token)
             price = await price_in(self._context, records, membership.team.id, wanted)
         book, team_id = required(self._book), membership.team.id
         months = last_months(wanted, 12) if listed_by is By.MONTH else wanted
@@ -87,7 +59,7 @@ class Usages:
                 items = _joined(items, await _heirs(records, items, names))
         return self._report(membership.team, wanted, listed_by, items, names, whole, price)
 
-    async def of_any_team(self, team: Team, month: str, by: By) -> MonthUsage:
+    async def of_any_team(self, team: Team, month: str, by: By) -> Usage:
         """What a team used in a month, for operators: without the names of its tokens and domains."""
         async with self._context.store.reading() as records:
             price = await price_in(self._context, records, team.id, month)
@@ -103,7 +75,7 @@ class Usages:
         names: Mapping[str, str],
         whole: UsageItem,
         price: Price,
-    ) -> MonthUsage:
+    ) -> Usage:
         """What `items` are of a month of which the team had `whole`."""
         now = self._context.now()
         total = _of(items, by, month)
@@ -116,19 +88,20 @@ class Usages:
             will_cost = capped(cost + price.total(expected) - price.total(billable), team.cap)
         elif is_current and billable:
             will_cost = capped(cost * expected // billable, team.cap)
-        return MonthUsage(
+        return Usage(
             month=month,
             plan=price.plan.value,
             requests=total.requests,
-            billable=billable,
+            billable_requests=billable,
             free_requests=price.free_requests,
             free_left=max(0, price.free_requests - whole.billable),
-            cost=cost,
+            cost_micros=cost,
+            cost=dollars(cost),
             forecast_requests=expected,
-            forecast_cost=max(cost, will_cost),
-            spending_cap=team.cap,
+            forecast_cost_micros=max(cost, will_cost),
+            spending_cap_micros=team.cap,
             capped=is_current and team.capped_until is not None and team.capped_until > now,
-            by=by,
+            by=by.value,
             items=_shares(items, by, names),
         )
 
@@ -204,10 +177,10 @@ def _joined(items: list[UsageItem], heirs: Mapping[str, str]) -> list[UsageItem]
     return list(sums.values())
 
 
-def _shares(items: list[UsageItem], by: By, names: Mapping[str, str]) -> list[Share]:
+def _shares(items: list[UsageItem], by: By, names: Mapping[str, str]) -> list[api.UsageItem]:
     """Days and months in order, all else by what it cost and counts for; of too many, the least together."""
     shares = [
-        Share(
+        api.UsageItem(
             item.key,
             names.get(item.key) if item.key else _OTHERS.get(by),
             item.requests,
@@ -218,9 +191,11 @@ def _shares(items: list[UsageItem], by: By, names: Mapping[str, str]) -> list[Sh
     ]
     if by in (By.DAY, By.MONTH):
         return shares
-    shares.sort(key=lambda share: (-share.cost, -share.billable, -share.requests, share.key))
+    shares.sort(key=lambda share: (-share.cost_micros, -share.billable_requests, -share.requests, share.key))
     if len(shares) <= MAX_ITEMS:
         return shares
     kept, rest = shares[: MAX_ITEMS - 1], shares[MAX_ITEMS - 1 :]
-    together = (sum(getattr(share, name) for share in rest) for name in ("requests", "billable", "cost"))
-    return [*kept, Share("", _REST, *together)]
+    sums = (
+        sum(getattr(share, name) for share in rest) for name in ("requests", "billable_requests", "cost_micros")
+    )
+    return [*kept, api.UsageItem("", _REST, *sums)]
