@@ -12,6 +12,7 @@ me        one's own account, logins and personal access tokens
 usage     what a team uses and what it costs; its requests over time
 billing   spending cap, alerts and the buyer
 invoices  what a team owes for a month
+factors   one's second factors: codes and passkeys
 
 Services take the commands that stand here, `control/api` serves the routes, the tool calls them, rows inherit the
 settings, and the OpenAPI document, the options of the tool and the forms of the console are read from the types.

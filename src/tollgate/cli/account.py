@@ -15,10 +15,11 @@ from tollgate.cli.settings_options import lines
 from tollgate.lazy_module import LazyModule
 
 if TYPE_CHECKING:
+    from tollgate.api import factors as factors_api
     from tollgate.api import me as api
     from tollgate.cli.session import Session
 else:
-    api = LazyModule("tollgate.api.me")  # not for help
+    api, factors_api = LazyModule("tollgate.api.me"), LazyModule("tollgate.api.factors")  # not for help
 
 _DAY = 86_400
 _LONGEST_LINE = 4096
@@ -178,8 +179,8 @@ def _find(session: Session, token_id: str) -> api.Login:
 @account.command(epilog="Example: tollgate account factors")
 @logged_in
 def factors(session: Session) -> None:
-    """Show your passkeys, and whether a code is required. Passkeys are made in the console."""
-    answer = session.client.factors()
+    """Show your passkeys, and whether a code is required. Passkeys are created in the console."""
+    answer = session.client.call(factors_api.SHOW)
     found = answer.value
     session.thing(
         answer.raw,
@@ -198,7 +199,7 @@ def factors(session: Session) -> None:
 def remove_passkey(session: Session, passkey: str, yes: bool) -> None:
     """Remove one of your passkeys."""
     confirm(f"Remove the passkey {passkey}?", yes)
-    session.client.remove_passkey(passkey)
+    session.client.call(factors_api.REMOVE_PASSKEY, passkey)
     session.deleted(passkey, f"The passkey {passkey} is removed.")
 
 
@@ -206,19 +207,19 @@ def remove_passkey(session: Session, passkey: str, yes: bool) -> None:
 @click.argument("switch", type=click.Choice(["on", "off"]))
 @logged_in
 def codes(session: Session, switch: str) -> None:
-    """Require a code of an authenticator app after the password, or no longer.
+    """Turn codes of an authenticator app on or off. With codes on, signing in requires one after the password.
 
     Without a terminal, the code is read from standard input.
     """
     if switch == "off":
-        session.client.end_totp(_code())
+        session.client.call(factors_api.END_TOTP, body=_code())
         if session.as_json:
             show.as_json({"totp": False})
         show.note("No code is required any more.")
         return
-    made = session.client.begin_totp().value
+    made = session.client.call(factors_api.BEGIN_TOTP).value
     show.note(f"Add this to your authenticator app, then type the code it shows:\n  {made.secret}\n  {made.uri}")
-    answer = session.client.confirm_totp(_code())
+    answer = session.client.call(factors_api.CONFIRM_TOTP, body=_code())
     if session.as_json:
         show.as_json(answer.raw)
         return
@@ -227,11 +228,11 @@ def codes(session: Session, switch: str) -> None:
         click.echo(code)
 
 
-def _code() -> str:
+def _code() -> factors_api.Code:
     given: str = click.prompt("Code", err=True) if sys.stdin.isatty() else _line()
     if not given:
         raise Failure("A code is needed on standard input.")
-    return given
+    return factors_api.Code(given)
 
 
 @account.command("delete", epilog="Example: tollgate account delete")

@@ -20,11 +20,8 @@ from tollgate.cli.answers import ApiAnswer
 from tollgate.cli.failures import Lost, NoServer, WrongUsage
 from tollgate.cli.shapes import (
     ApiChecks,
-    ApiEnrolment,
-    ApiFactors,
     ApiMachine,
     ApiOperatorTeam,
-    ApiRecoveryCodes,
     ApiServiceUsage,
     ApiUpstreamHistory,
 )
@@ -85,26 +82,6 @@ class Client:
     def raw(self, method: str, path: str, body: Any = None) -> HttpReply:
         """Send any request to the API, as the account that is logged in."""
         return self._send(method, path, body)
-
-    # ---- second factors
-
-    def factors(self) -> ApiAnswer[ApiFactors]:
-        return self._read("GET", ApiFactors, "me", "factors")
-
-    def begin_totp(self) -> ApiAnswer[ApiEnrolment]:
-        """Get a secret for an authenticator app."""
-        return self._read("POST", ApiEnrolment, "me", "factors", "totp")
-
-    def confirm_totp(self, code: str) -> ApiAnswer[ApiRecoveryCodes]:
-        """Switch codes on by a first one."""
-        return self._read("POST", ApiRecoveryCodes, "me", "factors", "totp", "confirm", body={"code": code})
-
-    def end_totp(self, code: str) -> None:
-        """Switch codes off, by one."""
-        self._done("POST", "me", "factors", "totp", "end", body={"code": code})
-
-    def remove_passkey(self, passkey_id: str) -> None:
-        self._done("DELETE", "me", "factors", passkey_id)
 
     # ---- the operator's view
 

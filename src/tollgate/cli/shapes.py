@@ -64,36 +64,6 @@ class TokenError(Struct, frozen=True):
     error_description: str = ""
 
 
-class ApiPasskey(Struct, frozen=True):
-    """A passkey."""
-
-    id: str
-    name: str
-    created_at: datetime.datetime
-    last_used_at: datetime.datetime | None = None
-
-
-class ApiFactors(Struct, frozen=True):
-    """What signs one in beside the password."""
-
-    totp: bool
-    recovery_codes_left: int = 0
-    passkeys: list[ApiPasskey] = field(default_factory=list)
-
-
-class ApiEnrolment(Struct, frozen=True):
-    """A secret for an authenticator app."""
-
-    secret: str
-    uri: str
-
-
-class ApiRecoveryCodes(Struct, frozen=True):
-    """Codes that work once each."""
-
-    recovery_codes: list[str]
-
-
 class ApiOperatorTeam(Struct, frozen=True):
     """A team, as its operator sees it."""
 

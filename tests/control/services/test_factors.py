@@ -15,6 +15,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from msgspec.structs import replace
 from tests.control.services.harness import MINUTE, PEOPLE, PEPPER, VISIT, Harness
 
+from tollgate.api.factors import Code, NewPasskey, PasskeyCredential
+from tollgate.control.commands import decoded
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import (
     InvalidInput,
@@ -69,11 +71,15 @@ class Authenticator:
         return json.dumps({"id": b64(self.id), "rawId": b64(self.id), "type": "public-key", "response": values})
 
 
+def passkey(challenge: Challenge, made: str, name: str = "Laptop") -> NewPasskey:
+    return NewPasskey(challenge.ticket, decoded(made.encode(), PasskeyCredential), name)
+
+
 def added(harness: Harness, device: Authenticator, who: str = "owner") -> str:
     """Give somebody a passkey; return its id."""
     factors, actor = harness.plane.factors, harness.actor(who)
     challenge = harness.do(factors.begin_passkey(actor))
-    return harness.do(factors.add_passkey(actor, challenge.ticket, device.make(challenge), "Laptop")).id
+    return harness.do(factors.add_passkey(actor, passkey(challenge, device.make(challenge)))).id
 
 
 # --- Passkeys ------------------------------------------------------------------------------------------
@@ -116,9 +122,7 @@ def test_passkey_of_another_site_or_without_its_owner_is_refused(
     actor = harness.actor("owner")
     challenge = harness.do(plane.factors.begin_passkey(actor))
     bad = Authenticator(**wrong)
-    harness.refused(
-        InvalidInput, plane.factors.add_passkey(actor, challenge.ticket, bad.make(challenge), "Laptop")
-    )
+    harness.refused(InvalidInput, plane.factors.add_passkey(actor, passkey(challenge, bad.make(challenge))))
     device = Authenticator()
     added(harness, device)
     for name, value in wrong.items():
@@ -164,7 +168,7 @@ def test_answer_fits_its_own_challenge_alone_and_in_time(harness: Harness, plane
 def test_ticket_of_one_account_adds_nothing_to_another(harness: Harness, plane: ControlPlane) -> None:
     challenge = harness.do(plane.factors.begin_passkey(harness.actor("owner")))
     made = Authenticator().make(challenge)
-    refused = plane.factors.add_passkey(harness.actor("admin"), challenge.ticket, made, "Laptop")
+    refused = plane.factors.add_passkey(harness.actor("admin"), passkey(challenge, made))
     harness.refused(WrongPassword, refused)
 
 
@@ -172,9 +176,23 @@ def test_ticket_of_one_account_adds_nothing_to_another(harness: Harness, plane: 
 def test_what_is_no_credential_is_refused(harness: Harness, plane: ControlPlane, credential: str) -> None:
     challenge = plane.factors.begin_sign_in()
     harness.refused(WrongPassword, plane.factors.sign_in(challenge.ticket, credential))
+    with pytest.raises(InvalidInput):
+        passkey(challenge, credential)
+
+
+@pytest.mark.parametrize(
+    "response", [{}, {"clientDataJSON": "eA", "attestationObject": 5}, {"clientDataJSON": "é"}]
+)
+@pytest.mark.parametrize("credential_id", ["", "eA", "é"])
+def test_credential_that_cannot_be_read_is_refused(
+    harness: Harness, plane: ControlPlane, credential_id: str, response: dict[str, Any]
+) -> None:
     actor = harness.actor("owner")
     begun = harness.do(plane.factors.begin_passkey(actor))
-    harness.refused(InvalidInput, plane.factors.add_passkey(actor, begun.ticket, credential, "Laptop"))
+    credential = PasskeyCredential(credential_id, credential_id, "public-key", response)
+    wanted = NewPasskey(begun.ticket, credential)
+    problem = harness.refused(InvalidInput, plane.factors.add_passkey(actor, wanted))
+    assert problem.detail == "The browser's passkey could not be read: try again."
 
 
 def test_removed_passkey_and_one_of_an_account_that_is_off_sign_nobody_in(
@@ -198,14 +216,14 @@ def test_passkey_is_kept_once_and_there_are_not_too_many(harness: Harness, plane
     added(harness, device)
     challenge = harness.do(plane.factors.begin_passkey(actor))
     harness.refused(
-        InvalidInput, plane.factors.add_passkey(actor, challenge.ticket, device.make(challenge), "Again")
+        InvalidInput, plane.factors.add_passkey(actor, passkey(challenge, device.make(challenge), "Again"))
     )
     begun = harness.do(plane.factors.begin_passkey(actor))
     for _ in range(MAX_PASSKEYS - 1):
         added(harness, Authenticator())
     harness.refused(LimitReached, plane.factors.begin_passkey(actor))
     last = Authenticator().make(begun)
-    harness.refused(LimitReached, plane.factors.add_passkey(actor, begun.ticket, last, "One too many"))
+    harness.refused(LimitReached, plane.factors.add_passkey(actor, passkey(begun, last, "One too many")))
 
 
 def test_program_may_touch_no_factor(harness: Harness, plane: ControlPlane) -> None:
@@ -227,8 +245,8 @@ def test_codes_count_once_and_recovery_codes_too(harness: Harness, plane: Contro
     actor, account = harness.actor("owner"), harness.account("owner")
     made = harness.do(plane.factors.begin_totp(actor))
     assert harness.do(plane.factors.needs_code(account)) is False
-    harness.refused(InvalidInput, plane.factors.confirm_totp(actor, "000000"))
-    recovery = harness.do(plane.factors.confirm_totp(actor, code_of(harness, made.secret)))
+    harness.refused(InvalidInput, plane.factors.confirm_totp(actor, Code("000000")))
+    recovery = harness.do(plane.factors.confirm_totp(actor, Code(code_of(harness, made.secret))))
     assert len(set(recovery)) == RECOVERY_CODES
     held = harness.do(plane.factors.list(actor))
     assert (held.totp is not None, held.recovery_left) == (True, RECOVERY_CODES)
@@ -240,9 +258,9 @@ def test_codes_count_once_and_recovery_codes_too(harness: Harness, plane: Contro
     harness.do(plane.factors.check_code(VISIT, account, recovery[0].upper()))
     harness.refused(WrongPassword, plane.factors.check_code(VISIT, account, recovery[0]))
     assert harness.do(plane.factors.list(actor)).recovery_left == RECOVERY_CODES - 1
-    harness.refused(WrongPassword, plane.factors.end_totp(actor, "000000"))
+    harness.refused(WrongPassword, plane.factors.end_totp(actor, Code("000000")))
     assert harness.do(plane.factors.needs_code(account)) is True
-    harness.do(plane.factors.end_totp(actor, recovery[1]))
+    harness.do(plane.factors.end_totp(actor, Code(recovery[1])))
     assert harness.do(plane.factors.needs_code(account)) is False
     assert harness.do(plane.factors.list(actor)).recovery_left == 0
     assert harness.actions() == ["totp.on", "totp.off"]
@@ -251,19 +269,19 @@ def test_codes_count_once_and_recovery_codes_too(harness: Harness, plane: Contro
 def test_who_begins_anew_is_asked_for_a_code_of_the_newest_secret(harness: Harness, plane: ControlPlane) -> None:
     actor = harness.actor("owner")
     older, newest = (harness.do(plane.factors.begin_totp(actor)) for _ in range(2))
-    harness.refused(InvalidInput, plane.factors.confirm_totp(actor, code_of(harness, older.secret)))
-    harness.do(plane.factors.confirm_totp(actor, code_of(harness, newest.secret)))
+    harness.refused(InvalidInput, plane.factors.confirm_totp(actor, Code(code_of(harness, older.secret))))
+    harness.do(plane.factors.confirm_totp(actor, Code(code_of(harness, newest.secret))))
 
 
 def test_secret_of_an_app_outlives_one_change_of_the_pepper(harness: Harness, plane: ControlPlane) -> None:
     actor, account = harness.actor("owner"), harness.account("owner")
     made = harness.do(plane.factors.begin_totp(actor))
-    harness.do(plane.factors.confirm_totp(actor, code_of(harness, made.secret)))
+    harness.do(plane.factors.confirm_totp(actor, Code(code_of(harness, made.secret))))
     harness.clock.advance(totp.STEP_SECONDS)
     for previous in (None, b"r" * 32):
         factors = SecondFactors(plane.context, b"q" * 32, previous)
         problem = harness.refused(NotFound, factors.check_code(VISIT, account, code_of(harness, made.secret)))
-        assert problem.detail == "The secret of the app cannot be read any more: ask the operator."
+        assert problem.detail == "The secret of the app can no longer be read: contact the operator."
     factors = SecondFactors(plane.context, b"q" * 32, PEPPER)
     harness.do(factors.check_code(VISIT, account, code_of(harness, made.secret)))
 
@@ -293,4 +311,4 @@ def test_ticket_ends_with_the_password_that_it_was_given_for(
 def test_code_may_be_typed_in_groups(harness: Harness, plane: ControlPlane) -> None:
     actor = harness.actor("owner")
     code = code_of(harness, harness.do(plane.factors.begin_totp(actor)).secret)
-    harness.do(plane.factors.confirm_totp(actor, f" {code[:3]} {code[3:]}\n"))
+    harness.do(plane.factors.confirm_totp(actor, Code(f" {code[:3]} {code[3:]}\n")))

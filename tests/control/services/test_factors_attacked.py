@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from tests.control.services.harness import ELSEWHERE, VISIT, Harness
 
+from tollgate.api.factors import Code
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import TooManyAttempts, WrongPassword
 from tollgate.control.service_context import ClientInfo
@@ -46,7 +47,7 @@ def app(harness: Harness, plane: ControlPlane) -> App:
     shown = harness.do(plane.factors.begin_totp(harness.actor("owner"))).secret
     secret = base64.b32decode(shown + "=" * (-len(shown) % 8))
     first = totp.code_at(secret, int(harness.clock.now) // totp.STEP_SECONDS)
-    codes = harness.do(plane.factors.confirm_totp(harness.actor("owner"), first))
+    codes = harness.do(plane.factors.confirm_totp(harness.actor("owner"), Code(first)))
     harness.clock.advance(60)
     return App(secret, list(codes))
 

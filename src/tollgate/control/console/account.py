@@ -26,7 +26,7 @@ _TOASTS = {
     "password": "Your password is changed, and every other login has ended.",
     "passkey": "The passkey is added.",
     "removed": "It is removed.",
-    "totp": "Codes are switched on: you are asked for one when you sign in.",
+    "totp": "Codes are on: you are asked for one when you sign in.",
 }
 _DAYS = ((30, "30 days"), (90, "90 days"), (365, "A year"), (0, "Never"))
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import msgspec
 from litestar import Response, post
 
+from tollgate.api.factors import Code, NewPasskey, PasskeyCredential
+from tollgate.control.commands import decoded
 from tollgate.control.console import account, render, session
-from tollgate.control.console.forms import read_form
+from tollgate.control.console.forms import command, read_form
 from tollgate.control.console.frame import Frame, open_frame, page
 from tollgate.control.console.paths import HttpRequest, Part, Plane, shown
 from tollgate.control.console.safety import local_path
@@ -31,10 +33,10 @@ async def totp_page(request: HttpRequest, plane: Plane) -> Response[str]:
 
 @post("/account/totp")
 async def change_totp(request: HttpRequest, plane: Plane) -> Response[str]:
-    """Switch codes on by a first one, or off by one."""
+    """Turn codes on with a first code, or off with a code."""
     frame = await _frame(request, plane)
     form = await read_form(request)
-    code = form.get("code", "")
+    code = command(form, Code)
     if form.get("act") == "off":
         try:
             await plane.factors.end_totp(frame.actor, code)
@@ -47,25 +49,26 @@ async def change_totp(request: HttpRequest, plane: Plane) -> Response[str]:
         return page(
             frame, "totp.html", problem=problem, secret=form.get("secret", "")[:100], uri=form.get("uri", "")[:400]
         )
-    frame.toast = "Codes are switched on: you are asked for one from now on."
+    frame.toast = "Codes are on: you are asked for one when you sign in."
     return await account.show(frame, plane, codes=codes)
 
 
 @post("/account/passkeys/options", status_code=200)
 async def passkey_options(request: HttpRequest, plane: Plane) -> Response[bytes]:
-    """What the browser needs to make a passkey."""
+    """Options for the browser to create a passkey."""
     frame = await _frame(request, plane)
     return _options(await plane.factors.begin_passkey(frame.actor))
 
 
 @post("/account/passkeys")
 async def add_passkey(request: HttpRequest, plane: Plane) -> Response[str]:
-    """Keep a passkey that the browser made."""
+    """Add a passkey that the browser created."""
     frame = await _frame(request, plane)
     form = await read_form(request)
-    agent = frame.actor.login.name if frame.actor.login else "Passkey"
+    agent = frame.actor.login.name if frame.actor.login else ""
     try:
-        await plane.factors.add_passkey(frame.actor, form.get("ticket", ""), form.get("credential", ""), agent)
+        credential = decoded(form.get("credential", "").encode(), PasskeyCredential)
+        await plane.factors.add_passkey(frame.actor, NewPasskey(form.get("ticket", ""), credential, agent))
     except Problem as problem:
         return await account.show(frame, plane, problem=problem)
     return render.to(f"{HERE}?done=passkey")
@@ -83,7 +86,7 @@ async def remove(request: HttpRequest, plane: Plane, factor: Part) -> Response[s
 
 @post("/sign-in/options", status_code=200)
 async def sign_in_options(plane: Plane) -> Response[bytes]:
-    """What the browser needs to sign in with a passkey."""
+    """Options for the browser to sign in with a passkey."""
     return _options(plane.factors.begin_sign_in())
 
 

@@ -1,7 +1,7 @@
 """Second factors: codes of an authenticator app with recovery codes, and passkeys (WebAuthn).
 
-A passkey signs in by itself; a code is required after the password. What lies between two steps (a challenge, an
-account whose password was right) is not kept here: it goes to the browser and back, sealed and short-lived.
+A passkey signs in by itself; a code is required after the password. State between two steps (a challenge, an
+account whose password was correct) is not stored: it goes to the browser and back, signed and short-lived.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tollgate.api.factors import Code, Enrolment, NewPasskey
+from tollgate.control.commands import checked
 from tollgate.control.problems import InvalidInput, LimitReached, NotFound, WrongPassword
 from tollgate.control.service_context import MAX_ROWS, Actor, ClientInfo, ServiceContext, name_of
 from tollgate.control.services import throttle
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     import webauthn
     from webauthn.helpers import exceptions, structs
 else:
-    # Eight megabytes, for those alone who use a passkey.
+    # Eight megabytes: loaded when a passkey is first used.
     webauthn = LazyModule("webauthn")
     exceptions, structs = LazyModule("webauthn.helpers.exceptions"), LazyModule("webauthn.helpers.structs")
 
@@ -53,18 +55,8 @@ class AccountFactors(Struct, frozen=True):
     recovery_left: int
 
 
-class Enrolment(Struct, frozen=True):
-    """A secret for an authenticator app."""
-
-    secret: str
-    uri: str
-
-    def __repr__(self) -> str:
-        return "Enrolment(…)"
-
-
 class Challenge(Struct, frozen=True):
-    """What a browser has to sign: WebAuthn's options, and a ticket to send back."""
+    """WebAuthn's options for a browser, and a ticket that it sends back."""
 
     options: str
     ticket: str
@@ -100,26 +92,27 @@ class SecondFactors:
     # --- Codes -----------------------------------------------------------------------------------------
 
     async def begin_totp(self, actor: Actor) -> Enrolment:
-        """Make a secret for an app. It counts once a code of it has come back."""
+        """Create a secret for an app. It takes effect when a first code of it is confirmed."""
         account = self._context.recent(actor, "set up codes")
         secret = random.token_bytes(totp.SECRET_BYTES)
         sealed = self._seal.close(account.id, secret).encode()
         async with self._context.store.changing() as records:
             if (await self._of(records, account.id)).totp is not None:
-                raise InvalidInput("Codes are switched on already: switch them off first.")
+                raise InvalidInput("Codes are on already: turn them off first.")
             await records.factors.remove(account_id=account.id, kind=TOTP)
             await records.factors.add(
                 Factor(secrets.new_id("fac"), account.id, TOTP, "App", self._context.now(), sealed, active=False)
             )
         return Enrolment(totp.shown(secret), totp.uri(secret, account.email, "Tollgate"))
 
-    async def confirm_totp(self, actor: Actor, code: str) -> Sequence[str]:
-        """Switch codes on by a first one; return the recovery codes, which are shown once."""
+    async def confirm_totp(self, actor: Actor, given: Code) -> Sequence[str]:
+        """Turn codes on with a first code; return the recovery codes, which are shown once."""
         account = actor.person("set up codes")
+        code = checked(given).code
         async with self._context.store.changing() as records:
             row = await records.factors.find(account_id=account.id, kind=TOTP, active=False)
             if row is None:
-                raise InvalidInput("Nothing waits to be confirmed: begin again.")
+                raise InvalidInput("There is no new secret to confirm: start again.")
             step = totp.step_of(self._secret(row), _digits(code), self._context.now())
             if step is None:
                 raise InvalidInput(WRONG_CODE, field="code")
@@ -128,21 +121,21 @@ class SecondFactors:
             await self._context.note(records, actor, "totp.on", target=row.id, name=account.email)
         return codes
 
-    async def end_totp(self, actor: Actor, code: str) -> None:
-        """Switch codes off, by one."""
-        account = actor.person("switch codes off")
-        await self.check_code(actor.client, account, code)
+    async def end_totp(self, actor: Actor, given: Code) -> None:
+        """Turn codes off with a code."""
+        account = actor.person("turn codes off")
+        await self.check_code(actor.client, account, checked(given).code)
         async with self._context.store.changing() as records:
             await records.factors.remove(account_id=account.id, kind=(TOTP, RECOVERY))
             await self._context.note(records, actor, "totp.off", target=account.id, name=account.email)
 
     async def needs_code(self, account: Account) -> bool:
-        """Whether the password alone does not sign this account in."""
+        """Whether this account signs in with a code after the password."""
         async with self._context.store.reading() as records:
             return await records.factors.find(account_id=account.id, kind=TOTP, active=True) is not None
 
     async def check_code(self, client: ClientInfo, account: Account, code: str) -> None:
-        """Accept a code of the app, or a recovery code, once; refuse others. Failures slow the account down."""
+        """Accept a code of the app, or a recovery code, once. Wrong codes are throttled."""
         async with self._context.store.changing() as records:
             guards = await self._guards(records, client, account)
             before = await throttle.begin(self._context, records, guards, "wrong codes")
@@ -157,9 +150,10 @@ class SecondFactors:
     async def _guards(
         self, records: Repositories, client: ClientInfo, account: Account
     ) -> Sequence[throttle.Guard]:
-        """Whom a wrong code slows down: the address, and the account from wherever it is not signed in.
+        """What a wrong code counts against: the client address, and the account.
 
-        An address from which it is counts by itself: who has the password must not lock the owner out.
+        For the account, addresses with a login of it are counted apart from all others: an attacker who knows the
+        password must not lock the owner out.
         """
         here = limit_key(client.address)
         logins = await records.logins.page(MAX_ROWS, account_id=account.id)
@@ -173,7 +167,7 @@ class SecondFactors:
         if row is not None:
             step = totp.step_of(self._secret(row), _digits(code), now, row.counter)
             if step is not None:
-                # Sealed anew, so that a pepper that was replaced can be forgotten.
+                # Sealed again, so that an old pepper can be removed.
                 sealed = self._seal.close(account.id, self._secret(row)).encode()
                 await records.factors.replace(replace(row, counter=step, last_used_at=now, secret=sealed))
                 return True
@@ -197,12 +191,12 @@ class SecondFactors:
             if self._older_seal is not None:
                 with suppress(BrokenSeal):
                     return self._older_seal.open(row.account_id, sealed)
-            raise NotFound("The secret of the app cannot be read any more: ask the operator.") from error
+            raise NotFound("The secret of the app can no longer be read: contact the operator.") from error
 
     # --- Passkeys --------------------------------------------------------------------------------------
 
     async def begin_passkey(self, actor: Actor) -> Challenge:
-        """What a browser needs to make a passkey."""
+        """Options for a browser to create a passkey."""
         account = self._context.recent(actor, "add a passkey")
         async with self._context.store.reading() as records:
             held = (await self._of(records, account.id)).passkeys
@@ -221,13 +215,13 @@ class SecondFactors:
         )
         return Challenge(webauthn.options_to_json(options), self._ticket("make", account.id, options.challenge))
 
-    async def add_passkey(self, actor: Actor, ticket: str, credential: str, name: str) -> Factor:
-        """Keep a passkey that a browser made."""
+    async def add_passkey(self, actor: Actor, wanted: NewPasskey) -> Factor:
+        """Add a passkey that a browser created."""
         account = actor.person("add a passkey")
-        challenge = self._challenge("make", account.id, ticket)
+        challenge = self._challenge("make", account.id, checked(wanted).ticket)
         try:
             found = webauthn.verify_registration_response(
-                credential=credential,
+                credential=msgspec.json.encode(wanted.credential).decode(),
                 expected_challenge=challenge,
                 expected_rp_id=self._host,
                 expected_origin=self._origins,
@@ -239,24 +233,24 @@ class SecondFactors:
             secrets.new_id("fac"),
             account.id,
             PASSKEY,
-            name_of(name or "Passkey"),
+            name_of(wanted.name or "Passkey"),
             self._context.now(),
             found.credential_public_key,
             found.credential_id,
             found.sign_count,
         )
         async with self._context.store.changing() as records:
-            # Again: one ticket may bring back several.
+            # Again: one ticket may be used for several passkeys.
             _check_room(await records.factors.count(account_id=account.id, kind=PASSKEY))
             try:
                 await records.factors.add(row)
             except Conflict as error:
-                raise InvalidInput("This passkey is known already.") from error
+                raise InvalidInput("This passkey is registered already.") from error
             await self._context.note(records, actor, "passkey.add", target=row.id, name=row.name)
         return row
 
     def begin_sign_in(self) -> Challenge:
-        """What a browser needs to sign in with a passkey, whosever it is."""
+        """Options for a browser to sign in with a passkey of any account."""
         options = webauthn.generate_authentication_options(
             rp_id=self._host, user_verification=structs.UserVerificationRequirement.REQUIRED
         )
@@ -282,7 +276,7 @@ class SecondFactors:
                 )
             except _unreadable():
                 raise WrongPassword(WRONG_PASSKEY) from None
-            # Passkeys that are synchronised count nothing, so what was signed must be good for once.
+            # Synchronised passkeys have no counter, so each challenge is accepted once.
             used_up = Replay(self._context.key("passkey", challenge.hex()), b"", self._context.now())
             try:
                 await records.replays.add(used_up)
@@ -295,7 +289,7 @@ class SecondFactors:
 
     @property
     def _host(self) -> str:
-        """The name that passkeys belong to. A browser takes no address for one, so a loopback's is `localhost`."""
+        """The relying party id of passkeys. It cannot be an IP address, so for loopback it is `localhost`."""
         host = urlsplit(self._context.base_url).hostname or ""
         return "localhost" if host in LOOPBACK else host
 
@@ -308,14 +302,14 @@ class SecondFactors:
     # --- Tickets ---------------------------------------------------------------------------------------
 
     def pending(self, account: Account) -> str:
-        """A ticket for an account whose password was right, until its code is."""
+        """A ticket for an account whose password was correct and whose code is not checked yet."""
         return self._ticket("code", "", f"{account.id} {self._password_proof(account)}".encode())
 
     async def account_of(self, ticket: str) -> Account:
         account_id, _, proof = self._challenge("code", "", ticket).decode().partition(" ")
         async with self._context.store.reading() as records:
             account = await records.accounts.get(account_id)
-        # The password that was right may have been changed since.
+        # The password may have been changed since.
         if account is None or not account.active or proof != self._password_proof(account):
             raise WrongPassword
         return account
@@ -335,7 +329,7 @@ class SecondFactors:
             mark.encode(), self._mark(purpose, scope, int(until or 0), text).encode()
         )
         if not good or self._context.now() >= int(until):
-            raise WrongPassword("It took too long: begin again.")
+            raise WrongPassword("It took too long: start again.")
         return base64.urlsafe_b64decode(text)
 
     def _mark(self, purpose: str, scope: str, until: int, text: str) -> str:
@@ -369,6 +363,6 @@ def _credential_id(credential: str) -> bytes:
 
 
 def _unreadable() -> tuple[type[Exception], ...]:
-    """What the library raises at what a browser, or somebody in its stead, has sent."""
+    """What the library raises for malformed or forged input."""
     wrong_types = (TypeError, AttributeError, IndexError)
     return (exceptions.WebAuthnException, ValueError, KeyError, RecursionError, *wrong_types)
