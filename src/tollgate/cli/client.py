@@ -115,8 +115,6 @@ class Client:
         """Check that spool, logs, usage and invoices agree."""
         return self._read("POST", ApiChecks, "operator", "checks")
 
-    # ---- audit
-
     # ---- how it is done
 
     def _read(
@@ -128,13 +126,6 @@ class Client:
         body: Mapping[str, Any] | None = None,
     ) -> ApiAnswer[T]:
         return answers.read(self._request(method, path, query, body), shape, self._transport.url)
-
-    def _done(self, method: str, *path: str, body: Mapping[str, Any] | None = None) -> None:
-        answers.expect_done(self._request(method, path, None, body), self._transport.url)
-
-    def _create(self, shape: type[T], body: Mapping[str, Any], *path: str) -> ApiAnswer[T]:
-        target = BASE + "".join(f"/{_segment(part)}" for part in path)
-        return answers.read(self._send_once("POST", target, body), shape, self._transport.url)
 
     def _send_once(self, method: str, target: str, body: Any) -> HttpReply:
         """Create a thing once, even if the connection breaks and the request is sent again."""
