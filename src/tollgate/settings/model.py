@@ -47,6 +47,12 @@ def Form(pattern: str, words: str) -> Meta:  # noqa: N802 - reads as an annotati
     return Meta(pattern=pattern, extra={"form": words})
 
 
+def Choice(*names: str) -> Meta:  # noqa: N802 - reads as an annotation
+    """Bind a string to a few values."""
+    *others, last = (f"`{name}`" for name in names)
+    return Form(rf"^({'|'.join(names)})\Z", f"{', '.join(others)} or {last}")
+
+
 class Section(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A table of settings. Its repr hides secrets, because a repr ends up in logs and tracebacks."""
 
@@ -80,9 +86,7 @@ class ServerSettings(Section, frozen=True):
     base_url: Annotated[
         str, Help("Public address of the service, as callers see it. Empty: made from host and port.")
     ] = ""
-    workers: Annotated[
-        Annotated[int, Meta(ge=0, le=256)], Help("Worker processes; 0 means one for each core.")
-    ] = 0
+    workers: Annotated[int, Meta(ge=0, le=256), Help("Worker processes; 0 means one for each core.")] = 0
     metrics_host: Annotated[Text, Help("Address of the Prometheus listener (`/metrics`).")] = "127.0.0.1"
     metrics_port: Annotated[Port, Help("Port of the Prometheus listener; 0 picks a free one.")] = (
         DEFAULT_METRICS_PORT
@@ -153,7 +157,8 @@ class LimitSettings(Section, frozen=True):
         Help("Requests a minute to the management API and the console for one client address (IPv6: one /64)."),
     ] = 6_000
     limit_rows: Annotated[
-        Annotated[int, Meta(ge=1_024, le=16_777_216)],
+        int,
+        Meta(ge=1_024, le=16_777_216),
         Help("Callers whose rates are tracked at the same time; the least recently used one is evicted."),
     ] = 65_536
 
@@ -163,7 +168,7 @@ class DirectorySettings(Section, frozen=True):
 
     entries: Annotated[Positive, Help("Tokens and domains held in memory, for each worker.")] = 20_000
     refresh_seconds: Annotated[
-        Annotated[float, Meta(gt=0, le=0.5)], Help("How often a worker checks the store for changed grants.")
+        float, Meta(gt=0, le=0.5), Help("How often a worker checks the store for changed grants.")
     ] = 0.2
     stale_seconds: Annotated[
         Seconds, Help("How long known grants go on working while the store cannot be reached.")
@@ -229,7 +234,8 @@ class AccountSettings(Section, frozen=True):
     """People: how they get an account and how long they stay signed in."""
 
     sign_up: Annotated[
-        Annotated[str, Form(r"^(closed|invited|open)\Z", "`closed`, `invited` or `open`")],
+        str,
+        Choice("closed", "invited", "open"),
         Help(
             "Who may make an account: the operator's guests alone, also those of teams, or anyone. With `[mail]` "
             "set, who signs up proves the address by a link."
@@ -237,22 +243,18 @@ class AccountSettings(Section, frozen=True):
     ] = "invited"
     session_hours: Annotated[Hours, Help("How long a browser stays signed in.")] = 12
     access_minutes: Annotated[
-        Annotated[int, Meta(ge=1, le=1440)], Help("Lifetime of an access token of the command-line tool.")
+        int, Meta(ge=1, le=1440), Help("Lifetime of an access token of the command-line tool.")
     ] = 60
     refresh_days: Annotated[Days, Help("How long the command-line tool stays logged in without being used.")] = 90
     invitation_days: Annotated[Days, Help("How long an invitation can be accepted.")] = 7
-    reset_minutes: Annotated[
-        Annotated[int, Meta(ge=5, le=10_080)], Help("How long a link to reset a password works.")
-    ] = 60
+    reset_minutes: Annotated[int, Meta(ge=5, le=10_080), Help("How long a link to reset a password works.")] = 60
     device_minutes: Annotated[
-        Annotated[int, Meta(ge=1, le=60)], Help("How long a code of `tollgate auth login` can be approved.")
+        int, Meta(ge=1, le=60), Help("How long a code of `tollgate auth login` can be approved.")
     ] = 15
     device_interval: Annotated[
-        Annotated[int, Meta(ge=1, le=60)], Help("Seconds that `tollgate auth login` waits between its questions.")
+        int, Meta(ge=1, le=60), Help("Seconds that `tollgate auth login` waits between its questions.")
     ] = 5
-    audit_days: Annotated[
-        Annotated[int, Meta(ge=1, le=36_500)], Help("How long entries of the audit log are kept.")
-    ] = 400
+    audit_days: Annotated[int, Meta(ge=1, le=36_500), Help("How long entries of the audit log are kept.")] = 400
     teams_per_account: Annotated[Positive, Help("Teams that one account may own.")] = 20
     members_per_team: Annotated[Positive, Help("Members and open invitations of one team.")] = 500
     tokens_per_team: Annotated[Positive, Help("API tokens of one team.")] = 1_000
@@ -263,7 +265,7 @@ class CacheSettings(Section, frozen=True):
     """Answers of upstreams kept in memory."""
 
     bytes: Annotated[
-        Annotated[int, Meta(ge=0, le=1 << 40)], Help("Memory for answers, for each worker; 0 turns the cache off.")
+        int, Meta(ge=0, le=1 << 40), Help("Memory for answers, for each worker; 0 turns the cache off.")
     ] = 33_554_432
     entry_bytes: Annotated[Positive, Help("Largest answer that is kept.")] = 1_048_576
 
@@ -272,17 +274,19 @@ class HealthSettings(Section, frozen=True):
     """Watching upstreams: one process for the whole machine."""
 
     probe_seconds: Annotated[
-        Annotated[float, Meta(ge=0.05, le=60)],
+        float,
+        Meta(ge=0.05, le=60),
         Help("How often the head of an upstream is checked that answers calls and has no WebSocket feed."),
     ] = 0.5
     idle_probe_seconds: Annotated[
-        Annotated[float, Meta(ge=0.05, le=600)],
+        float,
+        Meta(ge=0.05, le=600),
         Help(
             "For an upstream with a WebSocket feed (`ws_url`), or without calls for half a minute: the pause for "
             "each call of a check. 5.5 means at most 11 calls a minute."
         ),
     ] = 5.5
-    timeout_seconds: Annotated[Annotated[float, Meta(gt=0, le=60)], Help("Timeout of such a check.")] = 3.0
+    timeout_seconds: Annotated[float, Meta(gt=0, le=60), Help("Timeout of such a check.")] = 3.0
 
 
 class WebSocketSettings(Section, frozen=True):
@@ -324,7 +328,8 @@ class LedgerSettings(Section, frozen=True):
     """Recording of requests: from a worker's spool to logs and usage."""
 
     segment_bytes: Annotated[
-        Annotated[int, Meta(ge=65_536, le=1_073_741_824)],
+        int,
+        Meta(ge=65_536, le=1_073_741_824),
         Help("Size at which a spool file is left to the collector."),
     ] = 16_777_216
     segment_seconds: Annotated[Seconds, Help("Age at which a spool file is left to the collector.")] = 10.0
@@ -336,7 +341,8 @@ class LedgerSettings(Section, frozen=True):
         Help("Records that one worker holds in memory while the disk refuses them; then 503 `overloaded`."),
     ] = 67_108_864
     log_days: Annotated[
-        Annotated[int, Meta(ge=1, le=3_650)],
+        int,
+        Meta(ge=1, le=3_650),
         Help("How long request logs are kept; usage totals are kept for ever."),
     ] = 30
 
@@ -345,14 +351,16 @@ class PricingSettings(Section, frozen=True):
     """What requests cost. Months are calendar months of UTC."""
 
     plan: Annotated[
-        Annotated[str, Form(r"^(per_request|per_started_million)\Z", "`per_request` or `per_started_million`")],
+        str,
+        Choice("per_request", "per_started_million"),
         Help("Whether each request beyond the free ones is charged, or each started million of them."),
     ] = "per_request"
     free_requests: Annotated[
-        Annotated[int, Meta(ge=0, le=1_000_000_000_000)], Help("Requests of a month that are free for each team.")
+        int, Meta(ge=0, le=1_000_000_000_000), Help("Requests of a month that are free for each team.")
     ] = 1_000_000
     micros_per_million: Annotated[
-        Annotated[int, Meta(ge=0, le=1_000_000_000_000)],
+        int,
+        Meta(ge=0, le=1_000_000_000_000),
         Help("Price of a further million requests, in millionths of a dollar."),
     ] = 5_000_000
     allow_private_webhooks: Annotated[
@@ -366,7 +374,8 @@ class PricingSettings(Section, frozen=True):
         ),
     ] = False
     grace_hours: Annotated[
-        Annotated[int, Meta(ge=0, le=744)],
+        int,
+        Meta(ge=0, le=744),
         Help("After the end of a month: how long late records still count before its invoices are final."),
     ] = 48
     seller: Annotated[str, Help("Who sends the invoices: name and address, with line ends between.")] = ""
@@ -382,7 +391,8 @@ class StripeSettings(Section, frozen=True):
 
     api_key: Annotated[str, Secret("Secret or restricted key that may write customers and invoice items.")] = ""
     api_url: Annotated[
-        Annotated[str, Form(r"^https?://", "a URL that begins with `http://` or `https://`")],
+        str,
+        Form(r"^https?://", "a URL that begins with `http://` or `https://`"),
         Help("Address of Stripe's API; another one for tests."),
     ] = "https://api.stripe.com"
 
@@ -403,7 +413,8 @@ class MailSettings(Section, frozen=True):
     host: Annotated[str, Help("SMTP server.")] = ""
     port: Annotated[Port, Help("Port of the SMTP server.")] = 587
     security: Annotated[
-        Annotated[str, Form(r"^(starttls|tls|none)\Z", "`starttls`, `tls` or `none`")],
+        str,
+        Choice("starttls", "tls", "none"),
         Help("How the connection is protected."),
     ] = "starttls"
     username: Annotated[str, Help("User name, if the server wants one.")] = ""
@@ -415,11 +426,13 @@ class LoggingSettings(Section, frozen=True):
     """Logs on standard error."""
 
     level: Annotated[
-        Annotated[str, Form(r"^(debug|info|warning|error)\Z", "`debug`, `info`, `warning` or `error`")],
+        str,
+        Choice("debug", "info", "warning", "error"),
         Help("The least severe lines that are written."),
     ] = "info"
     format: Annotated[
-        Annotated[str, Form(r"^(auto|text|json)\Z", "`auto`, `text` or `json`")],
+        str,
+        Choice("auto", "text", "json"),
         Help("How lines are written; `auto` means text on a terminal, JSON elsewhere."),
     ] = "auto"
 
@@ -435,7 +448,8 @@ class TelemetrySettings(Section, frozen=True):
     ] = ""
     traces_headers: Annotated[dict[str, str], Secret("Headers to send with them, such as `Authorization`.")] = {}
     sample_ratio: Annotated[
-        Annotated[float, Meta(ge=0, le=1)],
+        float,
+        Meta(ge=0, le=1),
         Help("Share of the requests that are traced, of those that come without a `traceparent`."),
     ] = 0.01
     follow_callers: Annotated[
@@ -450,38 +464,40 @@ class UpstreamSettings(Section, frozen=True):
     """A node or provider that answers for a network."""
 
     name: Annotated[
-        Annotated[str, Form(r"^[A-Za-z0-9._-]{1,64}\Z", "1 to 64 letters, digits, `.`, `_` or `-`")],
+        str,
+        Form(r"^[A-Za-z0-9._-]{1,64}\Z", "1 to 64 letters, digits, `.`, `_` or `-`"),
         Help("Name in metrics and logs; unique in its network."),
     ]
     url: Annotated[
-        Annotated[
-            str,
-            Form(
-                r"^(https?|alchemy|infura|quicknode|drpc|ankr|publicnode)://",
-                "a URL that begins with `http://` or `https://`, or a provider's shorthand such as `alchemy://KEY`",
-            ),
-        ],
+        str,
+        Form(
+            r"^(https?|alchemy|infura|quicknode|drpc|ankr|publicnode)://",
+            "a URL that begins with `http://` or `https://`, or a provider's shorthand such as `alchemy://KEY`",
+        ),
         Secret(
             "Address of its JSON-RPC endpoint, or a shorthand: `alchemy://KEY`, `infura://KEY`, "
             "`quicknode://NAME/KEY`, `drpc://KEY`, `ankr://KEY`, `publicnode://`."
         ),
     ]
     ws_url: Annotated[
-        Annotated[str, Form(r"^(wss?://.*)?\Z", "a URL that begins with `ws://` or `wss://`, or nothing")],
+        str,
+        Form(r"^(wss?://.*)?\Z", "a URL that begins with `ws://` or `wss://`, or nothing"),
         Secret(
             "Address of its WebSocket endpoint. New heads are then known at once; pending transactions need it."
         ),
     ] = ""
     headers: Annotated[dict[str, str], Secret("Headers to send, such as `Authorization`.")] = {}
     priority: Annotated[
-        Annotated[int, Meta(ge=0, le=1000)],
+        int,
+        Meta(ge=0, le=1000),
         Help("Lower ones are used first; others when those are out of rotation."),
     ] = 0
     weight: Annotated[
-        Annotated[int, Meta(ge=1, le=100)], Help("Its share of the calls among upstreams of the same priority.")
+        int, Meta(ge=1, le=100), Help("Its share of the calls among upstreams of the same priority.")
     ] = 1
     requests_per_second: Annotated[
-        Annotated[int, Meta(ge=0, le=1_000_000)],
+        int,
+        Meta(ge=0, le=1_000_000),
         Help("Calls a second that it is sent, by the whole machine; 0: as many as there are."),
     ] = 0
     allow_methods: Annotated[
@@ -492,15 +508,17 @@ class UpstreamSettings(Section, frozen=True):
         bool, Help("Whether it holds the state of all blocks. Otherwise calls about old state go to others first.")
     ] = True
     batch_calls: Annotated[
-        Annotated[int, Meta(ge=1, le=10_000)], Help("Most calls in a batch that it is sent; 1: no batches.")
+        int, Meta(ge=1, le=10_000), Help("Most calls in a batch that it is sent; 1: no batches.")
     ] = 100
     logs_blocks: Annotated[
-        Annotated[int, Meta(ge=0, le=1_000_000_000)],
+        int,
+        Meta(ge=0, le=1_000_000_000),
         Help("Most blocks that it searches in one `eth_getLogs`; wider ranges are split. 0: found out by trial."),
     ] = 0
     timeout_seconds: Annotated[Seconds, Help("Deadline for one attempt at this upstream.")] = 15.0
     probe_seconds: Annotated[
-        Annotated[float, Meta(ge=0, le=600)],
+        float,
+        Meta(ge=0, le=600),
         Help("How often its head is checked while it answers calls; 0: `health.probe_seconds`."),
     ] = 0.0
     connections: Annotated[Positive, Help("Most connections to it, for each worker.")] = 256
@@ -537,12 +555,11 @@ class NetworkSettings(Section, frozen=True):
         ),
     ] = ""
     lag_blocks: Annotated[
-        Annotated[int, Meta(ge=0, le=1_000_000)],
+        int,
+        Meta(ge=0, le=1_000_000),
         Help("Blocks that an upstream may be behind the highest before it is taken out of rotation."),
     ] = 5
-    broadcast: Annotated[
-        Annotated[int, Meta(ge=1, le=16)], Help("Upstreams that a transaction is sent to in parallel.")
-    ] = 1
+    broadcast: Annotated[int, Meta(ge=1, le=16), Help("Upstreams that a transaction is sent to in parallel.")] = 1
     hedge: Annotated[
         bool,
         Help("Hedging: send a read that takes longer than usual to a second upstream; at most 5 % more calls."),
