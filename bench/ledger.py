@@ -97,17 +97,17 @@ def collect(load: Load, records: int) -> Collected:
         bootstrap = prepare(Settings(data_dir=folder))
         prepared, spools = records_of(load), open_spools(bootstrap)
         loop = CollectorLoop(bootstrap)
-        loop.turn()
+        loop.tick()
         gc.freeze()
         gc.disable()
         spent: list[float] = []
         for number in range(max(10, records // load.commit)):
             write(spools, prepared[number % len(prepared)])
             began = time.process_time()
-            loop.turn()
+            loop.tick()
             spent.append(time.process_time() - began)
         began = time.process_time()
-        while loop.turn() or loop._ledger.join() or loop._ledger.fold():
+        while loop.tick() or loop._ledger.join() or loop._ledger.fold():
             pass
         rest = time.process_time() - began
         loop.close()
@@ -174,8 +174,8 @@ def grown(load: Load, rows: int) -> Grown:
             loop, spools = CollectorLoop(bootstrap), open_spools(bootstrap)
             for number in range(DEFAULT_ROWS // load.commit):
                 write(spools, prepared[number % len(prepared)])
-                loop.turn()
-            while loop.turn() or loop._ledger.fold():
+                loop.tick()
+            while loop.tick() or loop._ledger.fold():
                 pass
             loop.close()
             for spool in spools:
@@ -192,7 +192,7 @@ def grown(load: Load, rows: int) -> Grown:
             for (loop, spools), times in zip(loops, spent, strict=True):
                 write(spools, prepared[number % len(prepared)])
                 began = time.process_time()
-                loop.turn()
+                loop.tick()
                 times.append(time.process_time() - began)
         for loop, spools in loops:
             loop.close()

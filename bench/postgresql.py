@@ -90,13 +90,13 @@ def collect(load: Load, url: str, server: Server, core: int) -> Collected:
         bootstrap = prepare(settings_on(url, folder))
         prepared, spools = records_of(load), open_spools(bootstrap)
         loop = CollectorLoop(bootstrap)
-        loop.turn()
+        loop.tick()
         gc.freeze()
         gc.disable()
         spent: list[Spent] = []
         for number in range(WARM_UP_COMMITS + COMMITS):
             write(spools, prepared[number % len(prepared)])
-            spent.append(_spent(loop.turn, server, core))
+            spent.append(_spent(loop.tick, server, core))
         spent.append(_spent(lambda: _finish(loop), server, core))
         loop.close()
         for spool in spools:
@@ -128,7 +128,7 @@ def _spent(work: Callable[[], object], server: Server, core: int) -> Spent:
 
 def _finish(loop: CollectorLoop) -> None:
     """Do the chores that are left, as the collector would later."""
-    while loop.turn() or loop._ledger.join() or loop._ledger.fold():
+    while loop.tick() or loop._ledger.join() or loop._ledger.fold():
         pass
 
 

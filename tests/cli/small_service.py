@@ -44,7 +44,7 @@ def main(folder: Path, file: Path | None, how: str) -> None:
         follower.ready()
         while not select.select([lifeline.parent_pipe], [], [], 0.02)[0]:
             lifeline.beat()
-            follower.turn()
+            follower.tick()
 
     def ready() -> None:
         lock.show()
@@ -58,7 +58,7 @@ def main(folder: Path, file: Path | None, how: str) -> None:
         on_stop=lock.hide,
         on_start=lambda child: None,
         on_hangup=hangups.get(how, reloader.request),
-        on_turn=reloader.turn,
+        on_tick=reloader.tick,
     ).run()
     lock.close()
 

@@ -5,7 +5,7 @@ import functools
 from collections.abc import Callable, Sequence
 
 from parts.valkey import Valkey
-from tollgate.core.leases import Lease, LeaseReport, LeaseTurn, leased, targets
+from tollgate.core.leases import Lease, LeaseReply, LeaseReport, leased, targets
 from tollgate.store.base import LeaseBook
 from tollgate.store.valkey import ValkeyLeaseBook, prefix
 
@@ -29,14 +29,14 @@ class MemoryLeaseBook:
         self._limits: dict[str, _Limit] = {}
         self._most = limits
 
-    async def turn(self, node: str, reports: Sequence[LeaseReport]) -> LeaseTurn:
+    async def exchange(self, node: str, reports: Sequence[LeaseReport]) -> LeaseReply:
         known = node in self._nodes
         if not known:
             self._nodes = sorted([*self._nodes, node])
         for report in reports:
             self._take_in(node, report)
         all_leases = [self._lease(node, mark) for mark in list(self._limits)]
-        return LeaseTurn(len(self._nodes), known, tuple(lease for lease in all_leases if lease is not None))
+        return LeaseReply(len(self._nodes), known, tuple(lease for lease in all_leases if lease is not None))
 
     def _take_in(self, node: str, report: LeaseReport) -> None:
         limit = self._limits.get(report.mark)

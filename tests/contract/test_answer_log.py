@@ -20,7 +20,7 @@ class MemoryAnswerLog:
         self._common = common
         self._read: dict[str, int] = {}
 
-    async def turn(
+    async def exchange(
         self, networks: Sequence[str], sent: Mapping[str, Sequence[SharedAnswer]]
     ) -> dict[str, list[SharedAnswer]]:
         for network, answers in sent.items():
@@ -67,35 +67,35 @@ def in_valkey(secret: bytes) -> ValkeyAnswerLog:
 
 async def test_others_get_what_one_sends_and_get_it_once(make: Make) -> None:
     one, other = make(), make()
-    assert await one.turn([MAIN], {MAIN: [ANSWER]}) in ({}, {MAIN: []}), "not one's own"
-    assert await other.turn([MAIN], {}) == {MAIN: [ANSWER]}
-    assert await other.turn([MAIN], {}) == {}
+    assert await one.exchange([MAIN], {MAIN: [ANSWER]}) in ({}, {MAIN: []}), "not one's own"
+    assert await other.exchange([MAIN], {}) == {MAIN: [ANSWER]}
+    assert await other.exchange([MAIN], {}) == {}
 
 
 async def test_networks_are_apart(make: Make) -> None:
     one, other = make(), make()
-    await one.turn([MAIN, TEST], {MAIN: [ANSWER]})
-    assert await other.turn([TEST], {}) == {}
-    assert await other.turn([MAIN, TEST], {}) == {MAIN: [ANSWER]}
+    await one.exchange([MAIN, TEST], {MAIN: [ANSWER]})
+    assert await other.exchange([TEST], {}) == {}
+    assert await other.exchange([MAIN, TEST], {}) == {MAIN: [ANSWER]}
 
 
 async def test_newcomer_gets_what_was_sent_before(make: Make) -> None:
     answers = [SharedAnswer(b"eth_call(%d" % number, number, b'"0x"') for number in range(40)]
-    await make().turn([MAIN], {MAIN: answers})
+    await make().exchange([MAIN], {MAIN: answers})
     newcomer = make()
-    got = [answer for _ in range(4) for answer in (await newcomer.turn([MAIN], {})).get(MAIN, [])]
+    got = [answer for _ in range(4) for answer in (await newcomer.exchange([MAIN], {})).get(MAIN, [])]
     assert got == answers, "some in each turn"
 
 
 async def test_nothing_to_do_is_done(make: Make) -> None:
-    assert await make().turn([], {}) == {}
+    assert await make().exchange([], {}) == {}
 
 
 async def test_forgotten_answers_reach_nobody(make: Make) -> None:
     one, other = make(), make()
-    await one.turn([MAIN], {MAIN: [ANSWER]})
+    await one.exchange([MAIN], {MAIN: [ANSWER]})
     await one.forget(MAIN)
-    assert await other.turn([MAIN], {}) == {}
+    assert await other.exchange([MAIN], {}) == {}
 
 
 # --- Valkey alone ------------------------------------------------------------------------------------------
@@ -105,9 +105,9 @@ async def test_forgotten_answers_reach_nobody(make: Make) -> None:
 async def test_what_another_installation_wrote_is_passed_over() -> None:
     server().command("FLUSHALL")
     stranger, one = in_valkey(b"another secret"), in_valkey(b"secret")
-    await stranger.turn([MAIN], {MAIN: [ANSWER]})
+    await stranger.exchange([MAIN], {MAIN: [ANSWER]})
     server().command("XADD", f"{prefix(b'test')}answers:{MAIN}", "*", "block", "x")
-    assert await one.turn([MAIN], {}) == {MAIN: []}
+    assert await one.exchange([MAIN], {}) == {MAIN: []}
     for each in (stranger, one):
         await each.close()
 
@@ -117,7 +117,7 @@ async def test_stream_is_bounded() -> None:
     server().command("FLUSHALL")
     one = in_valkey(b"secret")
     for _ in range(4):
-        await one.turn([], {MAIN: [ANSWER] * (MAX_ANSWERS // 2)})
+        await one.exchange([], {MAIN: [ANSWER] * (MAX_ANSWERS // 2)})
     length = int(server().command("XLEN", f"{prefix(b'test')}answers:{MAIN}")[1:].split(b"\r")[0])
     assert MAX_ANSWERS <= length <= MAX_ANSWERS + 256
     await one.close()

@@ -26,32 +26,32 @@ def report(want: float, lowered: float | None = None, freed: float = 0.0, mark: 
 
 async def joined(book: LeaseBook, *nodes: str) -> None:
     for node in nodes:
-        await book.turn(node, [])
+        await book.exchange(node, [])
 
 
 async def share(book: LeaseBook, node: str, *reports: LeaseReport) -> float:
-    answer = await book.turn(node, reports)
+    answer = await book.exchange(node, reports)
     [lease] = answer.leases
     return lease.share
 
 
 async def test_nodes_are_counted_and_known_from_their_second_turn_on(book: LeaseBook) -> None:
-    first = await book.turn(A, [])
+    first = await book.exchange(A, [])
     assert (first.nodes, first.known, first.leases) == (1, False, ())
-    assert (await book.turn(B, [])).nodes == 2
-    second = await book.turn(A, [])
+    assert (await book.exchange(B, [])).nodes == 2
+    second = await book.exchange(A, [])
     assert (second.nodes, second.known) == (2, True)
 
 
 async def test_node_that_leaves_is_not_counted(book: LeaseBook) -> None:
     await joined(book, A, B)
     await book.leave(B)
-    assert (await book.turn(A, [])).nodes == 1
+    assert (await book.exchange(A, [])).nodes == 1
 
 
 async def test_what_nobody_wants_more_of_is_not_leased(book: LeaseBook) -> None:
     await joined(book, A, B)
-    assert (await book.turn(A, [report(0.0)])).leases == ()
+    assert (await book.exchange(A, [report(0.0)])).leases == ()
 
 
 async def test_share_grows_only_after_others_went_down(book: LeaseBook) -> None:
@@ -62,10 +62,10 @@ async def test_share_grows_only_after_others_went_down(book: LeaseBook) -> None:
     assert await share(book, B) == pytest.approx(0.0), "B is directed to go down"
     assert await share(book, A, report(1.0)) == pytest.approx(pool / 2), "it has not reported that it did"
     await share(book, B, report(0.0, lowered=0.0, freed=20.0))
-    answer = await book.turn(A, [report(1.0)])
+    answer = await book.exchange(A, [report(1.0)])
     assert answer.leases[0].share == pytest.approx(pool)
     assert answer.leases[0].tokens == pytest.approx(20.0), "with the burst that B gave up"
-    assert (await book.turn(A, [report(1.0)])).leases[0].tokens == 0.0
+    assert (await book.exchange(A, [report(1.0)])).leases[0].tokens == 0.0
 
 
 async def test_nobody_gives_up_more_burst_than_it_had(book: LeaseBook) -> None:
@@ -73,7 +73,7 @@ async def test_nobody_gives_up_more_burst_than_it_had(book: LeaseBook) -> None:
     pool = leased(2, 100)
     await share(book, A, report(1.0))
     await share(book, B, report(0.0, lowered=0.0, freed=1_000.0))
-    assert (await book.turn(A, [report(1.0)])).leases[0].tokens == pytest.approx(60.0 * pool / 2)
+    assert (await book.exchange(A, [report(1.0)])).leases[0].tokens == pytest.approx(60.0 * pool / 2)
 
 
 async def test_who_wants_little_gets_it_and_the_rest_is_divided(book: LeaseBook) -> None:
@@ -81,8 +81,8 @@ async def test_who_wants_little_gets_it_and_the_rest_is_divided(book: LeaseBook)
     pool = leased(3, 100)
     for _ in range(3):
         for node, want in ((A, 1.0), (B, 1.0), (C, 0.1)):
-            answer = (await book.turn(node, [report(want)])).leases[0].share
-            await book.turn(node, [report(want, lowered=answer)])
+            answer = (await book.exchange(node, [report(want)])).leases[0].share
+            await book.exchange(node, [report(want, lowered=answer)])
     shares = [await share(book, node, report(want)) for node, want in ((A, 1.0), (B, 1.0), (C, 0.1))]
     assert shares == pytest.approx([(pool - 0.1) / 2, (pool - 0.1) / 2, 0.1], abs=0.01)
 
@@ -92,7 +92,7 @@ async def test_node_that_joins_gets_only_what_is_free(book: LeaseBook) -> None:
     await share(book, A, report(1.0))
     await share(book, B, report(0.0, lowered=0.0))
     await share(book, A, report(1.0))
-    answer = await book.turn(C, [])
+    answer = await book.exchange(C, [])
     assert answer.nodes == 3
     assert answer.leases[0].share == pytest.approx(0.0)
 
@@ -112,13 +112,13 @@ async def test_quiet_limit_goes_back_to_equal_parts_and_is_forgotten(book: Lease
     await share(book, A, report(1.0))
     down = await share(book, A, report(0.0))
     assert down == pytest.approx(leased(2, 100) / 2)
-    await book.turn(A, [report(0.0, lowered=down)])
+    await book.exchange(A, [report(0.0, lowered=down)])
     assert await share(book, B, report(0.0)) == pytest.approx(down, abs=0.01)
-    await book.turn(B, [report(0.0)])
-    assert (await book.turn(A, [report(0.0)])).leases == ()
+    await book.exchange(B, [report(0.0)])
+    assert (await book.exchange(A, [report(0.0)])).leases == ()
 
 
 async def test_leased_limits_are_bounded(book: LeaseBook) -> None:
     await joined(book, A, B)
-    answer = await book.turn(A, [report(1.0, mark=f"{number:016x}") for number in range(300)])
+    answer = await book.exchange(A, [report(1.0, mark=f"{number:016x}") for number in range(300)])
     assert len(answer.leases) == 256

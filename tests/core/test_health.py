@@ -16,9 +16,9 @@ from tollgate.core.health import (
     Sight,
     State,
     UpstreamVerdict,
+    assess,
     finality,
     given_up,
-    judge,
     with_head,
 )
 
@@ -34,7 +34,7 @@ def sight(head: int = 100, name: str = "a", at: float = 10.0, **fields: Any) -> 
 
 
 def states(*sights: Sight, **rules: Any) -> list[State]:
-    return [verdict.state for verdict in judge(sights, HealthRules(**rules))]
+    return [verdict.state for verdict in assess(sights, HealthRules(**rules))]
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def states(*sights: Sight, **rules: Any) -> list[State]:
     ],
 )
 def test_state_of_one_alone(one: Sight, state: State, reason: str) -> None:
-    assert judge([one], HealthRules()) == [UpstreamVerdict(state, reason)]
+    assert assess([one], HealthRules()) == [UpstreamVerdict(state, reason)]
 
 
 # ---- chain id
@@ -83,7 +83,7 @@ def test_of_equally_many_the_first_in_priority_is_right() -> None:
 
 
 def test_wrong_chain_shows_which_one_was_expected() -> None:
-    (verdict,) = judge([sight(chain_id="0x2")], HealthRules(chain_id="0x1"))
+    (verdict,) = assess([sight(chain_id="0x2")], HealthRules(chain_id="0x1"))
     assert verdict.reason == "reports chain id 0x2, not 0x1"
 
 
@@ -102,12 +102,12 @@ def test_head_of_a_wrong_chain_makes_nobody_lag() -> None:
 
 @pytest.mark.parametrize(("behind", "state"), [(0, UP), (5, UP), (6, LAGGING), (1_000, LAGGING)])
 def test_lag_beyond_the_setting(behind: int, state: State) -> None:
-    (_, verdict) = judge([sight(2_000), sight(2_000 - behind)], HealthRules(lag_blocks=5))
+    (_, verdict) = assess([sight(2_000), sight(2_000 - behind)], HealthRules(lag_blocks=5))
     assert (verdict.state, verdict.behind) == (state, behind)
 
 
 def test_lag_is_reported_in_blocks() -> None:
-    assert judge([sight(100), sight(80)], HealthRules())[1].reason == "20 blocks behind"
+    assert assess([sight(100), sight(80)], HealthRules())[1].reason == "20 blocks behind"
 
 
 @pytest.mark.parametrize("fields", [{"failures": 2}, {"syncing": True}, {"disagreements": 1}])
@@ -119,8 +119,8 @@ def test_a_fast_chain_is_judged_by_what_was_known_when_the_upstream_was_called()
     # Four blocks a second: a is probed a whole second after b.
     heads = tuple(SeenHead(10.0 + step / 4, 100 + step) for step in range(5))
     ahead = sight(at=11.0, heads=heads)
-    assert judge([ahead, sight(100, at=10.0)], HealthRules(lag_blocks=0))[1] == UpstreamVerdict(UP, "", 0)
-    assert judge([ahead, sight(100, at=10.5)], HealthRules(lag_blocks=0))[1] == UpstreamVerdict(
+    assert assess([ahead, sight(100, at=10.0)], HealthRules(lag_blocks=0))[1] == UpstreamVerdict(UP, "", 0)
+    assert assess([ahead, sight(100, at=10.5)], HealthRules(lag_blocks=0))[1] == UpstreamVerdict(
         LAGGING, "2 blocks behind", 2
     )
 
@@ -183,7 +183,7 @@ sights = st.builds(
 
 @given(st.lists(sights, max_size=6), st.integers(0, 10))
 def test_everybody_gets_a_verdict_with_a_reason_where_it_is_not_up(every: list[Sight], lag: int) -> None:
-    verdicts = judge(every, HealthRules(lag_blocks=lag))
+    verdicts = assess(every, HealthRules(lag_blocks=lag))
     assert len(verdicts) == len(every)
     for one, verdict in zip(every, verdicts, strict=True):
         assert verdict.behind >= 0
@@ -198,7 +198,7 @@ def test_somebody_is_up_where_somebody_counts_and_agrees(every: list[Sight]) -> 
     leaders = [each for each in every if health.counts(each, chain_id) and each.tried and not each.disagreements]
     if leaders and all(each.queried_at >= each.heads[-1].at for each in leaders):
         best = max(leaders, key=lambda each: each.head)
-        states_of = dict(zip(map(id, every), judge(every, HealthRules(lag_blocks=50)), strict=True))
+        states_of = dict(zip(map(id, every), assess(every, HealthRules(lag_blocks=50)), strict=True))
         assert states_of[id(best)].state is UP
 
 
@@ -208,5 +208,5 @@ def test_the_order_of_upstreams_does_not_change_states_where_chains_are_named(
 ) -> None:
     rules = HealthRules(chain_id="0x1")
     turn %= len(every)
-    turned = judge([*every[turn:], *every[:turn]], rules)
-    assert turned == [*judge(every, rules)[turn:], *judge(every, rules)[:turn]]
+    turned = assess([*every[turn:], *every[:turn]], rules)
+    assert turned == [*assess(every, rules)[turn:], *assess(every, rules)[:turn]]

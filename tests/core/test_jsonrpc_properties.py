@@ -9,7 +9,7 @@ import msgspec
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tollgate.core.jsonrpc import LONGEST_SENT_ID, caller_id, encode_batch, encode_call, parse
+from tollgate.core.jsonrpc import MAX_SENT_ID_BYTES, caller_id, encode_batch, encode_call, parse
 from tollgate.core.shapes import Call
 from tollgate.errors import BatchTooLarge, InvalidRequest, ParseError
 
@@ -88,7 +88,7 @@ def test_any_request_goes_on_with_the_same_meaning(request: dict[str, Any], data
     assert (call.id is None) == ("id" not in request)
     sent = json.loads(encode_call(call))
     # As it was written: nodes need not take a long one.
-    numbered = request.get("id") is None or len(id_bytes(call)) > LONGEST_SENT_ID
+    numbered = request.get("id") is None or len(id_bytes(call)) > MAX_SENT_ID_BYTES
     expected = rebuilt(request) | {"id": 1 if numbered else request["id"]}
     if request.get("params") == {}:
         expected["params"] = {}

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from tollgate.core.jsonrpc import (
-    LONGEST_MESSAGE,
+    MAX_MESSAGE,
     Unparsable,
     decode_batch,
     decode_reply,
@@ -198,7 +198,7 @@ def test_code_of_an_error_is_a_number_that_any_database_keeps(code: bytes, found
 
 
 def test_message_of_an_error_is_cut() -> None:
-    message = "m" * LONGEST_MESSAGE
+    message = "m" * MAX_MESSAGE
     error = json.dumps({"code": 3, "message": message + "more"}).encode()
     assert error_details(Reply(error=Raw(error))) == (3, message)
     assert error_details(Reply(error=Raw(b'{"code":3,"message":7}'))) == (3, "")

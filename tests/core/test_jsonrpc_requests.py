@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from tollgate.core.jsonrpc import (
-    LONGEST_NAMED,
-    LONGEST_SENT_ID,
+    MAX_NAMED_BYTES,
+    MAX_SENT_ID_BYTES,
     caller_id,
     encode_batch,
     encode_call,
@@ -338,7 +338,7 @@ def test_calls_of_a_batch_are_numbered_for_the_node() -> None:
     assert [(each["id"], each["method"]) for each in json.loads(encode_batch(calls))] == [(0, "a"), (1, "b")]
 
 
-@pytest.mark.parametrize("call_id", [b"9" * 5_000, b'"%b"' % (b"a" * LONGEST_SENT_ID)])
+@pytest.mark.parametrize("call_id", [b"9" * 5_000, b'"%b"' % (b"a" * MAX_SENT_ID_BYTES)])
 def test_id_that_a_node_could_break_at_is_not_sent_to_one_and_comes_back(call_id: bytes) -> None:
     call = one(request(call_id))
     assert encode_call(call) == b'{"jsonrpc":"2.0","id":1,"method":"m","params":[]}'
@@ -346,7 +346,7 @@ def test_id_that_a_node_could_break_at_is_not_sent_to_one_and_comes_back(call_id
 
 
 def test_longest_id_is_sent_to_a_node_as_it_is() -> None:
-    call_id = b'"%b"' % (b"a" * (LONGEST_SENT_ID - 2))
+    call_id = b'"%b"' % (b"a" * (MAX_SENT_ID_BYTES - 2))
     assert call_id in encode_call(one(request(call_id)))
 
 
@@ -362,8 +362,8 @@ def test_longest_id_is_sent_to_a_node_as_it_is() -> None:
         (b"[" * 2_000, [""]),
         (b'{"jsonrpc":"2.0","id":1}', [""]),
         (b"\xff", [""]),
-        (request().ljust(LONGEST_NAMED), ["m"]),
-        (request().ljust(LONGEST_NAMED + 1), [""]),
+        (request().ljust(MAX_NAMED_BYTES), ["m"]),
+        (request().ljust(MAX_NAMED_BYTES + 1), [""]),
     ],
 )
 def test_methods_of_a_request_that_is_refused_unread(body: bytes, methods: list[str]) -> None:
@@ -382,7 +382,9 @@ def test_negative_zero_is_read_as_it_is_written() -> None:
     assert isinstance(many(b"[%b]" % request(b"-0"))[0], WrittenCall)
 
 
-@pytest.mark.parametrize(("members", "counted"), [(MOST + 1, f"{MOST + 1}"), (LONGEST_NAMED, f"more than {MOST}")])
+@pytest.mark.parametrize(
+    ("members", "counted"), [(MOST + 1, f"{MOST + 1}"), (MAX_NAMED_BYTES, f"more than {MOST}")]
+)
 def test_members_that_are_no_calls_are_counted_only_where_they_are_few(members: int, counted: str) -> None:
     with pytest.raises(BatchTooLarge, match=f"has {counted} calls"):
         parse(b"[%b]" % b",".join([b"1"] * members), MOST)

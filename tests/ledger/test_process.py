@@ -100,7 +100,7 @@ def sql(bootstrap: Bootstrap, database: str, query: str, *values: Any) -> list[t
 
 
 def turn_until_idle(loop: CollectorLoop) -> None:
-    while loop.turn():
+    while loop.tick():
         pass
 
 
@@ -114,7 +114,7 @@ def test_few_records_may_gather_and_many_are_followed_at_once(
     behind = []
     for number, count in ((1, 1), (2, MANY_ROWS), (3, 1)):
         leave(bootstrap, number, *[entry(f"{number}-{each}") for each in range(count)])
-        assert loop.turn()
+        assert loop.tick()
         behind.append(loop.is_behind)
         turn_until_idle(loop)
         behind.append(loop.is_behind)
@@ -220,7 +220,7 @@ def test_uses_that_a_collector_committed_before_it_died_are_noted_by_the_next(
     dead.close()
     loop = CollectorLoop(bootstrap)
     loops.append(loop)
-    loop.turn()
+    loop.tick()
     assert sql(bootstrap, "control.db", "SELECT last_used_at FROM tokens ORDER BY id") == [(NOW,), (NOW + 1,)]
 
 
@@ -235,7 +235,7 @@ def test_old_days_and_litter_are_thrown_away(bootstrap: Bootstrap, loops: list[C
     os.utime(litter, (1, 1))
     loop = CollectorLoop(bootstrap)
     loops.append(loop)
-    loop.turn()
+    loop.tick()
     assert sql(bootstrap, "ledger.db", "SELECT * FROM days") == []
     assert sql(bootstrap, "ledger.db", "SELECT * FROM segments") == []
     assert not litter.exists()
@@ -252,7 +252,7 @@ def test_clock_that_jumps_far_ahead_drops_nothing_and_closes_nothing_until_it_ha
 
     def days() -> int:
         for _ in range(3):
-            loop.turn()
+            loop.tick()
         return len(sql(bootstrap, "ledger.db", "SELECT * FROM days"))
 
     async def closes() -> bool:
@@ -279,7 +279,7 @@ def test_clock_that_jumps_far_ahead_drops_nothing_and_closes_nothing_until_it_ha
     clock[0] += 40 * 86_400
     for _ in range(26):
         clock[0] += 3_600
-        loop.turn()
+        loop.tick()
     assert days() == 1, "a service that was down for long goes on after a day"
 
 
@@ -312,7 +312,7 @@ def test_collecting_goes_before_chores_and_between_their_slices(
     monkeypatch.setattr(loop.collector, "step", step)
     monkeypatch.setattr(loop._ledger, "sweep", sweep)
     for _ in range(8):
-        loop.turn()
+        loop.tick()
     assert done[0] == "collect"
     assert done.count("sweep") >= 3
     assert "sweep sweep" not in " ".join(done)

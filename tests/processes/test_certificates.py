@@ -53,15 +53,15 @@ async def test_a_changed_certificate_is_shown_to_new_connections_and_old_ones_go
     server = await asyncio.start_server(echo, "127.0.0.1", 0, ssl=loaded.context)
     port = server.sockets[0].getsockname()[1]
     reader, writer = await connected(port, old)
-    assert loaded.turn() is False
+    assert loaded.tick() is False
 
     put(new, live, "certificate")  # half of it: refused, and the old one stays
-    assert loaded.turn() is False
+    assert loaded.tick() is False
     _, second = await connected(port, old)
     second.close()
 
     put(new, live, "key")
-    assert loaded.turn() is True
+    assert loaded.tick() is True
     _, third = await connected(port, new)
     third.close()
     with pytest.raises(ssl.SSLCertVerificationError):
@@ -85,5 +85,5 @@ def test_expiry_is_a_metric_and_is_shown_anew(pair: tuple[Certificate, Certifica
     assert shown() == int(expires_at(old.certificate))
     put(new, old)
     now[0] += 10
-    watch.turn()
+    watch.tick()
     assert shown() == int(expires_at(new.certificate))

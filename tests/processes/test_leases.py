@@ -11,7 +11,7 @@ from tests.contract.backends import params
 from tests.contract.lease_books import BOOKS, MemoryLeaseBook
 
 import tollgate
-from tollgate.core.leases import LeaseReport, LeaseTurn
+from tollgate.core.leases import LeaseReply, LeaseReport
 from tollgate.core.limits import Limit, take
 from tollgate.processes.leases import HOLD_SECONDS, TURN_SECONDS, LeaseKeeper
 from tollgate.shm import metrics
@@ -66,7 +66,7 @@ async def play(
         for index, node in enumerate(nodes):
             node.send(rates(index, at), limit, at)
             if at >= node.turn_at:
-                await node.keeper.turn()
+                await node.keeper.tick()
                 node.turn_at += node.keeper.pause
 
 
@@ -161,7 +161,7 @@ async def settle(nodes: Sequence[Node]) -> None:
     """Let every node know of all the others before the first call."""
     for _ in range(2):
         for node in nodes:
-            await node.keeper.turn()
+            await node.keeper.tick()
 
 
 async def test_one_busy_node_gets_the_whole_limit(book: LeaseBook, tmp_path: Path) -> None:
@@ -212,12 +212,12 @@ class Flaky:
         self.heard = False
         self.silent = False
 
-    async def turn(self, node: str, reports: Sequence[LeaseReport]) -> LeaseTurn:
+    async def exchange(self, node: str, reports: Sequence[LeaseReport]) -> LeaseReply:
         if self.silent:
             await asyncio.Event().wait()
-        return await self._up(self.inner.turn(node, reports))
+        return await self._up(self.inner.exchange(node, reports))
 
-    async def _up(self, answer: Awaitable[LeaseTurn]) -> LeaseTurn:
+    async def _up(self, answer: Awaitable[LeaseReply]) -> LeaseReply:
         if self.down:
             if self.heard:
                 await answer
@@ -290,7 +290,7 @@ async def test_book_that_never_answers_keeps_no_call_waiting(tmp_path: Path) -> 
     node, *others = make(book, tmp_path)
     await settle([node, *others])
     book.silent = True
-    turn = asyncio.create_task(node.keeper.turn())
+    turn = asyncio.create_task(node.keeper.tick())
     await asyncio.sleep(0)
     # A plain function, that finds in shared memory what the node may use: there is nothing to wait for.
     node.send(17 / STEP, Limit(50, 1.0), 0.1)
@@ -320,10 +320,10 @@ async def test_emptied_book_is_noticed_and_joined_again(tmp_path: Path) -> None:
     nodes = make(book, tmp_path)
     await settle(nodes)
     book.inner = MemoryLeaseBook()
-    await nodes[0].keeper.turn()
+    await nodes[0].keeper.tick()
     assert nodes[0].metric(metrics.SHARED_UP) == 0
     for node in (*nodes, *nodes):
-        await node.keeper.turn()
+        await node.keeper.tick()
     assert [node.metric(metrics.SHARED_UP) for node in nodes] == [1, 1, 1]
     assert [node.metric(metrics.SHARED_NODES) for node in nodes] == [3, 3, 3]
 
@@ -336,7 +336,7 @@ async def test_keeper_that_is_replaced_takes_up_its_leases(tmp_path: Path) -> No
     await play(nodes, limit, lambda node, at: 500.0 if node == 0 else 0.0, 3.0)
     idle = nodes[1]
     idle.keeper = LeaseKeeper(idle.meters, book, idle.writer, "node-1", lambda: idle.now)
-    await idle.keeper.turn()
+    await idle.keeper.tick()
     row = idle.meters.rows([(KEY, limit)], idle.now)[0][0]
     assert idle.meters.read(row, idle.now).fraction < 0.05
 
@@ -345,7 +345,7 @@ async def test_book_that_is_away_at_the_start_counts_as_lost(tmp_path: Path) -> 
     book = Flaky()
     book.down = True
     [node] = make(book, tmp_path, 1)
-    assert not await node.keeper.turn()
-    assert not await node.keeper.turn()
+    assert not await node.keeper.tick()
+    assert not await node.keeper.tick()
     assert node.metric(metrics.SHARED_LOST) == 1
     await node.keeper.leave()

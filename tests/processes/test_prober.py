@@ -179,10 +179,10 @@ async def test_networks_come_and_go_and_those_that_stay_notice_nothing(tmp_path:
     assert [*warm, setup.prober.warm] == [False, True]
     assert setup.gauge(metrics.NETWORK_HEAD, "test") == 99
     row = setup.shared_status.network(setup.slots.networks["eth/main"])
-    version, stays = row.version, setup.prober.watches["eth/main"]
+    version, stays = row.version, setup.prober.monitors["eth/main"]
     setup.apply(main={"a": BASE}, other={"d": BASE})
-    assert list(setup.prober.watches) == ["eth/main", "eth/other"]
-    assert setup.prober.watches["eth/main"] is stays
+    assert list(setup.prober.monitors) == ["eth/main", "eth/other"]
+    assert setup.prober.monitors["eth/main"] is stays
     assert setup.nodes["c"].closed
     await setup.second()
     assert (row.version, row.head) == (version, 99)

@@ -44,17 +44,17 @@ def test_processor_time_memory_and_descriptors_of_each_process_are_shown(proc: P
     child.pid = 77
     proc.put(77, 2, 100)
     watch = ProcessWatch([child], regions.writer(0), clock, proc.folder)
-    watch.turn()
+    watch.tick()
     totals = regions.totals()
     assert totals[metrics.PROCESS_CPU.name, "worker-0"] == 4_000
     assert totals[metrics.PROCESS_MEMORY.name, "worker-0"] == 100 * PAGE
     assert totals[metrics.PROCESS_DESCRIPTORS.name, "worker-0"] == 3
     assert totals[metrics.PROCESS_CPU.name, "parent"] == 2_000
     proc.put(77, 3, 100)
-    watch.turn()
+    watch.tick()
     assert regions.totals() == totals, "looked again too soon"
     clock.now += LOOK_SECONDS
-    watch.turn()
+    watch.tick()
     assert regions.totals()[metrics.PROCESS_CPU.name, "worker-0"] == 6_000
 
 
@@ -63,30 +63,30 @@ def test_counter_goes_on_with_the_successor_of_a_process(proc: Proc) -> None:
     child.pid = 77
     proc.put(77, 2, 100)
     watch = ProcessWatch([child], regions.writer(0), clock, proc.folder)
-    watch.turn()
+    watch.tick()
     child.pid = 0
     clock.now += LOOK_SECONDS
-    watch.turn()
+    watch.tick()
     assert regions.totals()[metrics.PROCESS_MEMORY.name, "worker-0"] == GONE
     assert regions.totals()[metrics.PROCESS_DESCRIPTORS.name, "worker-0"] == GONE
     child.pid = 78
     proc.put(78, 1, 50)
     clock.now += LOOK_SECONDS
-    watch.turn()
+    watch.tick()
     assert regions.totals()[metrics.PROCESS_CPU.name, "worker-0"] == 6_000
     assert regions.totals()[metrics.PROCESS_MEMORY.name, "worker-0"] == 50 * PAGE
 
 
 def test_nothing_is_shown_where_there_is_no_proc(tmp_path: Path) -> None:
     regions = Regions(1)
-    ProcessWatch([], regions.writer(0), Clock(0.0), tmp_path / "none").turn()
+    ProcessWatch([], regions.writer(0), Clock(0.0), tmp_path / "none").tick()
     assert regions.totals() == {}
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
 def test_this_process_uses_memory_and_descriptors() -> None:
     regions = Regions(1)
-    ProcessWatch([], regions.writer(0)).turn()
+    ProcessWatch([], regions.writer(0)).tick()
     totals = regions.totals()
     assert 1_000_000 < totals[metrics.PROCESS_MEMORY.name, "parent"] < 10_000_000_000
     assert totals[metrics.PROCESS_DESCRIPTORS.name, "parent"] >= 3

@@ -9,7 +9,7 @@ import pytest
 
 from tollgate.processes import shared_settings
 from tollgate.processes.reloader import APPLY_SECONDS, FILE, Reloader, ReloadOutcome, ReloadRecord, read_record
-from tollgate.processes.shared_settings import SharedSettings, row_names
+from tollgate.processes.shared_settings import SharedSettings, slot_names
 from tollgate.settings.file import Origin
 from tollgate.settings.model import NetworkSettings, Settings, UpstreamSettings
 from tollgate.shm.upstream_status import StatusSlots, assign_slots
@@ -36,7 +36,7 @@ class Harness:
         self.origin = Origin(self.file, {"HOME": "/root"})
         settings = self.origin.load()
         self.shared = SharedSettings(
-            settings, assign_slots(StatusSlots(), row_names(settings)), ["worker-0", "worker-1"]
+            settings, assign_slots(StatusSlots(), slot_names(settings)), ["worker-0", "worker-1"]
         )
         self.reloader = self.made(self.origin)
 
@@ -62,9 +62,9 @@ class Harness:
         """A whole reload that everybody follows."""
         self.write(text)
         self.reloader.request()
-        self.reloader.turn()
+        self.reloader.tick()
         self.applied()
-        assert not self.reloader.turn()
+        assert not self.reloader.tick()
         return self.outcome
 
 
@@ -74,21 +74,21 @@ def harness(tmp_path: Path) -> Harness:
 
 
 def test_nothing_happens_unasked(harness: Harness) -> None:
-    assert not harness.reloader.turn()
+    assert not harness.reloader.tick()
     assert harness.record == ReloadRecord()
 
 
 def test_change_is_handed_over_and_reported_when_everybody_has_it(harness: Harness) -> None:
     harness.write("[limits]\nbatch_calls = 7\n" + UPSTREAMS.format(name="b"))
     harness.reloader.request()
-    assert harness.reloader.turn(), "under way"
+    assert harness.reloader.tick(), "under way"
     assert harness.shared.current.settings.limits.batch_calls == 7
     assert harness.shared.current.slots.upstreams == {"eth/mainnet/a": 0, "eth/mainnet/b": 1}
     assert harness.record == ReloadRecord(begun=1)
     harness.applied("worker-0")
-    assert harness.reloader.turn()
+    assert harness.reloader.tick()
     harness.applied("worker-1")
-    assert not harness.reloader.turn()
+    assert not harness.reloader.tick()
     assert harness.outcome == ReloadOutcome(
         asked=1,
         generation=1,
@@ -127,7 +127,7 @@ def test_what_needs_a_restart_is_named_and_left(harness: Harness) -> None:
 
 def test_unchanged_file_is_handed_to_nobody(harness: Harness) -> None:
     harness.reloader.request()
-    assert not harness.reloader.turn()
+    assert not harness.reloader.tick()
     assert harness.shared.current.generation == 0
     assert (harness.outcome.ok, harness.outcome.changed) == (True, ())
 
@@ -148,7 +148,7 @@ def test_bad_file_changes_nothing_and_is_reported_as_config_check_does(
     before = harness.shared.current
     harness.write(text)
     harness.reloader.request()
-    assert not harness.reloader.turn()
+    assert not harness.reloader.tick()
     assert harness.shared.current is before
     assert not harness.outcome.ok
     assert words in harness.outcome.error
@@ -158,7 +158,7 @@ def test_bad_file_changes_nothing_and_is_reported_as_config_check_does(
 def test_file_that_is_gone_changes_nothing(harness: Harness) -> None:
     harness.file.unlink()
     harness.reloader.request()
-    harness.reloader.turn()
+    harness.reloader.tick()
     assert "there is no such file" in harness.outcome.error
 
 
@@ -166,7 +166,7 @@ def test_file_that_is_gone_changes_nothing(harness: Harness) -> None:
 def test_service_without_a_file_reports_it(harness: Harness, origin: Origin | None) -> None:
     reloader = harness.made(origin)
     reloader.request()
-    assert not reloader.turn()
+    assert not reloader.tick()
     assert (harness.outcome.ok, harness.outcome.file) == (False, "")
     assert "without a settings file" in harness.outcome.error
 
@@ -175,14 +175,14 @@ def test_environment_of_the_start_still_counts(harness: Harness) -> None:
     reloader = harness.made(Origin(harness.file, {"TOLLGATE_LIMITS__BATCH_CALLS": "9"}))
     harness.write("[limits]\nbatch_calls = 7\n" + UPSTREAMS.format(name="a"))
     reloader.request()
-    reloader.turn()
+    reloader.tick()
     assert harness.shared.current.settings.limits.batch_calls == 9
 
 
 def test_too_many_upstreams_are_refused(harness: Harness) -> None:
     harness.write("".join(UPSTREAMS.format(name=f"n{number}") for number in range(300)))
     harness.reloader.request()
-    assert not harness.reloader.turn()
+    assert not harness.reloader.tick()
     assert harness.shared.current.generation == 0
     assert "restart" in harness.outcome.error
 
@@ -191,7 +191,7 @@ def test_settings_that_are_too_large_are_refused(harness: Harness, monkeypatch: 
     monkeypatch.setattr(shared_settings, "MAX_BYTES", 80_000)
     harness.write(UPSTREAMS.format(name="a") + f'headers = {{ X = "{"a" * 90_000}" }}\n')
     harness.reloader.request()
-    assert not harness.reloader.turn()
+    assert not harness.reloader.tick()
     assert harness.shared.current.generation == 0
     assert "bytes" in harness.outcome.error
 
@@ -199,12 +199,12 @@ def test_settings_that_are_too_large_are_refused(harness: Harness, monkeypatch: 
 def test_who_does_not_follow_in_time_is_named(harness: Harness) -> None:
     harness.write(UPSTREAMS.format(name="b"))
     harness.reloader.request()
-    harness.reloader.turn()
+    harness.reloader.tick()
     harness.applied("worker-0")
     harness.now += APPLY_SECONDS - 0.1
-    assert harness.reloader.turn()
+    assert harness.reloader.tick()
     harness.now += 0.2
-    assert not harness.reloader.turn()
+    assert not harness.reloader.tick()
     assert (harness.outcome.ok, harness.outcome.generation) == (False, 1)
     assert harness.outcome.changed == ("families.eth.mainnet.upstreams: + b, - a",)
     assert "worker-1 did not apply it within 10 s" in harness.outcome.error
@@ -214,10 +214,10 @@ def test_who_does_not_follow_in_time_is_named(harness: Harness) -> None:
 def test_who_could_not_follow_is_named_at_once(harness: Harness) -> None:
     harness.write(UPSTREAMS.format(name="b"))
     harness.reloader.request()
-    harness.reloader.turn()
+    harness.reloader.tick()
     harness.applied("worker-0")
     harness.shared.refused("worker-1", 1)
-    assert not harness.reloader.turn()
+    assert not harness.reloader.tick()
     assert "worker-1 could not apply it" in harness.outcome.error
 
 
@@ -225,12 +225,12 @@ def test_who_could_not_follow_is_named_at_once(harness: Harness) -> None:
 def test_who_did_not_follow_is_given_the_same_again(harness: Harness, how: str) -> None:
     harness.write(UPSTREAMS.format(name="b"))
     harness.reloader.request()
-    harness.reloader.turn()
+    harness.reloader.tick()
     harness.applied("worker-0")
     if how == "failed":
         harness.shared.refused("worker-1", 1)
     harness.now += APPLY_SECONDS
-    harness.reloader.turn()
+    harness.reloader.tick()
     outcome = harness.reload(harness.file.read_text())
     assert (outcome.ok, outcome.generation) == (True, 2)
 
@@ -238,17 +238,17 @@ def test_who_did_not_follow_is_given_the_same_again(harness: Harness, how: str) 
 def test_second_reload_waits_for_the_end_of_the_first_and_reads_anew(harness: Harness) -> None:
     harness.write("[limits]\nbatch_calls = 7\n" + UPSTREAMS.format(name="a"))
     harness.reloader.request()
-    harness.reloader.turn()
+    harness.reloader.tick()
     harness.write("[limits]\nbatch_calls = 8\n" + UPSTREAMS.format(name="a"))
     harness.reloader.request()
-    harness.reloader.turn()
+    harness.reloader.tick()
     assert (harness.record.begun, harness.shared.current.generation) == (1, 1)
     harness.applied()
-    assert harness.reloader.turn(), "the second is still to come"
+    assert harness.reloader.tick(), "the second is still to come"
     assert [outcome.asked for outcome in harness.record.outcomes] == [1]
-    harness.reloader.turn()
+    harness.reloader.tick()
     harness.applied()
-    assert not harness.reloader.turn()
+    assert not harness.reloader.tick()
     written = [(outcome.asked, outcome.changed) for outcome in harness.record.outcomes]
     assert written == [(2, ("limits.batch_calls: 7 -> 8",)), (1, ("limits.batch_calls: 100 -> 7",))]
 
@@ -265,14 +265,14 @@ def test_beginning_is_written_before_the_settings_are_read(harness: Harness) -> 
     reloader = harness.made(Watched(harness.file, {}))
     for _ in range(2):
         reloader.request()
-        reloader.turn()
+        reloader.tick()
     assert seen == [1, 2]
 
 
 def test_few_outcomes_are_kept(harness: Harness) -> None:
     for _ in range(20):
         harness.reloader.request()
-        harness.reloader.turn()
+        harness.reloader.tick()
     assert [outcome.asked for outcome in harness.record.outcomes] == list(range(20, 12, -1))
 
 
@@ -283,7 +283,7 @@ def test_defect_is_reported_and_the_service_goes_on(harness: Harness, capsys: py
 
     reloader = harness.made(Broken(harness.file, {}))
     reloader.request()
-    assert not reloader.turn()
+    assert not reloader.tick()
     assert "a defect" in capsys.readouterr().out
     assert not harness.outcome.ok
 
@@ -292,9 +292,9 @@ def test_folder_that_cannot_be_written_does_not_stop_a_reload(harness: Harness) 
     reloader = Reloader(harness.origin, harness.shared, harness.folder / "nowhere")
     harness.write(UPSTREAMS.format(name="b"))
     reloader.request()
-    reloader.turn()
+    reloader.tick()
     harness.applied()
-    assert not reloader.turn()
+    assert not reloader.tick()
     assert harness.shared.current.generation == 1
 
 

@@ -21,7 +21,7 @@ from tollgate.processes.shared_settings import (
     SettingsFollower,
     SettingsTooLarge,
     SharedSettings,
-    row_names,
+    slot_names,
 )
 from tollgate.settings.model import LimitSettings, LoggingSettings, NetworkSettings, Settings, UpstreamSettings
 from tollgate.shm.upstream_status import StatusSlots, assign_slots
@@ -34,7 +34,7 @@ BEFORE = Settings(
         }
     }
 )
-ROWS = assign_slots(StatusSlots(), row_names(BEFORE))
+ROWS = assign_slots(StatusSlots(), slot_names(BEFORE))
 WORKER, PROBER = "worker-0", "prober"
 
 
@@ -67,7 +67,7 @@ def parent(clock: Clock) -> SharedSettings:
 
 
 def test_rows_are_named_by_network_and_upstream() -> None:
-    assert row_names(BEFORE) == {"eth/mainnet": ["a"]}
+    assert slot_names(BEFORE) == {"eth/mainnet": ["a"]}
     assert StatusSlots({"eth/mainnet": 0}, {"eth/mainnet/a": 0}) == ROWS
 
 
@@ -132,7 +132,7 @@ def test_late_word_of_an_older_change_does_not_count(parent: SharedSettings) -> 
 
 def test_who_is_no_follower_is_not_waited_for(parent: SharedSettings) -> None:
     parent.publish(with_batch(7), ROWS)
-    Child(parent).follower("control", lambda _settings, _slots: None).turn()
+    Child(parent).follower("control", lambda _settings, _slots: None).tick()
     parent.refused("control", 1)
     assert (parent.waiting(), parent.failed()) == ([WORKER, PROBER], [])
 
@@ -232,11 +232,11 @@ def test_no_secret_is_in_a_repr(parent: SharedSettings) -> None:
 def test_follower_puts_into_effect_and_reports_it(parent: SharedSettings) -> None:
     seen: list[tuple[Settings, StatusSlots]] = []
     follower = Child(parent).follower(WORKER, lambda settings, slots: seen.append((settings, slots)))
-    follower.turn()
+    follower.tick()
     assert seen == []
     parent.publish(with_batch(7), ROWS)
-    follower.turn()
-    follower.turn()
+    follower.tick()
+    follower.tick()
     assert seen == [(with_batch(7), ROWS)]
     assert parent.waiting() == [PROBER]
 
@@ -250,20 +250,20 @@ def test_follower_that_cannot_reports_it_once_and_lives_on(
 
     follower = Child(parent).follower(WORKER, refuse)
     parent.publish(with_batch(7), ROWS)
-    follower.turn()
+    follower.tick()
     assert parent.failed() == [WORKER]
     assert "could not be put into effect" in capsys.readouterr().out
-    follower.turn()
+    follower.tick()
     assert capsys.readouterr().out == ""
     parent.publish(with_batch(8), ROWS)
-    follower.turn()
+    follower.tick()
     assert (parent.waiting(), parent.failed()) == ([PROBER], [])
 
 
 def test_follower_that_was_forked_after_a_change_shows_that_it_is_ready(parent: SharedSettings) -> None:
     parent.publish(with_batch(7), ROWS)
     follower = Child(parent).follower(WORKER, lambda _settings, _slots: None)
-    follower.turn()
+    follower.tick()
     assert parent.waiting() == [WORKER, PROBER]
     follower.ready()
     assert parent.waiting() == [PROBER]
@@ -273,7 +273,7 @@ def test_follower_changes_the_level_of_its_log(parent: SharedSettings, capsys: p
     follower = Child(parent).follower("metrics", lambda _settings, _slots: None)
     for level in ("error", "debug"):
         parent.publish(replace(BEFORE, logging=LoggingSettings(level=level, format="json")), ROWS)
-        follower.turn()
+        follower.tick()
         log.get("test").debug(f"at {level}")
     output = capsys.readouterr().err
     assert "at debug" in output

@@ -63,7 +63,7 @@ class Harness:
     def hangups(self) -> int:
         return len(list(self.folder.glob("hangup.*")))
 
-    def turn(self) -> bool:
+    def tick(self) -> bool:
         self.note("turn")
         return self.happened("busy")
 
@@ -106,7 +106,7 @@ class Harness:
                 on_stop=lambda: self.note("stopping"),
                 on_start=lambda child: None,
                 on_hangup=lambda: self.note(f"hangup.{time.monotonic_ns()}"),
-                on_turn=self.turn,
+                on_tick=self.tick,
             ).run()
             code = 0
         except StartFailed as failed:

@@ -62,7 +62,7 @@ async def test_a_trace_arrives_as_it_was(receiver: OtlpReceiver) -> None:
     attempt.end({"tollgate.attempt": 1}, failed=True)
     request.name = "eth_call"
     request.end({"rpc.system": "jsonrpc", "http.response.status_code": 502}, failed=True)
-    await export.exporter.turn()
+    await export.exporter.tick()
     await export.exporter.close()
     first, second = receiver.spans
     assert (first.name, first.kind, first.trace_id, first.parent_id) == (
@@ -88,11 +88,11 @@ async def test_a_trace_arrives_as_it_was(receiver: OtlpReceiver) -> None:
 async def test_spans_leave_in_batches_over_one_connection(receiver: OtlpReceiver) -> None:
     export = Export(receiver.url)
     export.add(BATCH_SPANS * 2 + 1)
-    await export.exporter.turn()
+    await export.exporter.tick()
     assert len(receiver.bodies) == 3
     assert len(receiver.spans) == BATCH_SPANS * 2 + 1
     assert len({span.span_id for span in receiver.spans}) == BATCH_SPANS * 2 + 1
-    await export.exporter.turn()
+    await export.exporter.tick()
     assert len(receiver.bodies) == 3, "nothing more to send"
     await export.exporter.close()
     assert export.counted() == {"exported": BATCH_SPANS * 2 + 1}
@@ -102,16 +102,16 @@ async def test_what_is_refused_for_the_moment_is_sent_again_ever_later(receiver:
     export = Export(receiver.url)
     receiver.statuses += [503, 429]
     export.add(2)
-    await export.exporter.turn()
-    await export.exporter.turn()
+    await export.exporter.tick()
+    await export.exporter.tick()
     assert len(receiver.bodies) == 1, "too soon"
     export.clock.now += 1
-    await export.exporter.turn()
+    await export.exporter.tick()
     export.clock.now += 1
-    await export.exporter.turn()
+    await export.exporter.tick()
     assert len(receiver.bodies) == 2, "too soon"
     export.clock.now += 1
-    await export.exporter.turn()
+    await export.exporter.tick()
     assert len(receiver.bodies) == 3
     assert receiver.bodies[0] == receiver.bodies[2]
     assert export.counted() == {"exported": 2}
@@ -123,11 +123,11 @@ async def test_batch_that_is_never_taken_is_given_up_and_the_next_one_tried(rece
     receiver.statuses += [503] * MAX_ATTEMPTS
     export.add(3)
     for _ in range(MAX_ATTEMPTS):
-        await export.exporter.turn()
+        await export.exporter.tick()
         export.clock.now += 60
     assert export.counted() == {"failed": 3}
     export.add()
-    await export.exporter.turn()
+    await export.exporter.tick()
     assert export.counted() == {"failed": 3, "exported": 1}
     await export.exporter.close()
 
@@ -136,14 +136,14 @@ async def test_what_is_refused_for_good_is_not_sent_again(receiver: OtlpReceiver
     export = Export(receiver.url)
     receiver.statuses += [401]
     export.add(2)
-    await export.exporter.turn()
+    await export.exporter.tick()
     export.add(1)
-    await export.exporter.turn()
+    await export.exporter.tick()
     assert len(receiver.bodies) == 2
     assert export.counted() == {"failed": 2, "exported": 1}
     receiver.statuses += [401]
     export.add(BATCH_SPANS + 1)
-    await export.exporter.turn()
+    await export.exporter.tick()
     assert export.counted() == {"failed": 2 + BATCH_SPANS, "exported": 2}, "the next batch goes at once"
     await export.exporter.close()
 
@@ -151,11 +151,11 @@ async def test_what_is_refused_for_good_is_not_sent_again(receiver: OtlpReceiver
 async def test_every_batch_has_as_many_attempts(receiver: OtlpReceiver) -> None:
     export = Export(receiver.url)
     export.add()
-    await export.exporter.turn()
+    await export.exporter.tick()
     receiver.statuses += [503] * (MAX_ATTEMPTS - 1)
     export.add()
     for _ in range(MAX_ATTEMPTS):
-        await export.exporter.turn()
+        await export.exporter.tick()
         export.clock.now += 60
     assert export.counted() == {"exported": 2}
     await export.exporter.close()
@@ -165,11 +165,11 @@ async def test_spans_that_the_receiver_did_not_keep_are_counted(receiver: OtlpRe
     receiver.reply = b'{"partialSuccess":{"rejectedSpans":"2","errorMessage":"too old"}}'
     export = Export(receiver.url)
     export.add(5)
-    await export.exporter.turn()
+    await export.exporter.tick()
     assert export.counted() == {"exported": 3, "failed": 2}
     receiver.reply = b'{"partialSuccess":{"rejectedSpans":"0"}}'
     export.add()
-    await export.exporter.turn()
+    await export.exporter.tick()
     assert export.counted() == {"exported": 4, "failed": 2}
     await export.exporter.close()
 
@@ -179,7 +179,7 @@ async def test_receiver_that_is_away_costs_no_more_than_the_spans_of_a_bounded_q
         url = gone.url
     export = Export(url)
     export.add(MAX_WAITING + 7)
-    await export.exporter.turn()
+    await export.exporter.tick()
     assert export.counted() == {"dropped": 7}
     await export.exporter.close()
     assert export.counted() == {"dropped": 7, "failed": MAX_WAITING}
@@ -191,7 +191,7 @@ async def test_receiver_that_is_silent_holds_a_batch_up_no_longer_than_its_deadl
     receiver.gate = threading.Event()
     export = Export(receiver.url)
     export.add(2)
-    sending = asyncio.ensure_future(export.exporter.turn())
+    sending = asyncio.ensure_future(export.exporter.tick())
     try:
         async with asyncio.timeout(30):
             while not sending.done():
@@ -203,7 +203,7 @@ async def test_receiver_that_is_silent_holds_a_batch_up_no_longer_than_its_deadl
         receiver.gate.set()
     assert export.counted() == {}, "it is sent again"
     export.clock.now += 60
-    await export.exporter.turn()
+    await export.exporter.tick()
     assert export.counted() == {"exported": 2}
     await export.exporter.close()
 

@@ -139,7 +139,7 @@ def _is_on(sight: Sight, chain_id: str) -> bool:
     return not chain_id or sight.chain_id in ("", chain_id)
 
 
-def judge(sights: Sequence[Sight], rules: HealthRules) -> list[UpstreamVerdict]:
+def assess(sights: Sequence[Sight], rules: HealthRules) -> list[UpstreamVerdict]:
     """How each upstream is."""
     chain_id = expected_chain(sights, rules)
     leaders = [sight for sight in sights if counts(sight, chain_id) and not sight.disagreements]

@@ -55,13 +55,13 @@ _replies = msgspec.json.Decoder(list[NumberedReply]).decode
 _json = msgspec.json.Encoder().encode
 
 # No real method is longer; what callers invent must not fill a memory that counts names, not bytes.
-LONGEST_REMEMBERED = 128
+MAX_REMEMBERED_METHOD = 128
 # A refusal must stay cheap.
-LONGEST_NAMED = 4_096
+MAX_NAMED_BYTES = 4_096
 # What is looked at of a node's error message.
-LONGEST_MESSAGE = 512
+MAX_MESSAGE = 512
 # Of an id that goes out to a node: some break at a number of thousands of digits, and would be taken for ill.
-LONGEST_SENT_ID = 100
+MAX_SENT_ID_BYTES = 100
 # Of members of a batch, where those are not all plain calls: as many can be counted without reading all.
 _MAX_BOUNDED = 1_000
 _A_NUMBER = 1
@@ -99,10 +99,10 @@ def parse(body: bytes, most: int) -> Call | list[PlainCall] | list[WrittenCall]:
 
 def named(body: bytes) -> list[str]:
     """The methods of a request that is refused unread, for its record; one of no name if large or no request."""
-    if len(body) > LONGEST_NAMED:
+    if len(body) > MAX_NAMED_BYTES:
         return [""]
     try:
-        parsed = parse(body, LONGEST_NAMED)
+        parsed = parse(body, MAX_NAMED_BYTES)
     except (InvalidRequest, ParseError):
         return [""]
     calls: Sequence[Call] = parsed if isinstance(parsed, list) else [parsed]
@@ -118,7 +118,7 @@ def _batch(body: bytes, most: int, usual: bool) -> list[PlainCall] | list[Writte
         else:
             _check_size(len(calls), most)
             return calls
-    if len(body) > LONGEST_NAMED and most <= _MAX_BOUNDED:
+    if len(body) > MAX_NAMED_BYTES and most <= _MAX_BOUNDED:
         try:
             _bounded(most)(body)
         except msgspec.ValidationError as error:
@@ -215,7 +215,7 @@ def encode_call(call: Call) -> bytes:
     """Write one call for a node. Nodes disagree about null ids, long ones and notifications: a number is sent."""
     call_id = call.id
     if call_id is None or (
-        isinstance(call_id, Raw) and (call_id == NULL or len(bytes(call_id)) > LONGEST_SENT_ID)
+        isinstance(call_id, Raw) and (call_id == NULL or len(bytes(call_id)) > MAX_SENT_ID_BYTES)
     ):
         call_id = _A_NUMBER
     return _json(SentCall(_VERSION, call_id, call.method, _NO_PARAMS if call.params is None else call.params))
@@ -258,7 +258,7 @@ def error_details(reply: Reply) -> tuple[int | None, str]:
     except (msgspec.MsgspecError, RecursionError):
         return error_code(reply), ""
     # Not its data: a contract may revert with any text.
-    return failure.code, failure.message[:LONGEST_MESSAGE]
+    return failure.code, failure.message[:MAX_MESSAGE]
 
 
 def decode_batch(body: bytes, ids: Sequence[int]) -> Replies:

@@ -48,7 +48,7 @@ class Lease(Struct, frozen=True):
     """What of the burst comes with it: fraction times seconds."""
 
 
-class LeaseTurn(Struct, frozen=True):
+class LeaseReply(Struct, frozen=True):
     """What a node receives in one turn."""
 
     nodes: int

@@ -51,7 +51,7 @@ def expiry_warning(ends: float, now: float) -> str:
 
 
 class Certificates:
-    """The certificate of one process. `turn` is called now and then."""
+    """The certificate of one process. `tick` is called now and then."""
 
     def __init__(self, certificate: str, key: str) -> None:
         self._certificate, self._key = certificate, key
@@ -59,7 +59,7 @@ class Certificates:
         self._newest = self.context = context(certificate, key)
         self.context.sni_callback = self._choose
 
-    def turn(self) -> bool:
+    def tick(self) -> bool:
         """Load the files again where they have changed; whether they were."""
         state = self._state()
         if state == self._seen:
@@ -88,7 +88,7 @@ class Certificates:
 
 
 class ExpiryWatch:
-    """Shows in the parent when the certificate ends, and warns in time. `turn` is called now and then."""
+    """Shows in the parent when the certificate ends, and warns in time. `tick` is called now and then."""
 
     def __init__(
         self, certificate: str, key: str, writer: metrics.Writer, now: Callable[[], float] = time.time
@@ -100,13 +100,13 @@ class ExpiryWatch:
         self._look_at = self._warn_at = 0.0
         self._show()
 
-    def turn(self) -> None:
+    def tick(self) -> None:
         """Look whether the files have changed, and whether it is time to warn."""
         now = self._now()
         if now < self._look_at:
             return
         self._look_at = now + POLL_SECONDS
-        if self._loaded.turn():
+        if self._loaded.tick():
             _log.info("the certificate was loaded again", file=str(self._file))
             self._warn_at = 0.0
             self._show()

@@ -99,7 +99,7 @@ class CollectorLoop:
         self._round: Iterator[None] = iter(())
         """What is left of this minute's chores."""
 
-    def turn(self) -> bool:
+    def tick(self) -> bool:
         """Collect, then do what else is to be done; whether there was something to collect."""
         began = self._monotonic()
         self.is_behind, self.pause = False, IDLE_SECONDS
@@ -207,7 +207,7 @@ def run(lifeline: Lifeline, bootstrap: Bootstrap, shared: SharedSettings, writer
 
     def rest(seconds: float) -> None:
         pulse.turned()
-        follower.turn()
+        follower.tick()
         if stop.requested:
             time.sleep(seconds)
             return
@@ -223,7 +223,7 @@ def run(lifeline: Lifeline, bootstrap: Bootstrap, shared: SharedSettings, writer
         _until_stopped(loop, rest, stop)
         # Workers have their grace to answer what is under way. What they write later waits for the next start.
         end = time.monotonic() + bootstrap.settings.server.grace_seconds
-        while (_unless_busy(loop.turn) or loop.collector.has_writers()) and time.monotonic() < end:
+        while (_unless_busy(loop.tick) or loop.collector.has_writers()) and time.monotonic() < end:
             rest(LAST_SECONDS)
         _unless_busy(loop.finish)
     finally:
@@ -240,12 +240,12 @@ def collect(bootstrap: Bootstrap, *, once: bool = False, drain: bool = False) ->
         if not once:
             stop = _Stop(signal.SIGTERM, signal.SIGINT)
             _until_stopped(loop, time.sleep, stop)
-        while loop.turn():
+        while loop.tick():
             pass
         end = time.monotonic() + DRAIN_SECONDS
         while drain and loop.collector.has_segments() and time.monotonic() < end:
             time.sleep(IDLE_SECONDS)
-            loop.turn()
+            loop.tick()
         loop.collector.tidy()
         loop.finish()
     except OperationalError as error:
@@ -297,7 +297,7 @@ class Pulse(threading.Thread):
 
 def _until_stopped(loop: CollectorLoop, rest: Callable[[float], None], stop: _Stop) -> None:
     while not stop.requested:
-        _unless_busy(loop.turn)
+        _unless_busy(loop.tick)
         rest(loop.pause)
 
 
@@ -317,10 +317,10 @@ def _once_free(
     return None
 
 
-def _unless_busy(turn: Callable[[], bool]) -> bool:
+def _unless_busy(tick: Callable[[], bool]) -> bool:
     """A database that is busy or away is retried; everything else ends the process, and it is replaced."""
     try:
-        return turn()
+        return tick()
     except OperationalError as error:
         _log.error("the ledger cannot be written now", error=str(error.orig))
         return False

@@ -67,7 +67,7 @@ def run(
         return ServerProcess(
             behind_workers(retrying(cast("App", control_app(plane)))),
             background=(
-                (FOLLOW_SECONDS, follower.turn),
+                (FOLLOW_SECONDS, follower.tick),
                 once(sweep.EVERY_SECONDS, plane.sweep.run),
                 once(alerts.EVERY_SECONDS, plane.alerts.run),
                 once(invoices.EVERY_SECONDS, plane.invoices.close_due),

@@ -19,7 +19,7 @@ import uvloop
 
 from tollgate import log
 from tollgate.core import leases
-from tollgate.core.leases import Lease, LeaseReport, LeaseTurn
+from tollgate.core.leases import Lease, LeaseReply, LeaseReport
 from tollgate.processes.bootstrap import Bootstrap
 from tollgate.processes.supervisor import Lifeline
 from tollgate.shm import metrics
@@ -92,7 +92,7 @@ class LeaseKeeper:
         # A predecessor may have left leases behind.
         meters.alone()
 
-    async def turn(self) -> bool:
+    async def tick(self) -> bool:
         """Report and take; False where limits count for this node alone. Called again after `pause`."""
         now = self._now()
         for row in self._meters.backlogged(now):
@@ -106,16 +106,16 @@ class LeaseKeeper:
                 self._tracked[found.mark] = _Tracked(found, now, found.fraction)
         reports = [self._report(mark, each, now) for mark, each in self._tracked.items()]
         try:
-            turn = await self._book.turn(self._node, reports)
+            reply = await self._book.exchange(self._node, reports)
         except SharedUnreachable as error:
             if self._now() < self._joined_at + HOLD_SECONDS:
                 return True
             self._lose(str(error))
             return False
-        if self._nodes and not turn.known:
+        if self._nodes and not reply.known:
             self._lose("it has forgotten this node")
             return True
-        self._join(turn)
+        self._join(reply)
         self._joined_at = now
         return True
 
@@ -150,20 +150,20 @@ class LeaseKeeper:
             f"{mark:016x}", row.window, row.count, want if want > 10 * _NEAR else 0.0, each.lowered, each.freed
         )
 
-    def _join(self, turn: LeaseTurn) -> None:
+    def _join(self, reply: LeaseReply) -> None:
         now = self._now()
         if not self._nodes:
-            _log.info("limits are shared with other nodes", nodes=turn.nodes)
-        self._nodes = turn.nodes
-        self._meters.divide(leases.unleased(turn.nodes))
-        for lease in turn.leases:
-            self._apply(lease, turn.nodes, now)
+            _log.info("limits are shared with other nodes", nodes=reply.nodes)
+        self._nodes = reply.nodes
+        self._meters.divide(leases.unleased(reply.nodes))
+        for lease in reply.leases:
+            self._apply(lease, reply.nodes, now)
         for mark in [mark for mark, each in self._tracked.items() if each.leased_at < now]:
             each = self._tracked.pop(mark)
             if self._meters.read(each.row, now).mark == mark:
                 self._meters.unlease(each.row)
         self._writer.set(self._up, 1)
-        self._writer.set(self._node_count, turn.nodes)
+        self._writer.set(self._node_count, reply.nodes)
         self._writer.set(self._leased, len(self._tracked))
 
     def _apply(self, lease: Lease, nodes: int, now: float) -> None:
@@ -214,7 +214,7 @@ async def _run(lifeline: Lifeline, keeper: LeaseKeeper) -> None:
     done, latest = 0, time.monotonic() + _START_SECONDS
     try:
         while not stopped.is_set():
-            succeeded = await keeper.turn()
+            succeeded = await keeper.tick()
             done += succeeded
             # Ready when others have made room for this node; but not kept from serving by a server that is away.
             if done >= _FIRST_TURNS or time.monotonic() >= latest:

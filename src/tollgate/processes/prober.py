@@ -15,9 +15,9 @@ from pathlib import Path
 
 import uvloop
 
+from tollgate.gateway.prober.network_monitor import MakeListener, MakeProbeClient, NetworkMonitor
 from tollgate.gateway.prober.prober import HttpProbeClient
 from tollgate.gateway.prober.publish import StatusPublisher
-from tollgate.gateway.prober.watch import MakeListener, MakeProbeClient, Watch
 from tollgate.gateway.upstream.listener import UpstreamListener
 from tollgate.processes.shared_settings import SettingsFollower, SharedSettings
 from tollgate.processes.supervisor import Lifeline
@@ -53,7 +53,7 @@ class Prober:
         self._make_listener = make_listener
         self._now = now
         self._publisher = StatusPublisher(writer, data_dir, now, wall)
-        self.watches: dict[str, Watch] = {}
+        self.monitors: dict[str, NetworkMonitor] = {}
         """By the network's path."""
         self._started = False
         self._sweep_at = self._show_at = 0.0
@@ -61,51 +61,51 @@ class Prober:
     @property
     def warm(self) -> bool:
         """Whether every upstream has been probed once, or its probe has timed out."""
-        return all(watch.warm for watch in self.watches.values())
+        return all(monitor.warm for monitor in self.monitors.values())
 
     def apply(self, settings: Settings, slots: StatusSlots) -> None:
         """Apply settings, at the start and later. The state of upstreams that stay is kept."""
         at_start, self._started = not self._started, True
-        before = dict(self.watches)
-        self.watches = {}
+        before = dict(self.monitors)
+        self.monitors = {}
         for path, network in settings.networks.items():
             family, name = path.split("/")
-            watch = before.pop(path, None) or self._watch(family, name, slots.networks[path])
+            monitor = before.pop(path, None) or self._monitor(family, name, slots.networks[path])
             slot = slots.networks[path]
-            rows = {
+            statuses = {
                 each.name: self._shared_status.upstream(slots.upstreams[f"{path}/{each.name}"], network=slot)
                 for each in network.upstreams
             }
-            watch.apply(network, settings.health, rows, at_start=at_start)
-            self.watches[path] = watch
+            monitor.apply(network, settings.health, statuses, at_start=at_start)
+            self.monitors[path] = monitor
         for gone in before.values():
             gone.close()
-        self._publisher.keep(self.watches.values())
+        self._publisher.keep(self.monitors.values())
 
     def tick(self) -> None:
         """Do what is due. Called about fifty times a second."""
         now = self._now()
-        for watch in self.watches.values():
-            watch.tick()
+        for monitor in self.monitors.values():
+            monitor.tick()
         if now >= self._sweep_at:
             self._sweep_at = now + SWEEP_SECONDS
-            for watch in self.watches.values():
-                watch.sweep()
+            for monitor in self.monitors.values():
+                monitor.sweep()
         if now >= self._show_at:
             self._show_at = now + SHOW_SECONDS
-            self._publisher.show(self.watches.values())
+            self._publisher.show(self.monitors.values())
 
     def close(self) -> None:
         """Stop probing, and remove the file: without it, `tollgate upstreams` reports that nothing is watched."""
-        for watch in self.watches.values():
-            watch.close()
+        for monitor in self.monitors.values():
+            monitor.close()
         self._publisher.close()
 
-    def _watch(self, family: str, name: str, row: int) -> Watch:
-        return Watch(
+    def _monitor(self, family: str, name: str, slot: int) -> NetworkMonitor:
+        return NetworkMonitor(
             family,
             name,
-            self._shared_status.network(row),
+            self._shared_status.network(slot),
             self._make_client,
             self._make_listener,
             self._writer,
@@ -136,7 +136,7 @@ async def _run(
         follower.ready()
         latest = time.monotonic() + WARM_SECONDS
         while not stopped.is_set():
-            follower.turn()
+            follower.tick()
             prober.tick()
             # Ready when every upstream was probed, so that no call goes to one on the wrong chain; but one that is
             # silent for the whole of a long `health.timeout_seconds` must not keep the others waiting.

@@ -51,7 +51,7 @@ def show_build(writer: metrics.Writer) -> None:
 
 
 class ProcessWatch:
-    """Shows in the parent what all processes use. `turn` is called now and then."""
+    """Shows in the parent what all processes use. `tick` is called now and then."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class ProcessWatch:
         self._seen: dict[str, tuple[int, int]] = {}
         """The process that each name stood for, and its processor time in milliseconds."""
 
-    def turn(self) -> None:
+    def tick(self) -> None:
         """Look at the processes, where it is time to."""
         now = self._now()
         if now < self._look_at:

@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tollgate import log
-from tollgate.processes.shared_settings import SettingsTooLarge, SharedSettings, row_names
+from tollgate.processes.shared_settings import SettingsTooLarge, SharedSettings, slot_names
 from tollgate.settings.changes import SettingsChanges, compare
 from tollgate.settings.file import Origin, SettingsError
 from tollgate.settings.model import Settings
@@ -107,7 +107,7 @@ class Reloader:
         """Request a reload; it begins when the one under way has ended."""
         self._requested = True
 
-    def turn(self) -> bool:
+    def tick(self) -> bool:
         """Advance without waiting; return whether a reload is under way."""
         try:
             if self._pending is None and self._requested:
@@ -131,7 +131,7 @@ class Reloader:
                 self._publish(changes.settings)
         except (SettingsError, SettingsTooLarge) as error:
             self._end(error=str(error))
-        except ValueError as error:  # no row of the shared status is left
+        except ValueError as error:  # no slot of the shared status is left
             self._end(error=f"families: {error}")
         else:
             self._pending = _Pending(changes, self._now() + APPLY_SECONDS)
@@ -143,7 +143,7 @@ class Reloader:
 
     def _publish(self, settings: Settings) -> None:
         before = self._shared.current
-        self._shared.publish(settings, assign_slots(before.slots, row_names(settings)))
+        self._shared.publish(settings, assign_slots(before.slots, slot_names(settings)))
         if settings.logging != before.settings.logging:
             log.configure(settings.logging.level, settings.logging.format)
 

@@ -30,7 +30,7 @@ from tollgate.processes.process_metrics import ProcessWatch, show_build
 from tollgate.processes.reloader import Reloader
 from tollgate.processes.service_lock import ServiceLock, suffix
 from tollgate.processes.serving import ServerProcess, serve
-from tollgate.processes.shared_settings import SettingsFollower, SharedSettings, row_names
+from tollgate.processes.shared_settings import SettingsFollower, SharedSettings, slot_names
 from tollgate.processes.supervisor import Child, Lifeline, StartFailed, Supervisor
 from tollgate.processes.worker import Worker
 from tollgate.settings.model import Settings
@@ -108,11 +108,11 @@ def run(
     processes = ProcessWatch(children, counts)
     show_build(counts)
 
-    def turn() -> bool:
+    def tick() -> bool:
         if expiry is not None:
-            expiry.turn()
-        processes.turn()
-        return reloader.turn()
+            expiry.tick()
+        processes.tick()
+        return reloader.tick()
 
     def ready() -> None:
         lock.show()
@@ -132,7 +132,7 @@ def run(
         on_stop=stop,
         on_start=lambda child: counts.add(counts.cell(metrics.WORKER_STARTS, child.name)),
         on_hangup=reloader.request,
-        on_turn=turn,
+        on_tick=tick,
     )
     try:
         supervisor.run()
@@ -257,7 +257,7 @@ def _leased(bootstrap: Bootstrap, workers: int) -> LeasedMeters | None:
 
 def _slots(settings: Settings) -> StatusSlots:
     try:
-        return assign_slots(StatusSlots(), row_names(settings))
+        return assign_slots(StatusSlots(), slot_names(settings))
     except ValueError as error:
         bounds = f"{MAX_NETWORKS} networks and {MAX_UPSTREAMS} upstreams"
         raise StartError(f"families: more than one service can watch, {bounds}: leave some to another.") from error
@@ -277,7 +277,7 @@ def _serve_front(
         trusted = addresses.parse_networks(settings.server.trusted_proxies)
         rest = None if control_address is None else control_address.app(trusted)
         return ServerProcess(
-            status.public_app(lambda: None, rest), background=((1.0, SettingsFollower(shared, "front").turn),)
+            status.public_app(lambda: None, rest), background=((1.0, SettingsFollower(shared, "front").tick),)
         )
 
     serve(make, public, lifeline, grace_seconds=shared.current.settings.server.grace_seconds, tls=tls)
@@ -295,7 +295,7 @@ def _serve_metrics(
         return ServerProcess(
             status.metrics_app(lambda: metrics_page.render(regions), metrics_page.CONTENT_TYPE_LATEST),
             background=(
-                (1.0, SettingsFollower(shared, "metrics").turn),
+                (1.0, SettingsFollower(shared, "metrics").tick),
                 *([(BEAT_SECONDS, beats.beat)] if beats is not None else []),
             ),
             close=None if beats is None else beats.close,

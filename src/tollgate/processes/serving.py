@@ -140,7 +140,7 @@ async def _serve(
 ) -> None:
     service = await make()
     certificates = Certificates(*tls) if tls else None
-    background = [*service.background, *([(POLL_SECONDS, certificates.turn)] if certificates else [])]
+    background = [*service.background, *([(POLL_SECONDS, certificates.tick)] if certificates else [])]
     # What stands now stands for good: the collector need not walk through it again and again. Requests leave
     # hardly any cycles behind, so it may also look less often.
     gc.collect()

@@ -41,7 +41,7 @@ class _Content(Struct, frozen=True):
 
 
 class Fresh(Struct, frozen=True):
-    """Settings in force, and the status rows of networks and upstreams."""
+    """Settings in force, and the status slots of networks and upstreams."""
 
     settings: Settings
     slots: StatusSlots
@@ -49,8 +49,8 @@ class Fresh(Struct, frozen=True):
     """How many times they were changed since the start."""
 
 
-def row_names(settings: Settings) -> dict[str, list[str]]:
-    """What needs a status row: the names of upstreams by the path of their network."""
+def slot_names(settings: Settings) -> dict[str, list[str]]:
+    """What needs a status slot: the names of upstreams by the path of their network."""
     return {path: [each.name for each in network.upstreams] for path, network in settings.networks.items()}
 
 
@@ -170,7 +170,7 @@ class SettingsFollower:
         """Report `current` as applied: a child that was forked after a change has begun with it."""
         self._shared.applied(self._name, self._shared.current.generation)
 
-    def turn(self) -> None:
+    def tick(self) -> None:
         """Apply new settings, if there are any. A failure is logged and reported, and the child goes on."""
         before = self._shared.current.settings.logging
         fresh = self._shared.poll(delay=self._delay)

@@ -94,16 +94,16 @@ class Supervisor:
         on_stop: Callable[[], None],
         on_start: Callable[[Child], None],
         on_hangup: Callable[[], None] = lambda: None,
-        on_turn: Callable[[], bool] = lambda: False,
+        on_tick: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`on_turn` is called in every turn of the loop; turns are shorter while it returns True."""
+        """`on_tick` is called in every turn of the loop; turns are shorter while it returns True."""
         self._children = list(children)
         self._grace = grace_seconds
         self._on_ready = on_ready
         self._on_stop = on_stop
         self._on_start = on_start
         self._on_hangup = on_hangup
-        self._on_turn = on_turn
+        self._on_turn = on_tick
         self._beats = memoryview(mmap.mmap(-1, 8 * len(self._children))).cast("d")
         """When each gave its last sign of life since it was ready; 0 before."""
         self._alive = memoryview(mmap.mmap(-1, 8 * len(self._children))).cast("d")

@@ -37,7 +37,7 @@ _log = log.get("traces")
 
 
 class TraceExporter:
-    """Sends what a worker's tracer has kept. `turn` and `sweep` are called once a second."""
+    """Sends what a worker's tracer has kept. `tick` and `sweep` are called once a second."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class TraceExporter:
         """Fail what has passed its deadline."""
         self._pool.sweep()
 
-    async def turn(self) -> None:
+    async def tick(self) -> None:
         """Send what has ended, batch by batch, until the receiver refuses one."""
         self._count("dropped", self._tracer.dropped)
         self._tracer.dropped = 0

@@ -186,17 +186,17 @@ class _Gateway:
         settings = self._settings
         yield settings.directory.refresh_seconds, self._directory.refresh
         yield SWEEP_SECONDS, self._networks.sweep
-        yield POLL_SECONDS, self._follower.turn
+        yield POLL_SECONDS, self._follower.tick
         yield CHECK_SECONDS, self._endpoint.check
         yield settings.ledger.sync_seconds, self._spool.sync
         yield 1.0, self._context.tick
         yield 1.0, self._spool.tick
         yield 1.0, self._gauges
         if self._exporter is not None:
-            yield EXPORT_SECONDS, self._exporter.turn
+            yield EXPORT_SECONDS, self._exporter.tick
             yield EXPORT_SECONDS, self._exporter.sweep
         if self._shared_answers is not None:
-            yield SHARE_SECONDS, self._shared_answers.turn
+            yield SHARE_SECONDS, self._shared_answers.tick
         if isinstance(self._worker.caller_meters, LeasedMeters):
             yield LAST_SECONDS, self._worker.caller_meters.settle
 
@@ -322,7 +322,7 @@ class _Gateway:
     def _feed(self, path: str) -> Feed:
         """The feed of one network's subscribers."""
         worker, networks = self._worker, self._networks.all
-        row = worker.shared_status.network(worker.shared.current.slots.networks[path], worker.slot)
+        status = worker.shared_status.network(worker.shared.current.slots.networks[path], worker.slot)
         fetch = BlockFetcher(lambda: networks.get(path), time.monotonic)
         make = StarknetSource if path.startswith("starknet/") else EthSource
         source, past = make(fetch), make(fetch.from_cache)
@@ -331,7 +331,7 @@ class _Gateway:
             known = networks.get(path)
             return [upstream.settings for upstream in known.exchange.upstreams] if known is not None else []
 
-        return Feed(path, row, source, PendingTransactions(path, upstreams), time.monotonic, past=past)
+        return Feed(path, status, source, PendingTransactions(path, upstreams), time.monotonic, past=past)
 
 
 def _tracer(telemetry: TelemetrySettings) -> Tracer | None:

@@ -6,7 +6,7 @@ upstream where it has seen a higher one than the prober, whose next probe overwr
 everything. So there is no lock that a killed process could hold; a cell is one number, written whole. After each
 change of a network or its upstreams its epoch changes: who has read them need not look again before that.
 
-Rows are assigned by name, by the parent (`assign_slots`): a row keeps its name while the service runs, so that a
+Slots are assigned by name, by the parent (`assign_slots`): a slot keeps its name while the service runs, so that a
 reload moves nothing. Memory only: nothing here decides.
 """
 
@@ -39,15 +39,15 @@ Stamp = tuple[int, int, int, int]
 
 
 class StatusSlots(Struct, frozen=True):
-    """The rows of networks, by path, and of upstreams, by path and name."""
+    """The slots of networks, by path, and of upstreams, by path and name."""
 
     networks: dict[str, int] = {}
     upstreams: dict[str, int] = {}
-    """`family/network/name` -> row."""
+    """`family/network/name` -> slot."""
 
 
 def assign_slots(before: StatusSlots, names: dict[str, list[str]]) -> StatusSlots:
-    """Assign rows to networks and upstreams; those that have one keep it. ValueError where there are too many."""
+    """Assign slots to networks and upstreams; those that have one keep it. ValueError where there are too many."""
     networks, upstreams = dict(before.networks), dict(before.upstreams)
     for path, members in names.items():
         _claim(networks, path, MAX_NETWORKS)
@@ -56,11 +56,11 @@ def assign_slots(before: StatusSlots, names: dict[str, list[str]]) -> StatusSlot
     return StatusSlots(networks, upstreams)
 
 
-def _claim(rows: dict[str, int], name: str, max_rows: int) -> None:
-    if name not in rows:
-        if len(rows) >= max_rows:
-            raise ValueError(f"More than {max_rows} networks or upstreams since the start: restart the service.")
-        rows[name] = len(rows)
+def _claim(slots: dict[str, int], name: str, max_slots: int) -> None:
+    if name not in slots:
+        if len(slots) >= max_slots:
+            raise ValueError(f"More than {max_slots} networks or upstreams since the start: restart the service.")
+        slots[name] = len(slots)
 
 
 class SharedStatus:
@@ -69,22 +69,24 @@ class SharedStatus:
     def __init__(self, workers: int, now: Callable[[], float] = time.monotonic) -> None:
         self.workers = workers
         self._now = now
-        self._network_row = _NETWORK_CELLS + workers * _NETWORK_COLUMN
-        self._upstream_row = _UPSTREAM_CELLS + workers * _UPSTREAM_COLUMN
-        size = MAX_NETWORKS * self._network_row + MAX_UPSTREAMS * self._upstream_row
+        self._network_size = _NETWORK_CELLS + workers * _NETWORK_COLUMN
+        self._upstream_size = _UPSTREAM_CELLS + workers * _UPSTREAM_COLUMN
+        size = MAX_NETWORKS * self._network_size + MAX_UPSTREAMS * self._upstream_size
         memory = memoryview(mmap.mmap(-1, 8 * (size + MAX_NETWORKS)))
         self._cells = memory[: 8 * size].cast("q")
         self._epochs = memory[8 * size :].cast("d")
 
-    def network(self, row: int, worker: int = 0) -> NetworkStatus:
-        """A network's row, as one worker sees it."""
-        start, end = row * self._network_row, (row + 1) * self._network_row
-        return NetworkStatus(self._cells[start:end], self._epochs[row : row + 1], self.workers, worker, self._now)
+    def network(self, slot: int, worker: int = 0) -> NetworkStatus:
+        """A network's status, as one worker sees it."""
+        start, end = slot * self._network_size, (slot + 1) * self._network_size
+        return NetworkStatus(
+            self._cells[start:end], self._epochs[slot : slot + 1], self.workers, worker, self._now
+        )
 
-    def upstream(self, row: int, worker: int = 0, *, network: int = 0) -> UpstreamStatus:
-        """An upstream's row, as one worker sees it, and the row of its network."""
-        start = MAX_NETWORKS * self._network_row + row * self._upstream_row
-        cells, epoch = self._cells[start : start + self._upstream_row], self._epochs[network : network + 1]
+    def upstream(self, slot: int, worker: int = 0, *, network: int = 0) -> UpstreamStatus:
+        """An upstream's status, as one worker sees it, with the slot of its network."""
+        start = MAX_NETWORKS * self._network_size + slot * self._upstream_size
+        cells, epoch = self._cells[start : start + self._upstream_size], self._epochs[network : network + 1]
         return UpstreamStatus(cells, epoch, self.workers, worker)
 
 
@@ -93,7 +95,7 @@ def _change(epoch: memoryview[float]) -> None:
     epoch[0] = random.random()
 
 
-# Cells of a network's row.
+# Cells of a network's status.
 _VERSION, _HEAD, _FINALIZED, _REORGS, _PULSE = range(5)
 # All of these at once.
 _first_cells = struct.Struct("=5q").unpack_from
@@ -277,7 +279,7 @@ class NetworkStatus:
         _change(self.epoch)
 
 
-# Cells of an upstream's row.
+# Cells of an upstream's status.
 _STATE, _UP_HEAD = range(2)
 # Cells of a worker's column in it.
 _CALLS, _FAILURES, _EWMA, _OPEN_UNTIL, _IN_FLIGHT, _P95 = range(6)

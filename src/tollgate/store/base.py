@@ -18,7 +18,7 @@ from tollgate.core.audit_chain import AuditChain
 from tollgate.core.clock import Clock
 from tollgate.core.cursors import Position
 from tollgate.core.invoices import Invoice, Report
-from tollgate.core.leases import LeaseReport, LeaseTurn
+from tollgate.core.leases import LeaseReply, LeaseReport
 from tollgate.core.limits import Limit, Taken
 from tollgate.core.logs import LogFilter, LogRow, LogSlice
 from tollgate.core.models import Domain, Grant, Lineage, PriceChange, Team, Token
@@ -346,7 +346,7 @@ class SharedAnswer(Struct, frozen=True, gc=False):
 class AnswerLog(Protocol):
     """Answers that all nodes share, by network. Calls have a deadline, and may raise SharedUnreachable."""
 
-    async def turn(
+    async def exchange(
         self, networks: Sequence[str], sent: Mapping[str, Sequence[SharedAnswer]]
     ) -> dict[str, list[SharedAnswer]]:
         """Send answers of some networks, and return some that others sent since the last turn."""
@@ -361,7 +361,7 @@ class AnswerLog(Protocol):
 class LeaseBook(Protocol):
     """Where nodes lease shares of limits from. Every call has a deadline, and may raise SharedUnreachable."""
 
-    async def turn(self, node: str, reports: Sequence[LeaseReport]) -> LeaseTurn:
+    async def exchange(self, node: str, reports: Sequence[LeaseReport]) -> LeaseReply:
         """Report what a node uses, and take what it may use from now on. The node counts as alive for a while."""
 
     async def leave(self, node: str) -> None:

@@ -15,7 +15,7 @@ import secrets
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tollgate.core.leases import OVER, Lease, LeaseReport, LeaseTurn
+from tollgate.core.leases import OVER, Lease, LeaseReply, LeaseReport
 from tollgate.errors import StartError
 from tollgate.lazy_module import LazyModule
 from tollgate.store.base import SharedAnswer, SharedUnreachable
@@ -192,7 +192,7 @@ class ValkeyLeaseBook:
         self._client = _client(url, seconds)
         self._turn: Any = self._client.register_script(_TURN)
 
-    async def turn(self, node: str, reports: Sequence[LeaseReport]) -> LeaseTurn:
+    async def exchange(self, node: str, reports: Sequence[LeaseReport]) -> LeaseReply:
         """Report what a node uses, and take what it may use from now on."""
         arguments: list[str | float] = [self._prefix, node, ALIVE_MILLISECONDS, MAX_LEASED, OVER]
         for each in reports:
@@ -202,7 +202,7 @@ class ValkeyLeaseBook:
         leases = tuple(
             Lease(reply[at].decode(), *map(float, reply[at + 1 : at + 5])) for at in range(2, len(reply), 5)
         )
-        return LeaseTurn(int(reply[0]), reply[1] == b"1", leases)
+        return LeaseReply(int(reply[0]), reply[1] == b"1", leases)
 
     async def leave(self, node: str) -> None:
         """Forget a node that stops."""
@@ -224,7 +224,7 @@ class ValkeyAnswerLog:
         self._read: dict[str, bytes] = {}
         """Up to where each stream was read."""
 
-    async def turn(
+    async def exchange(
         self, networks: Sequence[str], sent: Mapping[str, Sequence[SharedAnswer]]
     ) -> dict[str, list[SharedAnswer]]:
         """Send answers of some networks, and return some that others sent since the last turn."""

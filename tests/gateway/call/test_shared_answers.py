@@ -27,7 +27,7 @@ class Log:
         self.down = False
         self.silent = False
 
-    async def turn(
+    async def exchange(
         self, networks: Sequence[str], sent: Mapping[str, Sequence[SharedAnswer]]
     ) -> dict[str, list[SharedAnswer]]:
         self.turns += 1
@@ -80,8 +80,8 @@ def answer(number: int, result: bytes = b'"0x7"') -> SharedAnswer:
 
 async def test_final_answer_that_was_requested_again_is_sent_once(worker: WorkerCache) -> None:
     worker.called_twice(at(FINAL))
-    await worker.answers.turn()
-    await worker.answers.turn()
+    await worker.answers.tick()
+    await worker.answers.tick()
     assert worker.log.sent == [SharedAnswer(key_of(at(FINAL)), FINAL, b'"0x1"')]
     assert worker.count("sent") == 1
 
@@ -90,22 +90,22 @@ async def test_what_is_not_final_or_was_requested_once_stays(worker: WorkerCache
     worker.shelf.put(at(FINAL))
     worker.called_twice(at(FINAL + 1), at(HEAD), LATEST, CHAIN)
     worker.called_twice(call("eth_getBalance", "0xb", hex(FINAL)), result="x" * MAX_ENTRY)
-    await worker.answers.turn()
+    await worker.answers.tick()
     assert worker.log.sent == []
 
 
 async def test_answer_of_another_worker_is_a_hit_here(worker: WorkerCache) -> None:
     worker.log.waiting = [answer(FINAL)]
-    await worker.answers.turn()
+    await worker.answers.tick()
     assert worker.shelf.get(at(FINAL)) == "0x7"
     assert worker.count("taken") == 1
-    await worker.answers.turn()
+    await worker.answers.tick()
     assert worker.log.sent == [], "and is not sent back"
 
 
 async def test_log_that_never_answers_keeps_no_call_waiting(worker: WorkerCache) -> None:
     worker.log.silent = True
-    turn = asyncio.create_task(worker.answers.turn())
+    turn = asyncio.create_task(worker.answers.tick())
     await asyncio.sleep(0)
     assert worker.log.turns == 1
     # Plain functions: a call's look-up has nothing to wait for.
@@ -127,7 +127,7 @@ async def test_log_that_never_answers_keeps_no_call_waiting(worker: WorkerCache)
 )
 async def test_what_does_not_belong_here_is_not_taken(worker: WorkerCache, other: SharedAnswer) -> None:
     worker.log.waiting = [other]
-    await worker.answers.turn()
+    await worker.answers.tick()
     assert len(worker.shelf.cache) == 0
 
 
@@ -135,33 +135,33 @@ async def test_own_answers_are_neither_replaced_nor_pushed_out() -> None:
     worker = WorkerCache(max_bytes=1_000)
     worker.called_twice(at(FINAL))
     worker.log.waiting = [answer(FINAL), *(answer(number) for number in range(10))]
-    await worker.answers.turn()
+    await worker.answers.tick()
     assert worker.shelf.get(at(FINAL)) == "0x1"
     assert worker.shelf.cache.used <= 1_000
 
 
 async def test_reorganisation_below_ends_what_others_sent(worker: WorkerCache) -> None:
     worker.log.waiting = [answer(FINAL), answer(FINAL - 10)]
-    await worker.answers.turn()
+    await worker.answers.tick()
     worker.shelf.row.publish_reorg(FINAL - 5)
     assert worker.shelf.get(at(FINAL)) is None
     assert worker.shelf.get(at(FINAL - 10)) == "0x7"
 
 
 async def test_replaced_final_blocks_are_forgotten_by_all(worker: WorkerCache) -> None:
-    await worker.answers.turn()
+    await worker.answers.tick()
     worker.shelf.row.publish_reorg(FINAL + 5)
-    await worker.answers.turn()
+    await worker.answers.tick()
     assert worker.log.forgotten == [], "an ordinary one"
     worker.shelf.row.publish_reorg(FINAL - 5)
-    await worker.answers.turn()
+    await worker.answers.tick()
     assert worker.log.forgotten == ["eth/mainnet@0x1"]
 
 
 async def test_network_without_a_chain_id_takes_no_part() -> None:
     worker = WorkerCache(chain_id="")
     worker.called_twice(at(FINAL))
-    await worker.answers.turn()
+    await worker.answers.tick()
     assert worker.log.turns == 0
 
 
@@ -169,13 +169,13 @@ async def test_lost_log_is_left_alone_for_a_while_and_comes_back(worker: WorkerC
     worker.log.down = True
     worker.called_twice(at(FINAL - 1))
     for _ in range(3):
-        await worker.answers.turn()
+        await worker.answers.tick()
     assert worker.log.turns == 1
     assert worker.count("failed", "", "") == 1
     worker.log.down = False
     worker.shelf.clock.now += RETRY_SECONDS
     worker.log.waiting = [answer(FINAL)]
-    await worker.answers.turn()
+    await worker.answers.tick()
     assert worker.shelf.get(at(FINAL)) == "0x7"
     assert [each.number for each in worker.log.sent] == [FINAL - 1], "what could not be sent before"
 

@@ -9,9 +9,9 @@ from typing import Any
 from tests.gateway.fakes import Clock, run_pending
 
 from tollgate.chains.heads import Block
+from tollgate.gateway.prober.network_monitor import NetworkMonitor
 from tollgate.gateway.prober.prober import ProbeFailed, ProbeReport, Wanted
-from tollgate.gateway.prober.watch import Watch
-from tollgate.gateway.prober.watched import Watched
+from tollgate.gateway.prober.upstream_monitor import UpstreamMonitor
 from tollgate.gateway.upstream.listener import UpstreamListener
 from tollgate.settings import model
 from tollgate.shm import metrics
@@ -124,7 +124,7 @@ class ProbedNetwork:
         self.slots = assign_slots(StatusSlots(), {f"{family}/main": list("abcdef")})
         self.row: NetworkStatus = self.shared_status.network(self.slots.networks[f"{family}/main"], 0)
         self.family = family
-        self.watch = Watch(
+        self.monitor = NetworkMonitor(
             family, "main", self.row, self._asker, self._listener, self.regions.writer(0), self.clock
         )
 
@@ -143,7 +143,7 @@ class ProbedNetwork:
         return model.UpstreamSettings(name=name, **fields)
 
     def apply(self, *upstreams: model.UpstreamSettings, at_start: bool = False, **network: Any) -> None:
-        self.watch.apply(
+        self.monitor.apply(
             model.NetworkSettings(upstreams=upstreams, **{**self.network, **network}),
             model.HealthSettings(probe_seconds=self.probe_seconds, timeout_seconds=3.0),
             {each.name: self.upstream_row(each.name) for each in upstreams},
@@ -161,11 +161,11 @@ class ProbedNetwork:
         self.clock.advance(seconds)
         if self.in_use:
             self.row.mark_active()
-            for each in self.watch.watched:
+            for each in self.monitor.upstreams:
                 each.used_at = self.clock()
-        self.watch.tick()
+        self.monitor.tick()
         await run_pending(60)
-        self.watch.tick()
+        self.monitor.tick()
 
     async def rounds(self, count: int = 1) -> None:
         """Probe all of them again, so often."""
@@ -174,7 +174,7 @@ class ProbedNetwork:
 
     def successor(self, *words: str, **network: Any) -> ProbedNetwork:
         """Die, and leave the board to another prober, whose upstreams have these chains."""
-        self.watch.close()
+        self.monitor.close()
         return ProbedNetwork(*words, family=self.family, predecessor=self, **network)
 
     # --- What can be seen ------------------------------------------------------------------------------
@@ -182,13 +182,13 @@ class ProbedNetwork:
     def upstream_row(self, name: str) -> UpstreamStatus:
         return self.shared_status.upstream(self.slots.upstreams[f"{self.family}/main/{name}"], 0)
 
-    def __getitem__(self, name: str) -> Watched:
-        return next(each for each in self.watch.watched if each.name == name)
+    def __getitem__(self, name: str) -> UpstreamMonitor:
+        return next(each for each in self.monitor.upstreams if each.name == name)
 
     @property
     def states(self) -> str:
         """The states on the board."""
-        return " ".join(State(self.upstream_row(each.name).state).name.lower() for each in self.watch.watched)
+        return " ".join(State(self.upstream_row(each.name).state).name.lower() for each in self.monitor.upstreams)
 
     @property
     def reorgs(self) -> tuple[int, int | None]:

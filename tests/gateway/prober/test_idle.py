@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from tests.gateway.prober.nodes import BASE, BROKEN, PROBE, Node, ProbedNetwork, block
 
-from tollgate.gateway.prober.watch import IDLE_SECONDS, USE_SECONDS
+from tollgate.gateway.prober.network_monitor import IDLE_SECONDS, USE_SECONDS
 from tollgate.settings.model import HealthSettings
 
 MAX_A_MINUTE = 12
@@ -153,7 +153,7 @@ async def test_an_upstream_rests_from_the_moment_on_that_it_is_idle(names: str) 
     network = await ProbedNetwork(*[BASE] * len(names)).start()
     network.in_use = False
     network.row.mark_active()
-    for each in network.watch.watched:
+    for each in network.monitor.upstreams:
         each.used_at = network.clock()
     await network.tick(IDLE_SECONDS - USE_SECONDS)
     if len(names) > 1:
@@ -167,7 +167,7 @@ async def test_an_upstream_rests_from_the_moment_on_that_it_is_idle(names: str) 
 async def test_use_is_looked_at_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     network = await ProbedNetwork(BASE).start()
     looked: list[float] = []
-    monkeypatch.setattr(network.watch, "_look_at_use", looked.append)
+    monkeypatch.setattr(network.monitor, "_look_at_use", looked.append)
     await network.tick(USE_SECONDS / 2)
     assert looked == []
     await network.tick(USE_SECONDS / 2)
@@ -186,7 +186,7 @@ async def test_an_idle_upstream_that_shows_other_blocks_is_probed_until_that_is_
     network.in_use = False
     for disagreements, rests in ((0, True), (1, False), (2, False), (3, True)):
         network["a"].sight = msgspec.structs.replace(network["a"].sight, disagreements=disagreements)
-        network.watch._look_at_use(network.clock() + IDLE_SECONDS)
+        network.monitor._look_at_use(network.clock() + IDLE_SECONDS)
         assert network["a"].is_resting is rests
 
 
@@ -222,6 +222,6 @@ async def test_blocks_of_an_idle_upstream_make_its_next_probe_wait_for_each() ->
     await network.tick(1.5)
     before = network["a"].next_at
     assert network["a"].is_resting
-    network.watch._fetch(network["a"], [90, 91, 92])
+    network.monitor._fetch(network["a"], [90, 91, 92])
     assert network["a"].next_at == before + 3 * HealthSettings().idle_probe_seconds
     await network.tick()

@@ -63,7 +63,7 @@ async def test_a_block_that_only_a_worker_has_seen_is_looked_for_and_then_given_
 
 async def test_a_head_that_nobody_shows_is_overdue_after_five_seconds_and_not_before() -> None:
     network = await ProbedNetwork(BASE + "abc", BASE + "a").start()
-    following = network.watch._following
+    following = network.monitor._following
     assert not following.is_overdue(network.clock())
     network.nodes["a"].fault = REFUSED
     await network.rounds(2)

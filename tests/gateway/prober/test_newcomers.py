@@ -13,10 +13,10 @@ async def test_nothing_is_published_before_everybody_was_probed() -> None:
     network = ProbedNetwork(BASE, BASE + "abc")
     network.nodes["b"].gate = asyncio.Event()
     await network.start()
-    assert (network.row.head, network.watch.warm) == (NOTHING, False)
+    assert (network.row.head, network.monitor.warm) == (NOTHING, False)
     network.nodes["b"].gate.set()
     await network.tick()
-    assert (network.row.head, network.watch.warm) == (102, True)
+    assert (network.row.head, network.monitor.warm) == (102, True)
 
 
 async def test_one_that_hangs_holds_up_the_start_for_a_second_and_then_nobody() -> None:
@@ -40,9 +40,9 @@ async def test_what_was_received_by_then_is_shown_when_the_time_is_over_however_
     network.nodes["b"].gate = asyncio.Event()
     await network.start()
     await network.tick(0.98)
-    assert (network.row.is_fresh, network.watch.warm, network.states) == (False, False, "unknown unknown")
+    assert (network.row.is_fresh, network.monitor.warm, network.states) == (False, False, "unknown unknown")
     await network.tick(0.02)
-    assert (network.row.head, network.watch.warm, network.states) == (99, True, "up unknown")
+    assert (network.row.head, network.monitor.warm, network.states) == (99, True, "up unknown")
     assert len(network.nodes["a"].probes) == 1
 
 
@@ -76,10 +76,10 @@ async def test_those_that_are_added_are_considered_together() -> None:
     network.apply(network.upstream("a"), network.upstream("b"), network.upstream("d"))
     gates["a"].set()
     await network.tick()
-    assert (network.states, network.watch.chain_id) == ("wrong_chain unknown up", "0x1"), "first, but not right"
+    assert (network.states, network.monitor.chain_id) == ("wrong_chain unknown up", "0x1"), "first, but not right"
     gates["b"].set()
     await network.tick()
-    assert (network.states, network.watch.chain_id) == ("wrong_chain up up", "0x1")
+    assert (network.states, network.monitor.chain_id) == ("wrong_chain up up", "0x1")
     assert (network.row.head, network.reorgs) == (99, (0, None))
 
 

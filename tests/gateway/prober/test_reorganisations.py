@@ -72,7 +72,7 @@ async def test_a_reorganisation_that_is_deeper_than_anything_known_shows_that_no
     network = ProbedNetwork(BASE)
     network.nodes["a"].finalized = 95
     await network.start()
-    assert network.watch._following._canonical.lowest == 91
+    assert network.monitor._following._canonical.lowest == 91
     network.nodes["a"].word = "gg" + "x" * 98
     await network.rounds()
     assert (network.row.head, network.reorgs, network.row.finalized) == (99, (1, 90), NOTHING)
@@ -108,9 +108,9 @@ async def test_one_that_disagrees_is_counted_by_its_own_answers() -> None:
     network.nodes["c"].word = BASE + "x"
     await network.rounds()
     for _ in range(5):
-        network.watch._settle(network["a"])
+        network.monitor._settle(network["a"])
     assert network["c"].sight.disagreements == 1
-    network.watch._settle(network["c"])
+    network.monitor._settle(network["c"])
     assert network["c"].sight.disagreements == 2
 
 

@@ -133,6 +133,6 @@ async def test_finality_above_the_head_is_the_head() -> None:
 async def test_a_family_that_cannot_be_called_is_left_alone() -> None:
     network = await ProbedNetwork(BASE, family="other").start()
     await network.rounds(3)
-    assert (network.states, network.watch.warm, network.row.head) == ("unknown", True, NOTHING)
+    assert (network.states, network.monitor.warm, network.row.head) == ("unknown", True, NOTHING)
     assert network.nodes["a"].probes == []
     assert network["a"].verdict.reason == "its family cannot be probed"

@@ -160,10 +160,10 @@ async def test_who_is_on_the_wrong_chain_stays_out_though_it_answers_a_successor
     gates = [asyncio.Event(), asyncio.Event()]
     second.nodes["b"].gate, second.nodes["c"].gate = gates
     await second.start()
-    assert (second.states, second.row.head, second.watch.warm) == ("wrong_chain up up", 99, False)
+    assert (second.states, second.row.head, second.monitor.warm) == ("wrong_chain up up", 99, False)
     gates[0].set()
     await second.tick()
     assert second.states == "wrong_chain up up"
     gates[1].set()
     await second.tick()
-    assert (second.states, second.row.head, second.watch.warm) == ("wrong_chain up up", 99, True)
+    assert (second.states, second.row.head, second.monitor.warm) == ("wrong_chain up up", 99, True)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tollgate.core.entries import MAX_TEXT_BYTES, pack, pack_subject
-from tollgate.core.jsonrpc import LONGEST_REMEMBERED
+from tollgate.core.jsonrpc import MAX_REMEMBERED_METHOD
 from tollgate.gateway.access.caller import Caller, limits_of, rate_headers_of
 from tollgate.gateway.access.credentials import Credentials
 from tollgate.gateway.access.limits import Limiter
@@ -141,7 +141,7 @@ class Admission:
         plan = plan_of(self.resolver, self._writer, method)
         if plan is not None:
             self.plans[method] = plan
-        elif len(method) <= LONGEST_REMEMBERED:
+        elif len(method) <= MAX_REMEMBERED_METHOD:
             if len(self.others) >= _MAX_OTHERS:
                 self.others.clear()
             self.others.add(method)

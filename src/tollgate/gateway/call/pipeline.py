@@ -338,7 +338,7 @@ class Pipeline:
             why = "It is not in the catalogue of this family, and the network is strict."
         if why is None and not self.subscribes and network.catalogue.kind(method) is Kind.SUBSCRIBE:
             why = "Subscriptions need a WebSocket: connect to the same address by wss:// or ws://."
-        if why is None and for_tokens is None and len(method) <= jsonrpc.LONGEST_REMEMBERED:
+        if why is None and for_tokens is None and len(method) <= jsonrpc.MAX_REMEMBERED_METHOD:
             if len(allowed) >= _MAX_METHODS:
                 allowed.clear()
             allowed.add(method)

@@ -46,7 +46,7 @@ class SharedAnswers:
         self._seen: dict[str, tuple[int, int]] = {}
         """Reorganisations and the newest final block of each network, at the last turn."""
 
-    async def turn(self) -> None:
+    async def tick(self) -> None:
         """Send and take. Called five times a second."""
         if self._now() < self._again_at:
             return
@@ -63,7 +63,7 @@ class SharedAnswers:
                 await self._forget_replaced(name, each)
             sent = {name: list(islice(cache.unshared(MAX_ENTRY), MAX_SENT)) for name, (_, cache) in caches.items()}
             sent = {name: answers for name, answers in sent.items() if answers}
-            taken = await self._answers.turn(list(caches), sent)
+            taken = await self._answers.exchange(list(caches), sent)
         except SharedUnreachable as error:
             for name, answers in sent.items():
                 caches[name][1].not_shared(answers)

@@ -46,7 +46,7 @@ class Feed:
     def __init__(
         self,
         path: str,
-        row: NetworkStatus,
+        status: NetworkStatus,
         source: EthSource | StarknetSource,
         pending: PendingTransactions,
         now: Callable[[], float],
@@ -54,7 +54,7 @@ class Feed:
         past: Source | None = None,
     ) -> None:
         self._path = path
-        self._row = row
+        self._status = status
         self._source = source
         self._past = past or source
         """Where blocks of the past come from: the cache may know them."""
@@ -63,7 +63,7 @@ class Feed:
         self._sleep = sleep
         self._subscribers = Subscribers(path.partition("/")[0])
         self._statuses = (
-            Statuses(path, source, lambda: row.head, now, sleep) if isinstance(source, StarknetSource) else None
+            Statuses(path, source, lambda: status.head, now, sleep) if isinstance(source, StarknetSource) else None
         )
         self._follower: ChainFollower | None = None
         self._start: int | None = None
@@ -111,7 +111,7 @@ class Feed:
     def tick(self) -> None:
         """Let the prober know that heads are wanted, where they are."""
         if self._subscribers or self._alone:
-            self._row.mark_active()
+            self._status.mark_active()
 
     def leave(self, subscriber: Subscriber) -> None:
         """Remove a subscriber."""
@@ -133,7 +133,7 @@ class Feed:
         elif self._start is not None:
             subscriber.since = self._start
         elif self._has_head:
-            self._start = subscriber.since = self._row.head
+            self._start = subscriber.since = self._status.head
         self._subscribers.add(subscriber)
         self._run()
 
@@ -156,13 +156,13 @@ class Feed:
         """The number of the block with which to begin, the newest where none is named; and of the newest."""
         try:
             if start is None:
-                newest = self._row.head if self._has_head else await self._source.newest()
+                newest = self._status.head if self._has_head else await self._source.newest()
                 return newest, newest
             number = start.number
             if number is None:
                 assert isinstance(self._source, StarknetSource)  # noqa: S101 - only Starknet begins in the past
                 number = await self._source.number_of(start.hash)
-            newest = self._row.head if self._has_head else NOTHING
+            newest = self._status.head if self._has_head else NOTHING
             if number is not None and number > newest:
                 # The shared status may be a moment behind what a caller has seen elsewhere.
                 newest = await self._source.newest()
@@ -220,28 +220,28 @@ class Feed:
 
     async def _newest(self) -> int:
         if self._has_head:
-            return self._row.head
+            return self._status.head
         now = self._now()
         if self._polled is None or now - self._polled_at >= POLL_SECONDS:
             self._polled_at = now
             self._polled = await self._source.newest()
             # A subscriber that is notified of it must not read an older one afterwards.
-            self._row.observe_head(self._polled)
+            self._status.observe_head(self._polled)
         return self._polled
 
     @property
     def _has_head(self) -> bool:
-        return self._row.is_fresh and self._row.head > NOTHING
+        return self._status.is_fresh and self._status.head > NOTHING
 
     def _seen(self) -> tuple[int, int, int]:
         """What changes with each new head, but not with what callers send."""
-        row = self._row
-        return row.version - row.probe_requests, row.head, row.reorgs
+        status = self._status
+        return status.version - status.probe_requests, status.head, status.reorgs
 
     async def _begin(self, newest: int) -> None:
         # A chain may become shorter before it was looked at for the first time.
         number = newest if self._start is None else min(self._start, newest)
-        self._reorgs = self._row.reorgs
+        self._reorgs = self._status.reorgs
         follower = ChainFollower(self._source, await self._source.block(number), self._subscribers)
         for subscriber in self._subscribers:
             subscriber.since = min(subscriber.since, number)
@@ -250,7 +250,7 @@ class Feed:
     async def _begin_below(self, follower: ChainFollower) -> None:
         """Go on after a reorganisation that went below all blocks that are kept."""
         first = follower.history.first
-        ancestor = self._row.ancestor(self._reorgs)
+        ancestor = self._status.ancestor(self._reorgs)
         if not max(0, first.number - _DEEPEST) <= ancestor < first.number:
             ancestor = max(0, first.number - 1)
         if follower.history.is_full:

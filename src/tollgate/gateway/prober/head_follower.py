@@ -20,7 +20,7 @@ from tollgate import log
 from tollgate.core import branches, health
 from tollgate.core.branches import DEEP, Claim, UpstreamChain
 from tollgate.core.health import NOTHING, State
-from tollgate.gateway.prober.watched import Watched
+from tollgate.gateway.prober.upstream_monitor import UpstreamMonitor
 from tollgate.shm import metrics
 from tollgate.shm.upstream_status import NetworkStatus
 
@@ -99,20 +99,22 @@ class CanonicalChain:
 BACKFILL = 8
 _log = log.get("prober")
 
-Fetch = Callable[[Watched, Sequence[int]], None]
+Fetch = Callable[[UpstreamMonitor, Sequence[int]], None]
 """Requests blocks of an upstream, by number; they are in its chain when `follow` is called again."""
 
 
 class HeadFollower:
     """The chain of one network."""
 
-    def __init__(self, path: str, row: NetworkStatus, fetch: Fetch, count: Callable[[metrics.Spec], None]) -> None:
+    def __init__(
+        self, path: str, status: NetworkStatus, fetch: Fetch, count: Callable[[metrics.Spec], None]
+    ) -> None:
         self._path = path
-        self._row = row
+        self._status = status
         self._fetch = fetch
         self._count = count
         self._canonical = CanonicalChain()
-        self._watched: Sequence[Watched] = ()
+        self._monitored: Sequence[UpstreamMonitor] = ()
         self._published = ""
         """The hash of the head that was published last; empty before the first."""
         self._short_since: float | None = None
@@ -121,24 +123,27 @@ class HeadFollower:
         """Whether a head that nobody shows any more has been waited for long enough."""
         return self._short_since is not None and now - self._short_since >= health.LOST_SECONDS
 
-    def know(self, each: Watched) -> None:
+    def know(self, each: UpstreamMonitor) -> None:
         """Take over older blocks of an upstream, as far as they are the network's."""
         self._canonical.know(each.chain)
 
     # --- Following -------------------------------------------------------------------------------------
 
     def follow(
-        self, watched: Sequence[Watched], counting: Sequence[Watched], probed: Watched | None
+        self,
+        monitored: Sequence[UpstreamMonitor],
+        counting: Sequence[UpstreamMonitor],
+        probed: UpstreamMonitor | None,
     ) -> list[Claim]:
         """Follow the network's chain; return the claims of all who count. `probed`: who has just answered."""
-        self._watched = watched
+        self._monitored = monitored
         if not self._canonical.tip and counting:
             self._begin(max(counting, key=lambda each: each.sight.head))
         if not self._canonical.tip:
             return []
         claims: list[Claim] = []
         # Each turn brings everybody nearer; the bound is for what nobody has thought of.
-        for _ in range(2 * len(watched) + 2):
+        for _ in range(2 * len(monitored) + 2):
             claims, unclear = self._claims(counting)
             chosen = branches.choose(claims, self._canonical.head, unclear)
             if chosen is None:
@@ -151,7 +156,7 @@ class HeadFollower:
         self._note_disagreements(claims, probed)
         return claims
 
-    def _begin(self, each: Watched) -> None:
+    def _begin(self, each: UpstreamMonitor) -> None:
         """Take an upstream's chain for the network's, at the start."""
         self._canonical.begin(each.chain)
         lowest = self._canonical.lowest
@@ -159,7 +164,7 @@ class HeadFollower:
         if older := range(max(1, lowest - (1 if each.is_resting else BACKFILL)), lowest):
             self._fetch(each, older)
 
-    def _claims(self, counting: Iterable[Watched]) -> tuple[list[Claim], int]:
+    def _claims(self, counting: Iterable[UpstreamMonitor]) -> tuple[list[Claim], int]:
         claims, unclear = [], 0
         canonical = self._canonical
         for each in counting:
@@ -174,7 +179,7 @@ class HeadFollower:
                 each.fetch_failures = 0
         return claims, unclear
 
-    def _note_disagreements(self, claims: Iterable[Claim], probed: Watched | None) -> None:
+    def _note_disagreements(self, claims: Iterable[Claim], probed: UpstreamMonitor | None) -> None:
         for claim in claims:
             each = self._named(claim.name)
             if not branches.is_contested(claim, self._canonical.head):
@@ -186,13 +191,13 @@ class HeadFollower:
 
     def publish(self, claims: Sequence[Claim], now: float) -> None:
         """Publish head and finality; give up a head that is gone. After `follow`, and after all were judged."""
-        row, canonical = self._row, self._canonical
+        status, canonical = self._status, self._canonical
         agreed = [each for each in claims if not branches.is_contested(each, canonical.head)]
         if not agreed:
             self._short_since = None
             return
         best = max(agreed, key=lambda each: each.tip)
-        if best.tip >= max(row.head, row.seen):
+        if best.tip >= max(status.head, status.seen):
             self._short_since = None
             self._take_over()
         else:
@@ -202,28 +207,30 @@ class HeadFollower:
                 self._lose(best, went_back=went_back)
             elif not self._published:
                 return
-        if best.tip >= row.head:
-            reported = [each.sight.finalized for each in self._watched if each.verdict.state == State.UP]
-            finalized = health.finality(reported, canonical.head, row.finalized)
-            row.publish(canonical.head, finalized, changed=canonical.tip != self._published)
+        if best.tip >= status.head:
+            reported = [each.sight.finalized for each in self._monitored if each.verdict.state == State.UP]
+            finalized = health.finality(reported, canonical.head, status.finalized)
+            status.publish(canonical.head, finalized, changed=canonical.tip != self._published)
             self._published = canonical.tip
 
     def _take_over(self) -> None:
         """Before the first publication, after a predecessor: what it saw may have been replaced since."""
-        row = self._row
-        if not self._published and row.head != NOTHING:
+        status = self._status
+        if not self._published and status.head != NOTHING:
             message = "taking over from another prober: cached answers about blocks that are not final are dropped"
-            _log.info(message, network=self._path, before=row.head, finalized=row.finalized)
+            _log.info(message, network=self._path, before=status.head, finalized=status.finalized)
             # What callers were shown is forgotten with this; the head that is published next is not below it.
-            row.publish_reorg(row.finalized)
+            status.publish_reorg(status.finalized)
 
     def _reorganise(self, claim: Claim) -> None:
         """Leave the chain for another one."""
         deep = claim.ancestor == DEEP
-        ancestor = max(NOTHING, min(self._row.finalized, self._canonical.lowest - 1)) if deep else claim.ancestor
+        ancestor = (
+            max(NOTHING, min(self._status.finalized, self._canonical.lowest - 1)) if deep else claim.ancestor
+        )
         self._go_back(ancestor, "the chain was reorganised", metrics.REORGS, to=claim.tip)
         self._canonical.follow(self._named(claim.name).chain, ancestor)
-        self._row.publish(self._canonical.head, self._still_final(ancestor), changed=True)
+        self._status.publish(self._canonical.head, self._still_final(ancestor), changed=True)
         self._published = self._canonical.tip
 
     def _lose(self, best: Claim, *, went_back: bool) -> None:
@@ -235,23 +242,23 @@ class HeadFollower:
             self._go_back(best.tip, message, metrics.HEADS_LOST, to=best.tip)
         if not self._canonical.cut(best.tip):
             self._begin(self._named(best.name))
-        self._row.publish(best.tip, self._still_final(best.tip), changed=True)
+        self._status.publish(best.tip, self._still_final(best.tip), changed=True)
         self._published = self._canonical.tip
 
     def _go_back(self, ancestor: int, message: str, spec: metrics.Spec, *, to: int) -> None:
-        row = self._row
+        status = self._status
         # Before our first publication nothing that is not final is known to be the same.
-        same = ancestor if self._published else min(ancestor, row.finalized)
-        _log.warning(message, network=self._path, before=row.head, ancestor=same, head=to)
+        same = ancestor if self._published else min(ancestor, status.finalized)
+        _log.warning(message, network=self._path, before=status.head, ancestor=same, head=to)
         self._count(spec)
-        row.publish_reorg(same)
+        status.publish_reorg(same)
         self._short_since = None
-        for each in self._watched:
+        for each in self._monitored:
             each.network_went_back(ancestor)
 
     def _still_final(self, ancestor: int) -> int:
         """What is final after a reorganisation. One that went deeper shows that nothing was."""
-        return self._row.finalized if self._row.finalized <= ancestor else NOTHING
+        return self._status.finalized if self._status.finalized <= ancestor else NOTHING
 
-    def _named(self, name: str) -> Watched:
-        return next(each for each in self._watched if each.name == name)
+    def _named(self, name: str) -> UpstreamMonitor:
+        return next(each for each in self._monitored if each.name == name)

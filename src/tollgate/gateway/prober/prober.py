@@ -1,8 +1,8 @@
 """Probes one upstream: head, finality, chain id, syncing, and single blocks.
 
 Over HTTP, by the pool that also serves calls (`upstream/pool.py`). Owns no rule and no schedule: what follows from
-the answers is decided in `core/health.py`, when to probe in `watch.py`. Reasons never quote an address or a node's
-message: these may hold a key.
+the answers is decided in `core/health.py`, when to probe in `network_monitor.py`. Reasons never quote an
+address or a node's message: these may hold a key.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What is known of upstreams, as it is shown: gauges for Prometheus, and a file for `tollgate upstreams`.
 
-Reads what `watch.py` knows and what workers wrote into the shared status; decides nothing.
+Reads what `network_monitor.py` knows and what workers wrote into the shared status; decides nothing.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from tollgate.core import upstream_history
 from tollgate.core.health import NOTHING, State
 from tollgate.core.upstream_history import HistoryKeeper, UpstreamHistory
 from tollgate.core.upstreams import FILE, Shown, ShownNetwork, ShownUpstream, Tally
-from tollgate.gateway.prober.watch import Watch
-from tollgate.gateway.prober.watched import Watched
+from tollgate.gateway.prober.network_monitor import NetworkMonitor
+from tollgate.gateway.prober.upstream_monitor import UpstreamMonitor
 from tollgate.shm import metrics
 from tollgate.shm.upstream_status import WorkerStats
 
@@ -45,24 +45,24 @@ class StatusPublisher:
         self._history_file = data_dir / upstream_history.FILE
         self._history = HistoryKeeper(_read_history(self._history_file))
 
-    def keep(self, watches: Iterable[Watch]) -> None:
+    def keep(self, monitors: Iterable[NetworkMonitor]) -> None:
         """Forget what is not watched any more."""
-        watches = list(watches)
-        known = {(watch.family, watch.name, each.name) for watch in watches for each in watch.watched}
+        monitors = list(monitors)
+        known = {(monitor.family, monitor.name, each.name) for monitor in monitors for each in monitor.upstreams}
         for labels in self._tallies.keys() - known:
             cells = [self._writer.cell(metrics.UPSTREAM_STATE, *labels, name) for name in _STATES]
             for cell in (self._writer.cell(metrics.UPSTREAM_HEAD, *labels), *cells):
                 self._writer.set(cell, metrics.GONE)
         self._tallies = {labels: self._tallies.get(labels) or Tally() for labels in known}
-        networks = {(watch.family, watch.name) for watch in watches}
+        networks = {(monitor.family, monitor.name) for monitor in monitors}
         for network in self._networks - networks:
             for spec in (metrics.NETWORK_HEAD, metrics.NETWORK_FINALIZED):
                 self._writer.set(self._writer.cell(spec, *network), metrics.GONE)
         self._networks = networks
 
-    def show(self, watches: Iterable[Watch]) -> None:
+    def show(self, monitors: Iterable[NetworkMonitor]) -> None:
         """Write everything down."""
-        networks = [self._network(watch) for watch in watches]
+        networks = [self._network(monitor) for monitor in monitors]
         self._write(self._file, msgspec.json.encode(Shown(at=self._wall(), networks=tuple(networks))))
         history = self._history.note(networks, self._wall())
         if history is not None:
@@ -72,23 +72,23 @@ class StatusPublisher:
         """Take the file away: nobody keeps it up any more."""
         self._file.unlink(missing_ok=True)
 
-    def _network(self, watch: Watch) -> ShownNetwork:
-        row = watch.row
-        for spec, value in ((metrics.NETWORK_HEAD, row.head), (metrics.NETWORK_FINALIZED, row.finalized)):
-            self._set(spec, value, watch.family, watch.name)
+    def _network(self, monitor: NetworkMonitor) -> ShownNetwork:
+        status = monitor.status
+        for spec, value in ((metrics.NETWORK_HEAD, status.head), (metrics.NETWORK_FINALIZED, status.finalized)):
+            self._set(spec, value, monitor.family, monitor.name)
         return ShownNetwork(
-            network=f"{watch.family}/{watch.name}",
-            head=_known(row.head),
-            finalized=_known(row.finalized),
-            chain_id=watch.chain_id or None,
-            upstreams=tuple(self._upstream(watch, each) for each in watch.watched),
+            network=f"{monitor.family}/{monitor.name}",
+            head=_known(status.head),
+            finalized=_known(status.finalized),
+            chain_id=monitor.chain_id or None,
+            upstreams=tuple(self._upstream(monitor, each) for each in monitor.upstreams),
         )
 
-    def _upstream(self, watch: Watch, each: Watched) -> ShownUpstream:
-        labels = (watch.family, watch.name, each.name)
-        self._gauges(labels, each.row.head, each.verdict.state)
+    def _upstream(self, monitor: NetworkMonitor, each: UpstreamMonitor) -> ShownUpstream:
+        labels, head = (monitor.family, monitor.name, each.name), each.status.head
+        self._gauges(labels, head, each.verdict.state)
         now = self._now()
-        stats = each.row.worker_stats()
+        stats = each.status.worker_stats()
         tally = self._tallies[labels]
         tally.note([(one.calls, one.failures) for one in stats], now)
         used = [one for one in stats if one.calls]
@@ -97,12 +97,12 @@ class StatusPublisher:
             state=each.verdict.state.name.lower(),
             reason=each.verdict.reason,
             since=self._wall() - (now - each.since),
-            head=_known(each.row.head),
-            behind=max(0, watch.row.head - each.row.head) if each.row.head != NOTHING else each.verdict.behind,
+            head=_known(head),
+            behind=each.verdict.behind if head == NOTHING else max(0, monitor.status.head - head),
             finalized=_known(each.sight.finalized),
             chain_id=each.sight.chain_id or None,
             probe_ms=_milliseconds(each.seconds * 1e6),
-            probe_calls=watch.calls_a_minute(each),
+            probe_calls=monitor.calls_a_minute(each),
             listening=each.listener is not None and each.listener.listening,
             calls=tally.calls,
             failures=tally.failures,

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from math import exp
 
 from tollgate.core.entries import pack
-from tollgate.core.jsonrpc import LONGEST_REMEMBERED
+from tollgate.core.jsonrpc import MAX_REMEMBERED_METHOD
 from tollgate.core.limits import Limit
 from tollgate.core.methods import Policy, listed
 from tollgate.gateway.upstream.pool import Pool
@@ -143,7 +143,7 @@ class Upstream:
         refused = self._refused.get(method)
         if refused is None:
             refused = listed(method, self.policy) is not None
-            if len(method) <= LONGEST_REMEMBERED:
+            if len(method) <= MAX_REMEMBERED_METHOD:
                 if len(self._refused) >= _MAX_METHODS:
                     self._refused.clear()
                 self._refused[method] = refused

@@ -10,17 +10,23 @@ from tests.gateway.prober.nodes import BASE, BROKEN, PROBE, REFUSED, FakeListene
 
 from tollgate.core.health import NOTHING, State, UpstreamVerdict
 from tollgate.gateway.prober.prober import ProbeReport, Wanted
-from tollgate.gateway.prober.watched import AGAIN_SECONDS, CHAIN_ID_SECONDS, FETCH_FAILURES, SELDOM, Watched
+from tollgate.gateway.prober.upstream_monitor import (
+    AGAIN_SECONDS,
+    CHAIN_ID_SECONDS,
+    FETCH_FAILURES,
+    SELDOM,
+    UpstreamMonitor,
+)
 from tollgate.settings.model import HealthSettings
 from tollgate.shm import metrics
 
 NOW = 1_000.0
 
 
-def watched(network: ProbedNetwork | None = None) -> Watched:
+def monitored(network: ProbedNetwork | None = None) -> UpstreamMonitor:
     """An upstream that was not probed yet."""
     network = network or ProbedNetwork(BASE)
-    return Watched(network.upstream("a"), network.nodes["a"], network.upstream_row("a"), NOW)
+    return UpstreamMonitor(network.upstream("a"), network.nodes["a"], network.upstream_row("a"), NOW)
 
 
 def report(word: str = BASE, seconds: float = 0.01, **more: object) -> ProbeReport:
@@ -28,13 +34,13 @@ def report(word: str = BASE, seconds: float = 0.01, **more: object) -> ProbeRepo
     return ProbeReport(block(word), NOW, seconds, **more)  # type: ignore[arg-type]
 
 
-def answer(each: Watched, word: str = BASE, now: float = NOW, **more: object) -> None:
+def answer(each: UpstreamMonitor, word: str = BASE, now: float = NOW, **more: object) -> None:
     """Take in an answer to a probe that queried everything."""
-    each.reported(report(word, **more), Wanted(chain_id=True), each.row.head, now)  # type: ignore[arg-type]
+    each.reported(report(word, **more), Wanted(chain_id=True), each.status.head, now)  # type: ignore[arg-type]
 
 
 def test_nothing_is_known_of_a_new_one() -> None:
-    each = watched()
+    each = monitored()
     assert (each.joined, each.is_resting, each.doubts_feed, each.has_feed) == (False, False, False, False)
     assert (each.fetch_failures, each.retreats, each.calls, each.seconds) == (0, 0, 0, 0.0)
     assert (each.since, each.came_at, each.next_at, each.used_at) == (NOW, NOW, NOW, NOW)
@@ -43,7 +49,7 @@ def test_nothing_is_known_of_a_new_one() -> None:
 
 
 def test_finality_and_syncing_are_queried_in_one_probe_of_four_each_in_turns() -> None:
-    each = watched()
+    each = monitored()
     answer(each, chain_id="0x1")
     wanted = [each.wanted(NOW) for _ in range(2 * SELDOM)]
     assert [one.finalized for one in wanted] == [True, False, False, False] * 2
@@ -52,7 +58,7 @@ def test_finality_and_syncing_are_queried_in_one_probe_of_four_each_in_turns() -
 
 
 def test_one_that_is_syncing_is_queried_each_time_until_it_is_done() -> None:
-    each = watched()
+    each = monitored()
     answer(each, syncing=True)
     assert all(each.wanted(NOW).syncing for _ in range(SELDOM))
     answer(each)
@@ -62,7 +68,7 @@ def test_one_that_is_syncing_is_queried_each_time_until_it_is_done() -> None:
 
 
 def test_before_the_first_answer_and_while_it_is_down_everything_is_queried() -> None:
-    each = watched()
+    each = monitored()
     assert all(each.wanted(NOW).chain_id and each.wanted(NOW).syncing for _ in range(SELDOM))
     answer(each, chain_id="0x1")
     each.failed(BROKEN)
@@ -73,14 +79,14 @@ def test_before_the_first_answer_and_while_it_is_down_everything_is_queried() ->
 
 @pytest.mark.parametrize(("chain_id", "seconds"), [("0x1", CHAIN_ID_SECONDS), (None, AGAIN_SECONDS)])
 def test_chain_id_is_queried_again_sooner_where_none_was_reported(chain_id: str | None, seconds: float) -> None:
-    each = watched()
+    each = monitored()
     answer(each, chain_id=chain_id)
     assert not each.wanted(NOW + seconds - 0.1).chain_id
     assert each.wanted(NOW + seconds).chain_id
 
 
 def test_chain_id_and_finality_that_were_not_queried_stay() -> None:
-    each = watched()
+    each = monitored()
     answer(each, chain_id="0x1", finalized=0)
     assert (each.sight.chain_id, each.sight.finalized) == ("0x1", 0)
     answer(each)
@@ -88,7 +94,7 @@ def test_chain_id_and_finality_that_were_not_queried_stay() -> None:
 
 
 def test_an_answer_after_a_refused_connection_counts_and_a_later_failure_is_the_first() -> None:
-    each = watched()
+    each = monitored()
     each.failed(REFUSED)
     down = [each.sight.down]
     answer(each)
@@ -98,7 +104,7 @@ def test_an_answer_after_a_refused_connection_counts_and_a_later_failure_is_the_
 
 
 def test_duration_of_probes_is_smoothed_from_the_first() -> None:
-    each = watched()
+    each = monitored()
     answer(each, seconds=0.1)
     assert each.seconds == pytest.approx(0.1)
     answer(each, seconds=0.2)
@@ -106,7 +112,7 @@ def test_duration_of_probes_is_smoothed_from_the_first() -> None:
 
 
 def test_feed_is_doubted_when_a_probe_shows_a_head_that_it_did_not_announce() -> None:
-    each = watched()
+    each = monitored()
     answer(each)
     assert not each.doubts_feed, "the first head of all"
     answer(each)
@@ -116,7 +122,7 @@ def test_feed_is_doubted_when_a_probe_shows_a_head_that_it_did_not_announce() ->
 
 
 def test_a_head_that_is_announced_twice_is_news_once() -> None:
-    each = watched()
+    each = monitored()
     assert not each.announced(block(BASE), NOW), "not probed yet"
     answer(each)
     assert not each.announced(block(BASE), NOW), "known from the probe"
@@ -128,7 +134,7 @@ def test_a_head_that_is_announced_twice_is_news_once() -> None:
 
 
 def test_an_announced_head_ends_the_doubts_about_its_feed() -> None:
-    each = watched()
+    each = monitored()
     answer(each)
     answer(each, BASE + "a")
     each.listener = FakeListener("eth", each.upstream, lambda _: None)
@@ -140,15 +146,15 @@ def test_an_announced_head_ends_the_doubts_about_its_feed() -> None:
 
 
 def test_a_worker_that_saw_more_than_an_announced_head_is_believed() -> None:
-    each = watched()
+    each = monitored()
     answer(each)
-    each.row.observe_head(105)
+    each.status.observe_head(105)
     assert each.announced(block(BASE + "a"), NOW)
-    assert each.row.head == 105
+    assert each.status.head == 105
 
 
 def test_older_blocks_are_taken_in_from_the_newest_and_end_where_they_do_not_fit() -> None:
-    each = watched()
+    each = monitored()
     answer(each)
     other = BASE[:97] + "x"
     each.fetched([block(other, 97), block(BASE, 98)], whole=True)
@@ -157,7 +163,7 @@ def test_older_blocks_are_taken_in_from_the_newest_and_end_where_they_do_not_fit
 
 
 def test_one_whose_blocks_cannot_be_had_three_times_in_a_row_is_not_called_for_them() -> None:
-    each = watched()
+    each = monitored()
     for _ in range(FETCH_FAILURES):
         assert each.comparable
         each.fetched([], whole=False)
@@ -167,7 +173,7 @@ def test_one_whose_blocks_cannot_be_had_three_times_in_a_row_is_not_called_for_t
 
 
 def test_answers_below_its_highest_head_are_counted_until_it_is_back() -> None:
-    each = watched()
+    each = monitored()
     for word, retreats in ((BASE, 0), (BASE[:-1], 1), (BASE[:-2], 2), (BASE[:-1], 3), (BASE, 0), (BASE + "a", 0)):
         answer(each, word)
         assert each.retreats == retreats
@@ -175,7 +181,7 @@ def test_answers_below_its_highest_head_are_counted_until_it_is_back() -> None:
 
 @pytest.mark.parametrize(("ancestor", "kept"), [(49, NOTHING), (50, 50), (51, 50)])
 def test_finality_above_the_ancestor_of_a_reorganisation_is_forgotten(ancestor: int, kept: int) -> None:
-    each = watched()
+    each = monitored()
     answer(each, finalized=50)
     answer(each, BASE[:-1])
     each.network_went_back(ancestor)
@@ -185,19 +191,19 @@ def test_finality_above_the_ancestor_of_a_reorganisation_is_forgotten(ancestor: 
 
 
 def test_time_of_a_state_begins_with_the_state() -> None:
-    each = watched()
+    each = monitored()
     assert each.judged(UpstreamVerdict(State.UP), NOW + 1)
     assert not each.judged(UpstreamVerdict(State.UP, behind=2), NOW + 2)
-    assert (each.since, each.verdict.behind, each.row.state) == (NOW + 1, 2, State.UP)
+    assert (each.since, each.verdict.behind, each.status.state) == (NOW + 1, 2, State.UP)
 
 
 async def test_closing_ends_everything_that_it_has_under_way() -> None:
     network = ProbedNetwork(BASE)
     network.apply(network.upstream("a", ws_url="ws://a"), at_start=True)
     await network.tick()
-    network.watch.sweep()
+    network.monitor.sweep()
     assert network.nodes["a"].swept == 1
-    network.watch.close()
+    network.monitor.close()
     assert (network.listeners[0].stopped, network.nodes["a"].closed) == (True, True)
 
 
@@ -208,7 +214,7 @@ async def test_closing_cancels_a_probe_that_is_under_way() -> None:
     probing = network["a"].probing
     assert probing is not None
     assert not probing.done()
-    network.watch.close()
+    network.monitor.close()
     await run_pending()
     assert probing.cancelled()
 
@@ -259,6 +265,6 @@ async def test_probes_are_counted_by_how_they_ended() -> None:
 
 async def test_calls_that_probing_takes_are_shown() -> None:
     network = await ProbedNetwork(BASE).start()
-    assert network.watch.calls_a_minute(network["a"]) == 60 / PROBE * 1.5 + 1
+    assert network.monitor.calls_a_minute(network["a"]) == 60 / PROBE * 1.5 + 1
     network["a"].is_resting = True
-    assert network.watch.calls_a_minute(network["a"]) == round(60 / HealthSettings().idle_probe_seconds + 1, 1)
+    assert network.monitor.calls_a_minute(network["a"]) == round(60 / HealthSettings().idle_probe_seconds + 1, 1)

@@ -20,7 +20,7 @@ from tollgate.core import health
 from tollgate.core.health import NOTHING, State, UpstreamVerdict
 from tollgate.gateway.prober.head_follower import HeadFollower
 from tollgate.gateway.prober.prober import ProbeClient, ProbeFailed, Wanted
-from tollgate.gateway.prober.watched import Watched
+from tollgate.gateway.prober.upstream_monitor import UpstreamMonitor
 from tollgate.gateway.upstream.listener import UpstreamListener
 from tollgate.settings.model import HealthSettings, NetworkSettings, UpstreamSettings
 from tollgate.shm import metrics
@@ -42,22 +42,22 @@ MakeProbeClient = Callable[[str, UpstreamSettings], ProbeClient]
 MakeListener = Callable[[str, UpstreamSettings, Callable[[Block], None]], UpstreamListener]
 
 
-class Watch:
+class NetworkMonitor:
     """One network."""
 
     def __init__(
         self,
         family: str,
         name: str,
-        row: NetworkStatus,
+        status: NetworkStatus,
         make_client: MakeProbeClient,
         make_listener: MakeListener,
         writer: metrics.Writer,
         now: Callable[[], float],
     ) -> None:
         self.family, self.name = family, name
-        self.row = row
-        self.watched: list[Watched] = []
+        self.status = status
+        self.upstreams: list[UpstreamMonitor] = []
         """In order of priority."""
         self.chain_id = ""
         self._make_client = make_client
@@ -71,21 +71,21 @@ class Watch:
         """When the network was last in use."""
         self._was_idle = True
         self._use_at = 0.0
-        self._following = HeadFollower(f"{family}/{name}", row, self._fetch, self._count)
+        self._following = HeadFollower(f"{family}/{name}", status, self._fetch, self._count)
         self._defect: BaseException | None = None
-        self._probe_requests = row.probe_requests
+        self._probe_requests = status.probe_requests
         self._hasty_at = 0.0
 
     @property
     def warm(self) -> bool:
         """Whether all upstreams have been probed, or had their time, and the result is published."""
-        return all(each.joined for each in self.watched)
+        return all(each.joined for each in self.upstreams)
 
     def apply(
         self,
         network: NetworkSettings,
         settings: HealthSettings,
-        rows: Mapping[str, UpstreamStatus],
+        statuses: Mapping[str, UpstreamStatus],
         *,
         at_start: bool,
     ) -> None:
@@ -96,26 +96,28 @@ class Watch:
         now = self._now()
         self._rules = health.HealthRules(heads.chain_id(network.chain_id), network.lag_blocks)
         self._health = settings
-        before = {each.name: each for each in self.watched}
-        self.watched = []
+        before = {each.name: each for each in self.upstreams}
+        self.upstreams = []
         for upstream in sorted(network.upstreams, key=lambda each: each.priority):
             each = before.get(upstream.name)
             if each is not None and each.is_same(upstream):
                 del before[upstream.name]
             else:
                 if not at_start:
-                    rows[upstream.name].publish(State.UNKNOWN, NOTHING)
-                each = Watched(upstream, self._make_client(self.family, upstream), rows[upstream.name], now)
+                    statuses[upstream.name].publish(State.UNKNOWN, NOTHING)
+                each = UpstreamMonitor(
+                    upstream, self._make_client(self.family, upstream), statuses[upstream.name], now
+                )
             self._listen(each, upstream)
             each.change(upstream)
             each.client.timeout_seconds = settings.timeout_seconds
             each.next_at = min(each.next_at, now + self._interval(each))
-            self.watched.append(each)
+            self.upstreams.append(each)
         for gone in before.values():
             gone.close()
         self._settle()
 
-    def _listen(self, each: Watched, upstream: UpstreamSettings) -> None:
+    def _listen(self, each: UpstreamMonitor, upstream: UpstreamSettings) -> None:
         """Listen where there is something to listen to, on the connection that is there where it is the same."""
         if each.listener is not None and each.upstream.ws_url != upstream.ws_url:
             each.listener.stop()
@@ -125,7 +127,7 @@ class Watch:
 
     def close(self) -> None:
         """End."""
-        for each in self.watched:
+        for each in self.upstreams:
             each.close()
 
     # --- Probing ---------------------------------------------------------------------------------------
@@ -141,22 +143,22 @@ class Watch:
         if now >= self._use_at:
             self._use_at = now + USE_SECONDS
             self._look_at_use(now)
-        for each in self.watched:
+        for each in self.upstreams:
             if now >= each.next_at and (each.probing is None or each.probing.done()):
                 wanted = each.wanted(now)
                 # A provider counts calls: those beside the head, and blocks, make the pause longer. Not without a
                 # bound: the first probe queries everything.
                 each.next_at = now + self._interval(each) * (min(2, wanted.calls) if each.is_resting else 1)
-                each.probing = self._begun(self._probe(each, wanted, each.row.head))
+                each.probing = self._begun(self._probe(each, wanted, each.status.head))
         if self._join(now) or self._following.is_overdue(now):
             self._settle()
 
     def sweep(self) -> None:
         """End probes that have taken too long."""
-        for each in self.watched:
+        for each in self.upstreams:
             each.client.sweep()
 
-    def _announced(self, each: Watched, block: Block) -> None:
+    def _announced(self, each: UpstreamMonitor, block: Block) -> None:
         try:
             if each.announced(block, self._now()):
                 self._settle()
@@ -165,41 +167,41 @@ class Watch:
 
     def _look_at_workers(self, now: float) -> None:
         """Probe all at once where a worker has sent a transaction, or has seen a block that we have not."""
-        probe_requests = self.row.probe_requests
+        probe_requests = self.status.probe_requests
         if probe_requests != self._probe_requests and now >= self._hasty_at:
             self._hasty_at = now + HASTE_SECONDS
             self._probe_requests = probe_requests
             self._active_at = now
-            for each in self.watched:
+            for each in self.upstreams:
                 if not each.is_resting:
                     each.next_at = now
 
     def _look_at_use(self, now: float) -> None:
         """Find out which are called, and so must be probed often, unless they announce their heads."""
-        self._active_at = max(self._active_at, self.row.active_at)
+        self._active_at = max(self._active_at, self.status.active_at)
         is_idle = now - self._active_at >= IDLE_SECONDS
         if is_idle and not self._was_idle:
             # From here on a new head is noticed late: whoever calls next gets it from an upstream.
-            self.row.forget_tip()
+            self.status.forget_tip()
         self._was_idle = is_idle
-        all_well = all(each.verdict.state == State.UP for each in self.watched)
-        for each in self.watched:
-            calls = sum(stats.calls for stats in each.row.worker_stats())
+        all_well = all(each.verdict.state == State.UP for each in self.upstreams)
+        for each in self.upstreams:
+            calls = sum(stats.calls for stats in each.status.worker_stats())
             if calls != each.calls:
                 each.calls, each.used_at = calls, now
             # Where one is not well, the others may be needed at any moment.
-            unused = all_well and len(self.watched) > 1 and now - each.used_at >= IDLE_SECONDS
+            unused = all_well and len(self.upstreams) > 1 and now - each.used_at >= IDLE_SECONDS
             # One that shows other blocks is probed until that is settled.
             is_doubtful = 0 < each.sight.disagreements <= health.DISAGREEMENTS
             rests = (is_idle or unused or each.has_feed) and not is_doubtful
             if each.is_resting and not rests:
                 each.next_at = now
             each.is_resting = rests
-        if any(each.is_resting and each.verdict.state == State.UP for each in self.watched):
+        if any(each.is_resting and each.verdict.state == State.UP for each in self.upstreams):
             # Heads are probed more seldom than the shared status expires; the last ones are still valid.
-            self.row.pulse()
+            self.status.pulse()
 
-    def calls_a_minute(self, each: Watched) -> float:
+    def calls_a_minute(self, each: UpstreamMonitor) -> float:
         """What probing an upstream takes as it is now."""
         if self._blind:
             return 0.0
@@ -207,11 +209,11 @@ class Watch:
         factor = 1.0 if each.is_resting else 1.5
         return round(60 / self._interval(each) * factor + 1, 1)
 
-    def _interval(self, each: Watched) -> float:
+    def _interval(self, each: UpstreamMonitor) -> float:
         active = each.upstream.probe_seconds or self._health.probe_seconds
         return max(active, self._health.idle_probe_seconds) if each.is_resting else active
 
-    async def _probe(self, each: Watched, wanted: Wanted, shown: int) -> None:
+    async def _probe(self, each: UpstreamMonitor, wanted: Wanted, shown: int) -> None:
         try:
             report = await each.client.probe(wanted)
         except ProbeFailed as failure:
@@ -228,14 +230,14 @@ class Watch:
                 each.next_at = min(each.next_at, now + HASTE_SECONDS)
         self._settle(each)
 
-    def _fetch(self, each: Watched, numbers: Sequence[int]) -> None:
+    def _fetch(self, each: UpstreamMonitor, numbers: Sequence[int]) -> None:
         """Fetch blocks of an upstream, unless that is under way already."""
         if each.fetching is None or each.fetching.done():
             if each.is_resting:
                 each.next_at += self._interval(each) * len(numbers)
             each.fetching = self._begun(self._fetched(each, numbers))
 
-    async def _fetched(self, each: Watched, numbers: Sequence[int]) -> None:
+    async def _fetched(self, each: UpstreamMonitor, numbers: Sequence[int]) -> None:
         gate = asyncio.Semaphore(AT_ONCE)
 
         async def one(number: int) -> Block | None:
@@ -264,14 +266,14 @@ class Watch:
 
     # --- What follows ----------------------------------------------------------------------------------
 
-    def _settle(self, probed: Watched | None = None) -> None:
+    def _settle(self, probed: UpstreamMonitor | None = None) -> None:
         """Draw the conclusions from what is known now. `probed`: who has just answered."""
         now = self._now()
         self._join(now)
-        joined = [each for each in self.watched if each.joined]
+        joined = [each for each in self.upstreams if each.joined]
         self.chain_id = health.expected_chain([each.sight for each in joined], self._rules)
         counting = [each for each in joined if health.counts(each.sight, self.chain_id)]
-        claims = self._following.follow(self.watched, counting, probed)
+        claims = self._following.follow(self.upstreams, counting, probed)
         self._judge(joined, now)
         self._following.publish(claims, now)
 
@@ -280,14 +282,14 @@ class Watch:
 
         The first to answer may be the one that is behind, or on the wrong chain.
         """
-        new = [each for each in self.watched if not each.joined]
+        new = [each for each in self.upstreams if not each.joined]
         ready = self._blind or all(each.sight.tried or now >= each.came_at + WARM_SECONDS for each in new)
         for each in new:
             each.joined = ready
         return bool(new) and ready
 
-    def _judge(self, joined: Sequence[Watched], now: float) -> None:
-        verdicts = health.judge([each.sight for each in joined], self._rules)
+    def _judge(self, joined: Sequence[UpstreamMonitor], now: float) -> None:
+        verdicts = health.assess([each.sight for each in joined], self._rules)
         if self._blind:
             verdicts = [UpstreamVerdict(State.UNKNOWN, "its family cannot be probed") for _ in verdicts]
         for each, verdict in [*zip(joined, verdicts, strict=True), *self._strangers()]:
@@ -301,12 +303,12 @@ class Watch:
                     reason=verdict.reason,
                 )
 
-    def _strangers(self) -> Iterator[tuple[Watched, UpstreamVerdict]]:
+    def _strangers(self) -> Iterator[tuple[UpstreamMonitor, UpstreamVerdict]]:
         """New upstreams that are not of this chain: that cannot wait until they count."""
         rules = health.HealthRules(self.chain_id)
-        for each in self.watched:
+        for each in self.upstreams:
             if not each.joined:
-                (verdict,) = health.judge([each.sight], rules)
+                (verdict,) = health.assess([each.sight], rules)
                 if verdict.state == State.WRONG_CHAIN:
                     yield each, verdict
 

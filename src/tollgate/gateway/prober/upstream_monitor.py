@@ -1,6 +1,7 @@
-"""One upstream under watch: what is known of it, and how that changes with each answer.
+"""The monitor of one upstream: what is known of it, and how that changes with each answer.
 
-No I/O but the cells of the shared status. When it is probed, and what follows for the network, is `watch.py`'s.
+No I/O but the cells of the shared status. `network_monitor.py` decides when it is probed, and
+what follows for the network.
 """
 
 from __future__ import annotations
@@ -30,17 +31,19 @@ FETCH_FAILURES = 3
 _SMOOTHING = 0.2
 
 
-class Watched:
+class UpstreamMonitor:
     """What is known of one upstream."""
 
-    def __init__(self, upstream: UpstreamSettings, client: ProbeClient, row: UpstreamStatus, now: float) -> None:
+    def __init__(
+        self, upstream: UpstreamSettings, client: ProbeClient, status: UpstreamStatus, now: float
+    ) -> None:
         self.upstream = upstream
         self.client = client
-        self.row = row
+        self.status = status
         self.sight = Sight(upstream.name, upstream.priority)
         self.chain = UpstreamChain()
         # Its shared status holds until it is probed: a predecessor may have written it.
-        self.verdict = UpstreamVerdict(State(row.state), "not probed yet")
+        self.verdict = UpstreamVerdict(State(status.state), "not probed yet")
         self.since = now
         """Since when it is in its state."""
         self.came_at = now
@@ -132,7 +135,9 @@ class Watched:
             self._chain_id_at = now + (CHAIN_ID_SECONDS if report.chain_id else AGAIN_SECONDS)
         self.seconds += (report.seconds - self.seconds) * (_SMOOTHING if self.seconds else 1.0)
         # A worker may have seen more of it since the probe began.
-        self.publish(max(report.block.number, self.row.head) if self.row.head > shown else report.block.number)
+        self.publish(
+            max(report.block.number, self.status.head) if self.status.head > shown else report.block.number
+        )
 
     def announced(self, block: Block, now: float) -> bool:
         """Take in a head that it announced; whether that is new.
@@ -148,7 +153,7 @@ class Watched:
             return False
         self._saw(block, now)
         self.sight = replace(self.sight, queried_at=now)
-        self.publish(max(block.number, self.row.head))
+        self.publish(max(block.number, self.status.head))
         return True
 
     def fetched(self, blocks: Iterable[Block], *, whole: bool) -> bool:
@@ -180,7 +185,7 @@ class Watched:
         if changed:
             self.since = now
         self.verdict = verdict
-        self.publish(self.row.head)
+        self.publish(self.status.head)
         return changed
 
     def disagrees(self, count: int) -> None:
@@ -190,7 +195,7 @@ class Watched:
 
     def publish(self, head: int) -> None:
         """Write its shared status."""
-        self.row.publish(self.verdict.state, head)
+        self.status.publish(self.verdict.state, head)
 
     def close(self) -> None:
         """End. Its shared status stays: calls that are under way go by it."""

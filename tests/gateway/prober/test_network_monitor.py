@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 from tests.gateway.prober.nodes import BASE, PROBE, REFUSED, ProbedNetwork, block
 
 from tollgate.core.health import NOTHING, State
-from tollgate.gateway.prober.watch import HASTE_SECONDS
+from tollgate.gateway.prober.network_monitor import HASTE_SECONDS
 
 
 async def test_first_heads_are_published_with_states_and_finality() -> None:
@@ -131,7 +131,7 @@ async def test_what_is_known_of_an_upstream_that_stays_is_kept() -> None:
     network = await ProbedNetwork(BASE, BASE).start()
     version = network.row.version
     network.apply(network.upstream("b", priority=0, weight=7), network.upstream("a", priority=9), lag_blocks=1)
-    assert [each.name for each in network.watch.watched] == ["b", "a"]
+    assert [each.name for each in network.monitor.upstreams] == ["b", "a"]
     assert (network.states, network.row.head, network.row.version) == ("up up", 99, version)
     assert network.made == ["a", "b"]
     assert len(network.nodes["a"].probes) == 1
@@ -191,7 +191,7 @@ async def test_a_newcomer_is_probed_often_from_the_first() -> None:
     network = ProbedNetwork(BASE)
     network.apply(network.upstream("a"), at_start=True)
     assert not network["a"].is_resting
-    assert network.watch.calls_a_minute(network["a"]) > 60
+    assert network.monitor.calls_a_minute(network["a"]) > 60
 
 
 async def test_nudges_are_followed_as_often_as_they_may_be() -> None:
@@ -218,7 +218,7 @@ async def test_a_head_that_went_back_is_probed_again_after_a_moment() -> None:
 async def test_nothing_is_concluded_where_nothing_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
     network = await ProbedNetwork(BASE).start()
     settled: list[object] = []
-    monkeypatch.setattr(network.watch, "_settle", lambda probed=None: settled.append(probed))
+    monkeypatch.setattr(network.monitor, "_settle", lambda probed=None: settled.append(probed))
     await network.tick(PROBE / 2)
     assert settled == []
 
