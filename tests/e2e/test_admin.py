@@ -225,7 +225,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         yield running
 
 
-def test_fresh_service_lets_nobody_in_and_shows_how_to_get_an_account(service: Service) -> None:
+def test_fresh_service_refuses_sign_in_and_shows_how_to_get_an_account(service: Service) -> None:
     assert service.first["sign-in"].status_code == 401
     assert not service.first["sign-in"].cookies
     page = service.first["sign-up page"]
@@ -396,7 +396,7 @@ def invited_by_a_team(service: Service, email: str) -> str:
     return str(made.json()["link"])
 
 
-def test_sign_up_for_the_invited_takes_guests_of_teams_and_nobody_else(tmp_path: Path) -> None:
+def test_sign_up_for_the_invited_takes_only_guests_of_teams(tmp_path: Path) -> None:
     with service_with(tmp_path, "invited") as service:
         assert service.first["service"].json()["sign_up"] == "invited"
         assert service.first["sign-up"].status_code == 403

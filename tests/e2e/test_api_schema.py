@@ -94,7 +94,7 @@ def filled(folder: Path) -> Iterator[Service]:
 
 
 async def _join(records: Repositories) -> None:
-    """Let others belong to the team, so that there is somebody to remove."""
+    """Let others belong to the team, so that there is a member to remove."""
     team = await records.teams.find(name=TEAM)
     assert team is not None
     for number in range(THINGS):

@@ -71,9 +71,9 @@ def drained(connection: RawConnection, seconds: float = 10.0) -> bytes:
 
 def answered_soon(stack: Stack) -> float:
     """How long another caller waits for an answer."""
-    began = time.monotonic()
+    started = time.monotonic()
     assert stack.exchange(call("eth_chainId")).status == 200
-    return time.monotonic() - began
+    return time.monotonic() - started
 
 
 # ---- the reader
@@ -101,14 +101,14 @@ def answered_soon(stack: Stack) -> float:
 )
 def test_offers_of_another_protocol_again_and_again(stack: Stack, head: bytes) -> None:
     with stack.gateway.connect() as connection:
-        began = time.monotonic()
+        started = time.monotonic()
         with suppress(OSError):
             connection.send(head * 4_000)
         waited = answered_soon(stack)
         received = drained(connection)
     assert waited < MAX_STALL_SECONDS
     assert received.count(b"HTTP/1.1 ") <= 4_000
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - started < 20
     assert len(received) < 4_000 * 1_000
 
 
@@ -332,7 +332,7 @@ def test_handshakes_that_are_never_finished_count_by_worker_and_address(tmp_path
     context = certificate.client_context()
     with ExitStack() as held, open_stack(tmp_path / "service", {"server": server}, tls=context) as stack:
 
-        def begun(source: str, count: int) -> list[RawConnection]:
+        def unfinished(source: str, count: int) -> list[RawConnection]:
             connections = [
                 held.enter_context(RawConnection.open(stack.gateway.port, source=source)) for _ in range(count)
             ]
@@ -352,15 +352,15 @@ def test_handshakes_that_are_never_finished_count_by_worker_and_address(tmp_path
             except OSError:
                 return False
 
-        first = begun("127.0.0.2", 40)
+        first = unfinished("127.0.0.2", 40)
         eventually(lambda: open_still(first) == 20, what="the end of those beyond the bound of an address")
         assert is_answered("127.0.0.9")
-        others = begun("127.0.0.3", 20) + begun("127.0.1.4", 30)
+        others = unfinished("127.0.0.3", 20) + unfinished("127.0.1.4", 30)
         eventually(lambda: open_still(first + others) <= 50, what="the end of those beyond the bound of a worker")
         for connection in first + others:
             connection.socket.close()
         eventually(lambda: is_answered("127.0.0.9"), what="room again")
-        begun("127.0.0.5", 10)
+        unfinished("127.0.0.5", 10)
     # The service has stopped meanwhile, though some never finished.
 
 
@@ -377,7 +377,7 @@ def _has_ended(connection: RawConnection) -> bool:
 # ---- unread answers
 
 
-def test_answers_that_nobody_reads_count_against_the_budget(stack: Stack) -> None:
+def test_unread_answers_count_against_the_budget(stack: Stack) -> None:
     body = b'{"jsonrpc":"2.0","id":1,"result":"%b"}' % (b"a" * (8 << 20))
     stack.node.on("eth_getLogs", Reply(body))
     with ExitStack() as held:
@@ -406,7 +406,7 @@ def road(request: pytest.FixtureRequest) -> Stack:
 
 
 @pytest.mark.parametrize("how", ["kept", "close", "1.0", "half-closed"])
-def test_answer_that_nobody_reads_counts_whatever_becomes_of_its_connection(road: Stack, how: str) -> None:
+def test_unread_answer_counts_however_its_connection_ends(road: Stack, how: str) -> None:
     body = b'{"jsonrpc":"2.0","id":1,"result":"%b"}' % (b"a" * (8 << 20))
     road.node.on("eth_getLogs", Reply(body))
 
@@ -428,7 +428,7 @@ def test_answer_that_nobody_reads_counts_whatever_becomes_of_its_connection(road
     eventually(lambda: held() == 0, what="its memory")
 
 
-def test_answer_that_nobody_reads_from_a_websocket_counts(road: Stack) -> None:
+def test_unread_answer_to_a_websocket_counts(road: Stack) -> None:
     body = b'{"jsonrpc":"2.0","id":1,"result":"%b"}' % (b"a" * (8 << 20))
     road.node.on("eth_getLogs", Reply(body))
 
@@ -530,7 +530,7 @@ def test_handshake_behind_an_answer_that_waits_for_its_caller_frees_its_memory(s
 
 
 @pytest.mark.parametrize(
-    "begun",
+    "unfinished",
     [
         b"\x81\xff" + (1_000_001).to_bytes(8, "big") + b"\x00" * 4 + b" " * 1_000_000,
         b"\x01\xfe\xff\xff"
@@ -539,7 +539,7 @@ def test_handshake_behind_an_answer_that_waits_for_its_caller_frees_its_memory(s
         + (b"\x00\xfe\xff\xff" + b"\x00" * 4 + b" " * 65_535) * 14,
     ],
 )
-def test_messages_of_websockets_that_never_end_count_against_the_budget(stack: Stack, begun: bytes) -> None:
+def test_messages_of_websockets_that_never_end_count_against_the_budget(stack: Stack, unfinished: bytes) -> None:
     with ExitStack() as held:
         connections = [held.enter_context(stack.gateway.connect()) for _ in range(400)]
         for connection in connections:
@@ -547,7 +547,7 @@ def test_messages_of_websockets_that_never_end_count_against_the_budget(stack: S
             assert connection.read(to="HEAD").status == 101
         for connection in connections:
             with suppress(OSError):
-                connection.send(begun)
+                connection.send(unfinished)
         # All that was sent is read, and who found no room got an error.
         cut = eventually(
             lambda: [connection for connection in connections if _has_come(connection)], what="the end of some"

@@ -79,23 +79,23 @@ def node(whole_road: Stack) -> CountingNode:
 
 
 @pytest.fixture(scope="module")
-def stranger(whole_road: Stack) -> str:
+def other_team(whole_road: Stack) -> str:
     return whole_road.gateway.books.token(whole_road.gateway.books.team("globex"))[0]
 
 
 @pytest.mark.parametrize("method", ["eth_getFilterChanges", "eth_getFilterLogs", "eth_uninstallFilter"])
 def test_filter_of_another_team_is_out_of_reach(
-    whole_road: Stack, node: CountingNode, stranger: str, method: str
+    whole_road: Stack, node: CountingNode, other_team: str, method: str
 ) -> None:
     stack = whole_road
     mine = stack.exchange(call("eth_newFilter", {})).json()["result"]
     assert list(node.filters) == ["0x1"]
     guesses = [mine, "0x1", "0x100", "0x101", 1, mine[:-1] + ("0" if mine[-1] != "0" else "1")]
     for guess in guesses:
-        replies = stack.gateway.exchange(call(method, guess), token=stranger).json()
+        replies = stack.gateway.exchange(call(method, guess), token=other_team).json()
         assert replies["error"]["message"] == "filter not found", guess
         together = stack.gateway.exchange(
-            b"[%b,%b]" % (call(method, guess), call("eth_call")), token=stranger
+            b"[%b,%b]" % (call(method, guess), call("eth_call")), token=other_team
         ).json()
         assert together[0]["error"]["message"] == "filter not found", guess
     assert list(node.filters) == ["0x1"]
@@ -106,16 +106,16 @@ def test_filter_of_another_team_is_out_of_reach(
 
 
 def test_continuation_token_of_another_team_is_of_no_use(
-    whole_road: Stack, node: CountingNode, stranger: str
+    whole_road: Stack, node: CountingNode, other_team: str
 ) -> None:
     stack = whole_road
     page = stack.exchange(call("starknet_getEvents", {"chunk_size": 1}), path=STARKNET).json()["result"]
     events_call = call("starknet_getEvents", {"chunk_size": 1, "continuation_token": page["continuation_token"]})
     assert stack.exchange(events_call, path=STARKNET).json()["result"]["events"] == ["1"]
-    refused = stack.gateway.exchange(events_call, token=stranger, path=STARKNET).json()
+    refused = stack.gateway.exchange(events_call, token=other_team, path=STARKNET).json()
     assert refused["error"]["code"] == 33
     forged = call("starknet_getEvents", {"chunk_size": 1, "continuation_token": "1"})
-    assert stack.gateway.exchange(forged, token=stranger, path=STARKNET).json()["error"]["code"] == 33
+    assert stack.gateway.exchange(forged, token=other_team, path=STARKNET).json()["error"]["code"] == 33
     assert not node.filters
 
 
@@ -132,8 +132,8 @@ def test_many_tokens_of_one_team_leave_room_for_others(tmp_path: Path) -> None:
             socket(stack, tokens[7])
         made = [subscribed(client) for client in opened for _ in range(2)]
         assert made.count(True) == 15
-        stranger, _ = books.token(books.team("globex"))
-        assert subscribed(held.enter_context(socket(stack, stranger)))
+        other_team, _ = books.token(books.team("globex"))
+        assert subscribed(held.enter_context(socket(stack, other_team)))
 
 
 def socket(stack: Stack, token: str) -> ClientConnection:

@@ -51,7 +51,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory, server: MailServer) -> Ite
 
 
 def person(gateway: Gateway, email: str, **roles: str) -> None:
-    """Somebody with a password, and a role in each team that is named."""
+    """A user with a password, and a role in each team that is named."""
     account = gateway.books.account(email, **roles)
 
     async def set_password(records: Repositories) -> None:
@@ -67,14 +67,14 @@ def held() -> Iterator[ExitStack]:
 
 
 def api(gateway: Gateway, held: ExitStack, email: str) -> httpx.Client:
-    """The management API with a personal token of somebody."""
+    """The management API with a personal token of a user."""
     headers = bearer(gateway.books.personal_token(email))
     client = httpx.Client(base_url=f"{gateway.base_url}/api/v1", headers=headers, trust_env=False, timeout=20)
     return held.enter_context(client)
 
 
 def entered(gateway: Gateway, held: ExitStack, email: str, password: str = PASSWORD) -> Visitor:
-    """A browser in which somebody is signed in."""
+    """A browser in which a user is signed in."""
     made = held.enter_context(visitor(gateway.base_url))
     assert made.sign_in(email, password).status_code == 303
     return made
@@ -119,10 +119,10 @@ def test_invitation_ends_with_the_right_of_its_maker_however_that_ends(
     assert accepted.status_code == 404, accepted.text
 
 
-# ---- accounts that were made with the address of somebody else
+# ---- accounts that were made with the address of another user
 
 
-def test_who_proves_an_address_shares_the_account_with_nobody_who_had_it_before(
+def test_proof_of_an_address_ends_the_access_of_earlier_users_of_the_account(
     gateway: Gateway, server: MailServer, held: ExitStack
 ) -> None:
     victim = "victim@example.com"
@@ -157,9 +157,7 @@ def switch_codes_on(browser: Visitor) -> bytes:
 # ---- a password that is changed between it and the code
 
 
-def test_code_after_a_password_that_was_changed_meanwhile_lets_nobody_in(
-    gateway: Gateway, held: ExitStack
-) -> None:
+def test_code_after_a_password_that_was_changed_meanwhile_is_refused(gateway: Gateway, held: ExitStack) -> None:
     person(gateway, "grace@example.com")
     grace = entered(gateway, held, "grace@example.com")
     secret = switch_codes_on(grace)
@@ -178,7 +176,7 @@ def test_code_after_a_password_that_was_changed_meanwhile_lets_nobody_in(
     assert not thief.signed_in()
 
 
-# ---- a session that somebody left open
+# ---- a session that was left open
 
 
 def test_old_session_adds_no_way_in_that_outlives_it(gateway: Gateway, held: ExitStack) -> None:
@@ -211,7 +209,7 @@ def test_old_session_adds_no_way_in_that_outlives_it(gateway: Gateway, held: Exi
             assert (refused.status_code, refused.json()["reason"]) == (403, "log_in_again")
 
 
-# ---- invitations as a means to fill somebody's mailbox
+# ---- invitations as a means to fill a mailbox
 
 
 def test_invitations_again_and_again_fill_no_mailbox(

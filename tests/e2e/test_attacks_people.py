@@ -1,4 +1,4 @@
-"""Strangers against those who sign in: lock-outs, waiting logins, floods of the management API."""
+"""Unknown clients against users: lock-outs, waiting logins, floods of the management API."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def sign_in(http: httpx.Client, password: str, address: str) -> int:
     return http.post("/console/sign-in", data=form, headers={"X-Forwarded-For": address}).status_code
 
 
-def test_wrong_passwords_from_changing_addresses_lock_nobody_out(http: httpx.Client) -> None:
+def test_wrong_passwords_from_changing_addresses_lock_no_user_out(http: httpx.Client) -> None:
     for place in range(30):
         assert sign_in(http, "not the password", f"198.51.100.{place}") == 401
     assert sign_in(http, PASSWORD, "203.0.113.1") == 303
@@ -91,7 +91,9 @@ def test_guesses_from_all_addresses_of_a_network_leave_room_for_others(
 
 
 @linux_only
-def test_who_is_signed_in_finds_a_place_while_strangers_of_many_networks_take_all_others(gateway: Gateway) -> None:
+def test_signed_in_user_is_served_while_unknown_clients_of_many_networks_hold_all_other_connections(
+    gateway: Gateway,
+) -> None:
     def asked(secret: str, network: int) -> bytes:
         headers = {**bearer(secret), "X-Forwarded-For": f"198.18.{network}.1"}
         return request("/api/v1/me", b"", headers, method="GET")
@@ -104,14 +106,14 @@ def test_who_is_signed_in_finds_a_place_while_strangers_of_many_networks_take_al
         assert (answer.status, [name for name in answer.headers if name.startswith("x-tollgate")]) == (200, [])
         os.kill(control, signal.SIGSTOP)
         held.callback(os.kill, control, signal.SIGCONT)
-        strangers = [held.enter_context(gateway.connect()) for _ in range(80)]
-        for network, stranger in enumerate(strangers):
-            stranger.send(asked("tg_guess", network))
+        unknown_clients = [held.enter_context(gateway.connect()) for _ in range(80)]
+        for network, client in enumerate(unknown_clients):
+            client.send(asked("tg_guess", network))
         refused = held.enter_context(gateway.connect())
         refused.send(asked("tg_guess", 201))
-        assert refused.read().status == 503, "all places for strangers are taken"
+        assert refused.read().status == 503, "all connections for unknown clients are taken"
         known.send(asked(mine, 202))
-        # Whoever finds no place is refused at once, and this one waits with the others.
+        # A client without a connection is refused at once, and this one waits with the others.
         late = held.enter_context(gateway.connect())
         late.send(asked("tg_guess", 203))
         assert late.read().status == 503
@@ -147,7 +149,7 @@ def test_flood_of_the_api_is_refused_by_credential_and_by_address(gateway: Gatew
     assert me(gateway.books.personal_token(EMAIL), "203.0.113.8").status_code == 200
 
 
-# ---- what a stranger writes where a browser would
+# ---- forged headers of a browser
 
 
 @pytest.mark.parametrize(
@@ -180,7 +182,7 @@ def test_passkeys_of_any_kind_are_refused_and_put_no_traceback_into_the_log(
         ([("X-Tollgate-Client", "8.8.8.8"), ("Connection", "x-tollgate-client")], "127.0.0.1"),
     ],
 )
-def test_nobody_chooses_an_address_behind_a_trusted_proxy(
+def test_clients_cannot_choose_their_address_behind_a_trusted_proxy(
     gateway: Gateway, http: httpx.Client, headers: list[tuple[str, str]], address: str
 ) -> None:
     answer = http.post("/api/v1/oauth/device_authorization", data={"client_id": "tollgate-cli"}, headers=headers)
@@ -241,7 +243,7 @@ def test_live_tails_and_exports_that_are_dropped_free_their_places_and_leave_not
     assert "Traceback" not in output
 
 
-def test_exports_that_nobody_reads_are_few_and_others_still_come_in(tmp_path: Path) -> None:
+def test_unread_exports_are_few_and_other_requests_are_served(tmp_path: Path) -> None:
     with open_stack(tmp_path, SETTINGS) as stack, ExitStack() as held:
         books = stack.gateway.books
         for email in (EMAIL, "bob@example.com"):

@@ -194,7 +194,7 @@ def test_callback_that_the_browser_did_not_begin(both: tuple[Gateway, Provider])
     gateway, provider = both
     with browser(gateway) as attacker, browser(gateway) as victim:
         state = begin(attacker, provider)
-        # The attacker's code in the victim's browser, which began nothing, or something else.
+        # The attacker's code in the victim's browser, which started no sign-in, or another one.
         assert come_back(victim, state=state, code="c").status_code == 400
         begin(victim, provider)
         for given in (
@@ -226,7 +226,7 @@ def test_way_back_leads_to_no_other_site(both: tuple[Gateway, Provider], back: s
     with browser(gateway) as client:
         state = begin(client, provider, back)
         assert come_back(client, state=state, code="c").headers["location"] == "/console"
-        # The same in a cookie that somebody else has written.
+        # The same in a forged cookie.
         state = begin(client, provider)
         (cookie,) = (each for each in client.cookies.jar if each.name == "tollgate-oidc")
         kept = json.loads(base64.urlsafe_b64decode(str(cookie.value) + "=="))
@@ -279,7 +279,7 @@ def test_statement_that_is_not_the_providers(
 
 
 def endless(start: bytes, piece: bytes) -> Script:
-    """An answer that goes on until nobody takes it any more."""
+    """An answer that goes on until the connection ends."""
 
     def answer(handler: BaseHTTPRequestHandler) -> None:
         handler.wfile.write(start)

@@ -168,7 +168,7 @@ def test_code_that_is_used_many_times_at_the_same_moment(stack: Stack, kind: str
 
 
 def ticket_of(browser: Visitor, email: str) -> str:
-    """What stands between a right password and its code."""
+    """The step between a right password and its code."""
     return browser.sign_in(email, PASSWORD).text.split('name="ticket" value="')[1].split('"')[0]
 
 

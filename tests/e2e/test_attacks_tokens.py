@@ -59,7 +59,7 @@ def test_token_reads_its_contracts_alone(stack: Stack) -> None:
     others: dict[str, list[object]] = {
         "eth_getStorageValues": [{OTHER: ["0x0"]}, "latest"],
         "eth_fillTransaction": [{"to": OTHER, "data": "0x00"}],
-        # Of nodes and providers, in nobody's catalogue.
+        # Of nodes and providers, in no catalogue.
         "erigon_getLogs": [{"address": OTHER}],
         "eth_callBundle": [{"txs": []}],
         "alchemy_getTokenMetadata": [OTHER],

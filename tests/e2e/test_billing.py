@@ -251,7 +251,7 @@ def test_a_month_that_is_over_becomes_final_and_late_calls_are_on_the_next_invoi
     with shop(tmp_path) as service:
         team = service.stack.team.id
         spool = tmp_path / "data" / "spool"
-        # The last month was closed, empty, when the service began; an older one is still open.
+        # The last month was closed, empty, when the service started; an older one is still open.
         leave_records(spool, team, start_of(previous_month(before)) + 60, FREE + 3)
         leave_records(spool, team, earlier, 4)
         service.used(4)

@@ -39,7 +39,7 @@ class Service:
 
     running: Demo
     tool: Tool
-    stranger: Tool
+    signed_out: Tool
 
     def call(self, headers: dict[str, str]) -> Answer:
         """Call the chain."""
@@ -51,9 +51,9 @@ class Service:
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     folder = tmp_path_factory.mktemp("commands")
     with demo(folder, "--workers", "2") as running:
-        stranger = Tool(folder / "home", running.printed["base_url"])
+        signed_out = Tool(folder / "home", running.printed["base_url"])
         make_team_of_others(running)
-        yield Service(running, stranger.with_token(running.printed["management_token"]), stranger)
+        yield Service(running, signed_out.with_token(running.printed["management_token"]), signed_out)
 
 
 def make_team_of_others(running: Demo) -> None:
@@ -126,7 +126,7 @@ def test_removal_takes_the_entry_id_and_prints_it_where_the_domain_is_given(serv
 
 @pytest.mark.parametrize("command", GIVEN)
 def test_without_a_login_the_code_is_4_and_the_words_show_what_to_do(service: Service, command: str) -> None:
-    ran = service.stranger(*words(command), *TEAM)
+    ran = service.signed_out(*words(command), *TEAM)
     assert ran.code == 4
     assert ran.out == ""
     assert "tollgate auth login" in ran.err
@@ -135,10 +135,10 @@ def test_without_a_login_the_code_is_4_and_the_words_show_what_to_do(service: Se
 @pytest.mark.parametrize("command", GIVEN)
 def test_a_team_of_others_and_one_that_does_not_exist_answer_alike(service: Service, command: str) -> None:
     others = service.tool(*words(command), "--team", "others")
-    nobodys = service.tool(*words(command), "--team", "nobody")
-    assert (others.code, nobodys.code) == (5, 5)
-    assert others.out == nobodys.out == ""
-    assert others.err.replace("others", "nobody") == nobodys.err
+    unknown = service.tool(*words(command), "--team", "nobody")
+    assert (others.code, unknown.code) == (5, 5)
+    assert others.out == unknown.out == ""
+    assert others.err.replace("others", "nobody") == unknown.err
 
 
 @pytest.mark.parametrize("command", [command for command in GIVEN if "_0" in command])
@@ -275,7 +275,7 @@ def test_a_member_without_the_right_is_shown_which_role_has_it(service: Service)
     invited = service.tool("teams", "members", "invite", "grace@example.com", "--role", "viewer", *TEAM, "--json")
     assert invited.code == 0, invited.err
     token = Books(Path(service.running.printed["data_dir"])).personal_token("grace@example.com")
-    grace = service.stranger.with_token(token)
+    grace = service.signed_out.with_token(token)
     assert grace("teams", "join", invited.json["link"]).code == 0
     assert grace("rpc", "tokens", "list", *TEAM).code == 0
     ran = grace("rpc", "tokens", "create", "mine", *TEAM)

@@ -64,7 +64,7 @@ class Console:
 
 @dataclass(frozen=True)
 class Person:
-    """Somebody at a browser."""
+    """A user at a browser."""
 
     console: Console
     context: BrowserContext
@@ -296,7 +296,7 @@ def test_provider_signs_in_who_has_an_account_and_leads_on(with_provider: Consol
         ]
 
 
-def test_provider_makes_no_account_for_a_stranger(with_provider: Console) -> None:
+def test_provider_makes_no_account_for_an_unknown_user(with_provider: Console) -> None:
     with with_provider.person() as person:
         person.open("/console/sign-in")
         sign_in_there(person, "eve")

@@ -58,7 +58,7 @@ IDS = re.compile(r"\b(tok|dom|mem|inv|login|log|ent|team)_[\w-]+|[0-9:. -]{16,}"
 
 
 class Visit:
-    """Somebody who is signed in, and what went wrong so far."""
+    """A signed-in user, and the errors so far."""
 
     def __init__(self, context: BrowserContext, printed: dict[str, Any]) -> None:
         self.context, self.printed = context, printed

@@ -411,8 +411,8 @@ def test_first_call_turns_the_guide_green(console: Console) -> None:
 
 @contextmanager
 def visitor(console: Console, *team: str) -> Iterator[Page]:
-    """Somebody else, who follows an operator's invitation and chooses a password."""
-    email = f"{'-'.join(team[1:]) or 'stranger'}@example.com".replace("--", "")
+    """Another user, who follows an operator's invitation and chooses a password."""
+    email = f"{'-'.join(team[1:]) or 'outsider'}@example.com".replace("--", "")
     argv = [TOLLGATE, "admin", "invite", email, *team, "--url", console.base_url]
     environment = {**os.environ, "TOLLGATE_DATA_DIR": console.printed["data_dir"]}
     link = subprocess.run(argv, env=environment, capture_output=True, text=True, check=True).stdout.strip()
@@ -448,7 +448,7 @@ def test_viewer_looks_and_may_not_change(console: Console) -> None:
         assert page.goto(console.base_url + "/console/operator").status == 403  # type: ignore[union-attr]
 
 
-def test_stranger_learns_nothing_of_a_team(console: Console) -> None:
+def test_user_of_no_team_learns_nothing_of_a_team(console: Console) -> None:
     with visitor(console) as page:
         for path in ("", "/tokens", "/logs", "/logs/tail", "/logs/export/csv", "/invoices"):
             answered = {}
@@ -569,16 +569,16 @@ def test_double_click_makes_one_token_and_shows_its_secret(console: Console) -> 
 
 def test_address_of_the_account_is_changed_with_the_password(console: Console) -> None:
     with console.page("/console/account", java_script_enabled=False) as page:
-        page.fill("#email", "somebody@tollgate.test")
+        page.fill("#email", "ada@tollgate.test")
         page.fill("#email-password", "not the password")
         click(page, "Change email")
-        assert page.input_value("#email") == "somebody@tollgate.test"
+        assert page.input_value("#email") == "ada@tollgate.test"
         page.fill("#email-password", console.printed["password"])
         click(page, "Change email")
         assert "Your address is changed." in words(page)
-        assert "Signed in as somebody@tollgate.test" in words(page)
+        assert "Signed in as ada@tollgate.test" in words(page)
         page.goto(f"{console.base_url}{TEAM}/audit?action=member.email")
-        assert "email: demo@tollgate.test → somebody@tollgate.test" in words(page)
+        assert "email: demo@tollgate.test → ada@tollgate.test" in words(page)
         page.goto(f"{console.base_url}/console/account")
         page.fill("#email", console.printed["email"])
         page.fill("#email-password", console.printed["password"])

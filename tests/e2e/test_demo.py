@@ -1,4 +1,4 @@
-"""`tollgate demo`, as a stranger meets it: one line or one page, curl lines that work, and a clean end."""
+"""`tollgate demo` for a first user: one line or one page, curl lines that work, and a clean end."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class Waiting:
 
 
 @dataclass(frozen=True)
-class Scene:
+class LoginSetup:
     """A service, a person's browser, and terminals."""
 
     gateway: Gateway
@@ -82,7 +82,7 @@ class Scene:
         return answer.status
 
     def sign_in(self) -> None:
-        """Fill in the form that stands before the person."""
+        """Fill in the form on the page."""
         self.page.get_by_label("Email").fill(EMAIL)
         self.page.get_by_label("Password").fill(PASSWORD)
         self.click("Sign in")
@@ -114,7 +114,7 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def scene(tmp_path: Path, browser: Browser) -> Iterator[Scene]:
+def setup(tmp_path: Path, browser: Browser) -> Iterator[LoginSetup]:
     with serving(tmp_path, NO_CALLS, {"accounts": {"device_interval": 1}}) as gateway:
         made = admin(
             tmp_path / "tollgate.toml",
@@ -127,82 +127,82 @@ def scene(tmp_path: Path, browser: Browser) -> Iterator[Scene]:
         )
         assert made.code == 0, made.err
         with browser.new_context(java_script_enabled=False) as context:
-            yield Scene(gateway, context.new_page(), tmp_path)
+            yield LoginSetup(gateway, context.new_page(), tmp_path)
 
 
-def test_whole_login_by_the_address_that_the_tool_shows(scene: Scene) -> None:
-    with scene.terminal() as waiting:
-        scene.page.goto(waiting.address)
-        assert "Sign in to see which terminal requests" in scene.words
-        scene.sign_in()
-        assert f"as {EMAIL}" in scene.words
-        assert waiting.code in scene.words
-        assert "127.0.0.1" in scene.words
-        assert "Approve only what you started yourself" in scene.words
-        scene.click("Approve")
-        assert BACK in scene.words
+def test_whole_login_by_the_address_that_the_tool_shows(setup: LoginSetup) -> None:
+    with setup.terminal() as waiting:
+        setup.page.goto(waiting.address)
+        assert "Sign in to see which terminal requests" in setup.words
+        setup.sign_in()
+        assert f"as {EMAIL}" in setup.words
+        assert waiting.code in setup.words
+        assert "127.0.0.1" in setup.words
+        assert "Approve only what you started yourself" in setup.words
+        setup.click("Approve")
+        assert BACK in setup.words
         assert waiting.end() == 0, waiting.program.report()
-        assert f"Logged in to {scene.gateway.base_url} as {EMAIL}." in waiting.errors
+        assert f"Logged in to {setup.gateway.base_url} as {EMAIL}." in waiting.errors
         listed = waiting.tool("teams", "list", "--json")
         assert [team["name"] for team in listed.json["items"]] == ["acme"], listed
 
 
-def test_code_typed_by_hand_and_a_login_ended_from_the_console(scene: Scene) -> None:
-    with scene.terminal() as waiting:
-        scene.open("/console/device")
-        scene.sign_in()
-        scene.page.get_by_label("Code").fill(waiting.code.lower().replace("-", " "))
-        scene.page.keyboard.press("Enter")
-        scene.click("Approve")
+def test_code_typed_by_hand_and_a_login_ended_from_the_console(setup: LoginSetup) -> None:
+    with setup.terminal() as waiting:
+        setup.open("/console/device")
+        setup.sign_in()
+        setup.page.get_by_label("Code").fill(waiting.code.lower().replace("-", " "))
+        setup.page.keyboard.press("Enter")
+        setup.click("Approve")
         assert waiting.end() == 0, waiting.program.report()
         assert waiting.tool("auth", "status").code == 0
-        scene.page.get_by_role("link", name="your logins").click()
-        row = scene.page.get_by_role("listitem").filter(has_text="Command-line tool")
+        setup.page.get_by_role("link", name="your logins").click()
+        row = setup.page.get_by_role("listitem").filter(has_text="Command-line tool")
         row.get_by_role("button", name="End").click()
-        assert "That login has ended." in scene.words
+        assert "That login has ended." in setup.words
         assert row.count() == 0
         ended = waiting.tool("auth", "status")
         assert (ended.code, "tollgate auth login" in ended.err) == (4, True), ended
 
 
-def test_denial_reaches_the_terminal(scene: Scene) -> None:
-    with scene.terminal() as waiting:
-        scene.page.goto(waiting.address)
-        scene.sign_in()
-        scene.click("Deny")
-        assert "The terminal was not let in." in scene.words
-        assert BACK in scene.words
+def test_denial_reaches_the_terminal(setup: LoginSetup) -> None:
+    with setup.terminal() as waiting:
+        setup.page.goto(waiting.address)
+        setup.sign_in()
+        setup.click("Deny")
+        assert "The terminal was not let in." in setup.words
+        assert BACK in setup.words
         assert waiting.end() == 1, waiting.program.report()
         assert "denied in the browser" in waiting.errors
         assert waiting.tool("auth", "status").code == 4
 
 
-def test_expiry_reaches_page_and_terminal(scene: Scene) -> None:
-    with scene.terminal() as waiting:
-        scene.page.goto(waiting.address)
-        scene.sign_in()
+def test_expiry_reaches_page_and_terminal(setup: LoginSetup) -> None:
+    with setup.terminal() as waiting:
+        setup.page.goto(waiting.address)
+        setup.sign_in()
         # Between the page and the button.
-        scene.by_hand("UPDATE device_logins SET expires_at = created_at")
-        scene.click("Approve")
-        assert "No login waits with this code" in scene.words
+        setup.by_hand("UPDATE device_logins SET expires_at = created_at")
+        setup.click("Approve")
+        assert "No login waits with this code" in setup.words
         assert waiting.end() == 1, waiting.program.report()
         assert "The code has expired. Run tollgate auth login again." in waiting.errors
 
 
-def test_after_ten_wrong_codes_the_right_one_is_refused(scene: Scene) -> None:
-    with scene.terminal() as waiting:
-        scene.open("/console/device")
-        scene.sign_in()
+def test_after_ten_wrong_codes_the_right_one_is_refused(setup: LoginSetup) -> None:
+    with setup.terminal() as waiting:
+        setup.open("/console/device")
+        setup.sign_in()
         # Differs from every code: no code has the same letter eight times, but by a chance of one in 10^9.
         for _ in range(10):
-            scene.page.get_by_label("Code").fill("BBBB-BBBB")
-            scene.click("Continue")
-            assert "No login waits with this code" in scene.words
-        assert scene.open(f"/console/device?user_code={waiting.code}") == 429
-        assert "Too many wrong codes: wait 15 minutes, then try again." in scene.words
+            setup.page.get_by_label("Code").fill("BBBB-BBBB")
+            setup.click("Continue")
+            assert "No login waits with this code" in setup.words
+        assert setup.open(f"/console/device?user_code={waiting.code}") == 429
+        assert "Too many wrong codes: wait 15 minutes, then try again." in setup.words
         assert waiting.program.running
         # The lock runs out, and the tool still waits.
-        scene.by_hand("UPDATE failures SET created_at = created_at - 900")
-        assert scene.open(f"/console/device?user_code={waiting.code}") == 200
-        scene.click("Approve")
+        setup.by_hand("UPDATE failures SET created_at = created_at - 900")
+        assert setup.open(f"/console/device?user_code={waiting.code}") == 200
+        setup.click("Approve")
         assert waiting.end() == 0, waiting.program.report()

@@ -128,7 +128,7 @@ def test_bad_tokens_answer_alike(filled: FilledGateway, token: str) -> None:
     error = refused(answer, "token_invalid", 401, -32016)
     assert answer.headers["www-authenticate"] == "Bearer"
     unknown = filled.exchange(token="unknown").json()["error"]
-    assert error["message"] == unknown["message"], "nobody learns which tokens exist"
+    assert error["message"] == unknown["message"], "a refusal does not show which tokens exist"
     assert set(error["data"]) == set(unknown["data"]) == {"reason", "request_id"}
 
 
@@ -237,7 +237,7 @@ def test_batch_larger_than_the_burst_can_never_pass(filled: FilledGateway) -> No
     assert "batch" in error["message"]
 
 
-# ---- 502, 503, 504: what stands behind
+# ---- 502, 503, 504: failures of upstreams
 
 
 def test_upstream_that_cannot_be_reached(filled: FilledGateway) -> None:

@@ -1,4 +1,4 @@
-"""Exactness under murder: whoever is killed, each answer that a caller received is in the ledger once."""
+"""Exactness under kills: whichever process is killed, each answer that a caller received is in the ledger once."""
 
 from __future__ import annotations
 
@@ -197,14 +197,14 @@ def collect(folder: Path) -> str:
     return done.stderr.splitlines()[-1]
 
 
-def test_every_answer_that_was_received_is_in_the_ledger_once_whoever_is_killed(tmp_path: Path) -> None:
+def test_every_received_answer_is_in_the_ledger_once_whichever_process_is_killed(tmp_path: Path) -> None:
     seed = int(os.environ.get("EXACTNESS_SEED") or random.randrange(1_000_000))
     print(f"EXACTNESS_SEED={seed}")
     with open_stack(tmp_path, TWO) as stack, Crowd(stack) as crowd:
         killed = murder(stack, tmp_path, crowd, seed)
         wanted = crowd.answers() + 50
         eventually(lambda: crowd.answers() >= wanted, what="answers after the last murder")
-    assert "Traceback" not in stack.gateway.program.err.read_text(), "nobody died by itself"
+    assert "Traceback" not in stack.gateway.program.err.read_text(), "no process failed by itself"
     ran = collect(tmp_path)
     assert collect(tmp_path) == "0 log rows were committed."
     print(f"{crowd.answers()} answers; killed: {dict(killed)}; after the end: {ran}")
@@ -258,12 +258,12 @@ def set_cap(stack: Stack, micros: int | None) -> None:
 
 def status_becomes(stack: Stack, status: int, token: str | None = None) -> float:
     """Call until the answer has this status; how long that took."""
-    began = time.monotonic()
+    started = time.monotonic()
     eventually(
         lambda: stack.gateway.exchange(call("eth_chainId"), token=token or stack.token).status == status,
         what=f"a {status}",
     )
-    return time.monotonic() - began
+    return time.monotonic() - started
 
 
 def test_spending_cap_stops_calls_within_5_s_is_never_exceeded_and_can_be_raised(

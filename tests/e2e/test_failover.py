@@ -73,11 +73,11 @@ def whole_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     with upstream() as first, upstream() as second:
         one: dict[str, object] = {"url": first.url, "timeout_seconds": SILENCE_SECONDS}
         two: dict[str, object] = {"url": second.url, "timeout_seconds": SILENCE_SECONDS, "priority": 5}
-        nobody: dict[str, object] = {"url": f"http://127.0.0.1:{free_port()}"}
+        unreachable: dict[str, object] = {"url": f"http://127.0.0.1:{free_port()}"}
         networks = {
             "eth/mainnet": [two, {**one, "name": "first"}],  # the priority counts, not the place
             "eth/single": [one],
-            "eth/refused": [nobody, {**two, "name": "second"}],
+            "eth/refused": [unreachable, {**two, "name": "second"}],
             "starknet/mainnet": [one, {**two, "name": "second"}],
         }
         # No second attempts but those that follow from failures.
@@ -103,7 +103,7 @@ def is_asked_first(pair: Pair, network: str) -> bool:
 
 @pytest.fixture
 def pair(whole_pair: Pair) -> Pair:
-    """Give both nodes a clean start: no script, nobody spared for what it did before, no kept connection."""
+    """Give both nodes a clean start: no script, no upstream cooling down, no kept connection."""
     nodes = (whole_pair.first, whole_pair.second)
     for node in nodes:
         node.clear()

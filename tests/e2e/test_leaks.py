@@ -85,7 +85,7 @@ def test_nodes_that_answer_too_much_or_break_off(stack: Stack) -> None:
 
 
 def test_more_large_bodies_than_there_is_room_for(stack: Stack) -> None:
-    """Load is shed, in words; nobody is cut off, and the room comes back."""
+    """Load is shed with a reason, no connection is cut, and memory is freed."""
     connections = [stack.gateway.connect() for _ in range(12)]
     try:
         whole = request(PATH, call("eth_chainId", "a" * 900_000), stack.headers)

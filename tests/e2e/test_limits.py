@@ -44,12 +44,12 @@ def page(stack: Stack, name: str, **fields: Any) -> dict[str, str]:
 def hammer(stack: Stack, connections: list[RawConnection]) -> tuple[int, float]:
     """Send as fast as can be for a while; give how many passed, and in how many seconds."""
     secret, _ = stack.gateway.books.token(stack.team, requests_per_second=RATE)
-    began = time.monotonic()
+    started = time.monotonic()
     with load(connections, request(PATH, BODY, {**JSON, **bearer(secret)})) as callers:
-        eventually(lambda: time.monotonic() - began >= SECONDS, within=SECONDS + 5, what="the time")
+        eventually(lambda: time.monotonic() - started >= SECONDS, within=SECONDS + 5, what="the time")
     outcomes = callers.since(0.0)
     assert {outcome.status for outcome in outcomes} == {200, 429}
-    seconds = max(outcome.ended for outcome in outcomes) - began
+    seconds = max(outcome.ended for outcome in outcomes) - started
     return sum(outcome.status == 200 for outcome in outcomes), seconds
 
 
@@ -135,7 +135,7 @@ def test_limits_are_per_address(stack: Stack) -> None:
             assert [connection.exchange(PATH, BODY, headers).status for _ in range(3)] == [200, 200, 429]
 
 
-def test_flood_of_unknown_tokens_is_limited_and_harms_nobody_else(stack: Stack) -> None:
+def test_flood_of_unknown_tokens_is_limited_and_harms_no_other_caller(stack: Stack) -> None:
     with stack.gateway.connect(source="127.0.0.21") as connection:
         assert connection.exchange(PATH, BODY, stack.headers).status == 200
         statuses = [connection.exchange(PATH, BODY, {**JSON, **bearer(secrets.new_token())}) for _ in range(40)]

@@ -115,12 +115,12 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         books.team("rival")
         books.account("ada@example.com", acme="owner")
         books.account("eve@example.com", rival="owner")
-        stranger = Tool(folder / "home", stack.gateway.base_url, {"TOLLGATE_TEAM": "acme"})
+        signed_out = Tool(folder / "home", stack.gateway.base_url, {"TOLLGATE_TEAM": "acme"})
         yield Service(
             stack,
             folder,
-            stranger.with_token(books.personal_token("ada@example.com")),
-            stranger.with_token(books.personal_token("eve@example.com")),
+            signed_out.with_token(books.personal_token("ada@example.com")),
+            signed_out.with_token(books.personal_token("eve@example.com")),
             books.token(stack.team, name="ci"),
             books.token(stack.team, name="slow", requests_per_second=1),
             books.domain(stack.team, "example.com"),
@@ -258,7 +258,7 @@ def test_logs_of_a_deleted_token_are_still_read_by_its_id(service: Service) -> N
 
 
 def drain(service: Service, name: str, age: float) -> None:
-    """Leave what a dead worker left behind: a segment that nobody holds, with a record of an earlier time."""
+    """Leave what a dead worker left behind: a segment without an owner, with a record of an earlier time."""
     entry = Entry(
         at=time.time() - age,
         team_id=service.stack.team.id,
@@ -368,10 +368,10 @@ def test_follow_shows_calls_as_they_come(service: Service, tmp_path: Path) -> No
         waited = []
         for _ in range(3):
             names.append(new_id())
-            began = time.monotonic()
+            started = time.monotonic()
             service.call(names[-1], token=service.token[0])
             eventually(lambda: names[-1] in follower.names(), what="one more call")
-            waited.append(time.monotonic() - began)
+            waited.append(time.monotonic() - started)
         # Other work on the machine may hold one of them up.
         assert min(waited) < 1.5
         shown = follower.names()

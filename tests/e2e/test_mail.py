@@ -222,10 +222,10 @@ def test_owners_of_a_team_that_loses_a_domain_are_notified(post: Post) -> None:
     assert post.server.to("ada@example.com") == []
 
 
-# ---- a mail server in trouble
+# ---- a mail server that fails
 
 
-def test_nobody_waits_for_a_mail_server_that_is_silent(post: Post) -> None:
+def test_no_request_waits_for_a_mail_server_that_is_silent(post: Post) -> None:
     post.gateway.books.account("slow@example.com")
     post.server.greets.clear()
     try:
@@ -246,7 +246,7 @@ def test_without_a_mail_server_the_link_is_shown_and_works_and_the_loss_is_logge
     post.stop_mail()
     try:
         made = post.invite("unlucky@example.com")
-        # Handed to whoever sends it, which is all that can be known in time.
+        # Handed to the sender, which is all that can be known in time.
         assert made["mailed"] is True
         eventually(lambda: post.logs.count(LOST) > before, what="the line about the lost mail")
     finally:

@@ -196,7 +196,7 @@ class Load:
 
 
 def drain(town: Town) -> None:
-    """Stop all that writes and collects, then empty what the third gateway has left: nobody collects there."""
+    """Stop all that writes and collects, then empty what the third gateway has left: it has no collector."""
     for each in town.gateways:
         each.program.stop(20)
     for each in town.collectors:
@@ -233,7 +233,7 @@ def test_nodes_are_listed_with_what_waits_in_their_spools(town: Town) -> None:
         what="the list",
     )
     assert {each["state"] for found in listed().values() for each in found} == {"up"}
-    # A gateway whose spool nobody collects shows that.
+    # A gateway whose spool is not collected shows that.
     for _ in range(5):
         assert town.gateways[2].exchange(call("eth_chainId"), token=town.token).status == 200
     eventually(lambda: max(each["spool_bytes"] for each in listed()["gateway"]) > 0, what="the lag")
@@ -271,7 +271,7 @@ def test_control_node_with_a_prober_knows_the_state_of_networks(town: Town) -> N
         return {each["state"] for each in answer.json()["items"]}
 
     eventually(lambda: "unknown" not in states(town.other_control), what="the first probes")
-    assert states(town.control) == {"unknown"}, "nobody probes there"
+    assert states(town.control) == {"unknown"}, "there is no prober"
     assert any(name.startswith("tollgate_upstream_probes_total") for name in town.other_control.metrics())
 
 
@@ -298,14 +298,14 @@ def test_device_login_and_session_whose_steps_land_on_nodes_with_different_clock
         return answer.json()  # type: ignore[no-any-return]
 
     with visitor(town.control.base_url) as here, visitor(town.other_control.base_url) as there:
-        begun = here.post("/api/v1/oauth/device_authorization", client_id="tollgate-cli").json()
-        assert poll(there, begun["device_code"])["error"] == "authorization_pending"
-        assert poll(here, begun["device_code"])["error"] == "authorization_pending", "that was no second ago"
+        started = here.post("/api/v1/oauth/device_authorization", client_id="tollgate-cli").json()
+        assert poll(there, started["device_code"])["error"] == "authorization_pending"
+        assert poll(here, started["device_code"])["error"] == "authorization_pending", "that was no second ago"
         assert there.sign_in("ann@example.com", "correct horse battery").status_code == 303
         here.http.cookies.update(there.http.cookies)
-        approved = here.post("/console/device", user_code=begun["user_code"], act="approve")
+        approved = here.post("/console/device", user_code=started["user_code"], act="approve")
         assert approved.status_code == 303, approved.text
-        secret = poll(there, begun["device_code"])["access_token"]
+        secret = poll(there, started["device_code"])["access_token"]
         for each in (here, there):
             assert each.signed_in()
             assert each.http.get("/api/v1/me", headers=bearer(secret)).status_code == 200
@@ -356,7 +356,7 @@ def _share_of_limit(town: Town, rate: int) -> float:
         eventually(lambda: sum(each.status == 200 for each in callers.since(0.0)) > 5 * rate, within=60)
     outcomes = callers.since(0.0)
     assert {each.status for each in outcomes} == {200, 429}
-    seconds = max(each.ended for each in outcomes) - min(each.began for each in outcomes)
+    seconds = max(each.ended for each in outcomes) - min(each.started for each in outcomes)
     return sum(each.status == 200 for each in outcomes) / (rate * seconds + rate)
 
 
@@ -387,7 +387,7 @@ def test_node_that_is_cut_off_from_both_engines(town: Town, tmp_path: Path, how:
             cut(proxy)
         eventually(lambda: gateway.metrics()["tollgate_shared_up"] == 0, what="Valkey is lost")
         town.control.books.do(lambda records: records.tokens.remove(id=token.id))
-        assert {exchange(secret) for _ in range(20)} == {200}, "whoever is known goes on"
+        assert {exchange(secret) for _ in range(20)} == {200}, "known callers are still served"
         for proxy in engines:
             heal(proxy)
         eventually(lambda: exchange(secret) == 401, what="the revocation")
@@ -433,7 +433,7 @@ def test_known_callers_go_on_while_postgresql_is_away(town: Town) -> None:
     assert load.refused() == {}
 
 
-def test_whoever_is_killed_each_answer_is_in_the_ledger_once(town: Town) -> None:
+def test_each_answer_is_in_the_ledger_once_whichever_process_is_killed(town: Town) -> None:
     chance = random.Random(7)
     with Load(town, "killed") as load:
         eventually(lambda: len(load.answered()) > 100, what="the first answers")

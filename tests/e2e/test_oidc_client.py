@@ -95,7 +95,7 @@ async def sign_in(client: OidcClient, login: str) -> ProviderIdentity:
     return await client.finish(await visit(start, login), start)
 
 
-async def test_whole_sign_in_gives_who_somebody_is(issuer: str) -> None:
+async def test_whole_sign_in_returns_the_identity_of_the_user(issuer: str) -> None:
     async with open_client(issuer) as client:
         claim = await sign_in(client, "ada")
     assert claim == ProviderIdentity(issuer, "ada", "ada@example.com", True, "Ada Lovelace")

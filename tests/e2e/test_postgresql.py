@@ -84,7 +84,7 @@ def test_revoked_token_stops_within_a_second(stack: Stack) -> None:
 
 
 def test_commits_whose_connections_are_cut_anywhere_are_in_the_ledger_once(tmp_path: Path) -> None:
-    """As when the server fails over: nobody knows whether the last commit was done. The marks show it."""
+    """As when the server fails over: the last commit may or may not be done. The marks show it."""
     chance = random.Random(11)
     segment = b"\7" * 16
     name = cluster().make()

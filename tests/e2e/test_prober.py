@@ -33,7 +33,7 @@ QUICK = {"probe_seconds": 0.1, "idle_probe_seconds": 0.1, "timeout_seconds": 0.5
 
 
 @dataclass(frozen=True)
-class Scene:
+class ProberSetup:
     """Nodes of one chain behind a gateway; upstreams are named a, b, c."""
 
     chain: Chain
@@ -74,9 +74,9 @@ class Scene:
 
 
 @contextmanager
-def scene(
+def prober_setup(
     folder: Path, count: int, *, health: dict[str, object] | None = None, listen: bool = False
-) -> Iterator[Scene]:
+) -> Iterator[ProberSetup]:
     with chain(folder, count) as nodes:
         nodes.mine(5)
         upstreams: list[dict[str, object]] = []
@@ -85,17 +85,17 @@ def scene(
             upstreams.append({"name": name, "url": node.url, **options})
         tables = {"health": health or QUICK}
         with serving(folder / "gateway", {NETWORK: upstreams}, tables) as gateway:
-            yield Scene(nodes, gateway, folder / "gateway" / "tollgate.toml")
+            yield ProberSetup(nodes, gateway, folder / "gateway" / "tollgate.toml")
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProberSetup]:
     """Two nodes; each test leaves both in rotation."""
-    with scene(tmp_path_factory.mktemp("pair"), 2) as it:
+    with prober_setup(tmp_path_factory.mktemp("pair"), 2) as it:
         yield it
 
 
-def test_two_nodes_of_one_chain_are_up(pair: Scene) -> None:
+def test_two_nodes_of_one_chain_are_up(pair: ProberSetup) -> None:
     pair.becomes("a", "up")
     pair.becomes("b", "up")
     pair.chain.mine()
@@ -103,7 +103,7 @@ def test_two_nodes_of_one_chain_are_up(pair: Scene) -> None:
     assert pair.reorgs == 0
 
 
-def test_a_node_that_stays_behind_is_lagging_until_it_comes_along(pair: Scene) -> None:
+def test_a_node_that_stays_behind_is_lagging_until_it_comes_along(pair: ProberSetup) -> None:
     node = pair.chain.nodes[1]
     pair.chain.leave(node)
     pair.chain.mine(10)
@@ -116,7 +116,7 @@ def test_a_node_that_stays_behind_is_lagging_until_it_comes_along(pair: Scene) -
     assert pair.reorgs == 0
 
 
-def test_a_node_that_hangs_is_down_until_it_answers_and_delays_nobody(pair: Scene) -> None:
+def test_a_node_that_hangs_is_down_until_it_answers_and_delays_no_call(pair: ProberSetup) -> None:
     node = pair.chain.nodes[1]
     pair.chain.leave(node)
     with node.paused():
@@ -128,7 +128,7 @@ def test_a_node_that_hangs_is_down_until_it_answers_and_delays_nobody(pair: Scen
     pair.becomes("b", "up")
 
 
-def test_a_node_on_another_chain_is_never_in_rotation(pair: Scene) -> None:
+def test_a_node_on_another_chain_is_never_in_rotation(pair: ProberSetup) -> None:
     node = pair.chain.nodes[1]
     # Its chain id is read when it comes back: by then it is on another one.
     node.call("anvil_setChainId", 5)
@@ -142,7 +142,7 @@ def test_a_node_on_another_chain_is_never_in_rotation(pair: Scene) -> None:
     pair.becomes("b", "up")
 
 
-def test_a_reorganisation_is_noticed_once(pair: Scene) -> None:
+def test_a_reorganisation_is_noticed_once(pair: ProberSetup) -> None:
     pair.chain.mine(6)
     pair.reaches(pair.chain.height)
     before = pair.reorgs
@@ -155,7 +155,7 @@ def test_a_reorganisation_is_noticed_once(pair: Scene) -> None:
     assert pair.reorgs == before + 1
 
 
-def test_the_operator_sees_a_table(pair: Scene) -> None:
+def test_the_operator_sees_a_table(pair: ProberSetup) -> None:
     pair.becomes("b", "up")
     eventually(lambda: pair.shown("b")["state"] == "up", what="the file")
     ran = pair.upstreams()
@@ -168,7 +168,7 @@ def test_the_operator_sees_a_table(pair: Scene) -> None:
 
 
 @linux_only
-def test_a_prober_that_is_killed_is_replaced_and_goes_on(pair: Scene) -> None:
+def test_a_prober_that_is_killed_is_replaced_and_goes_on(pair: ProberSetup) -> None:
     before = pair.reorgs, pair.metric("tollgate_heads_lost_total")
     killed = pair.gateway.children()["tg-prober"]
     os.kill(killed, signal.SIGKILL)
@@ -181,7 +181,7 @@ def test_a_prober_that_is_killed_is_replaced_and_goes_on(pair: Scene) -> None:
 
 
 def test_killed_nodes_are_down_and_their_head_is_given_up_after_a_while(tmp_path: Path) -> None:
-    with scene(tmp_path, 2) as it:
+    with prober_setup(tmp_path, 2) as it:
         it.becomes("b", "up")
         it.chain.leave(it.chain.nodes[1])
         it.chain.mine(2)
@@ -201,7 +201,7 @@ def test_killed_nodes_are_down_and_their_head_is_given_up_after_a_while(tmp_path
 
 
 def test_a_revert_of_the_only_node_is_noticed(tmp_path: Path) -> None:
-    with scene(tmp_path, 1) as it:
+    with prober_setup(tmp_path, 1) as it:
         node = it.chain.nodes[0]
         snapshot = node.call("evm_snapshot")
         it.chain.mine(8)
@@ -218,7 +218,7 @@ def test_a_revert_of_the_only_node_is_noticed(tmp_path: Path) -> None:
 
 
 def test_heads_that_are_reported_by_websocket_are_known_long_before_the_next_probe(tmp_path: Path) -> None:
-    with scene(tmp_path, 1, health={"probe_seconds": 60.0}, listen=True) as it:
+    with prober_setup(tmp_path, 1, health={"probe_seconds": 60.0}, listen=True) as it:
         eventually(lambda: it.shown("a")["listening"], what="the subscription")
         it.chain.mine()
         it.reaches(6)
@@ -276,7 +276,7 @@ def test_an_idle_upstream_is_called_at_most_twelve_times_a_minute(tmp_path: Path
         counting(node.url) as (url, came),
         serving(tmp_path / "gateway", {NETWORK: [{"name": "a", "url": url}]}) as gateway,
     ):
-        at = Scene(cast("Chain", None), gateway, tmp_path / "gateway" / "tollgate.toml")
+        at = ProberSetup(cast("Chain", None), gateway, tmp_path / "gateway" / "tollgate.toml")
         at.becomes("a", "up")
         first = len(came)
         # The bound holds for any time; a check makes up to two calls at once, and rests for each of them.

@@ -94,13 +94,13 @@ def test_connections_go_to_workers_that_live_however_often_one_dies(stack: Stack
             os.kill(victim, signal.SIGKILL)
             kills += 1
         for _ in range(8):
-            began = time.monotonic()
+            started = time.monotonic()
             try:
                 with stack.gateway.connect() as connection:
                     assert connection.exchange(PATH, call("eth_chainId"), stack.headers).status == 200
             except (ConnectionError, EOFError):
                 continue  # it was the victim's
-            waits.append(time.monotonic() - began)
+            waits.append(time.monotonic() - started)
     assert max(waits) < MAX_WAIT_SECONDS, sorted(waits)[-5:]
 
 
@@ -109,9 +109,9 @@ def test_connections_of_a_worker_that_hangs_go_to_others(stack: Stack) -> None:
     os.kill(victim, signal.SIGSTOP)
     try:
         for _ in range(20):
-            began = time.monotonic()
+            started = time.monotonic()
             assert stack.exchange(call("eth_chainId")).status == 200
-            assert time.monotonic() - began < MAX_WAIT_SECONDS
+            assert time.monotonic() - started < MAX_WAIT_SECONDS
     finally:
         os.kill(victim, signal.SIGCONT)
     assert stack.exchange(call("eth_chainId")).status == 200
@@ -126,8 +126,8 @@ def test_upstream_that_is_silent_for_longer_than_a_hung_process_may_be_costs_the
         with serving(tmp_path, behind, {"health": health}) as gateway:
             # The start has taken 15 s; a prober that gives no sign of life would be killed after 20.
             first = gateway.children()["tg-prober"]
-            began = time.monotonic()
-            eventually(lambda: time.monotonic() - began > 10.0, what="half a minute of silence")
+            started = time.monotonic()
+            eventually(lambda: time.monotonic() - started > 10.0, what="half a minute of silence")
             assert gateway.children()["tg-prober"] == first
             assert "hangs" not in gateway.program.err.read_text()
 

@@ -19,24 +19,24 @@ import pytest
 
 from parts.anvil import SEPOLIA
 from parts.anvils import LARGE_BYTES, chain
-from parts.need import ROOT
-from parts.processes import eventually
-from parts.raw_http import JSON, RawConnection
-from parts.reads import ReadAnswer, Readers, readers, went_back
-from parts.tollgate import bearer
-from parts.trouble import (
-    Scene,
+from parts.faults import (
+    FaultySetup,
     Situation,
     closed_late,
     healthy,
     killed,
     lagging,
     paused,
-    scene_of,
+    setup_of,
     silent,
     spoiled,
     strange,
 )
+from parts.need import ROOT
+from parts.processes import eventually
+from parts.raw_http import JSON, RawConnection
+from parts.reads import ReadAnswer, Readers, readers, went_back
+from parts.tollgate import bearer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,7 +54,7 @@ WARM_CALLS, CALLS = 300, 800
 PATIENCE = 40.0
 """Longer than the gateway's own deadline: a late answer is an answer, and shows in the table."""
 HANGS = 10.0
-"""Less than the gateway gives an upstream for an answer: whoever waits so long was not retried elsewhere."""
+"""Less than the gateway gives an upstream for an answer: a call that waits so long was not retried elsewhere."""
 MAX_HEDGES = 0.05
 
 SITUATIONS = {
@@ -69,18 +69,18 @@ SITUATIONS = {
     "slow-close": Situation("a is killed, its connections stay open for 2 s", closed_late),
     "bandwidth": Situation("a sends 100 kB/s", spoiled("bandwidth", rate=100)),
     "silence": Situation("a accepts calls and never answers", silent),
-    "backup": Situation("a and b are killed, c is the backup", lambda scene: killed(scene, "ab"), (0, 0, 10)),
+    "backup": Situation("a and b are killed, c is the backup", lambda setup: killed(setup, "ab"), (0, 0, 10)),
 }
 
 
 @contextmanager
-def reading(scene: Scene) -> Iterator[Readers]:
+def reading(setup: FaultySetup) -> Iterator[Readers]:
     """Let readers read while the chain grows."""
-    token, _ = scene.gateway.books.token(scene.gateway.books.team(), show_upstream=True)
+    token, _ = setup.gateway.books.token(setup.gateway.books.team(), show_upstream=True)
     with (
-        scene.chain.growing(BLOCK_EVERY, ticks=1),
+        setup.chain.growing(BLOCK_EVERY, ticks=1),
         readers(
-            lambda: RawConnection.open(scene.gateway.port, timeout=PATIENCE),
+            lambda: RawConnection.open(setup.gateway.port, timeout=PATIENCE),
             "/x/eth/sepolia",
             {**JSON, **bearer(token)},
             count=READERS,
@@ -94,7 +94,7 @@ def reading(scene: Scene) -> Iterator[Readers]:
 
 
 def is_answered(answered: ReadAnswer) -> bool:
-    """Whether there was a result: somebody always had it."""
+    """Whether there was a result: an upstream always had it."""
     return answered.status == 200 and answered.result is not None
 
 
@@ -133,7 +133,7 @@ def described(answered: list[ReadAnswer]) -> str:
 
 @dataclass(frozen=True)
 class Measured:
-    """What became of the calls that began after the trouble did."""
+    """The outcomes of the calls that were sent after the fault began."""
 
     answers: list[ReadAnswer]
     wrong: list[ReadAnswer]
@@ -147,7 +147,7 @@ def answered_by(answered: list[ReadAnswer]) -> dict[str, float]:
     """Give each upstream's share of the answers; several may have had a part in a batch."""
     shares: dict[str, float] = {}
     for each in answered:
-        names = each.headers.get("x-tollgate-upstream", "nobody").split(", ")
+        names = each.headers.get("x-tollgate-upstream", "none").split(", ")
         for name in names:
             shares[name] = shares.get(name, 0.0) + 1 / len(names) / len(answered)
     return shares
@@ -215,40 +215,40 @@ def test_nodes_of_one_chain_have_the_same_blocks(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", SITUATIONS)
 def test_reads_are_answered_and_true(name: str, page: Page, tmp_path: Path) -> None:
     situation = SITUATIONS[name]
-    with scene_of(situation, tmp_path) as scene:
-        with reading(scene) as callers:
+    with setup_of(situation, tmp_path) as setup:
+        with reading(setup) as callers:
             eventually(lambda: len(callers) >= WARM_CALLS, within=60, what="the warm-up")
-            began, count, hedges = time.monotonic(), len(callers), scene.hedges()
-            with situation.trouble(scene):
+            started, count, hedges = time.monotonic(), len(callers), setup.hedges()
+            with situation.fault(setup):
                 eventually(lambda: len(callers) >= count + CALLS, within=60, what="enough calls")
-                ended, hedges = time.monotonic(), scene.hedges() - hedges
-        hashes, all_hedges = scene.chain.hashes(), scene.hedges()
+                ended, hedges = time.monotonic(), setup.hedges() - hedges
+        hashes, all_hedges = setup.chain.hashes(), setup.hedges()
     answered = callers.answers
     wrong = [each for each in answered if not is_answered(each) or not is_true(each, hashes)]
-    page.rows[name] = Measured([each for each in answered if began <= each.began < ended], wrong, hedges)
+    page.rows[name] = Measured([each for each in answered if started <= each.started_at < ended], wrong, hedges)
     assert not wrong, described(wrong)
     assert not went_back(answered)
     assert all_hedges <= MAX_HEDGES * len(answered)
     slowest = max(answered, key=lambda each: each.seconds)
     assert slowest.seconds < HANGS, f"waited for an upstream that stayed silent: {slowest}"
     assert ("a" in answered_by(answered[:count])) is not situation.strange, (
-        "trouble with somebody who was not called shows nothing"
+        "a fault of an upstream that was not called shows nothing"
     )
 
 
 def test_upstream_with_other_blocks_than_the_rest_is_not_called(tmp_path: Path) -> None:
     """It sends nothing wrong by itself: only the others show that it is alone with its chain."""
-    with scene_of(Situation("a is alone with its blocks", healthy, (0, 0, 0)), tmp_path) as scene:
-        alone = scene.node("a")
-        scene.chain.leave(alone)
+    with setup_of(Situation("a is alone with its blocks", healthy, (0, 0, 0)), tmp_path) as setup:
+        alone = setup.node("a")
+        setup.chain.leave(alone)
         alone.call("anvil_setBlockTimestampInterval", 7)
         for _ in range(4):
             alone.call("evm_mine")
-            scene.chain.mine(ticks=1)
-        scene.becomes("a", "forked")
-        with reading(scene) as callers:
+            setup.chain.mine(ticks=1)
+        setup.becomes("a", "forked")
+        with reading(setup) as callers:
             eventually(lambda: len(callers) >= WARM_CALLS, within=60, what="enough calls")
-        hashes = scene.chain.hashes()
+        hashes = setup.chain.hashes()
     assert not [each for each in callers.answers if not is_answered(each) or not is_true(each, hashes)]
     assert answered_by(callers.answers).keys() == {"b", "c"}
 

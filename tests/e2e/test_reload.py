@@ -1,4 +1,4 @@
-"""`tollgate reload` on a service under load: upstreams and limits change in place, and nobody notices."""
+"""`tollgate reload` on a service under load: upstreams and limits change in place, and no call fails."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ PLAIN: dict[str, dict[str, object]] = {
 
 
 def node(name: str) -> Any:
-    """A node that stands still at one block, and otherwise answers with its name."""
+    """A node that stays at one block, and otherwise answers with its name."""
     block = {"number": "0x10", "hash": "0x" + "10" * 32, "parentHash": "0x" + "0f" * 32}
     known = {"eth_getBlockByNumber": block, "eth_chainId": "0x1", "eth_syncing": False, "eth_blockNumber": "0x10"}
 
@@ -192,7 +192,7 @@ def test_call_under_way_at_an_upstream_that_is_removed_is_answered_by_it(setup: 
 
 
 def test_many_callers_at_once_are_still_known(setup: ReloadSetup) -> None:
-    """Nobody has to be looked up again, which is bounded."""
+    """No caller is looked up again, which is bounded."""
     team = setup.gateway.books.team("many")
     tokens = [setup.gateway.books.token(team)[0] for _ in range(200)]
     with ExitStack() as opened:

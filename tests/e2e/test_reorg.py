@@ -25,7 +25,7 @@ DEPTH = 3
 
 @dataclass(frozen=True)
 class Caller:
-    """Somebody with a connection to one worker."""
+    """A caller with a connection to one worker."""
 
     connection: RawConnection
     token: str
@@ -148,7 +148,7 @@ def test_blocks_below_the_fork_stay_in_memory(setting: Setting) -> None:
     assert [caller.how(*kept) for caller in setting.callers] == ["hit", "hit"]
 
 
-def test_whoever_is_reported_of_the_next_block_gets_its_parent(setting: Setting) -> None:
+def test_subscriber_that_was_sent_the_next_block_gets_its_parent(setting: Setting) -> None:
     """There is no moment in which the same caller is sent the new head and an old block."""
     for _ in range(6):
         for caller in setting.callers:
@@ -165,7 +165,7 @@ def test_whoever_is_reported_of_the_next_block_gets_its_parent(setting: Setting)
 
 
 def newest(caller: Caller, height: int) -> Any:
-    """Read the newest block in a way that nobody did before; None where it is not the highest."""
+    """Read the newest block past all caches; None if it is not the highest."""
     block = caller.result("eth_getBlockByNumber", "latest", True)
     return block if block["number"] == hex(height) else None
 

@@ -58,7 +58,7 @@ def before_and_after(
         late = time.monotonic() + BOUND
         eventually(lambda: answered(callers, late, connections), what="load after the bound")
         # Where other work holds up the machine, it holds up answers too.
-        late += max(outcome.ended - outcome.began for outcome in callers.since(0.0))
+        late += max(outcome.ended - outcome.started for outcome in callers.since(0.0))
         eventually(lambda: answered(callers, late, connections), what="load after the bound")
         assert {outcome.status for outcome in callers.since(late)} == {after}
 

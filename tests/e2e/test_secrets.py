@@ -101,7 +101,7 @@ def walked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Walk, Pat
             {
                 "eth/mainnet": [
                     {"url": f"{node.url}/v2/{KEY}"},
-                    # Nobody listens there, so each logs something of it.
+                    # Nothing listens there, so each logs an error.
                     {"url": f"http://127.0.0.1:1/{KEY}?key={KEY}", "ws_url": f"ws://127.0.0.1:1/{KEY}"},
                 ]
             },

@@ -1,4 +1,4 @@
-"""From a built wheel to a service that is backed up and restored elsewhere, by commands alone, as strangers do.
+"""From a built wheel to a service that is backed up and restored elsewhere, by commands alone, as new users do.
 
 Dependencies are taken from the environment of the tests: what is tried is the wheel, not the package index. So
 `pipx install WHEEL` and `uvx --from WHEEL tollgate --version`, which resolve them there and take minutes, are not
@@ -131,7 +131,7 @@ def test_the_wheel_is_the_same_wherever_it_is_built_and_brings_its_bill_of_mater
     assert all(each["hashes"] for each in bill["components"])
 
 
-def test_a_stranger_goes_from_a_wheel_to_a_service_and_moves_it(installed: Path, tmp_path: Path) -> None:
+def test_a_new_user_goes_from_a_wheel_to_a_service_and_moves_it(installed: Path, tmp_path: Path) -> None:
     assert run(installed, "--version", cwd=tmp_path) == "tollgate 0.1.0 (0123456789ab)\n"
     one, two = tmp_path / "one", tmp_path / "two"
     one.mkdir()
@@ -165,7 +165,7 @@ def test_a_stranger_goes_from_a_wheel_to_a_service_and_moves_it(installed: Path,
             assert call(f"http://127.0.0.1:{port_2}/x/eth/mainnet", token["secret"])["id"] == 7
             eventually(lambda: _requests(installed, two, person) > answered, what="usage")
             assert json.loads(run(installed, "doctor", "--json", cwd=two))["ok"]
-            # Every call that was answered before the backup began is in it, and no more than were made in all.
+            # Every call that was answered before the backup started is in it, and no more than were made in all.
             assert answered < _requests(installed, two, person)
 
 
@@ -175,7 +175,7 @@ def _requests(tollgate: Path, cwd: Path, person: dict[str, str]) -> int:
 
 
 def _backed_up_under_load(tollgate: Path, cwd: Path, target: Path, url: str, token: str) -> int:
-    """Back up while calls are made; give how many were answered before it began."""
+    """Back up while calls are made; give how many were answered before it started."""
     stop, calls, failures = threading.Event(), [0], list[BaseException]()
 
     def load() -> None:

@@ -44,7 +44,7 @@ class Node:
         eventually(lambda: self.how(number) == "hit", what="a hit")
 
 
-def test_final_answer_travels_and_a_lost_valkey_delays_nobody(tmp_path: Path) -> None:
+def test_final_answer_is_shared_and_a_lost_valkey_delays_no_call(tmp_path: Path) -> None:
     with ExitStack() as held:
         server = held.enter_context(valkey())
         chain = held.enter_context(anvil(tmp_path / "chain", arguments=("--slots-in-an-epoch", "1")))
@@ -67,10 +67,10 @@ def test_final_answer_travels_and_a_lost_valkey_delays_nobody(tmp_path: Path) ->
         assert other.how(50) != "hit", "the head is not final"
 
         server.signal(signal.SIGSTOP)
-        began = time.monotonic()
+        started = time.monotonic()
         one.call_twice(8)
         assert [other.how(number) for number in (8, 9)] == ["miss", "miss"]
-        assert time.monotonic() - began < 10.0, "nobody waits for it"
+        assert time.monotonic() - started < 10.0, "no call waits for it"
         eventually(lambda: "answers are cached by this worker alone" in log_of(one), what="a log line")
         server.signal(signal.SIGCONT)
         eventually(lambda: "answers are shared with other nodes again" in log_of(one), what="a log line")

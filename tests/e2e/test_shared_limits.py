@@ -103,12 +103,12 @@ def passed(nodes: Nodes, connections: tuple[int, ...]) -> tuple[int, float]:
             assert gateway.exchange(BODY, token=token).status == 200, "and its grant is known"
     time_to_refill = time.monotonic() + 1.0
     eventually(lambda: time.monotonic() >= time_to_refill, what="a whole window")
-    began = time.monotonic()
+    started = time.monotonic()
     with nodes.under_load(token, connections) as callers:
-        eventually(lambda: time.monotonic() - began >= SECONDS, within=SECONDS + 10, what="the time")
+        eventually(lambda: time.monotonic() - started >= SECONDS, within=SECONDS + 10, what="the time")
     outcomes = callers.since(0.0)
     assert {outcome.status for outcome in outcomes} == {200, 429}
-    seconds = max(outcome.ended for outcome in outcomes) - began
+    seconds = max(outcome.ended for outcome in outcomes) - started
     return sum(outcome.status == 200 for outcome in outcomes), seconds
 
 
@@ -170,7 +170,7 @@ def test_lost_valkey_fails_no_call_and_comes_back(nodes: Nodes, how: str) -> Non
     server, lost = nodes.server, sum(nodes.metric("tollgate_shared_lost_total"))
     with nodes.under_load(nodes.token(None)) as callers:
         eventually(lambda: len(callers) > 300, what="calls")
-        began = time.monotonic()
+        started = time.monotonic()
         if how == "killed":
             server.kill()
         elif how == "paused":
@@ -187,7 +187,7 @@ def test_lost_valkey_fails_no_call_and_comes_back(nodes: Nodes, how: str) -> Non
         elif how == "paused":
             server.signal(signal.SIGCONT)
         nodes.await_all()
-    outcomes = callers.since(began)
+    outcomes = callers.since(started)
     assert {outcome.status for outcome in outcomes} == {200}, "no call fails"
     for gateway in nodes.gateways:
         log_of = gateway.program.err.read_text()

@@ -40,7 +40,7 @@ def test_a_trace_goes_through_the_service_to_the_node_and_arrives_at_the_receive
             "telemetry": {"traces_url": receiver.url, "sample_ratio": 0.0},
             "families.eth.mainnet": {"cache": False, "hedge": False},
         }
-        began = time.time_ns()
+        started = time.time_ns()
         with serving(tmp_path, nodes, settings) as gateway:
             token, _ = gateway.books.token(gateway.books.team())
             for _ in range(3):
@@ -50,13 +50,13 @@ def test_a_trace_goes_through_the_service_to_the_node_and_arrives_at_the_receive
             counted = eventually(
                 lambda: gateway.metrics().get('tollgate_trace_spans_total{outcome="exported"}'), what="the count"
             )
-        spans = sorted(receiver.spans, key=lambda span: span.began)
+        spans = sorted(receiver.spans, key=lambda span: span.started)
         assert len(spans) == counted == 3, "only the call that belongs to a trace"
         request, failed, answered = spans
         assert (request.trace_id, request.parent_id, request.name) == (TRACE, PARENT, READ)
         assert [span.parent_id for span in (failed, answered)] == [request.span_id] * 2
         assert [span.attributes["tollgate.outcome"] for span in spans] == ["ok", "status", "ok"]
-        assert began <= request.began <= failed.began <= failed.ended <= answered.began <= answered.ended
+        assert started <= request.started <= failed.started <= failed.ended <= answered.started <= answered.ended
         assert answered.ended <= request.ended <= time.time_ns()
         assert request.resource["service.version"] == __version__
         for node, span in ((first, failed), (second, answered)):

@@ -143,7 +143,7 @@ def test_forged_address_past_the_proxy_is_ignored(front: Front) -> None:
     assert statuses == [200, 200, 429]
 
 
-def test_nobody_is_believed_unless_configured(tmp_path: Path) -> None:
+def test_no_proxy_is_trusted_unless_configured(tmp_path: Path) -> None:
     with open_stack(tmp_path) as stack:
         stack.gateway.books.domain(stack.team, "example.com", address_per_minute=2)
         with stack.gateway.connect() as connection:

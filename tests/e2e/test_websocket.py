@@ -341,12 +341,12 @@ def test_reorganisation_on_anvil_is_reported(place: Place) -> None:
         old = received_many(logs, 2)
         place.eth.reorganise(2)
         place.eth.mine()
-        stands: dict[int, str] = {}
-        while len(stands) < 3 or stands[place.eth.height] != place.eth.block(place.eth.height)["hash"]:
+        canonical: dict[int, str] = {}
+        while len(canonical) < 3 or canonical[place.eth.height] != place.eth.block(place.eth.height)["hash"]:
             head = received(heads)["params"]["result"]
-            stands[int(head["number"], 16)] = head["hash"]
+            canonical[int(head["number"], 16)] = head["hash"]
         newest = place.eth.height
-        assert [stands[number] for number in range(newest - 2, newest + 1)] == place.eth.hashes()[-3:]
+        assert [canonical[number] for number in range(newest - 2, newest + 1)] == place.eth.hashes()[-3:]
         taken_back = [each["params"]["result"] for each in received_many(logs, 2)]
         assert [each | {"removed": False} for each in taken_back] == [each["params"]["result"] for each in old]
         assert all(each["removed"] for each in taken_back)
@@ -371,7 +371,7 @@ def test_pending_transactions_of_anvil(place: Place) -> None:
         node.call("anvil_dropAllTransactions")
 
 
-def test_pending_transactions_are_refused_where_nobody_shows_them(place: Place) -> None:
+def test_pending_transactions_are_refused_if_no_upstream_shows_them(place: Place) -> None:
     with place.socket("/x/eth/quiet") as client:
         error = call(client, "eth_subscribe", "newPendingTransactions")["error"]
         assert error["code"] == -32601
@@ -411,11 +411,11 @@ def test_starknet_heads_from_the_past_and_a_reorganisation(place: Place) -> None
         assert replaced["method"] == "starknet_subscriptionReorg"
         lost = replaced["params"]["result"]
         assert lost["ending_block_hash"] == heads[-1]["block_hash"]
-        stands = [each for each in heads if each["block_number"] < lost["starting_block_number"]]
+        canonical = [each for each in heads if each["block_number"] < lost["starting_block_number"]]
         final = node.call("starknet_blockHashAndNumber")
-        while stands[-1]["block_hash"] != final["block_hash"]:
-            stands.append(received(client)["params"]["result"])
-        assert all(one["block_hash"] == other["parent_hash"] for one, other in pairwise(stands))
+        while canonical[-1]["block_hash"] != final["block_hash"]:
+            canonical.append(received(client)["params"]["result"])
+        assert all(one["block_hash"] == other["parent_hash"] for one, other in pairwise(canonical))
 
 
 def test_starknet_events_receipts_and_transactions(place: Place) -> None:

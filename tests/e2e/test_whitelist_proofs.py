@@ -44,7 +44,7 @@ DOMAINS = [
 
 @dataclass(frozen=True)
 class Person:
-    """Somebody with the tool, who owns one team."""
+    """A user with the tool, who owns one team."""
 
     team: Team
     tool: Tool
@@ -244,7 +244,7 @@ def test_verified_claim_is_taken_over_once_its_proof_has_vanished(town: Town) ->
     assert ada.audit("domain.lost", old["id"])["name"] == domain
     assert grace.allows(f"https://{domain}")
 
-    # Now it is the other's turn to keep it by a proof that stands.
+    # Now the other keeps it by a valid proof.
     with town.dns({f"_tollgate.{domain}": [ada.proof, grace.proof]}):
         assert ada.whitelist("add", domain, "--take-over").code == 1
     assert grace.whitelist("show", new["id"]).code == 0

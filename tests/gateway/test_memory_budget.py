@@ -46,7 +46,7 @@ def test_nothing_given_back_leaves_what_an_address_holds() -> None:
     assert budget._of_address == {"a": 3}
 
 
-def test_body_counts_until_nobody_holds_it() -> None:
+def test_body_counts_until_it_is_released() -> None:
     budget = Budget(100)
     assert budget.hold(7)
     body = CountedBody.of(b"content", budget, 7)

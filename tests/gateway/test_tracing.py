@@ -1,4 +1,4 @@
-"""Spans: which requests have one, whose child it is, what is passed on, and what never stands in it."""
+"""Spans: which requests have one, whose child it is, what is passed on, and what a span never contains."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ async def test_sampling_is_decided_for_each_request_of_a_connection_and_the_rest
     tracer = make_tracer(ratio=0.5, chances=[0.9, 0.9, 0.4, 0.9])
     gateway = await traced(tracer)
     transport = gateway.connect(hello)
-    transport.deliver(sent(call(1)))  # a stranger, on the general way
+    transport.deliver(sent(call(1)))  # an unknown caller, on the slow path
     await run_pending(60)
     gateway.context.tasks = gateway.context.under_way.tasks = tasks = Tasks()
     general = []

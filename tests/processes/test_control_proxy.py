@@ -73,7 +73,7 @@ def test_headers_of_the_connection_stay_behind() -> None:
     with_inner(test)
 
 
-def test_nobody_outside_speaks_for_a_worker() -> None:
+def test_outside_clients_cannot_pose_as_a_worker() -> None:
     async def test(inner: Inner) -> None:
         spoofed = (
             (b"x-tollgate-client", b"127.0.0.1"),
@@ -278,7 +278,7 @@ TOKEN = (b"authorization", b"Bearer secret-2")
 
 
 @pytest.mark.parametrize("shown", [SESSION, TOKEN])
-def test_who_was_found_good_finds_a_place_when_strangers_of_many_networks_have_taken_the_others(
+def test_known_client_gets_a_connection_when_unknown_clients_of_many_networks_hold_the_others(
     shown: tuple[bytes, bytes],
 ) -> None:
     async def test(inner: Inner) -> None:
@@ -353,16 +353,16 @@ def test_open_streams_keep_no_request_out_and_are_bounded(monkeypatch: pytest.Mo
 
 def test_files_that_are_read_slowly_keep_no_request_out_and_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(control_proxy, "MAX_DOWNLOADS", 1)
-    begun = b"HTTP/1.1 200 OK\r\ncontent-type: text/csv\r\ntransfer-encoding: chunked\r\n\r\n3\r\na,b\r\n"
+    first_chunk = b"HTTP/1.1 200 OK\r\ncontent-type: text/csv\r\ntransfer-encoding: chunked\r\n\r\n3\r\na,b\r\n"
 
     async def test(inner: Inner) -> None:
         app = inner.app(max_at_once=1)
         slow = Client(app)
-        (await inner.next_call()).respond(begun)
+        (await inner.next_call()).respond(first_chunk)
         assert (await slow.next())["status"] == 200
         assert await received_request(inner, app, scope())
         refused = Client(app)
-        (await inner.next_call()).respond(begun)
+        (await inner.next_call()).respond(first_chunk)
         await problem(refused, 503)
         slow.leave()
         await slow.task
@@ -403,7 +403,7 @@ def test_place_is_free_again_however_a_request_ends() -> None:
     with_inner(test)
 
 
-def test_clients_that_send_nothing_keep_nobody_out() -> None:
+def test_clients_that_send_nothing_keep_no_other_client_out() -> None:
     async def test(inner: Inner) -> None:
         app = inner.app(max_at_once=1)
         idle = [Client(app, scope("POST"), body=None) for _ in range(5)]

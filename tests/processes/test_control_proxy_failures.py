@@ -71,7 +71,7 @@ def test_headers_of_the_connection_and_the_date_stay_behind() -> None:
     with_inner(test)
 
 
-def test_host_is_passed_on_whoever_names_it() -> None:
+def test_host_is_passed_on_from_any_client() -> None:
     given = [
         (b"host", b"a"),
         (b"connection", b" Host ,X-A"),

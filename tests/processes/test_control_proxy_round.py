@@ -268,7 +268,7 @@ def test_answer_that_breaks_off_is_broken_for_the_client(new_loop: NewLoop) -> N
 
 
 @LOOPS
-def test_answer_to_a_large_body_that_nobody_reads_arrives(new_loop: NewLoop) -> None:
+def test_answer_to_a_large_unread_body_arrives(new_loop: NewLoop) -> None:
     async def test(client: httpx.AsyncClient, _control: Control) -> None:
         answer = await client.post("/hasty", content=bytes(8 * MEGABYTE))
         assert (answer.status_code, len(answer.content)) == (401, 4 * MEGABYTE)

@@ -1,4 +1,4 @@
-"""Listening sockets: shared among our workers, never with a stranger."""
+"""Listening sockets: shared among our workers, never with another program."""
 
 import resource
 import select
@@ -56,12 +56,12 @@ def test_workers_share_the_connections_of_one_port(open_sockets: ExitStack) -> N
 
 @pytest.mark.parametrize("shares", [False, True])
 def test_port_in_use_is_refused_with_the_setting_to_change(shares: bool, open_sockets: ExitStack) -> None:
-    stranger = open_sockets.enter_context(socket.socket())
+    other_program = open_sockets.enter_context(socket.socket())
     if shares:
-        stranger.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    stranger.bind((HOST, 0))
-    stranger.listen()
-    port = stranger.getsockname()[1]
+        other_program.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    other_program.bind((HOST, 0))
+    other_program.listen()
+    port = other_program.getsockname()[1]
     with pytest.raises(StartError, match=rf"Port {port} .*in use.*server\.listen"):
         listeners.bind(HOST, port, 2, "server.listen")
 

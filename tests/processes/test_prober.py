@@ -235,7 +235,7 @@ def test_breaker_is_open_until_its_time() -> None:
     assert _breaker([], 1.0) == "closed"
 
 
-async def test_upstream_without_a_head_is_behind_nobody(tmp_path: Path) -> None:
+async def test_upstream_without_a_head_is_not_behind(tmp_path: Path) -> None:
     setup = ProberSetup(tmp_path)
     setup.apply(main={"a": BASE, "b": BASE})
     setup.nodes["b"].fault = REFUSED
@@ -265,10 +265,10 @@ async def test_deadlines_and_the_file_have_intervals_of_their_own(
     setup.apply(main={"a": BASE})
     shown: list[float] = []
     monkeypatch.setattr(setup.prober._publisher, "show", lambda _: shown.append(setup.clock()))
-    began = setup.clock()
+    started = setup.clock()
     for seconds in (0.0, SHOW_SECONDS / 2, SHOW_SECONDS / 2):
         await setup.tick(seconds)
-    assert shown == [began, began + SHOW_SECONDS]
+    assert shown == [started, started + SHOW_SECONDS]
     before = setup.nodes["a"].swept
     for _ in range(3):
         await setup.tick(SWEEP_SECONDS)

@@ -125,7 +125,7 @@ def test_what_needs_a_restart_is_named_and_left(harness: Harness) -> None:
     assert (again.ok, again.changed, again.restart_needed) == (True, (), ("server.port",)), "as long as it differs"
 
 
-def test_unchanged_file_is_handed_to_nobody(harness: Harness) -> None:
+def test_unchanged_file_is_not_passed_on(harness: Harness) -> None:
     harness.reloader.request()
     assert not harness.reloader.tick()
     assert harness.shared.current.generation == 0
@@ -254,7 +254,7 @@ def test_second_reload_waits_for_the_end_of_the_first_and_reads_anew(harness: Ha
 
 
 def test_beginning_is_written_before_the_settings_are_read(harness: Harness) -> None:
-    """Whoever read an older number called before: what they have changed is read."""
+    """A client that read an older number called before: its change is read."""
     seen: list[int] = []
 
     class Watched(Origin, frozen=True):

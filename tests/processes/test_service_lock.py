@@ -71,7 +71,7 @@ def test_service_of_another_container_is_not_near(tmp_path: Path) -> None:
     lock.close()
 
 
-def test_whoever_looks_does_not_keep_a_service_from_starting(tmp_path: Path) -> None:
+def test_reader_of_the_lock_does_not_keep_a_service_from_starting(tmp_path: Path) -> None:
     ServiceLock(tmp_path).close()
     over = threading.Event()
 
@@ -98,7 +98,7 @@ def test_services_of_one_folder_are_found_by_their_roles(tmp_path: Path) -> None
     assert holders(tmp_path) == {"": here, "-collector": here, "-prober": here}
     locks[0].close()
     assert holders(tmp_path) == {"-collector": here, "-prober": here}
-    assert holder(tmp_path) == here, "whoever needs the folder for itself must not have it"
+    assert holder(tmp_path) == here, "a process that needs the folder for itself must not get it"
     for lock in locks[1:]:
         lock.close()
     assert holder(tmp_path) is None

@@ -71,7 +71,7 @@ def test_rows_are_named_by_network_and_upstream() -> None:
     assert StatusSlots({"eth/mainnet": 0}, {"eth/mainnet/a": 0}) == ROWS
 
 
-def test_at_the_start_there_is_nothing_new_and_nobody_is_waited_for(parent: SharedSettings) -> None:
+def test_at_the_start_there_is_nothing_new_and_no_worker_is_waited_for(parent: SharedSettings) -> None:
     child = Child(parent)
     assert child.shared.current == Fresh(BEFORE, ROWS, 0)
     assert child.shared.poll() is None

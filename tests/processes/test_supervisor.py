@@ -68,7 +68,7 @@ class Harness:
         return self.happened("busy")
 
     def see_turns(self, count: int) -> None:
-        """Wait until there were so many turns from now on; the first may have begun before."""
+        """Wait for so many turns from now on; the first may have started before."""
         for _ in range(count + 1):
             (self.folder / "turn").unlink(missing_ok=True)
             eventually(lambda: self.happened("turn"))
@@ -347,10 +347,10 @@ def test_child_that_does_not_stop_is_killed_after_the_grace(tmp_path: Path) -> N
             signal.pause()
 
     with supervised(tmp_path, deaf, until_stopped, grace=0.2, KILL_AFTER_SECONDS=0.2) as harness:
-        began = time.monotonic()
+        start = time.monotonic()
         os.kill(harness.pid, signal.SIGTERM)
         assert ended(harness) == 0
-        assert time.monotonic() - began >= 0.4
+        assert time.monotonic() - start >= 0.4
         assert gone(harness.started)
 
 
@@ -385,7 +385,7 @@ def test_child_that_no_longer_beats_is_killed_and_replaced(tmp_path: Path) -> No
         assert alive(harness.started[1])
 
 
-def test_hangup_is_reported_and_nobody_ends_of_it(tmp_path: Path) -> None:
+def test_hangup_is_reported_and_ends_no_process(tmp_path: Path) -> None:
     with supervised(tmp_path, until_stopped, until_stopped) as harness:
         for pid in (*harness.started, harness.pid):
             os.kill(pid, signal.SIGHUP)

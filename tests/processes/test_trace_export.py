@@ -72,8 +72,8 @@ async def test_a_trace_arrives_as_it_was(receiver: OtlpReceiver) -> None:
         second.span_id,
     )
     assert (second.name, second.kind, second.trace_id, second.parent_id) == ("eth_call", 2, "a" * 32, "b" * 16)
-    assert (second.began, second.ended) == (1_700_000_000_000_000_000, 1_700_000_000_750_000_000)
-    assert (first.began, first.ended) == (1_700_000_000_500_000_000, second.ended)
+    assert (second.started, second.ended) == (1_700_000_000_000_000_000, 1_700_000_000_750_000_000)
+    assert (first.started, first.ended) == (1_700_000_000_500_000_000, second.ended)
     assert first.attributes == {"tollgate.attempt": 1}
     assert second.attributes == {"rpc.system": "jsonrpc", "http.response.status_code": 502}
     assert first.failed

@@ -21,7 +21,7 @@ From the ground up:
     tollgate   a real `tollgate serve` or `demo`, and its books
     stack      a gateway, a scripted node behind it, a team with a token
     filled     a gateway filled for tests of refusals
-    trouble    a gateway before several nodes, and what goes wrong with those
+    faults     a gateway before several nodes, and their faults
 
 A part knows nothing of Tollgate, the last five aside: what a test expects of it stays in the test.
 """

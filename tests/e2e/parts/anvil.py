@@ -35,7 +35,7 @@ class Anvil:
         return int(self.url.rpartition(":")[2])
 
     def call(self, method: str, *params: object) -> Any:
-        """Call the node itself, not what stands in front of it, and return the result."""
+        """Call the node itself, not a proxy before it, and return the result."""
         body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode()
         request = urllib.request.Request(self.url, body, {"Content-Type": "application/json"})
         with urllib.request.urlopen(request, timeout=30) as response:

@@ -143,7 +143,7 @@ def _mine(node: Anvil, sent: list[str]) -> None:
 
 @contextmanager
 def chain(folder: Path, count: int, *, chain_id: int = SEPOLIA) -> Iterator[Chain]:
-    """Run so many nodes with one chain that stands at block 0."""
+    """Run so many nodes with one chain at block 0."""
     with ExitStack() as opened:
         nodes = [
             opened.enter_context(anvil(folder / f"anvil-{number}", chain_id=chain_id, arguments=_ALIKE))

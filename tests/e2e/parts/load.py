@@ -22,7 +22,7 @@ class Outcome:
     """What became of one request."""
 
     caller: int
-    began: float
+    started: float
     ended: float
     status: int
     closing: bool = False
@@ -65,21 +65,21 @@ class Load:
                 raise AssertionError("a caller hangs")
 
     def since(self, moment: float) -> list[Outcome]:
-        """Give the requests that began after a moment."""
-        return [outcome for outcome in list(self.outcomes) if outcome.began >= moment]
+        """Give the requests that were sent after a moment."""
+        return [outcome for outcome in list(self.outcomes) if outcome.started >= moment]
 
     def _go_on(self, number: int, connection: RawConnection | None) -> None:
         while connection is not None and not self._stopped.is_set():
-            began = time.monotonic()
+            started = time.monotonic()
             try:
                 connection.send(self._request)
                 answer = connection.read()
             except (OSError, EOFError):
-                self.outcomes.append(Outcome(number, began, time.monotonic(), BROKEN))
+                self.outcomes.append(Outcome(number, started, time.monotonic(), BROKEN))
                 connection = self._another(connection)
                 continue
             closing = answer.headers.get("connection") == "close"
-            self.outcomes.append(Outcome(number, began, time.monotonic(), answer.status, closing))
+            self.outcomes.append(Outcome(number, started, time.monotonic(), answer.status, closing))
             if closing:
                 connection = self._another(connection)
         if connection is not None:

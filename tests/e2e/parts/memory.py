@@ -46,7 +46,7 @@ def within_budget(gateway: Gateway, budget: int = 0, processes: str = "tg-worker
 
     sampling = threading.Thread(target=weigh)
     sampling.start()
-    began = time.monotonic()
+    started = time.monotonic()
     try:
         yield
     finally:
@@ -55,4 +55,4 @@ def within_budget(gateway: Gateway, budget: int = 0, processes: str = "tg-worker
     assert set(gateway.children(processes).values()) == set(before), "a process died"
     grown = {pid: (peak[pid] - before[pid]) >> 20 for pid in peak}
     most = (COPIES * budget + SLACK_BYTES) >> 20
-    assert max(grown.values()) <= most, f"{grown} MiB more, {most} allowed, in {time.monotonic() - began:.1f} s"
+    assert max(grown.values()) <= most, f"{grown} MiB more, {most} allowed, in {time.monotonic() - started:.1f} s"

@@ -1,6 +1,6 @@
 """nginx as people put it in front of a gateway: with a configuration of the test's own.
 
-Everything it writes (pid, logs, buffers) stays in the test's folder, and it runs as whoever runs the
+Everything it writes (pid, logs, buffers) stays in the test's folder, and it runs as the user who runs the
 test, so that its workers may read and write there.
 """
 

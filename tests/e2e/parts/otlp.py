@@ -35,7 +35,7 @@ class ReceivedSpan:
     span_id: str
     parent_id: str
     kind: int
-    began: int
+    started: int
     ended: int
     attributes: dict[str, str | int]
     failed: bool

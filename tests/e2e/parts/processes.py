@@ -36,7 +36,7 @@ def eventually(predicate: Callable[[], T], *, within: float = 40.0, what: str = 
 
 
 def alive(pid: int) -> bool:
-    """Whether a process exists, and is more than a zombie that nobody has reaped yet."""
+    """Whether a process exists, and is more than a zombie."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

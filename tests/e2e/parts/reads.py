@@ -32,7 +32,7 @@ class ReadAnswer:
 
     method: str
     params: tuple[Any, ...]
-    began: float
+    started_at: float
     ended: float
     status: int
     body: Any
@@ -46,7 +46,7 @@ class ReadAnswer:
     @property
     def seconds(self) -> float:
         """How long it took."""
-        return self.ended - self.began
+        return self.ended - self.started_at
 
     @property
     def newest(self) -> int | None:
@@ -99,7 +99,7 @@ class Readers:
         while not self._over.wait(self._pause):
             calls = _question(turn, newest)
             turn += 1
-            began = time.monotonic()
+            started_at = time.monotonic()
             try:
                 connection = connection or self._connect()
                 connection.send(request(self._path, _written(calls), self._headers))
@@ -112,7 +112,7 @@ class Readers:
                 connection = None
             ended = time.monotonic()
             for (method, params), body in zip(calls, bodies, strict=True):
-                answered = ReadAnswer(method, params, began, ended, status, body, headers)
+                answered = ReadAnswer(method, params, started_at, ended, status, body, headers)
                 self.answers.append(answered)
                 if params == ("latest", False) and answered.result is not None:
                     newest = answered.result
@@ -152,14 +152,14 @@ def _apart(body: Any, count: int) -> list[Any]:
 
 
 def went_back(answered: list[ReadAnswer]) -> list[tuple[ReadAnswer, ReadAnswer]]:
-    """Find those who were shown an older newest block than somebody was before they called."""
+    """Find the callers that were shown an older newest block than another caller before their call."""
     ended = sorted((each for each in answered if each.newest is not None), key=lambda each: each.ended)
     found = []
     highest: ReadAnswer | None = None
     waiting = iter(ended)
     following = next(waiting, None)
-    for each in sorted(ended, key=lambda each: each.began):
-        while following is not None and following.ended < each.began:
+    for each in sorted(ended, key=lambda each: each.started_at):
+        while following is not None and following.ended < each.started_at:
             highest = max(highest or following, following, key=lambda one: one.newest or 0)
             following = next(waiting, None)
         if highest is not None and (each.newest or 0) < (highest.newest or 0):

@@ -25,7 +25,7 @@ class Site(ThreadingHTTPServer):
     def __init__(self, certificate: Certificate) -> None:
         self.proofs: dict[str, str] = {}
         super().__init__((LOOPBACK, 0), _Page)
-        # The handshake is left to the thread of each connection: whoever is slow at it holds up nobody else.
+        # The handshake is left to the thread of each connection: a slow client delays no other.
         self.socket = certificate.server_context().wrap_socket(
             self.socket, server_side=True, do_handshake_on_connect=False
         )

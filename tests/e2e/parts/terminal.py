@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Screen:
-    """A terminal and what stands on it."""
+    """A terminal and its text."""
 
     process: subprocess.Popen[bytes]
     master: int

@@ -208,9 +208,9 @@ def seconds_until_revoked(books: Books, team: Team, *gateways: Gateway) -> float
         statuses = partial(_statuses, gateways, secret)
         assert statuses() == {200}
         books.do(partial(_remove, token.id))
-        begun = time.monotonic()
+        started = time.monotonic()
         eventually(lambda current=statuses: current() == {401}, what="the revocation")  # type: ignore[misc]
-        waited.append(time.monotonic() - begun)
+        waited.append(time.monotonic() - started)
     return min(waited)
 
 

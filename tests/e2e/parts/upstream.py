@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 _RESET = struct.pack("ii", 1, 0)
-# What the prober is sent: a chain that stands still. It is no part of any script.
+# What the prober is sent: a chain without new blocks. It is no part of any script.
 _BLOCK = {"number": "0x10", "hash": "0x" + "10" * 32, "parentHash": "0x" + "0f" * 32}
 _STARKNET_BLOCK = {"block_number": 16, "block_hash": "0x10", "parent_hash": "0xf", "status": "ACCEPTED_ON_L1"}
 _PROBED = {
@@ -118,7 +118,7 @@ class Upstream(socketserver.ThreadingTCPServer):
         self.received: list[Received] = []
         self.open: set[socket.socket] = set()
         self.probing: set[socket.socket] = set()
-        """Connections of the prober, which are nobody's business."""
+        """Connections of the prober, which no script counts."""
         self.probed: dict[str, bytes] = {}
         """Results that the prober gets in place of the usual ones, by method."""
         self.over = threading.Event()

@@ -49,7 +49,7 @@ class Visitor:
         return self.get("/console/account").status_code == 200
 
     def log_tool_in(self) -> dict[str, Any]:
-        """Approve a login of the tool, as whoever is signed in; give its tokens."""
+        """Approve a login of the tool, as the user who is signed in; give its tokens."""
         started = self.post("/api/v1/oauth/device_authorization", client_id="tollgate-cli").json()
         approved = self.post("/console/device", user_code=started["user_code"], act="approve")
         assert approved.status_code == 303, approved.text

@@ -1,4 +1,4 @@
-"""Who calls: which credential decides, what is refused, and how often strangers may call."""
+"""Callers: which credential decides, what is refused, and how often unknown callers may call."""
 
 import gc
 import tracemalloc

@@ -235,7 +235,7 @@ async def test_known_grants_go_on_for_a_bounded_time_and_come_back(harness: Harn
     assert harness.regions.totals()[metrics.DIRECTORY_STALE_SECONDS.name,] == 0
 
 
-async def test_whoever_keeps_callers_is_informed_when_they_may_be_others(harness: Harness) -> None:
+async def test_cached_callers_are_dropped_when_grants_may_have_changed(harness: Harness) -> None:
     informed: list[str] = []
     cause = "nothing"
     harness.directory.changed = lambda: informed.append(cause)

@@ -25,7 +25,7 @@ def in_path() -> Request:
 
 
 async def change(gateway: FakeGateway, grant: Grant | None) -> None:
-    """Somebody changes the token in the store, and the worker is notified."""
+    """Change the token in the store, and notify the worker."""
     gateway.store.tokens.pop(digest(TOKEN), None)
     if grant is not None:
         gateway.store.tokens[digest(TOKEN)] = grant

@@ -32,7 +32,9 @@ async def test_one_call_that_an_upstream_could_not_answer_is_retried_elsewhere_a
 
 
 @pytest.mark.parametrize("elsewhere", [PRUNED, DROP])
-async def test_words_of_a_node_stand_where_nobody_knows_better(elsewhere: Any, gateway: FakeGateway) -> None:
+async def test_error_of_a_node_is_returned_if_no_upstream_answers_better(
+    elsewhere: Any, gateway: FakeGateway
+) -> None:
     gateway.nodes[0].respond = lambda method, _: LAGGING if method == PRICE[0] else "a"
     gateway.nodes[1].always(elsewhere)
     pending = gateway.resolve_many(CHAIN, PRICE)

@@ -167,7 +167,7 @@ def test_nothing_above_an_ancestor_is_ever_reported(steps: list[tuple[str, int]]
     assert fork >= 16 or known == list(kept), "and it does not forget without a reason"
 
 
-def test_unfinished_blocks_are_not_reported_while_nobody_watches_for_reorganisations() -> None:
+def test_blocks_that_are_not_final_are_not_served_while_the_prober_is_silent() -> None:
     shelf = Shelf()
     for kept_call in (at(970), at(5), CHAIN):
         shelf.put(kept_call)

@@ -82,7 +82,7 @@ async def test_call_under_way_at_an_upstream_that_was_taken_away_still_has_its_d
     assert gateway.attempts("up0", "timeout") == 1
 
 
-async def test_retired_pools_are_forgotten_when_nobody_can_know_them(gateway: FakeGateway) -> None:
+async def test_retired_pools_are_dropped_once_nothing_refers_to_them(gateway: FakeGateway) -> None:
     await gateway.call(READ)
     reload(gateway, upstream(1))
     await run_pending()

@@ -70,7 +70,7 @@ async def test_filter_is_of_use_to_the_team_that_made_it_and_to_no_other(many: b
         return (await reply_to(gateway, [call(0, "eth_chainId"), call(1, method, params=params)], token))[1]
 
     made = (await send(NEW, [{}], TOKEN))["result"]
-    assert made != "0x1f", "what the node calls it is nobody's business"
+    assert made != "0x1f", "the node's id is not disclosed"
     assert (await send(CHANGES, [made], TOKEN))["result"] == ["a change"]
     assert "error" in await send(CHANGES, [made], OTHER)
     assert "error" in await send(CHANGES, ["0x1f"], OTHER), "not by guessing either"
@@ -148,7 +148,7 @@ async def test_methods_that_callers_invent_do_not_fill_the_memory(monkeypatch: p
     assert gateway.pipeline._allowed[gateway.network.path] == {"eth_8", "eth_9"}
 
 
-async def test_token_for_some_contracts_calls_no_method_that_nobody_knows() -> None:
+async def test_token_for_some_contracts_calls_no_unknown_method() -> None:
     gateway = await open_gateway()
     gateway.store.tokens[digest(TOKEN)] = token_grant(contracts=("0x" + "ab" * 20,))
     assert "result" in await reply_to(gateway, call(1, "eth_chainId"))

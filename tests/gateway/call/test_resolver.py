@@ -147,7 +147,7 @@ async def test_refusal_is_reported_to_all_who_wait() -> None:
             await each
     assert gateway.counts() == [2]
     gateway.nodes[0].always("well again")
-    assert await gateway.call("eth_chainId") == "well again", "nobody waits for ever"
+    assert await gateway.call("eth_chainId") == "well again", "no caller waits for ever"
 
 
 async def test_error_of_a_node_is_reported_to_all_who_wait() -> None:
@@ -242,7 +242,7 @@ async def test_answer_may_show_neither_less_than_is_known_nor_far_more(number: i
     assert caught.value.sent
 
 
-async def test_judges_of_methods_that_nobody_knows_are_not_remembered() -> None:
+async def test_validators_of_unknown_methods_are_not_kept() -> None:
     gateway = await open_gateway({})
     for method, remembered in (("foo_bar", False), ("eth_chainId", True)):
         judge = gateway.resolver.validator(method, NOTHING_KNOWN)

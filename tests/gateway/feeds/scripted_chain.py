@@ -32,14 +32,14 @@ class Chain:
     def __init__(self, family: str, height: int = 10) -> None:
         self.family = family
         self.scripted_chain = [0] * (height + 1)
-        """The fork that stands at each height."""
+        """The canonical fork at each height."""
         self.fork = 0
         self.calls: list[NodeCall] = []
         self.at_once = self.max_at_once = 0
         """Calls that wait for their answer."""
         self.fail: Callable[[NodeCall], bool] = lambda _: False
         self.older: Callable[[NodeCall], list[int] | None] = lambda _: None
-        """What a node that is behind, or on another fork, sees; None: what stands."""
+        """What a node that is behind, or on another fork, sees; None: the canonical chain."""
 
     @property
     def height(self) -> int:
@@ -61,7 +61,7 @@ class Chain:
         return f"0x{number + 1:x}{scripted_chain[number]:04x}{'f' * 8}" if number >= 0 else "0x0"
 
     def hashes(self, first: int) -> list[str]:
-        """The blocks that stand, from this one on."""
+        """The canonical blocks, from this one on."""
         return [self.hash(number) for number in range(first, self.height + 1)]
 
     async def fetch(self, call: NodeCall) -> Reply:

@@ -119,7 +119,7 @@ async def test_nodes_that_give_blocks_and_not_what_belongs_to_them_hold_up_heads
     (why,) = sink.lost
     assert "subscribe again later" in why
     assert lost.gone
-    # Whoever comes back at once would hold them up again.
+    # A subscriber that returns at once would hold them up again.
     with pytest.raises(UpstreamUnavailable, match="later"):
         await setup.listen(*needing)
     setup.mine()
@@ -136,7 +136,7 @@ async def test_nodes_that_give_blocks_and_not_what_belongs_to_them_hold_up_heads
     setup.feed.close()
 
 
-async def test_blocks_that_come_slowly_with_their_logs_lose_nobody() -> None:
+async def test_blocks_whose_logs_come_slowly_lose_no_subscriber() -> None:
     setup = FeedSetup()
     _, sink = await setup.listen("eth_subscribe", ["logs"])
     await setup.turn()

@@ -1,4 +1,4 @@
-"""New heads: reported in order and once, fetched while somebody listens, and not before the answer has left."""
+"""New heads: reported in order and once, fetched while there are subscribers, not before the answer is sent."""
 
 import pytest
 from tests.gateway.feeds.scripted_chain import FeedSetup, hashes, numbers
@@ -65,7 +65,7 @@ async def test_upstreams_are_queried_for_their_head_while_the_prober_has_not_see
     setup.feed.close()
 
 
-async def test_only_what_somebody_needs_is_fetched() -> None:
+async def test_only_what_a_subscriber_needs_is_fetched() -> None:
     setup = FeedSetup()
     await setup.listen("eth_subscribe", ["newHeads"])
     setup.mine(3)
@@ -75,7 +75,7 @@ async def test_only_what_somebody_needs_is_fetched() -> None:
     setup.feed.close()
 
 
-async def test_nothing_is_requested_when_nobody_listens_any_more() -> None:
+async def test_nothing_is_requested_after_the_last_subscriber_has_left() -> None:
     setup = FeedSetup()
     subscriber, sink = await setup.listen("eth_subscribe", ["newHeads"])
     await setup.turn()

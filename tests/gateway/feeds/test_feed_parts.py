@@ -385,7 +385,7 @@ async def test_block_whose_parent_no_node_has_is_not_waited_for_here() -> None:
 
 
 @pytest.mark.parametrize("probed", [True, False])
-async def test_start_that_nobody_knows_is_refused(probed: bool) -> None:
+async def test_unknown_start_is_refused(probed: bool) -> None:
     setup = FeedSetup("starknet", probed=probed)
     setup.chain.fail = lambda _: True
     with pytest.raises(UpstreamUnavailable):

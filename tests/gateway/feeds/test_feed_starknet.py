@@ -113,15 +113,15 @@ async def test_listener_on_its_way_follows_a_reorganisation_by_itself() -> None:
     await setup.turn(1)
     setup.reorganise(3, 4)
     await setup.turn(6)
-    stands: list[str] = []
+    canonical: list[str] = []
     for message in sink.received:
         result = message["params"]["result"]
         if message["method"] == "starknet_subscriptionReorg":
-            assert stands[-1] == result["ending_block_hash"]
-            stands = stands[: stands.index(result["starting_block_hash"])]
+            assert canonical[-1] == result["ending_block_hash"]
+            canonical = canonical[: canonical.index(result["starting_block_hash"])]
         else:
-            stands.append(result["block_hash"])
-    assert stands == setup.chain.hashes(25)
+            canonical.append(result["block_hash"])
+    assert canonical == setup.chain.hashes(25)
     setup.feed.close()
 
 
@@ -298,11 +298,11 @@ async def test_past_in_the_cache_that_was_replaced_is_fetched_from_nodes(pages: 
     setup.feed._past = Past(setup.chain.fetch)
     _, sink = await setup.listen("starknet_subscribeNewHeads", [{"block_number": 5}])
     await setup.turn(20)
-    stands: dict[int, str] = {}
+    canonical: dict[int, str] = {}
     for each in sink.results():
         if "block_hash" in each:
-            stands[each["block_number"]] = each["block_hash"]
-    assert list(stands.values()) == setup.chain.hashes(5)
+            canonical[each["block_number"]] = each["block_hash"]
+    assert list(canonical.values()) == setup.chain.hashes(5)
     assert sink.lost == []
     notified = len(sink.received)
     await setup.turn(5)
@@ -382,7 +382,7 @@ async def test_reorganisation_below_all_that_is_kept_ends_who_was_sent_older_blo
     setup.feed.close()
 
 
-async def test_what_nobody_needs_any_more_is_not_fetched() -> None:
+async def test_what_no_subscriber_needs_any_more_is_not_fetched() -> None:
     setup = FeedSetup("starknet")
     await setup.listen("starknet_subscribeNewHeads", [])
     past = [None, None, {"block_number": 8}]
@@ -483,7 +483,7 @@ async def test_who_begins_again_waits_for_the_next_step() -> None:
     assert await way.step() == [10, 11, 12]
 
 
-async def test_nobody_arrives_at_others_who_have_begun_anew_meanwhile() -> None:
+async def test_subscriber_does_not_join_others_that_have_restarted_meanwhile() -> None:
     way = Way(12, 10)
     way.late._known = 0
     walks = [way.others, way.at(12), way.at(12)]

@@ -87,27 +87,27 @@ async def play(
 
 def fold(sink: RecordingSink, begins: int | None) -> list[tuple[int, str]]:
     """The chain that a listener to heads has in the end, checked on the way."""
-    stands: list[tuple[int, str]] = []
+    canonical: list[tuple[int, str]] = []
     for message in sink.received:
         head = message["params"]["result"]
         if message["method"] == "starknet_subscriptionReorg":
-            assert stands[-1] == (head["ending_block_number"], head["ending_block_hash"])
-            while stands and stands[-1][0] >= head["starting_block_number"]:
-                last = stands.pop()
+            assert canonical[-1] == (head["ending_block_number"], head["ending_block_hash"])
+            while canonical and canonical[-1][0] >= head["starting_block_number"]:
+                last = canonical.pop()
             assert last[1] == head["starting_block_hash"]
             continue
         if "block_number" in head:
             number, own, parent = head["block_number"], head["block_hash"], head["parent_hash"]
         else:
             number, own, parent = int(head["number"], 16), head["hash"], head["parentHash"]
-            while stands and stands[-1][0] >= number:
-                stands.pop()
-        if stands:
-            assert stands[-1] == (number - 1, parent), "a gap, a double or a wrong order"
+            while canonical and canonical[-1][0] >= number:
+                canonical.pop()
+        if canonical:
+            assert canonical[-1] == (number - 1, parent), "a gap, a double or a wrong order"
         elif begins is not None:
             assert number <= begins
-        stands.append((number, own))
-    return stands
+        canonical.append((number, own))
+    return canonical
 
 
 @given(moves, weathers)
@@ -119,22 +119,24 @@ async def test_heads_and_logs_are_those_of_one_chain_without_gap_or_double(
     for subscriber, sink, _, _, params in listening:
         assert not sink.lost
         first = subscriber.since + 1
-        stands = logs(sink) if params == ["logs"] else [own for number, own in fold(sink, None) if number >= first]
-        assert stands == setup.chain.hashes(first)
+        canonical = (
+            logs(sink) if params == ["logs"] else [own for number, own in fold(sink, None) if number >= first]
+        )
+        assert canonical == setup.chain.hashes(first)
 
 
 def logs(sink: RecordingSink) -> list[str]:
     """The blocks whose logs a listener has in the end; there are two in each."""
-    stands: list[tuple[str, str]] = []
+    canonical: list[tuple[str, str]] = []
     for log in sink.results():
         key = (log["blockHash"], log["logIndex"])
         if log["removed"]:
-            stands.remove(key)
+            canonical.remove(key)
         else:
-            assert key not in stands
-            stands.append(key)
-    blocks = [block for block, index in stands if index == "0x0"]
-    assert stands == [(block, hex(at)) for block in blocks for at in range(2)]
+            assert key not in canonical
+            canonical.append(key)
+    blocks = [block for block, index in canonical if index == "0x0"]
+    assert canonical == [(block, hex(at)) for block in blocks for at in range(2)]
     return blocks
 
 
@@ -149,26 +151,26 @@ async def test_starknet_heads_and_events_follow_reorganisations(script: list[Mov
     )
     for subscriber, sink, begins, method, _ in listening:
         if sink.lost:
-            # Only a reorganisation below what is kept, and who began in the past, may end so.
+            # Only a reorganisation below what is kept, and a start in the past, may end so.
             assert begins is not None
             continue
         first = subscriber.since + 1
         if method == "starknet_subscribeNewHeads":
-            stands = [own for number, own in fold(sink, begins) if number >= first]
+            canonical = [own for number, own in fold(sink, begins) if number >= first]
         else:
-            stands = events(sink)
-        assert stands == setup.chain.hashes(first)
+            canonical = events(sink)
+        assert canonical == setup.chain.hashes(first)
 
 
 def events(sink: RecordingSink) -> list[str]:
     """The blocks whose events a listener has in the end; it listens to one event a block."""
-    stands: list[str] = []
+    canonical: list[str] = []
     for message in sink.received:
         result = message["params"]["result"]
         if message["method"] == "starknet_subscriptionReorg":
-            assert stands[-1] == result["ending_block_hash"]
-            stands = stands[: stands.index(result["starting_block_hash"])]
+            assert canonical[-1] == result["ending_block_hash"]
+            canonical = canonical[: canonical.index(result["starting_block_hash"])]
         else:
-            assert result["block_hash"] not in stands
-            stands.append(result["block_hash"])
-    return stands
+            assert result["block_hash"] not in canonical
+            canonical.append(result["block_hash"])
+    return canonical

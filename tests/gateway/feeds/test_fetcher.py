@@ -55,12 +55,12 @@ async def test_network_that_is_not_served_any_more_cannot_be_called(gateway: Fak
         await fetch(BLOCK)
 
 
-async def test_question_that_nobody_waits_for_any_more_does_no_harm(gateway: FakeGateway) -> None:
+async def test_abandoned_fetch_does_no_harm(gateway: FakeGateway) -> None:
     fetch = fetcher(gateway)
     task = asyncio.ensure_future(fetch(BLOCK))
     await asyncio.sleep(0)
     task.cancel()
-    assert len(fetch._under_way) == 1, "a task that nobody holds may end at any time"
+    assert len(fetch._under_way) == 1, "a task without a reference may end at any time"
     for _ in range(40):
         await asyncio.sleep(0)
     assert task.cancelled()
@@ -81,7 +81,7 @@ async def test_past_is_requested_once_and_then_comes_from_the_cache() -> None:
     assert len(node.calls) == 2
 
 
-async def test_failure_that_nobody_waits_for_any_more_is_no_error_of_the_loop(gateway: FakeGateway) -> None:
+async def test_failure_of_an_abandoned_fetch_is_no_error_of_the_loop(gateway: FakeGateway) -> None:
     fetch, errors = BlockFetcher(lambda: None, gateway.clock), []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
     task = asyncio.ensure_future(fetch(BLOCK))

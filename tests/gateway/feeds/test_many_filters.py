@@ -64,7 +64,7 @@ class Comparisons:
 
 
 @pytest.mark.parametrize("taken_back", [False, True])
-def test_many_filters_that_all_look_at_every_log_hold_up_nobody(
+def test_many_filters_that_match_every_log_block_no_other_call(
     taken_back: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     comparisons = Comparisons(monkeypatch)
@@ -111,8 +111,8 @@ def test_log_is_compared_with_those_whom_it_may_concern_and_once_for_equal_filte
         item = Item(TOKEN, (TRANSFER, "0xyou", "0xme"), b"{}")
         assert await everybody.publish(EventPage(HEAD, {Topic.LOGS: [item]})) == [item]
         assert (len(sink.received), len(others.received), compared) == (500, 0, 1)
-        nobodys = Item(TOKEN, (TRANSFER, "0xyou"), b"{}")
-        assert await everybody.publish(EventPage(HEAD, {Topic.LOGS: [nobodys]})) == []
+        unmatched = Item(TOKEN, (TRANSFER, "0xyou"), b"{}")
+        assert await everybody.publish(EventPage(HEAD, {Topic.LOGS: [unmatched]})) == []
 
     asyncio.run(test())
 
@@ -150,7 +150,7 @@ def test_nothing_is_left_when_everybody_has_gone() -> None:
 
 
 @pytest.mark.parametrize("what", ["heads", "equal filters", "replaced"])
-def test_many_subscribers_hold_up_nobody(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_subscribers_block_no_other_call(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     comparisons = Comparisons(monkeypatch)
 
     class SlowSink(Sink):

@@ -173,7 +173,7 @@ async def test_listeners_are_informed_when_no_upstream_is_left(nodes: PendingNod
     assert sink.results() == ["0xa"]
 
 
-async def test_nobody_is_followed_when_nobody_listens(nodes: PendingNodes) -> None:
+async def test_no_upstream_is_followed_without_subscribers(nodes: PendingNodes) -> None:
     before = asyncio.all_tasks()
     subscriber, sink = await nodes.join()
     nodes.pending.leave(subscriber)
@@ -187,7 +187,7 @@ async def test_nobody_is_followed_when_nobody_listens(nodes: PendingNodes) -> No
     assert asyncio.all_tasks() == before
 
 
-async def test_what_was_sent_is_remembered_while_somebody_listens(
+async def test_sent_transactions_are_remembered_while_there_are_subscribers(
     nodes: PendingNodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pending_module, "_MAX_SENT", 2)

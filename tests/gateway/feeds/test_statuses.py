@@ -87,7 +87,7 @@ async def test_status_is_reported_at_first_and_when_it_changes(nodes: StatusNode
     assert nodes.blocks_queried == [nodes.head]
 
 
-async def test_transaction_that_nobody_knows_yet_is_waited_for(nodes: StatusNodes) -> None:
+async def test_transaction_that_no_upstream_knows_yet_is_waited_for(nodes: StatusNodes) -> None:
     _, sink = await nodes.join("0x1")
     nodes.down = True
     await nodes.turn(POLL_SECONDS)
@@ -154,7 +154,7 @@ async def test_settled_transaction_is_requested_less_often_and_a_final_one_no_mo
     assert nodes.queried == []
 
 
-async def test_nothing_is_requested_when_nobody_waits(nodes: StatusNodes) -> None:
+async def test_nothing_is_requested_without_subscribers(nodes: StatusNodes) -> None:
     subscriber, _ = await nodes.join("0x1")
     nodes.statuses.leave(subscriber)
     nodes.statuses.leave(subscriber)

@@ -1,4 +1,4 @@
-"""What a stranger can make a connection hold or do: bounded, and answered without a trace in the log."""
+"""What an unknown client can make a connection hold or do: bounded, and answered without a line in the log."""
 
 import json
 from types import SimpleNamespace

@@ -57,7 +57,7 @@ async def test_connection_is_not_idle_while_bytes_of_it_are_unread(gateway: Fake
         theirs.shutdown(socket.SHUT_WR)  # an end has no bytes
         close_idle()
         assert transport.is_closing()
-    # Its socket is closed by now, and nobody looks at it.
+    # Its socket is closed by now, and is not read.
     edge(transport).check(gateway.context.clock + gateway.context.bounds.keep_alive_seconds + 1)
 
 

@@ -205,7 +205,7 @@ async def test_broken_body_in_line_does_not_cost_the_answer_before(gateway: Fake
     app.gate.set()
     await run_pending(30)
     assert responses(transport) == ["200 /healthz", "400 invalid_request close"]
-    assert app.received == ["http.request"], "what cannot be read reaches nobody"
+    assert app.received == ["http.request"], "what cannot be read does not reach the app"
 
 
 @pytest.mark.parametrize("is_complete", [False, True])

@@ -1,4 +1,4 @@
-"""What probing costs: seldom where nobody calls or a feed reports heads, at once where somebody does."""
+"""When upstreams are probed: seldom without calls or with a feed of heads, at once when a call arrives."""
 
 from __future__ import annotations
 
@@ -77,14 +77,14 @@ async def test_a_feed_that_misses_a_block_is_not_relied_on_until_it_shows_one_ag
     assert len(network.nodes["a"].probes) - before <= 1
 
 
-async def test_whoever_calls_after_a_pause_is_not_served_an_old_tip() -> None:
+async def test_call_after_a_pause_is_not_served_an_old_tip() -> None:
     network = await ProbedNetwork(BASE).start()
     await network.rounds(3)
     version = network.row.version
     network.in_use = False
     for _ in range(int(IDLE_SECONDS / PROBE) + 9):
         await network.tick(PROBE)
-    assert network.row.version == version + 1, "what was read of the tip still holds while nobody looks"
+    assert network.row.version == version + 1, "what was read of the tip still holds while there are no calls"
     network.nodes["a"].word += "x"
     await network.tick(0.5)
     assert network.row.head == 99
@@ -174,7 +174,7 @@ async def test_use_is_looked_at_once_a_second(monkeypatch: pytest.MonkeyPatch) -
     assert looked == [network.clock()]
 
 
-async def test_a_network_that_nobody_has_used_yet_has_no_tip_to_forget() -> None:
+async def test_a_network_without_calls_so_far_has_no_tip_to_forget() -> None:
     idle, busy = ProbedNetwork(BASE), await ProbedNetwork(BASE).start()
     idle.in_use = False
     await idle.start()

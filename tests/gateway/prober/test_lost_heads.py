@@ -1,4 +1,4 @@
-"""Heads that nobody shows any more, and how long they are waited for."""
+"""Heads that no upstream shows any more, and how long the prober waits for them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ async def test_a_head_whose_upstream_is_gone_is_given_up_after_five_seconds() ->
     assert (network.row.head, network.reorgs[0]) == (102, 1), "it is back, on the same chain"
 
 
-async def test_a_head_that_somebody_reaches_in_time_is_kept() -> None:
+async def test_a_head_that_an_upstream_reaches_in_time_is_kept() -> None:
     network = await ProbedNetwork(BASE + "abc", BASE + "a").start()
     network.nodes["a"].fault = REFUSED
     await network.rounds(6)
@@ -42,7 +42,7 @@ async def test_the_rest_may_be_far_behind() -> None:
     assert network.row.head == 100
 
 
-async def test_when_nobody_is_left_nothing_is_given_up() -> None:
+async def test_no_head_is_given_up_while_all_upstreams_are_down() -> None:
     network = await ProbedNetwork(BASE + "a").start()
     network.nodes["a"].fault = REFUSED
     await network.rounds(30)
@@ -61,13 +61,13 @@ async def test_a_block_that_only_a_worker_has_seen_is_looked_for_and_then_given_
     assert (network.row.floor, network.row.head, network.reorgs) == (99, 99, (1, 99))
 
 
-async def test_a_head_that_nobody_shows_is_overdue_after_five_seconds_and_not_before() -> None:
+async def test_a_head_that_no_upstream_shows_is_overdue_after_five_seconds_and_not_before() -> None:
     network = await ProbedNetwork(BASE + "abc", BASE + "a").start()
     following = network.monitor._following
     assert not following.is_overdue(network.clock())
     network.nodes["a"].fault = REFUSED
     await network.rounds(2)
-    began = following._short_since
-    assert began is not None
-    assert not following.is_overdue(began + 4.999)
-    assert following.is_overdue(began + 5.0)
+    started = following._short_since
+    assert started is not None
+    assert not following.is_overdue(started + 4.999)
+    assert following.is_overdue(started + 5.0)

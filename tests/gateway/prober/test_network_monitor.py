@@ -114,7 +114,7 @@ async def test_a_head_that_is_reported_before_the_first_answer_is_not_believed()
     assert (network.row.head, network.states) == (NOTHING, "unknown"), "its chain id is not known yet"
 
 
-async def test_a_head_that_is_reported_by_somebody_who_is_down_is_not_believed() -> None:
+async def test_a_head_reported_by_an_upstream_that_is_down_is_ignored() -> None:
     network = ProbedNetwork(BASE, BASE)
     network.apply(network.upstream("a", ws_url="ws://a"), network.upstream("b"))
     await network.tick()

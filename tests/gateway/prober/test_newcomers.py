@@ -19,7 +19,7 @@ async def test_nothing_is_published_before_everybody_was_probed() -> None:
     assert (network.row.head, network.monitor.warm) == (102, True)
 
 
-async def test_one_that_hangs_holds_up_the_start_for_a_second_and_then_nobody() -> None:
+async def test_a_hanging_upstream_delays_the_start_by_a_second_and_nothing_afterwards() -> None:
     network = ProbedNetwork(BASE, BASE)
     network.nodes["b"].gate = asyncio.Event()
     await network.start()
@@ -29,7 +29,7 @@ async def test_one_that_hangs_holds_up_the_start_for_a_second_and_then_nobody() 
         network.nodes["a"].word += "a"
         await network.rounds()
     assert network.row.head == 104
-    assert len(network.nodes["b"].probes) == 1, "nobody is called twice at once"
+    assert len(network.nodes["b"].probes) == 1, "no upstream has two probes at once"
 
 
 async def test_what_was_received_by_then_is_shown_when_the_time_is_over_however_seldom_upstreams_are_probed() -> (

@@ -230,7 +230,7 @@ async def test_silence_ends_with_the_deadline() -> None:
     assert failed.value.reason == "does not answer in time"
 
 
-async def test_closing_ends_what_is_under_way_also_when_nobody_waits_any_more() -> None:
+async def test_closing_ends_abandoned_probes_too() -> None:
     setup = ProbeClientSetup()
     setup.reply = lambda _: None
     asking = asyncio.ensure_future(setup.client.probe(Wanted()))

@@ -95,7 +95,7 @@ async def test_lagging_and_back() -> None:
     assert network.states == "up up"
 
 
-async def test_on_a_fast_chain_nobody_lags_who_was_called_earlier() -> None:
+async def test_on_a_fast_chain_an_upstream_probed_earlier_does_not_lag() -> None:
     network = await ProbedNetwork(BASE, BASE, lag_blocks=0).start()
     network.apply(network.upstream("a", ws_url="ws://a"), network.upstream("b"))
     (listener,) = network.listeners

@@ -16,7 +16,7 @@ async def died(*words: str, finalized: int | None = 40) -> ProbedNetwork:
     network = ProbedNetwork(*words)
     network.nodes["a"].finalized = finalized
     await network.start()
-    assert network.row.reorgs == 0, "there is nobody to take over from at the first start"
+    assert network.row.reorgs == 0, "the first start has no predecessor"
     return network
 
 
@@ -35,7 +35,7 @@ async def test_a_successors_first_word_is_that_only_what_is_final_is_the_same(wo
     assert second.row.reorgs == 0, "nothing is known yet"
     await second.start()
     assert (second.row.head, second.row.finalized, second.reorgs) == (head, 40, (1, 40))
-    assert counts(second) == (0, 0), "nobody knows of a reorganisation"
+    assert counts(second) == (0, 0), "there may have been no reorganisation"
     await second.rounds(3)
     assert (second.row.head, second.reorgs) == (head, (1, 40)), "it is published once"
 
@@ -97,7 +97,7 @@ async def test_a_block_that_callers_were_shown_is_not_forgotten_with_the_prober(
     assert counts(second) == (0, 0)
 
 
-async def test_a_block_that_callers_were_shown_and_nobody_has_is_given_up_down_to_what_is_final() -> None:
+async def test_a_served_block_that_no_upstream_has_is_given_up_down_to_the_final_one() -> None:
     first = await died(BASE + "abc")
     first.row.observe_head(104)
     second = await first.successor(BASE + "xyz").start()
@@ -112,7 +112,7 @@ async def test_a_successor_that_finds_only_who_is_behind_waits_before_it_gives_u
     await second.rounds(9)
     assert (second.row.head, second.row.reorgs) == (102, 0)
     await second.rounds(2)
-    assert (second.row.head, second.reorgs) == (100, (1, 40)), "nobody knows whether block 100 is the same"
+    assert (second.row.head, second.reorgs) == (100, (1, 40)), "block 100 may be another one"
 
 
 async def test_a_chain_that_became_shorter_than_what_was_final_leaves_nothing_above_its_head() -> None:

@@ -174,7 +174,7 @@ async def test_what_callers_send_is_cut(gateway: FakeGateway) -> None:
         (("192.0.2.0/24",), "", "192.0.2.1"),
     ],
 )
-async def test_address_is_that_of_whoever_called_as_far_as_proxies_are_trusted(
+async def test_address_is_that_of_the_caller_as_far_as_proxies_are_trusted(
     trusted: tuple[str, ...], forwarded: str, address: str
 ) -> None:
     gateway = await open_gateway(trusted=trusted)

@@ -72,11 +72,9 @@ async def test_no_answer_leaves_while_its_record_waits(gateway: FakeGateway) -> 
 
 async def test_order_of_answers_is_kept_whether_they_wait_for_a_record_or_not(gateway: FakeGateway) -> None:
     strict(gateway)
-    stranger = post(9).replace(b"Bearer", b"Basic")
+    refused = post(9).replace(b"Bearer", b"Basic")
     transport = gateway.connect(hello)
-    assert await exchange(
-        transport, whole(post(1) + stranger + GET + post(2) + stranger + stranger + post(3))
-    ) == [
+    assert await exchange(transport, whole(post(1) + refused + GET + post(2) + refused + refused + post(3))) == [
         "200 1",
         "401 token_invalid",
         "200 /healthz",
@@ -87,7 +85,7 @@ async def test_order_of_answers_is_kept_whether_they_wait_for_a_record_or_not(ga
     ]
 
 
-async def test_stranger_behind_an_answer_that_waits_does_not_overtake_it(gateway: FakeGateway) -> None:
+async def test_refusal_behind_an_answer_that_waits_does_not_overtake_it(gateway: FakeGateway) -> None:
     await answers_to(gateway, post(0))  # known from now on: refusals are answered at once
     known(gateway, capped_until=2e9)
     transport = gateway.connect(hello)

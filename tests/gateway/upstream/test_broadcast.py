@@ -78,17 +78,17 @@ async def test_first_answer_that_is_an_error_is_passed_on_as_it_is(answer: Error
     assert (sends(gateway), looks(gateway)) == ([1, 0], 0)
 
 
-@pytest.mark.parametrize("trouble", [DROP, Http(502), Http(429), QUOTA, LAGGING, BROKEN])
+@pytest.mark.parametrize("failure", [DROP, Http(502), Http(429), QUOTA, LAGGING, BROKEN])
 async def test_where_an_upstream_did_not_take_it_or_leaves_us_in_doubt_the_next_is_sent_it(
-    trouble: Any, gateway: FakeGateway
+    failure: Any, gateway: FakeGateway
 ) -> None:
-    plays(gateway, trouble, "hash by node")
+    plays(gateway, failure, "hash by node")
     assert await sent(gateway) == "hash by node"
     assert sends(gateway) == [1, 1]
     assert (gateway.trace.upstream, gateway.trace.attempts) == ("up1", 2)
 
 
-async def test_where_nobody_can_be_reached_nothing_is_in_doubt(gateway: FakeGateway) -> None:
+async def test_outcome_is_not_in_doubt_if_no_upstream_was_reached(gateway: FakeGateway) -> None:
     gateway.loop.refusing = True
     refusal = await sent(gateway, 1.0)
     assert isinstance(refusal, UpstreamUnavailable)
@@ -120,23 +120,23 @@ async def test_timeout_leaves_us_in_doubt_and_the_next_is_sent_it() -> None:
 # --- Already known -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("trouble", [DROP, Http(500), BROKEN])
+@pytest.mark.parametrize("failure", [DROP, Http(500), BROKEN])
 @pytest.mark.parametrize(
     "words", [KNOWN, Error(-32000, "Known transaction: 33469b"), Error(-32010, "ALREADY_EXISTS: already known")]
 )
 async def test_already_known_after_an_attempt_of_ours_is_a_success_with_the_right_hash(
-    trouble: Any, words: Error, gateway: FakeGateway
+    failure: Any, words: Error, gateway: FakeGateway
 ) -> None:
-    plays(gateway, trouble, words)
+    plays(gateway, failure, words)
     assert await sent(gateway) == HASH
     assert (sends(gateway), looks(gateway), gateway.trace.upstream) == ([1, 1], 0, "up1")
 
 
-@pytest.mark.parametrize("trouble", [QUOTA, Http(429), LAGGING])
+@pytest.mark.parametrize("failure", [QUOTA, Http(429), LAGGING])
 async def test_already_known_is_not_ours_where_the_first_has_surely_not_taken_it(
-    trouble: Any, gateway: FakeGateway
+    failure: Any, gateway: FakeGateway
 ) -> None:
-    plays(gateway, trouble, KNOWN)
+    plays(gateway, failure, KNOWN)
     assert await sent(gateway) == KNOWN
 
 
@@ -155,7 +155,7 @@ async def test_where_we_do_not_know_the_hash_the_nodes_words_are_passed_on(gatew
 
 
 @pytest.mark.parametrize("method", sorted(SIGNED - {SEND}))
-async def test_duplicate_of_starknet_is_a_success_only_where_somebody_shows_the_hash(method: str) -> None:
+async def test_duplicate_of_starknet_is_a_success_only_if_an_upstream_shows_the_hash(method: str) -> None:
     gateway = await open_gateway(family="starknet", network={"broadcast": 2})
     tx = {"type": "INVOKE"}
     gateway.nodes[0].always(DROP)
@@ -208,7 +208,7 @@ async def test_where_all_break_off_but_the_chain_has_it_it_is_a_success(gateway:
 
 
 @pytest.mark.parametrize("fault", [BROKEN, LAGGING, QUOTA])
-async def test_doubt_is_reported_also_where_somebody_else_had_trouble_of_its_own(
+async def test_doubt_is_reported_also_if_another_upstream_failed_for_its_own_reasons(
     fault: Error, gateway: FakeGateway
 ) -> None:
     plays(gateway, DROP, fault)
@@ -217,7 +217,7 @@ async def test_doubt_is_reported_also_where_somebody_else_had_trouble_of_its_own
     assert DOUBT in refusal.message
 
 
-async def test_troubles_of_nodes_alone_are_passed_on_but_a_quota_of_ours(gateway: FakeGateway) -> None:
+async def test_errors_of_nodes_are_passed_on_but_not_an_exceeded_quota(gateway: FakeGateway) -> None:
     plays(gateway, LAGGING, QUOTA)
     assert await sent(gateway) == LAGGING
     await gateway.advance(6.0)
@@ -242,7 +242,7 @@ answers = st.sampled_from(["done", KNOWN, NONCE, FUNDS, BROKEN, LAGGING, QUOTA, 
 @given(st.lists(answers, min_size=1, max_size=5), st.integers(1, 4), st.sampled_from([None, {"hash": HASH}]))
 @settings(max_examples=3 * settings().max_examples // 2)
 async def test_nothing_is_lost_whatever_upstreams_answer(replies: list[Any], broadcast: int, found: Any) -> None:
-    """A success is reported as one, and where somebody may have taken it, nobody is shown that it failed."""
+    """A success is reported as one; a transaction that may have been accepted is not reported as failed."""
     gateway = await open_gateway(*[{}] * len(replies), network={"broadcast": broadcast})
     plays(gateway, *replies, found=found)
     answer = await sent(gateway, 2.0)

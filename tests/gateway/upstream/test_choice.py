@@ -178,7 +178,7 @@ def test_while_the_prober_is_silent_its_word_does_not_count(state: State) -> Non
         assert not network.view().is_worth_waiting(need, [], network.clock())
 
 
-def test_breaker_and_quota_keep_calls_away_until_nobody_else_is_left() -> None:
+def test_breaker_and_quota_keep_calls_away_until_no_other_upstream_is_left() -> None:
     network = fake_network({}, {"priority": 1}, {"priority": 2})
     for silent in (False, True):
         if silent:
@@ -273,7 +273,7 @@ def test_old_state_is_requested_from_archives_first_and_then_of_the_others() -> 
     assert order(network, Requirements("eth_call", oldest=HEAD - 3)) == "abcd"
 
 
-def test_where_nobody_holds_an_archive_old_state_is_requested_from_the_cheaper_one_in_rotation() -> None:
+def test_without_an_archive_old_state_is_requested_from_the_cheaper_upstream_in_rotation() -> None:
     network = fake_network({"archive": False}, {"archive": False}, {"archive": False})
     network.answer("a", 0.1)
     network.answer("b", 0.05)

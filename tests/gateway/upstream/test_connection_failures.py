@@ -129,7 +129,7 @@ async def test_gzip_bomb_is_not_unpacked_over_the_limit(feed: Feed) -> None:
     ids=["a response", "a torn response", "a torn head", "garbage"],
 )
 async def test_connection_that_sends_more_than_was_requested_is_not_used_again(trailing: bytes) -> None:
-    """Or what follows would be taken for the answer to somebody else's call."""
+    """Or what follows would be taken for the answer to another call."""
     upstream = FakeUpstream()
     assert await upstream.exchange(whole(http(BODY) + trailing)) == Response(200, BODY)
     await run_pending()
@@ -200,7 +200,7 @@ async def test_small_responses_are_not_counted_and_large_ones_given_back() -> No
 
 
 @pytest.mark.parametrize("body", [b"x" * SMALL * 2, gzip.compress(b"x" * SMALL * 2)], ids=["plain", "gzip"])
-async def test_large_response_counts_until_nobody_holds_it(body: bytes) -> None:
+async def test_large_response_counts_until_it_is_released(body: bytes) -> None:
     upstream = FakeUpstream()
     response = await upstream.exchange(in_two(http(body)))
     assert len(response.body) == SMALL * 2

@@ -118,7 +118,7 @@ async def test_those_that_broke_off_are_called_once_more_after_a_moment(gateway:
 
 
 @pytest.mark.parametrize("method", [READ, UNKNOWN])
-async def test_where_nobody_answers_the_refusal_reports_it_and_of_a_write_that_it_is_in_doubt(
+async def test_refusal_says_that_no_upstream_answered_and_that_a_write_is_in_doubt(
     method: str, gateway: FakeGateway
 ) -> None:
     for node in gateway.nodes:
@@ -164,11 +164,11 @@ async def test_no_further_upstream_is_called_after_the_deadline_of_the_request(m
     gateway = await open_gateway({}, {}, {})
     for node in gateway.nodes:
         node.holds = True
-    began = gateway.clock()
+    started = gateway.clock()
     pending = gateway.send(method, seconds=8.0)
     while not pending.done():
         await gateway.advance(0.1)
-    assert gateway.clock() - began <= 8.3
+    assert gateway.clock() - started <= 8.3
     with pytest.raises(UpstreamTimeout) as caught:
         await pending
     assert gateway.counts() == ([1, 0, 0] if method is UNKNOWN else [1, 1, 1])
@@ -195,9 +195,7 @@ async def test_error_that_speaks_of_the_node_is_retried_elsewhere(fault: Error, 
 
 
 @pytest.mark.parametrize("fault", [LAGGING, PRUNED, BROKEN, UNSUPPORTED])
-async def test_where_nobody_knows_better_the_nodes_words_are_the_answer(
-    fault: Error, gateway: FakeGateway
-) -> None:
+async def test_nodes_error_is_the_answer_if_no_upstream_answers_better(fault: Error, gateway: FakeGateway) -> None:
     for node in gateway.nodes:
         node.always(fault)
     assert await gateway.call(READ) == fault
@@ -309,7 +307,7 @@ async def test_answers_that_are_too_large_do_not_open_the_breaker() -> None:
     assert await gateway.call(READ) == "x"
 
 
-async def test_too_many_large_answers_at_once_are_our_own_trouble() -> None:
+async def test_too_many_large_answers_at_once_do_not_count_against_upstreams() -> None:
     gateway = await open_gateway(budget=100_000)
     for node in gateway.nodes:
         node.always("x" * 200_000)

@@ -173,7 +173,7 @@ class DrivenFailover:
             if how is Verdict.QUOTA:
                 assert not upstream.available(self.clock())
             elif not self.need.repeatable:
-                # Then it is the answer, and nobody is called any more.
+                # Then it is the answer, and no upstream is called any more.
                 self.over = True
             return
         # Only reads show the tip.
@@ -248,7 +248,7 @@ class DrivenFailover:
         failed = [end for each in self.ends.values() for end in each if isinstance(end, AttemptFailed)]
         stopped = not self.need.repeatable and any(end.sent for end in failed)
         if self.attempts < MAX_ATTEMPTS and now < self.deadline and not stopped:
-            assert in_reach <= self.ends.keys() | self.passed_over, "somebody could have answered"
+            assert in_reach <= self.ends.keys() | self.passed_over, "an upstream could have answered"
         refusal = self.failover.refusal()
         assert isinstance(refusal, Refusal)
         in_doubt = any(end.sent for end in failed)

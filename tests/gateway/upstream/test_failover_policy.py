@@ -90,10 +90,10 @@ def test_write_stops_at_the_first_failure_after_sending(failures: list[Failure],
 
 def test_one_that_is_behind_is_called_again_and_again_after_longer_pauses() -> None:
     network = ranked(1)
-    began = network.clock()
+    started = network.clock()
     names, refusal = conversation(network, [FAILURES[-1]] * 6, Requirements(METHOD, tip=True))
     assert names == "a.a.a.a.a.a"
-    assert network.clock() - began == pytest.approx(AGAIN_SECONDS * (1 + 2 + 4 + 8 + 16))
+    assert network.clock() - started == pytest.approx(AGAIN_SECONDS * (1 + 2 + 4 + 8 + 16))
     assert "behind what callers have seen" in refusal.message
 
 
@@ -162,7 +162,7 @@ def test_time_for_each_attempt_is_half_of_what_is_left_and_the_last_gets_all_of_
 
 
 @pytest.mark.parametrize("need", [Requirements(METHOD, repeatable=False), Requirements(METHOD, slot=0)])
-def test_what_nobody_else_can_answer_gets_all_the_time_there_is(need: Requirements) -> None:
+def test_call_that_no_other_upstream_can_answer_has_the_whole_deadline(need: Requirements) -> None:
     network = ranked(3)
     step = failover(network, need, seconds=8.0).next(network.clock())
     assert isinstance(step, NextAttempt)

@@ -26,7 +26,7 @@ async def test_tip_is_requested_from_who_is_at_the_head(gateway: FakeGateway) ->
     assert await gateway.call(BALANCE, "0xa", "0x1") == "up0"
 
 
-async def test_tip_waits_until_somebody_comes_along(gateway: FakeGateway) -> None:
+async def test_tip_waits_until_an_upstream_has_it(gateway: FakeGateway) -> None:
     gateway.publish_heads(99, 99)
     gateway.status.publish(100, NOTHING, changed=True)
     pending = gateway.send(BALANCE, "0xa", "latest")
@@ -40,7 +40,9 @@ async def test_tip_waits_until_somebody_comes_along(gateway: FakeGateway) -> Non
 async def test_block_by_its_number_is_requested_from_who_has_it(gateway: FakeGateway) -> None:
     gateway.publish_heads(99, 100)
     for block, who in (("0x63", "up0"), ("0x64", "up1"), ("0x65", "up0")):
-        assert await gateway.call(BALANCE, "0xa", block) == who, "what nobody has seen yet anybody may answer"
+        assert await gateway.call(BALANCE, "0xa", block) == who, (
+            "a block beyond the head may be answered by any upstream"
+        )
     gateway.publish_state("up1", State.DOWN, 100)
     pending = gateway.send(BALANCE, "0xa", "0x64")
     await gateway.advance(0.5)
@@ -181,7 +183,7 @@ async def test_head_that_cannot_be_is_not_believed(gateway: FakeGateway) -> None
     assert gateway.status.floor == 100
 
 
-async def test_while_the_prober_is_silent_everybody_is_called_but_nobody_is_shown_less_than_before(
+async def test_while_the_prober_is_silent_all_upstreams_are_called_but_the_tip_does_not_go_back(
     gateway: FakeGateway,
 ) -> None:
     gateway.publish_heads(100, 90)

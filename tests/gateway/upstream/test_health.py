@@ -30,10 +30,10 @@ def openings(network: FakeNetwork, times: int) -> list[float]:
     upstream, found = network["a"], []
     network.fail("a", 5)
     for _ in range(times):
-        began = network.clock()
+        started = network.clock()
         while upstream.is_open(network.clock()):
             network.clock.advance(0.25)
-        found.append(network.clock() - began)
+        found.append(network.clock() - started)
         network.fail("a")
     return found
 
@@ -438,11 +438,11 @@ def test_breaker_is_open_for_exactly_its_time() -> None:
 
 def test_one_that_is_spared_is_willing_again_at_the_end_of_its_time() -> None:
     network, upstream = one()
-    began = network.clock()
-    upstream.cool_down(began)
-    assert not upstream.available(began + QUOTA_SECONDS - 0.001)
+    started = network.clock()
+    upstream.cool_down(started)
+    assert not upstream.available(started + QUOTA_SECONDS - 0.001)
     assert upstream.in_doubt
-    assert upstream.available(began + QUOTA_SECONDS)
+    assert upstream.available(started + QUOTA_SECONDS)
     assert not upstream.in_doubt, "looked at no more"
 
 
@@ -458,13 +458,13 @@ def test_one_that_is_open_stays_in_doubt_until_it_has_answered() -> None:
 
 def test_one_that_is_open_and_spared_waits_for_both() -> None:
     network, upstream = one()
-    began = network.clock()
+    started = network.clock()
     network.fail("a", 5)
-    upstream.cool_down(began)
-    assert not upstream.available(began + QUOTA_SECONDS - 0.001)
-    assert upstream.available(began + QUOTA_SECONDS)
+    upstream.cool_down(started)
+    assert not upstream.available(started + QUOTA_SECONDS - 0.001)
+    assert upstream.available(started + QUOTA_SECONDS)
     upstream.began()
-    assert not upstream.available(began + QUOTA_SECONDS), "one call is on trial"
+    assert not upstream.available(started + QUOTA_SECONDS), "one call is on trial"
 
 
 def fare(network: FakeNetwork, how: str) -> None:
@@ -505,7 +505,7 @@ def test_window_begins_anew_after_ten_seconds(seconds: float, opens: bool) -> No
         fare(network, "af" * 9 + "f")
         assert not upstream.in_doubt
         fare(network, "f")
-        assert upstream.in_doubt, "the failure that began it counts"
+        assert upstream.in_doubt, "the first failure counts"
 
 
 def test_failures_of_the_window_before_do_not_count() -> None:

@@ -76,7 +76,7 @@ async def test_hedge_that_could_not_be_paid_for_begins_when_it_can(gateway: Fake
     assert summary(await pending) == "up1"
 
 
-async def test_single_call_at_a_silent_upstream_is_hedged_in_a_while_though_nobody_else_calls(
+async def test_single_call_at_a_silent_upstream_is_hedged_in_a_while_without_other_calls(
     gateway: FakeGateway,
 ) -> None:
     await used(gateway, 20)
@@ -211,7 +211,7 @@ async def test_hedge_takes_from_the_rate_of_whom_it_calls() -> None:
 
 
 @pytest.mark.parametrize("bad", [PRUNED, BROKEN, LAGGING, DROP, Http(503)])
-async def test_where_the_hedge_fares_badly_the_next_is_called_and_nobody_waits_for_the_silent_one(
+async def test_if_the_hedge_fails_the_next_upstream_is_called_without_waiting_for_the_silent_one(
     bad: object,
 ) -> None:
     gateway = await open_gateway({}, {}, {})
@@ -249,7 +249,7 @@ async def test_answer_of_the_silent_one_still_counts_while_others_are_called() -
     gateway.nodes[2].release()
 
 
-async def test_where_nobody_else_is_left_the_silent_one_is_waited_for(gateway: FakeGateway) -> None:
+async def test_without_another_upstream_the_silent_one_is_waited_for(gateway: FakeGateway) -> None:
     await used(gateway)
     gateway.nodes[1].always(BROKEN)
     pending = gateway.send(READ)

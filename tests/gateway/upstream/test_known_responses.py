@@ -123,7 +123,7 @@ async def test_part_of_a_body_that_looks_like_a_known_response_is_a_part_of_it()
 
 
 @pytest.mark.parametrize(("waiters", "retired"), [([1], False), ([], True)])
-async def test_connection_that_somebody_waits_for_or_that_is_not_kept_goes_back_to_its_owner(
+async def test_connection_with_waiters_or_without_keep_alive_goes_back_to_its_pool(
     waiters: list[int], retired: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     upstream = FakeUpstream()

@@ -108,7 +108,7 @@ async def test_heads_are_received() -> None:
     assert setup.listener.listening
 
 
-async def test_nobody_listens_before_the_subscription() -> None:
+async def test_listener_is_not_listening_before_the_subscription() -> None:
     assert not ListenerSetup(FakeSocket(SUBSCRIBED)).listener.listening
 
 

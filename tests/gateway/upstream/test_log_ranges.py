@@ -278,7 +278,7 @@ async def test_narrowest_upstream_decides_how_wide_the_parts_are() -> None:
     assert gateway.trace.attempts == 2
 
 
-async def test_somebody_else_may_search_more_than_the_first(gateway: FakeGateway) -> None:
+async def test_another_upstream_may_search_more_than_the_first(gateway: FakeGateway) -> None:
     searching(gateway)
     gateway.nodes[0].always(TOO_WIDE)
     assert await gateway.call(GET, {"fromBlock": "0x0", "toBlock": "0x63"}) == list(range(100))

@@ -78,7 +78,7 @@ async def test_write_does_not_wait_where_all_connections_are_idle_but_none_is_fr
     harness.advance(FRESH_SECONDS * 2)
     sent = harness.send(write=True)
     await run_pending(30)
-    assert len(harness.loop.transports) == 2, "the write waits for a connection that nobody will free"
+    assert len(harness.loop.transports) == 2, "the write waits for a connection that will not be freed"
     harness.loop.transports[-1].deliver(OK)
     assert await sent == Response(200, b"{}")
     assert harness.pool.size <= 1

@@ -111,7 +111,7 @@ async def test_waiter_does_not_wait_on_when_the_connection_to_come_is_refused() 
     harness.loop.gate.set()
     await run_pending(30)
     assert isinstance(first.exception(), ConnectFailed)
-    assert second.done(), "nobody wakes the second call"
+    assert second.done(), "the second call is not woken"
     assert isinstance(second.exception(), ConnectFailed)
 
 

@@ -1,4 +1,4 @@
-"""Filter ids and continuation tokens are of use to the team that was given them, and to nobody else."""
+"""Filter ids and continuation tokens are of use to the team that was given them only."""
 
 from __future__ import annotations
 

@@ -104,9 +104,7 @@ steps = st.tuples(
 @pytest.mark.parametrize("cache_bytes", [0, 1_000_000])
 @given(st.lists(steps, min_size=5, max_size=60))
 @settings(max_examples=3 * settings().max_examples // 2)
-async def test_nobody_is_shown_less_than_anybody_was_shown_before_its_call(
-    cache_bytes: int, script: list[tuple[str, int, int]]
-) -> None:
+async def test_tip_never_goes_back_for_any_caller(cache_bytes: int, script: list[tuple[str, int, int]]) -> None:
     gateway = await open_gateway(cache_bytes=cache_bytes)
     chain = Chain(gateway)
     for what, index, count in script:

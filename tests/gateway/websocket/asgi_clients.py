@@ -28,7 +28,7 @@ class Stream:
         self.subscribers: list[Subscriber] = []
         self.wrong: Wrong | None = None
         self.gate: asyncio.Event | None = None
-        """Where set, nobody joins before it is."""
+        """If not None, subscribers join once it is set."""
 
     async def join(self, subscriber: Subscriber) -> None:
         if self.gate is not None:
@@ -78,7 +78,7 @@ class SocketServer:
     async def open(
         self, path: str = PATH, *, token: str | None = TOKEN, address: str = "192.0.2.1", **headers: str
     ) -> Client:
-        """A client connects; `_` in a header's name stands for `-`."""
+        """A client connects; `_` in a header's name means `-`."""
         client = Client(self, path, token, headers, address)
         await run_pending()
         return client

@@ -124,7 +124,7 @@ def test_handshake_may_be_as_long_as_the_bounds(url: bytes, more: list[tuple[byt
     assert needed(b"POST", url, headers) is None
 
 
-async def test_long_headers_that_nobody_needs_do_no_harm(caller: Caller) -> None:
+async def test_long_headers_that_are_not_used_do_no_harm(caller: Caller) -> None:
     await caller.deliver(caller.head(Cookie="x" * 20_000))
     assert caller.transport.take().startswith(b"HTTP/1.1 101 ")
 

@@ -14,7 +14,7 @@ from tollgate.gateway.memory_budget import SMALL
 SIZE = 2 * SMALL
 
 
-def begun(kind: str, size: int = SIZE) -> bytes:
+def unfinished(kind: str, size: int = SIZE) -> bytes:
     """A message of which the end is missing: the rest of a frame, or the last fragment."""
     mask = b"\x00" * 4
     if kind == "frame":
@@ -40,7 +40,7 @@ async def begin(caller: Caller, data: bytes) -> None:
 @kinds
 async def test_unfinished_message_counts_against_the_budget_until_it_is_whole(kind: str) -> None:
     async with open_caller(budget=4 * SIZE) as caller:
-        await begin(caller, begun(kind))
+        await begin(caller, unfinished(kind))
         budget = caller.server.gateway.budget
         assert SIZE <= budget.held < SIZE + 100
         await caller.deliver(end(kind))
@@ -52,7 +52,7 @@ async def test_unfinished_message_counts_against_the_budget_until_it_is_whole(ki
 @kinds
 async def test_unfinished_message_without_room_ends_the_connection(kind: str) -> None:
     async with open_caller(budget=SIZE - 1) as caller:
-        await begin(caller, begun(kind))
+        await begin(caller, unfinished(kind))
         assert caller.closed() == 1013
         assert caller.server.gateway.budget.held == 0
         assert caller.transport.closed
@@ -61,7 +61,7 @@ async def test_unfinished_message_without_room_ends_the_connection(kind: str) ->
 @kinds
 async def test_client_that_leaves_within_a_message_gives_its_room_back(kind: str) -> None:
     async with open_caller(budget=4 * SIZE) as caller:
-        await begin(caller, begun(kind))
+        await begin(caller, unfinished(kind))
         socket = caller.socket
         caller.transport.drop()
         assert not any((socket._unread, socket.frames, socket.conn.reader.buffer))
@@ -72,7 +72,7 @@ async def test_client_that_leaves_within_a_message_gives_its_room_back(kind: str
 
 async def test_small_messages_do_not_count() -> None:
     async with open_caller(budget=0) as caller:
-        await begin(caller, begun("frame", SMALL // 2))
+        await begin(caller, unfinished("frame", SMALL // 2))
         assert caller.closed() is None
 
 
@@ -93,7 +93,7 @@ async def test_bytes_count_from_the_first_beyond_a_small_message_and_to_the_last
 
 async def test_who_is_cut_leaves_nothing_behind_though_it_does_not_read() -> None:
     async with open_caller(budget=4 * SIZE) as caller:
-        await begin(caller, begun("fragments") + b"\x80")
+        await begin(caller, unfinished("fragments") + b"\x80")
         socket = caller.socket
         socket._unread += b"more"
         timer = socket._slow_timer
@@ -105,7 +105,7 @@ async def test_who_is_cut_leaves_nothing_behind_though_it_does_not_read() -> Non
         assert timer.cancelled()
         socket._unread += b"still more"
         socket._settle()
-        assert not socket._unread, "nobody reads that any more"
+        assert not socket._unread, "it is not read any more"
 
 
 async def test_client_that_has_finished_one_message_has_as_long_for_the_next() -> None:
@@ -113,9 +113,9 @@ async def test_client_that_has_finished_one_message_has_as_long_for_the_next() -
         context = caller.server.gateway.context
         context.bounds = replace(context.bounds, read_seconds=4.0)
         loop = caller.server.gateway.loop
-        await begin(caller, begun("fragments"))
+        await begin(caller, unfinished("fragments"))
         await loop.advance(2.0)
-        await caller.deliver(end("fragments") + begun("fragments"))
+        await caller.deliver(end("fragments") + unfinished("fragments"))
         await loop.advance(2.0)
         assert caller.closed() is None
         await loop.advance(4.0)
@@ -125,7 +125,7 @@ async def test_client_that_has_finished_one_message_has_as_long_for_the_next() -
 @kinds
 async def test_message_that_does_not_end_in_time_is_the_last(kind: str) -> None:
     async with open_caller(budget=4 * SIZE) as caller:
-        await begin(caller, begun(kind))
+        await begin(caller, unfinished(kind))
         seconds = caller.server.gateway.context.bounds.read_seconds
         await caller.server.gateway.loop.advance(seconds - 1.0)
         assert caller.closed() is None
@@ -138,13 +138,13 @@ async def test_message_that_does_not_end_in_time_is_the_last(kind: str) -> None:
 
 async def test_client_that_finishes_its_messages_may_always_be_within_one() -> None:
     async with open_caller(budget=4 * SIZE) as caller:
-        await begin(caller, begun("fragments"))
+        await begin(caller, unfinished("fragments"))
         seconds = caller.server.gateway.context.bounds.read_seconds
         for _ in range(4):
             await caller.server.gateway.loop.advance(seconds / 2)
             caller.events()
             await caller.send()
-            await caller.deliver(end("fragments") + begun("fragments"))
+            await caller.deliver(end("fragments") + unfinished("fragments"))
         assert caller.closed() is None
         for _ in range(4):
             await caller.server.gateway.loop.advance(seconds / 2)
@@ -156,7 +156,7 @@ async def test_client_that_finishes_its_messages_may_always_be_within_one() -> N
 async def test_client_whom_we_do_not_read_is_not_cut() -> None:
     """It may have sent the end long ago."""
     async with open_caller(node=lambda _: None, budget=4 * SIZE) as caller:
-        await begin(caller, begun("fragments"))
+        await begin(caller, unfinished("fragments"))
         caller.socket.pause_writing()
         await caller.server.gateway.loop.advance(caller.server.gateway.context.bounds.read_seconds + 1.0)
         assert Opcode.CLOSE not in [each.opcode for each in caller.frames()]

@@ -202,7 +202,7 @@ async def test_connections_of_one_caller_are_bounded() -> None:
 # --- Stop --------------------------------------------------------------------------------------------------
 
 
-async def test_stop_closes_idle_connections_and_lets_nobody_in(server: SocketServer) -> None:
+async def test_stop_closes_idle_connections_and_refuses_new_ones(server: SocketServer) -> None:
     client = await server.open()
     server.endpoint.stop()
     server.endpoint.stop()

@@ -189,10 +189,10 @@ async def test_time_of_a_client_to_answer_our_goodbye_begins_once_and_ends_with_
     assert timer.cancelled()
     socket._abort_timer = None
     socket._give_up_soon()
-    assert socket._abort_timer is None, "there is nobody to be given up"
+    assert socket._abort_timer is None, "there is no client to give up"
 
 
-async def test_pongs_that_fill_the_way_before_nonsense_leave_nobody_waiting(caller: Caller) -> None:
+async def test_pongs_that_fill_the_buffer_before_an_invalid_frame_leave_no_task_waiting(caller: Caller) -> None:
     await caller.connect()
     caller.transport.stuck = caller.transport.full = True
     caller.client.send_ping(b"")
@@ -254,7 +254,7 @@ async def test_client_that_has_just_taken_all_of_a_long_message_has_time_to_answ
     loop = caller.server.gateway.loop
     caller.transport.unsent = 1_000
     await loop.advance(20.5)
-    # It is out of our hands, but may still be on its way; our question stands behind it.
+    # It is written, but may still be in transit; our ping is behind it.
     caller.transport.unsent = 0
     await loop.advance(20.5)
     assert not caller.transport.closed

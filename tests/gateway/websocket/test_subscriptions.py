@@ -272,4 +272,4 @@ async def test_ids_of_subscriptions_are_as_their_family_writes_them(family: str)
     if family == "eth":
         assert all(each.startswith("0x") and len(each) == 34 for each in made)
     else:
-        assert all(0 <= int(each) < 2**63 for each in made), "whoever holds it as a signed number can"
+        assert all(0 <= int(each) < 2**63 for each in made), "it fits into a signed number"

@@ -84,7 +84,7 @@ def test_app_sees_its_own_close() -> None:
     assert closing.index("websocket.disconnect") < closing.index("self.close_sent = True")
 
 
-def test_lost_connection_wakes_whoever_waits_to_send() -> None:
+def test_lost_connection_wakes_tasks_that_wait_to_send() -> None:
     body = body_of(WebSocketsSansIOProtocol.connection_lost)
     assert "self.writable.set()" in body
     assert "self.disconnected = True" in body

@@ -1,6 +1,6 @@
 """Nodes of one chain behind proxies behind a gateway, and what goes wrong with them.
 
-The node, the proxy and the upstream of one name belong together. Trouble is a block that a test enters when all is
+The node, the proxy and the upstream of one name belong together. A fault is a block that a test enters when all is
 well; it is over, where it can be, when the test leaves.
 """
 
@@ -25,7 +25,7 @@ NAMES = "abc"
 
 
 @dataclass(frozen=True)
-class Scene:
+class FaultySetup:
     """Nodes of one chain, a proxy before each, and a gateway that knows only the proxies."""
 
     chain: Chain
@@ -55,77 +55,77 @@ class Scene:
 
 
 @contextmanager
-def healthy(_: Scene) -> Iterator[None]:
+def healthy(_: FaultySetup) -> Iterator[None]:
     """Have none."""
     yield
 
 
 @contextmanager
-def killed(scene: Scene, names: str = "a") -> Iterator[None]:
+def killed(setup: FaultySetup, names: str = "a") -> Iterator[None]:
     """Let nodes be gone; their proxies take connections, and close them."""
     for name in names:
-        scene.chain.leave(scene.node(name))
-        scene.node(name).kill()
+        setup.chain.leave(setup.node(name))
+        setup.node(name).kill()
     yield
     for name in names:
-        scene.becomes(name, "down")
+        setup.becomes(name, "down")
 
 
 @contextmanager
-def paused(scene: Scene) -> Iterator[None]:
+def paused(setup: FaultySetup) -> Iterator[None]:
     """Let a node hold its connections and send nothing, until it goes on where it was."""
-    scene.chain.leave(scene.node("a"))
-    with scene.node("a").paused():
+    setup.chain.leave(setup.node("a"))
+    with setup.node("a").paused():
         yield
-        scene.becomes("a", "down")
-    scene.chain.join(scene.node("a"))
-    scene.becomes("a", "up")
+        setup.becomes("a", "down")
+    setup.chain.join(setup.node("a"))
+    setup.becomes("a", "up")
 
 
 @contextmanager
-def lagging(scene: Scene) -> Iterator[None]:
+def lagging(setup: FaultySetup) -> Iterator[None]:
     """Let a node stay where it is while the chain goes on, until it comes along."""
-    scene.chain.leave(scene.node("a"))
+    setup.chain.leave(setup.node("a"))
     yield
-    scene.becomes("a", "lagging")
-    scene.chain.join(scene.node("a"))
-    scene.becomes("a", "up")
+    setup.becomes("a", "lagging")
+    setup.chain.join(setup.node("a"))
+    setup.becomes("a", "up")
 
 
 @contextmanager
-def closed_late(scene: Scene) -> Iterator[None]:
+def closed_late(setup: FaultySetup) -> Iterator[None]:
     """Let a node be gone, and those who are connected not know it for a while."""
-    scene.proxies["a"].spoil("slow_close", delay=2_000)
-    with killed(scene):
+    setup.proxies["a"].spoil("slow_close", delay=2_000)
+    with killed(setup):
         yield
 
 
 @contextmanager
-def silent(scene: Scene) -> Iterator[None]:
+def silent(setup: FaultySetup) -> Iterator[None]:
     """Let calls arrive, and no answer come back."""
-    scene.proxies["a"].spoil("timeout", timeout=0)
+    setup.proxies["a"].spoil("timeout", timeout=0)
     yield
-    scene.becomes("a", "down")
+    setup.becomes("a", "down")
 
 
 @contextmanager
-def strange(scene: Scene) -> Iterator[None]:
+def strange(setup: FaultySetup) -> Iterator[None]:
     """Have an upstream that is on another chain, from the start."""
     yield
-    scene.becomes("a", "wrong_chain")
+    setup.becomes("a", "wrong_chain")
 
 
 def spoiled(
     kind: str, *, share: float = 1.0, **attributes: int
-) -> Callable[[Scene], AbstractContextManager[None]]:
-    """Give the trouble that toxiproxy makes."""
+) -> Callable[[FaultySetup], AbstractContextManager[None]]:
+    """Give the fault that toxiproxy makes."""
 
     @contextmanager
-    def trouble(scene: Scene) -> Iterator[None]:
-        scene.proxies["a"].spoil(kind, share=share, **attributes)
+    def fault(setup: FaultySetup) -> Iterator[None]:
+        setup.proxies["a"].spoil(kind, share=share, **attributes)
         yield
 
-    return trouble
+    return fault
 
 
 @dataclass(frozen=True)
@@ -133,21 +133,21 @@ class Situation:
     """What is wrong, from some moment on; `priorities` is that of each upstream."""
 
     words: str
-    trouble: Callable[[Scene], AbstractContextManager[None]]
+    fault: Callable[[FaultySetup], AbstractContextManager[None]]
     priorities: Sequence[int] = (0, 0)
     strange: bool = False
     """Whether the first upstream is a node of another chain."""
 
 
 @contextmanager
-def scene_of(situation: Situation, folder: Path) -> Iterator[Scene]:
+def setup_of(situation: Situation, folder: Path) -> Iterator[FaultySetup]:
     """Run all of it. The cache is off: every call needs an upstream."""
     with ExitStack() as opened:
         nodes = opened.enter_context(chain(folder, len(situation.priorities)))
         nodes.mine(10, ticks=1)
         ports = [node.port for node in nodes.nodes]
         if situation.strange:
-            ports[0] = opened.enter_context(anvil(folder / "stranger", chain_id=1)).port
+            ports[0] = opened.enter_context(anvil(folder / "other_chain", chain_id=1)).port
         toxic = opened.enter_context(toxiproxy(folder / "toxiproxy"))
         proxies = {name: toxic.before(name, port) for name, port in zip(NAMES, ports, strict=False)}
         upstreams = [
@@ -159,4 +159,4 @@ def scene_of(situation: Situation, folder: Path) -> Iterator[Scene]:
             "families.eth.sepolia": {"cache": False},
         }
         networks = {"eth/sepolia": upstreams}
-        yield Scene(nodes, proxies, opened.enter_context(serving(folder / "gateway", networks, settings)))
+        yield FaultySetup(nodes, proxies, opened.enter_context(serving(folder / "gateway", networks, settings)))

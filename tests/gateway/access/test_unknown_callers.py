@@ -1,4 +1,4 @@
-"""How often callers that nobody knows may query the store, and what counts as one of them."""
+"""How often unknown callers may query the store, and which callers count as unknown."""
 
 import pytest
 from tests.gateway.callers import digest, request, token_grant, with_token
@@ -11,25 +11,25 @@ from tollgate.errors import OriginNotAllowed, Overloaded, RateLimited, TokenInva
 from tollgate.gateway.messages import Request
 
 
-def stranger(peer: str = "192.0.2.1") -> Request:
+def unknown_token(peer: str = "192.0.2.1") -> Request:
     return request(peer=peer, authorization=f"Bearer {secrets.new_token()}")
 
 
 async def test_look_ups_in_vain_are_limited_for_each_address() -> None:
     gateway = await open_gateway(misses_per_address=Limit(3, 1.0))
     for _ in range(3):
-        assert isinstance(await refusal(gateway, stranger()), TokenInvalid)
-    refused = await refusal(gateway, stranger())
+        assert isinstance(await refusal(gateway, unknown_token()), TokenInvalid)
+    refused = await refusal(gateway, unknown_token())
     assert isinstance(refused, RateLimited)
     assert refused.data["limit"] == "address"
     assert refused.headers == ((b"retry-after", b"1"),)
     assert len(gateway.store.lookups) == 3
-    assert isinstance(await refusal(gateway, stranger("192.0.2.2")), TokenInvalid)
+    assert isinstance(await refusal(gateway, unknown_token("192.0.2.2")), TokenInvalid)
     gateway.clock.advance(1.0)
-    assert isinstance(await refusal(gateway, stranger()), TokenInvalid)
+    assert isinstance(await refusal(gateway, unknown_token()), TokenInvalid)
 
 
-async def test_origins_that_nobody_knows_are_limited_for_each_address_too() -> None:
+async def test_unknown_origins_are_limited_for_each_address_too() -> None:
     gateway = await open_gateway(misses_per_address=Limit(3, 1.0))
     kinds = [type(await refusal(gateway, request(origin=f"https://x{number}.net"))) for number in range(4)]
     assert kinds == [*[OriginNotAllowed] * 3, RateLimited]
@@ -45,20 +45,20 @@ async def test_token_that_is_known_to_be_unknown_counts_once() -> None:
 async def test_look_ups_in_vain_are_limited_in_all() -> None:
     gateway = await open_gateway(misses=Limit(3, 1.0))
     for number in range(3):
-        assert isinstance(await refusal(gateway, stranger(f"192.0.2.{number}")), TokenInvalid)
-    assert isinstance(await refusal(gateway, stranger("192.0.2.9")), Overloaded)
+        assert isinstance(await refusal(gateway, unknown_token(f"192.0.2.{number}")), TokenInvalid)
+    assert isinstance(await refusal(gateway, unknown_token("192.0.2.9")), Overloaded)
     assert isinstance(await refusal(gateway, request(origin="https://x.unknown.net")), Overloaded)
     assert len(gateway.store.lookups) == 3
 
 
 async def test_whole_ipv6_network_counts_as_one_address() -> None:
     gateway = await open_gateway(misses_per_address=Limit(1, 1.0))
-    await refusal(gateway, stranger("2001:db8::1"))
-    assert isinstance(await refusal(gateway, stranger("2001:db8::ffff:1")), RateLimited)
-    assert isinstance(await refusal(gateway, stranger("2001:db8:0:1::1")), TokenInvalid)
+    await refusal(gateway, unknown_token("2001:db8::1"))
+    assert isinstance(await refusal(gateway, unknown_token("2001:db8::ffff:1")), RateLimited)
+    assert isinstance(await refusal(gateway, unknown_token("2001:db8:0:1::1")), TokenInvalid)
 
 
-async def test_look_ups_that_find_somebody_do_not_count() -> None:
+async def test_look_ups_that_find_a_caller_do_not_count() -> None:
     gateway = await open_gateway(misses_per_address=Limit(1, 1.0))
     for number in range(20):
         token = secrets.new_token()
@@ -68,15 +68,15 @@ async def test_look_ups_that_find_somebody_do_not_count() -> None:
     assert gateway.meters.taken == []
 
 
-async def test_known_callers_do_not_suffer_from_strangers_at_their_address() -> None:
+async def test_known_callers_are_not_limited_by_unknown_ones_at_their_address() -> None:
     gateway = await open_gateway(misses_per_address=Limit(1, 1.0))
     await identify(gateway, with_token())
-    await refusal(gateway, stranger())
-    assert isinstance(await refusal(gateway, stranger()), RateLimited)
+    await refusal(gateway, unknown_token())
+    assert isinstance(await refusal(gateway, unknown_token()), RateLimited)
     await identify(gateway, with_token())
 
 
-async def test_everybody_is_directed_to_come_back_when_the_store_was_silent_for_too_long(
+async def test_every_caller_is_refused_with_a_retry_after_when_the_store_was_silent_for_too_long(
     gateway: FakeGateway,
 ) -> None:
     await identify(gateway, with_token())
