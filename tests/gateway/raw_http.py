@@ -1,4 +1,4 @@
-"""What callers send to the edge: requests as bytes, in pieces, and answers in short words."""
+"""What callers send: requests as bytes, whole or in pieces, and short forms of the answers."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -81,7 +81,7 @@ def responses(transport: FakeTransport) -> list[str]:
 
 
 async def hello(scope: Any, receive: Any, send: Any) -> None:
-    """The other lane: reads its body and answers its path."""
+    """The ASGI app: reads its body and answers its path."""
     message = await receive()
     while message.get("more_body"):
         message = await receive()

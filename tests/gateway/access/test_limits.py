@@ -1,4 +1,4 @@
-"""Caps and limits: who is stopped, by what, and what the headers are to the letter."""
+"""Caps and limits: which caller is refused, by which limit, and the exact headers."""
 
 from typing import Any
 

@@ -39,7 +39,7 @@ CHAIN = call("eth_chainId")
 
 
 class Shelf:
-    """A cache, and the board that it follows."""
+    """A cache, and the status that it follows."""
 
     def __init__(self, max_bytes: int = 1_000_000, max_entry: int = 100_000, family: str = "eth") -> None:
         self.clock = Clock()

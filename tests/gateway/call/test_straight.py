@@ -1,6 +1,6 @@
-"""The straight way and the general way are equal: in answers, records, metrics and upstream calls.
+"""The fast path and the slow path are equal: in answers, records, metrics and upstream calls.
 
-Each situation is played twice, by a worker that sends calls straight and by one that does not, on the same clock
+Each situation runs twice, on a worker with the fast path and on one without it, on the same clock
 and with the same nodes; where a situation demands it, it is asserted that the straight way was really taken.
 """
 
@@ -74,7 +74,7 @@ class Situation:
     nodes: Callable[[list[FakeNode]], None] = lambda _: None
     upstreams: list[dict[str, Any]] = field(default_factory=lambda: [{}])
     straight: bool | None = True
-    """None: it may leave the straight way after it was sent, or before."""
+    """None: it may leave the fast path before or after it was sent."""
     options: dict[str, Any] = field(default_factory=dict)
     heads: list[int] = field(default_factory=list)
     grant: dict[str, Any] = field(default_factory=dict)
@@ -667,7 +667,7 @@ async def test_straight_way_and_general_way_are_equal(name: str) -> None:
     assert straight.seconds == pytest.approx(general.seconds)
     assert exact(straight.metrics) == exact(general.metrics)
     if situation.straight is True:
-        assert straight.tasks == 0, "it left the straight way"
+        assert straight.tasks == 0, "it left the fast path"
     assert general.tasks > 0 or situation.straight is not True
 
 
@@ -794,7 +794,7 @@ async def test_batch_with_a_call_that_is_under_way_waits_for_that_answer() -> No
         assert "coalesced" in [entry.calls[0].cache for entry in gateway.sink.written[-2:]]
 
 
-@pytest.mark.parametrize("second", [LATEST, {"method": "foo_bar"}], ids=["straight", "on the general way"])
+@pytest.mark.parametrize("second", [LATEST, {"method": "foo_bar"}], ids=["straight", "on the slow path"])
 async def test_as_many_calls_go_straight_as_may_be_under_way(second: dict[str, Any]) -> None:
     async with warm_gateway(callers=3) as (gateway, transports):
         gateway.nodes[0].holds = True
@@ -934,7 +934,7 @@ async def test_call_leaves_the_straight_way_when_its_upstream_is_late(
             assert sent._work is None
             sent.hedge_if_late(now)
             coalesced.hedge_if_late(now + 1_000)
-        # A batch goes on as one of the general way, a call as what it is.
+        # A batch continues on the slow path, a call where it was.
         left = {coalesced, other} if hedge and body[-1:] == b"]" else {sent, coalesced, other}
         assert set(context.calls) == left
         assert (sent in context.calls and sent._work is None) is not hedge

@@ -1,4 +1,4 @@
-"""A chain that forks as scripted, nodes that show it as well or badly as scripted, and those who listen."""
+"""A scripted chain with forks, nodes that show it or fail, and subscribers."""
 
 from __future__ import annotations
 
@@ -219,7 +219,7 @@ class Pace:
         await waits
 
     async def turn(self, loops: int) -> None:
-        """Wake everybody up once, and let them do what they can in so many turns of the loop."""
+        """Wake all sleepers once, and run so many turns of the loop."""
         waiting, self._waiting = self._waiting, []
         for each in waiting:
             if not each.done():

@@ -32,7 +32,7 @@ async def test_blocks_that_come_before_the_feed_has_begun_are_reported() -> None
     setup.feed.close()
 
 
-async def test_without_the_board_the_upstreams_are_queried_for_their_head() -> None:
+async def test_without_a_shared_status_upstreams_are_queried_for_their_head() -> None:
     setup = FeedSetup(probed=False)
     _, sink = await setup.listen("eth_subscribe", ["newHeads"])
     await setup.turn()

@@ -137,7 +137,7 @@ async def test_feed_that_gave_up_goes_on_for_who_subscribes_again() -> None:
     setup.feed.close()
 
 
-async def test_without_the_board_upstreams_are_called_once_in_a_while_and_what_they_show_is_seen() -> None:
+async def test_without_a_shared_status_upstreams_are_polled_for_their_head() -> None:
     setup = FeedSetup(probed=False)
     await setup.listen(*HEADS)
 
@@ -405,7 +405,7 @@ async def test_start_may_be_as_far_back_as_the_bound(back: int, fits: bool) -> N
     setup.feed.close()
 
 
-async def test_start_may_be_a_moment_ahead_of_the_board_but_not_of_the_nodes() -> None:
+async def test_start_may_be_ahead_of_the_shared_status_but_not_of_the_nodes() -> None:
     setup = FeedSetup("starknet")
     setup.chain.mine()
     charged: list[int] = []

@@ -91,7 +91,7 @@ async def test_who_came_later_is_not_reported_that_older_logs_were_removed() -> 
     setup.feed.close()
 
 
-async def test_reorganisation_below_the_first_block_is_followed_as_deep_as_the_board_knows() -> None:
+async def test_reorganisation_below_the_first_block_is_followed_as_deep_as_the_status_shows() -> None:
     setup = FeedSetup()
     _, sink = await setup.listen("eth_subscribe", ["newHeads"])
     await setup.turn()

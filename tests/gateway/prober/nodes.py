@@ -173,7 +173,7 @@ class ProbedNetwork:
             await self.tick(PROBE)
 
     def successor(self, *words: str, **network: Any) -> ProbedNetwork:
-        """Die, and leave the board to another prober, whose upstreams have these chains."""
+        """Stop, and hand the shared status to another prober, whose upstreams have these chains."""
         self.monitor.close()
         return ProbedNetwork(*words, family=self.family, predecessor=self, **network)
 
@@ -187,7 +187,7 @@ class ProbedNetwork:
 
     @property
     def states(self) -> str:
-        """The states on the board."""
+        """The published states."""
         return " ".join(State(self.upstream_row(each.name).state).name.lower() for each in self.monitor.upstreams)
 
     @property

@@ -1,4 +1,4 @@
-"""The network's chain, fed with the hashes of upstreams: words as in the tests of branches."""
+"""The network's chain, fed with the hashes of upstreams."""
 
 from __future__ import annotations
 

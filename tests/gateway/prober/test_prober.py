@@ -168,7 +168,7 @@ async def test_a_block_by_its_number() -> None:
         (b"SSH-2.0-OpenSSH_9.6\r\n", "breaks off"),
     ],
 )
-async def test_what_is_no_answer_is_reported_in_words_of_our_own(response: bytes, words: str) -> None:
+async def test_invalid_answer_is_reported_without_quoting_it(response: bytes, words: str) -> None:
     setup = ProbeClientSetup()
     setup.reply = lambda _: response
     failure = await setup.fails()
@@ -203,7 +203,7 @@ def tls_error(reason: str | None) -> ssl.SSLError:
         (OSError(), "cannot be reached"),
     ],
 )
-async def test_why_there_is_no_connection_is_reported(cause: OSError, words: str) -> None:
+async def test_reason_of_a_failed_connection_is_reported(cause: OSError, words: str) -> None:
     failure = ConnectFailed("no", sent=False)
     failure.__cause__ = cause
     assert _failed(failure).reason == words

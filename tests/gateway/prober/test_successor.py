@@ -1,4 +1,4 @@
-"""A prober that takes over the board of one that died: it cannot know what happened to the chain meanwhile."""
+"""A prober that takes over the status of another: it cannot know what happened to the chain meanwhile."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ async def test_a_quarrel_among_those_who_are_behind_lowers_no_head() -> None:
 # ---- states
 
 
-async def test_what_is_on_the_board_holds_until_the_successor_has_probed() -> None:
+async def test_published_status_holds_until_the_successor_has_probed() -> None:
     first = ProbedNetwork(BASE, BASE, BASE)
     first.nodes["b"].chain_id, first.nodes["c"].fault = "0x2", REFUSED
     await first.start()

@@ -1,4 +1,4 @@
-"""Calling upstreams: what is an answer, who is called next, whose words are passed on."""
+"""Calling upstreams: what is an answer, which upstream is called next, whose error is passed on."""
 
 from __future__ import annotations
 

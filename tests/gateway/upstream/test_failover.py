@@ -50,7 +50,7 @@ states = st.sampled_from([State.UP, State.UP, State.UP, *State])
 
 
 class Meanwhile(Struct, frozen=True):
-    """What happens in the world between two steps."""
+    """What changes between two steps."""
 
     upstream: int
     state: State
@@ -90,7 +90,7 @@ steps = st.builds(Step, worlds, worlds, st.booleans(), ends, ends, st.booleans()
 
 
 class DrivenFailover:
-    """A course, driven as `exchange.py` does, in a world that changes between its steps."""
+    """A failover policy, driven as `exchange.py` does, while upstreams change between its steps."""
 
     def __init__(self, made: list[dict[str, Any]], need: Requirements, seconds: float) -> None:
         self.network = FakeNetwork(*made)
@@ -124,7 +124,7 @@ class DrivenFailover:
         if upstream.limit:
             (self.full.add if meanwhile.full else self.full.discard)(upstream.name)
 
-    # --- The course ------------------------------------------------------------------------------------
+    # --- The policy ------------------------------------------------------------------------------------
 
     def take(self, script: Step) -> None:
         """Take a step."""

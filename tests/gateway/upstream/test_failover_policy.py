@@ -1,4 +1,4 @@
-"""The attempts at one call, driven to their end: who is called, for how long, what is returned."""
+"""The attempts at one call: which upstreams are called, for how long, what is returned."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def failover(network: FakeNetwork, need: Requirements, seconds: float = 30.0) ->
 
 
 def next_upstream(made: Failover, network: FakeNetwork) -> str:
-    """Who is called next."""
+    """The upstream that is called next."""
     step = made.next(network.clock())
     assert isinstance(step, NextAttempt)
     return step.upstream.name
@@ -39,7 +39,7 @@ def conversation(
     failures: list[Failure],
     need: Requirements,
 ) -> tuple[str, Refusal]:
-    """Fail every attempt as scripted; who was called, `.` for a pause, and the refusal."""
+    """Fail every attempt as scripted; the upstreams called, `.` for a pause, and the refusal."""
     made, names, left = failover(network, need), "", list(failures)
     while (step := made.next(network.clock())) is not None:
         if isinstance(step, Wait):

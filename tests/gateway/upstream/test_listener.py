@@ -1,4 +1,4 @@
-"""Listening to new heads: a scripted WebSocket, and rests that take no time."""
+"""Listening to new heads: a scripted WebSocket, and pauses that take no time."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class FakeSocket:
 
 
 class ListenerSetup:
-    """A listener whose connections are scripted, one after the other; then it waits for ever."""
+    """A listener whose connections are scripted, one after the other; the last one stays silent."""
 
     def __init__(self, *sockets: FakeSocket | BaseException, family: str = "eth") -> None:
         self.sockets = list(sockets)

@@ -149,7 +149,7 @@ class Client:
         self._inbox.put_nowait({"type": "websocket.receive", kind: text})
 
     async def leave(self) -> None:
-        """Hang up."""
+        """Disconnect."""
         self._inbox.put_nowait({"type": "websocket.disconnect", "code": 1000})
         await run_pending(40)
 

@@ -1,4 +1,4 @@
-"""Clients that speak the protocol of WebSockets, byte by byte, over a fake connection to an edge."""
+"""WebSocket clients, byte by byte, over a fake caller connection."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class SocketTransport(FakeTransport):
 
 
 class Caller:
-    """A client that speaks the protocol of WebSockets over a fake connection to an edge."""
+    """A WebSocket client over a fake caller connection."""
 
     def __init__(self, server: SocketServer, **options: Any) -> None:
         self.server = server

@@ -1,4 +1,4 @@
-"""The connection of a WebSocket, byte by byte: the handshake through the edge, and frames."""
+"""The connection of a WebSocket, byte by byte: the handshake through a caller connection, and frames."""
 
 from __future__ import annotations
 
