@@ -57,20 +57,20 @@ def block(first_no: int, runs: list[Run], *records: Entry | bytes) -> RowBlock:
     return RowBlock(TEAM, first_no, rows, len(payloads), errors, min(times), max(times), facts, data)
 
 
-def test_format_of_version_1_is_pinned() -> None:
+def test_format_of_version_2_is_pinned() -> None:
     """Blocks of this version must be read by every later one. A change of the format needs a new version."""
-    assert blocks.VERSION == 1
-    assert written([b"a", b"bc"], None) == bytes.fromhex("01 01000000 02000000 616263")
-    assert written([b"a", b"bc"], [1, 2]) == bytes.fromhex("01 01000000 02000000 0100 0200 616263")
+    assert blocks.VERSION == 2
+    assert written([b"a", b"bc"], None) == bytes.fromhex("02 01000000 02000000 616263")
+    assert written([b"a", b"bc"], [1, 2]) == bytes.fromhex("02 01000000 02000000 0100 0200 616263")
     facts = Facts([Run(2, "2026-11", 5), Run(1, "2026-12", [7])], ["tok_1"], None, ["m"], [200], ["ok"])
     plain = ([(2, "2026-11", 5), (1, "2026-12", [7])], ["tok_1"], None, ["m"], [200], ["ok"])
     assert pack(facts) == msgspec.msgpack.encode(plain)
     assert read_facts(msgspec.msgpack.encode(plain)) == facts
 
 
-@pytest.mark.parametrize("data", [b"", bytes.fromhex("02 01000000 61")])
+@pytest.mark.parametrize("data", [b"", bytes.fromhex("01 01000000 61")])
 def test_data_of_another_version_is_broken(data: bytes) -> None:
-    with pytest.raises(Broken, match="not of version 1"):
+    with pytest.raises(Broken, match="not of version 2"):
         split(data, 1, 1)
 
 

@@ -9,12 +9,16 @@ from hypothesis import strategies as st
 
 from tollgate.core import blocks
 from tollgate.core.entries import (
+    MAX_ATTEMPTS_KEPT,
     MAX_CALLS,
     MAX_METHOD_BYTES,
     MAX_TEXT_BYTES,
+    AttemptEntry,
+    AttemptVerdict,
     CallEntry,
     Entry,
     Subject,
+    attempts_of,
     decode,
     encode,
     pack,
@@ -29,8 +33,11 @@ from tollgate.ledger.segments import MAX_RECORD_BYTES
 text = st.text(st.characters(codec="utf-8"), max_size=40)
 sizes = st.integers(0, 2**63 - 1)
 codes = st.none() | st.integers(-(2**63), 2**63 - 1)
+attempts = st.integers(0, 1) | st.lists(
+    st.builds(AttemptEntry, text, sizes, sizes, st.sampled_from(AttemptVerdict), sizes), max_size=MAX_ATTEMPTS_KEPT
+).map(tuple)
 calls = st.builds(CallEntry, text, text, codes, sizes) | st.builds(
-    CallEntry, text, text, codes, sizes, text, sizes, text
+    CallEntry, text, text, codes, sizes, text, attempts, text
 )
 entries = st.builds(
     Entry,
@@ -48,7 +55,7 @@ entries = st.builds(
     request_bytes=sizes,
     request_id=st.binary(max_size=128),
     upstream=text,
-    attempts=st.integers(0, 100),
+    attempts=attempts,
     cache=text,
     address=text,
     agent=st.binary(max_size=256),
@@ -63,19 +70,25 @@ USUAL: dict[str, Any] = {
 }  # fmt: skip
 
 
-def test_format_of_version_1_is_pinned() -> None:
+def test_format_of_version_2_is_pinned() -> None:
     """The version is that of segments and of blocks, which hold records: a change needs a new one of both."""
-    assert (segments.VERSION, blocks.VERSION) == (1, 1)
+    assert (segments.VERSION, blocks.VERSION) == (2, 2)
     caller = ("team_1", "tok_1", "eth/mainnet", "ci", 200, 1, 70)
     rest = (4, b"rid", "n0", 1, "miss", "192.0.2.7", b"curl", b"o")
     for own, calls, details in (
         ((), [("eth_call", "ok", None, 7)], [(None, 7)]),
-        (((None, 5),), [("m", "node_error", 3, 7, "n1", 2, "hit")], [(3, 7, "n1", 2, "hit")]),
+        (((None, 5),), [("m", "node_error", 3, 7, "n1", 0, "hit")], [(3, 7, "n1", 0, "hit")]),
     ):
         price = OwnPrice(*own[0]) if own else None
         subject = msgspec.msgpack.encode((*caller, [call[:2] for call in calls], *own))
         record = encode(tuple({**USUAL, "calls": calls, "price": price}.values()))
         assert record == msgspec.msgpack.encode((1.5, subject, 3, details, *rest))
+    tried = [["n1", 0, 70_000, 4, 503], ["n0", 70_001, 90_000, 1]]
+    kept = decode(encode(tuple({**USUAL, "attempts": tried}.values()))).attempts
+    assert kept == (
+        AttemptEntry("n1", 0, 70_000, AttemptVerdict.STATUS, 503),
+        AttemptEntry("n0", 70_001, 90_000, AttemptVerdict.ANSWERED),
+    )
     assert msgspec.msgpack.decode(pack_sizes([1, 258])) == b"\0\0\0\1\0\0\1\2"
 
 
@@ -103,6 +116,27 @@ def test_sizes_alone_are_the_details_of_a_batch_that_went_one_way() -> None:
     for torn in (sizes[:-1], sizes + b"\0"):
         with pytest.raises(ValueError, match="torn"):
             decode(pack((at, subject, duration, torn, *rest)))
+
+
+def test_only_attempt_takes_one_byte_and_follows_from_the_rest() -> None:
+    records = [encode(tuple({**USUAL, "attempts": kept}.values())) for kept in (0, 1)]
+    assert len(records[0]) == len(records[1])
+    for outcome, verdict in (
+        ("ok", AttemptVerdict.ANSWERED),
+        ("node_error", AttemptVerdict.NODE_ERROR),
+        ("upstream_timeout", AttemptVerdict.OTHER),
+    ):
+        assert attempts_of(1, "n0", 9_000, outcome) == (AttemptEntry("n0", 0, 9_000, verdict),)
+    assert attempts_of(0, "", 9_000, "ok") == ()
+
+
+def test_verdicts_are_stored_by_number_and_unknown_ones_are_other() -> None:
+    assert {verdict.value: verdict.label for verdict in AttemptVerdict} == {
+        0: "other", 1: "answered", 2: "hedge_won", 3: "hedge_lost", 4: "status", 5: "node_error", 6: "timeout",
+        7: "quota", 8: "out_of_step", 9: "connection", 10: "invalid", 11: "too_large", 12: "busy", 13: "cancelled",
+    }  # fmt: skip
+    later = {**USUAL, "attempts": [("n0", 0, 5, 99)]}
+    assert decode(encode(tuple(later.values()))).attempts == (AttemptEntry("n0", 0, 5, AttemptVerdict.OTHER),)
 
 
 def test_what_is_left_out_is_nothing() -> None:
@@ -178,6 +212,10 @@ def test_field_that_a_later_version_adds_is_passed_over() -> None:
         {"team_id": b"\xff"},
         {"calls": [("m", "ok", 2**63, 0)]},
         {"agent": "text"},
+        {"attempts": -1},
+        {"attempts": [("n0", 0, 5, 1)] * 9},
+        {"attempts": [("n0", -1, 5, 1)]},
+        {"attempts": [("n0", 0, 5)]},
     ],
 )
 def test_what_the_store_could_not_keep_is_no_entry(changed: dict[str, object]) -> None:
@@ -193,12 +231,16 @@ def test_record_with_fewer_details_than_calls_is_no_entry() -> None:
 
 
 def test_largest_record_fits_into_a_segment() -> None:
-    call = ("\U0001f300" * MAX_METHOD_BYTES, "o" * 40, -(2**63), 2**63 - 1)
+    """A batch, whose calls have upstreams and attempts of their own. No request takes longer than an hour."""
+    attempts = [("u" * 64, 3_600_000_000, 3_600_000_000, 99, 999)] * MAX_ATTEMPTS_KEPT
+    call = (
+        "\U0001f300" * MAX_METHOD_BYTES, "o" * 40, -(2**63), 2**63 - 1, "u" * 64, attempts, "coalesced"
+    )  # fmt: skip
     largest = {
         **USUAL, "request_id": b"r" * 128, "team_id": "t" * 32, "source_id": "s" * 32,
         "source_name": "n" * 253 * 4, "network": "w" * 65, "calls": [call] * MAX_CALLS, "stands_for": 2**53,
         "cap": 2**63 - 1,
-        "request_bytes": 2**63 - 1, "duration_micros": 2**63 - 1, "upstream": "u" * 64, "attempts": 2**31,
+        "request_bytes": 2**63 - 1, "duration_micros": 2**63 - 1, "upstream": "", "attempts": 0,
         "address": "a" * 45, "agent": b"u" * MAX_TEXT_BYTES, "origin": b"o" * MAX_TEXT_BYTES,
     }  # fmt: skip
     assert len(encode(tuple(largest.values()))) <= MAX_RECORD_BYTES

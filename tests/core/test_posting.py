@@ -14,7 +14,7 @@ from tests.store.stored_blocks import batch_of
 from tollgate.api.usage import Plan
 from tollgate.core import posting
 from tollgate.core.blocks import OWN_ROWS, OpenBlock, RowBlock, read_facts
-from tollgate.core.entries import BILLABLE, CallEntry, Entry, encode, read_counted
+from tollgate.core.entries import BILLABLE, AttemptEntry, AttemptVerdict, CallEntry, Entry, encode, read_counted
 from tollgate.core.latencies import bucket_of
 from tollgate.core.logs import LogFilter
 from tollgate.core.months import month_of
@@ -151,13 +151,17 @@ def test_every_call_stands_once_in_the_histogram_of_its_network_and_outcome(time
 
 
 def test_row_shows_everything_that_a_log_shows() -> None:
+    attempts = (
+        AttemptEntry("n1", 0, 700, AttemptVerdict.TIMEOUT),
+        AttemptEntry("n0", 700, 1_400, AttemptVerdict.ANSWERED),
+    )
     request = entry(
         calls=(CallEntry("eth_call", "node_error", -32000, 77),),
         status=200,
         request_bytes=120,
         duration_micros=1_500,
         upstream="n0",
-        attempts=2,
+        attempts=attempts,
         address="192.0.2.7",
         agent=b"curl/8",
         origin=b"https://app.example.com",
@@ -167,8 +171,9 @@ def test_row_shows_everything_that_a_log_shows() -> None:
             "seq": 42, "at": NOVEMBER, "request_id": "rid", "team_id": "team_1", "source_id": "tok_1",
             "source_name": "ci", "address": "192.0.2.7", "agent": "curl/8", "origin": "https://app.example.com",
             "network": "eth/mainnet", "method": "eth_call", "status": 200, "outcome": "node_error", "code": -32000,
-            "request_bytes": 120, "response_bytes": 77, "duration_micros": 1_500, "upstream": "n0", "attempts": 2,
-            "cache": "bypass", "billable": True, "cost": 1, "month": "2026-11", "stands_for": 1,
+            "request_bytes": 120, "response_bytes": 77, "duration_micros": 1_500, "upstream": "n0",
+            "attempts": attempts, "cache": "bypass", "billable": True, "cost": 1, "month": "2026-11",
+            "stands_for": 1,
         }
     ]  # fmt: skip
 

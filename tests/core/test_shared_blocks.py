@@ -45,9 +45,9 @@ def test_every_group_goes_on_until_it_has_enough_rows(first: int, groups: int) -
 # --- Writing and reading -----------------------------------------------------------------------------------
 
 
-def test_format_of_version_1_is_pinned() -> None:
+def test_format_of_version_2_is_pinned() -> None:
     """Its data has the form of a block's, and that version."""
-    assert VERSION == 1
+    assert VERSION == 2
     parts = {"team_1": Part(3, Run(2, "2026-11", 5), 0, 1)}
     plain = msgspec.msgpack.encode({"team_1": (3, (2, "2026-11", 5), 0, 1)})
     assert (pack(parts), read_parts(plain)) == (plain, parts)

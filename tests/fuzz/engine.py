@@ -19,7 +19,7 @@ _PIECES = (
     b"\r\n", b"\r\n\r\n", b"0\r\n", b"Content-Length: 5\r\n", b"Transfer-Encoding: chunked\r\n", b"Upgrade: a\r\n",
     b"CONNECT /x/ HTTP/1.1\r\nhost:\r\n\r\n", b"aa:bb\r\n", b'"id":1', b'"method":"eth_call"', b"[", b"]", b"{",
     b"}", b",", b"\x00", b"\xff", b"\xed\xa0\x80", b"1e400", b"-0", b'"\\ud800"', b"null", b"\x81\x00",
-    b"\x88\x00", b"\x89\x7e", b"TGSPOOL1", b"https://", b"xn--", b".", b"tg_", b"0x", b"=",
+    b"\x88\x00", b"\x89\x7e", b"TGSPOOL2", b"https://", b"xn--", b".", b"tg_", b"0x", b"=",
 )  # fmt: skip
 
 

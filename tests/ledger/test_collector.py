@@ -356,7 +356,7 @@ def test_segment_of_another_version_is_put_aside_with_the_reason(harness: Harnes
     harness.put("1.seg", data.replace(MAGIC, b"TGSPOOL9", 1))
     with capture_logs() as lines:
         harness.collect()
-    assert [line["why"] for line in lines] == ["it does not begin with the header TGSPOOL1"]
+    assert [line["why"] for line in lines] == ["it does not begin with the header TGSPOOL2"]
     assert harness.files() == [f"1{DAMAGED_SUFFIX}"]
 
 
@@ -401,7 +401,7 @@ def test_cut_header_is_put_aside_when_nobody_is_at_it_any_more(harness: Harness)
 
 
 def test_file_that_never_became_a_segment_is_thrown_away_when_its_writer_is_dead(harness: Harness) -> None:
-    harness.put(f"old{HIDDEN_SUFFIX}", b"TGSPOOL1")
+    harness.put(f"old{HIDDEN_SUFFIX}", b"TGSPOOL2")
     harness.put(f"young{HIDDEN_SUFFIX}", b"", settled=False)
     collector = harness.collector()
     harness.collect(collector)

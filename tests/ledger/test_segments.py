@@ -126,9 +126,9 @@ def test_frame_whose_records_do_not_fill_it_is_damage(path: Path, body: bytes) -
     assert read_all(path) == ([], HEADER_BYTES, "damaged")
 
 
-def test_format_of_version_1_is_pinned(path: Path) -> None:
+def test_format_of_version_2_is_pinned(path: Path) -> None:
     """Files of this version must be read by every later one. A change of the format needs a new version."""
-    assert (segments.VERSION, MAGIC) == (1, b"TGSPOOL1")
+    assert (segments.VERSION, MAGIC) == (2, b"TGSPOOL2")
     one = bytes.fromhex("05000000 faffffff 638ff7c1 01000000 61")
     two = bytes.fromhex("0b000000 f4ffffff 00000000 02000000 01000000 616263")
     two = two[:8] + zlib.crc32(two[12:]).to_bytes(4, "little") + two[12:]

@@ -11,7 +11,7 @@ from typing import Any
 from tests.store.migrated import make_ledger
 from tests.store.stored_blocks import batch_of
 
-from tollgate.core.entries import BILLABLE, CallEntry, Entry
+from tollgate.core.entries import BILLABLE, CallEntry, Entry, attempts_of
 from tollgate.core.logs import LogFilter, LogRow
 from tollgate.core.months import month_of
 from tollgate.core.posting import Rules, post
@@ -121,11 +121,12 @@ class Ledger:
 def _row(seq: int, entry: Entry, call: CallEntry) -> LogRow:
     """A call as a plain row; of the free million."""
     texts = (entry.agent.decode("utf-8", "replace"), entry.origin.decode("utf-8", "replace"))
+    attempts = attempts_of(entry.attempts, entry.upstream, entry.duration_micros, call.outcome)
     return LogRow(
         seq, entry.at, entry.request_id.decode("utf-8", "replace"), entry.team_id, entry.source_id,
         entry.source_name, entry.address, *texts, entry.network, call.method, entry.status, call.outcome,
         call.code, entry.request_bytes // len(entry.calls), call.response_bytes, entry.duration_micros,
-        entry.upstream, entry.attempts, entry.cache, call.outcome in BILLABLE, 0, month_of(entry.at),
+        entry.upstream, attempts, entry.cache, call.outcome in BILLABLE, 0, month_of(entry.at),
         entry.stands_for,
     )  # fmt: skip
 

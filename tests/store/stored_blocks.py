@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from tollgate.core.entries import BILLABLE, Entry, decode, encode
+from tollgate.core.entries import BILLABLE, Entry, attempts_of, decode, encode
 from tollgate.core.logs import LogRow
 from tollgate.core.subjects import Batch, Subjects
 from tollgate.core.zstandard import decompress
@@ -85,7 +85,7 @@ def _shared(connection: sqlite3.Connection, day: str) -> Iterator[LogRow]:
 
 def rows_of_block(first: int, rows: int, records: int, facts: bytes, data: bytes) -> Iterator[LogRow]:
     """The rows of one block, in their order."""
-    assert data[0] == 1, "the version"
+    assert data[0] == 2, "the version"
     lengths = struct.unpack_from(f"<{records}I", data, 1)
     place = 1 + 4 * records
     counts = (1,) * records
@@ -104,11 +104,13 @@ def rows_of_block(first: int, rows: int, records: int, facts: bytes, data: bytes
             billable = call.outcome in BILLABLE
             charged = cost if unit is None else (unit * entry.stands_for if billable else 0)
             way = entry if call.upstream is None else call
+            upstream = way.upstream or ""
+            attempts = attempts_of(way.attempts, upstream, entry.duration_micros, call.outcome)
             yield LogRow(
                 no, entry.at, entry.request_id.decode(), entry.team_id, entry.source_id, entry.source_name,
                 entry.address, entry.agent.decode(), entry.origin.decode(), entry.network, call.method,
                 entry.status, call.outcome, call.code, entry.request_bytes // count, call.response_bytes,
-                entry.duration_micros, way.upstream or "", way.attempts, way.cache, billable, charged, month,
+                entry.duration_micros, upstream, attempts, way.cache, billable, charged, month,
                 entry.stands_for,
             )  # fmt: skip
             no += 1

@@ -103,8 +103,8 @@ class Plain:
                     LogRow(
                         self.numbers[entry.team_id], entry.at, entry.request_id.decode(), entry.team_id,
                         entry.source_id, entry.source_name, "", "", "", entry.network, call.method, entry.status,
-                        call.outcome, None, 0, 0, entry.duration_micros, "", 0, "bypass", call.outcome in BILLABLE,
-                        charged, month, entry.stands_for,
+                        call.outcome, None, 0, 0, entry.duration_micros, "", (), "bypass",
+                        call.outcome in BILLABLE, charged, month, entry.stands_for,
                     )
                 )  # fmt: skip
 

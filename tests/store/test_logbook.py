@@ -15,13 +15,17 @@ from tests.store.log_rows import ACME, CI, DAY, NOON, RIVAL, THEIRS, WEB, Ledger
 
 from tollgate.core import posting
 from tollgate.core.blocks import ENOUGH_ROWS
-from tollgate.core.entries import CallEntry
+from tollgate.core.entries import AttemptEntry, AttemptVerdict, CallEntry
 from tollgate.core.logs import LogFilter, LogRow
 from tollgate.store import ledger_engine, logbook, sqlite
 from tollgate.store.base import StoreUnavailable
 from tollgate.store.logbook import CLOCK_SLACK_SECONDS, _Search
 
 ALL = LogFilter(ACME)
+ATTEMPTS = (
+    AttemptEntry("node-0", 0, 1_200, AttemptVerdict.STATUS, 503),
+    AttemptEntry("node-1", 1_250, 4_400, AttemptVerdict.ANSWERED),
+)
 
 
 @pytest.fixture
@@ -79,7 +83,7 @@ def test_a_row_comes_back_with_all_its_fields(ledger: Ledger, loop: asyncio.Runn
     (written,) = ledger.commit(
         entry(
             NOON - 1.25, WEB, method="eth_getLogs", status=200, outcome="node_error", code=-32000,
-            request_id=b"req-\xff", request_bytes=120, duration_micros=4_500, upstream="node-1", attempts=2,
+            request_id=b"req-\xff", request_bytes=120, duration_micros=4_500, upstream="node-1", attempts=ATTEMPTS,
             address="2001:db8::1", agent="Mozilla/5.0 (ü)".encode(), origin=b"https://app.example.com",
         )
     )  # fmt: skip
@@ -88,7 +92,7 @@ def test_a_row_comes_back_with_all_its_fields(ledger: Ledger, loop: asyncio.Runn
     assert row == LogRow(
         1, NOON - 1.25, "req-\ufffd", ACME, WEB, "web", "2001:db8::1", "Mozilla/5.0 (ü)",
         "https://app.example.com", "eth/mainnet", "eth_getLogs", 200, "node_error", -32000, 120, 0, 4_500,
-        "node-1", 2, "bypass", True, 0, "2026-11", 1,
+        "node-1", ATTEMPTS, "bypass", True, 0, "2026-11", 1,
     )  # fmt: skip
 
 

@@ -43,7 +43,7 @@ OWN_ROWS = 128
 MAX_WORDS = 64
 # Cached, because they repeat from row to row: subjects; agents, origins and methods.
 _MAX_SUBJECTS, _MAX_TEXTS = 4_096, 1_024
-VERSION = 1
+VERSION = 2
 """Of blocks, shared blocks and the records in them."""
 HEAD = bytes([VERSION])
 """Begins the data of a block."""
@@ -365,11 +365,13 @@ class OpenBlock:
             billable = outcome in BILLABLE
             cost, month = self.price(no, stands_for, is_billable=billable)
             way = record if detail.upstream is None else detail
+            upstream = way.upstream or ""
+            attempts = entries.attempts_of(way.attempts, upstream, record.duration_micros, outcome)
             rows.append(
                 LogRow(
                     no, *shared, _known_cut(method), subject.status, outcome, detail.code,
                     record.request_bytes // count, detail.response_bytes, record.duration_micros,
-                    way.upstream or "", way.attempts, way.cache, billable, cost, month, stands_for,
+                    upstream, attempts, way.cache, billable, cost, month, stands_for,
                 )
             )  # fmt: skip
         return rows

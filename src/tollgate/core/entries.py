@@ -12,12 +12,15 @@ part of it.
              and, where the team has a price of its own, that: [free_requests, micros_per_million]
     details  [[code, response_bytes] or [code, response_bytes, upstream, attempts, cache], ...]
              or, where no call of a batch has more than that, its answers' sizes: a byte string, four bytes each
+    attempts 0, or 1 where the only attempt lasted as long as the request and its verdict follows from the outcome;
+             otherwise [[upstream, start_micros, end_micros, verdict] or [..., status], ...], at most 8, by start
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
+from enum import IntEnum
 from functools import lru_cache
 from typing import Annotated, Any
 
@@ -31,6 +34,8 @@ from tollgate.core.pricing import OwnPrice
 MAX_METHOD_BYTES, MAX_TEXT_BYTES = logs.MAX_METHOD, logs.MAX_TEXT
 # Calls of one record; a larger batch is written as several.
 MAX_CALLS = 1_000
+# Attempts of one call that a record keeps: the first seven and the last.
+MAX_ATTEMPTS_KEPT = 8
 # Outcomes that are billed: a node has answered.
 BILLABLE = frozenset({"ok", "node_error"})
 
@@ -39,6 +44,60 @@ Moment = Annotated[float, Meta(ge=0, lt=253_402_300_800)]
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Code = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Multiple = Annotated[int, Meta(ge=1, le=2**53)]
+
+
+class AttemptVerdict(IntEnum):
+    """What became of an attempt. The numbers are stored; the API, the tool and the console show the names."""
+
+    OTHER = 0
+    """None of these: also what a later version wrote."""
+    ANSWERED = 1
+    HEDGE_WON = 2
+    """A hedge whose answer was used."""
+    HEDGE_LOST = 3
+    """Another attempt was quicker."""
+    STATUS = 4
+    """An HTTP status that is no answer."""
+    NODE_ERROR = 5
+    """A JSON-RPC error of the node."""
+    TIMEOUT = 6
+    QUOTA = 7
+    """The upstream limits our rate."""
+    OUT_OF_STEP = 8
+    """An answer that contradicts the head of the chain."""
+    CONNECTION = 9
+    """Refused, reset or closed."""
+    INVALID = 10
+    """No JSON-RPC response."""
+    TOO_LARGE = 11
+    """A response over the limit."""
+    BUSY = 12
+    """Not sent: all connections to the upstream, or the memory for responses, were in use."""
+    CANCELLED = 13
+    """The client closed its connection, or the service stopped."""
+
+    @classmethod
+    def _missing_(cls, _value: object) -> AttemptVerdict:
+        return cls.OTHER
+
+    @property
+    def label(self) -> str:
+        return self.name.lower()
+
+
+class AttemptEntry(Struct, frozen=True, array_like=True, gc=False):
+    """One attempt at an upstream; times count from the beginning of the request."""
+
+    upstream: str
+    start_micros: Count
+    end_micros: Count
+    verdict: AttemptVerdict
+    status: Count = 0
+    """The HTTP status, where that is the verdict."""
+
+
+KeptAttempts = Count | Annotated[tuple[AttemptEntry, ...], Meta(max_length=MAX_ATTEMPTS_KEPT)]
+"""Attempts as a record has them; to be read by `attempts_of`."""
 
 
 class CallEntry(Struct, frozen=True, gc=False):
@@ -52,7 +111,7 @@ class CallEntry(Struct, frozen=True, gc=False):
     response_bytes: Count = 0
     upstream: str | None = None
     """In a batch, whose calls may go different ways; otherwise the request's own."""
-    attempts: Count = 0
+    attempts: KeptAttempts = 0
     cache: str = ""
 
 
@@ -77,7 +136,7 @@ class Entry(Struct, frozen=True, kw_only=True, gc=False):
     request_bytes: Count = 0
     request_id: bytes = b""
     upstream: str = ""
-    attempts: Count = 0
+    attempts: KeptAttempts = 0
     cache: str = "bypass"
     address: str = ""
     agent: bytes = b""
@@ -116,7 +175,7 @@ class Detail(Struct, frozen=True, array_like=True, gc=False):
     code: Code | None = None
     response_bytes: Count = 0
     upstream: str | None = None
-    attempts: Count = 0
+    attempts: KeptAttempts = 0
     cache: str = ""
 
 
@@ -131,7 +190,7 @@ class Record(Struct, frozen=True, array_like=True, gc=False):
     request_bytes: Count = 0
     request_id: bytes = b""
     upstream: str = ""
-    attempts: Count = 0
+    attempts: KeptAttempts = 0
     cache: str = "bypass"
     address: str = ""
     agent: bytes = b""
@@ -162,6 +221,17 @@ def details_of(record: Record) -> tuple[Detail, ...]:
     if len(details) % 4:
         raise ValueError("the sizes of a record's answers are torn")
     return tuple(Detail(None, size) for (size,) in struct.iter_unpack(">I", details))
+
+
+_VERDICTS = {"ok": AttemptVerdict.ANSWERED, "node_error": AttemptVerdict.NODE_ERROR}
+
+
+def attempts_of(kept: KeptAttempts, upstream: str, duration_micros: int, outcome: str) -> tuple[AttemptEntry, ...]:
+    """The attempts at a call with this outcome."""
+    if isinstance(kept, tuple):
+        return kept
+    only = AttemptEntry(upstream, 0, duration_micros, _VERDICTS.get(outcome, AttemptVerdict.OTHER))
+    return (only,) * kept
 
 
 _PRICE, _CALLS, _DURATION = map(Entry.__struct_fields__.index, ("price", "calls", "duration_micros"))

@@ -8,6 +8,8 @@ from typing import TypeVar
 import msgspec
 from msgspec import Struct
 
+from tollgate.core.entries import AttemptEntry
+
 # What spreadsheets take for the beginning of a formula, in full width also (OWASP, CSV injection).
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
@@ -41,7 +43,8 @@ class LogRow(Struct, frozen=True, gc=False):
     response_bytes: int
     duration_micros: int
     upstream: str
-    attempts: int
+    attempts: tuple[AttemptEntry, ...]
+    """In the order of their start."""
     cache: str
     billable: bool
     cost: int

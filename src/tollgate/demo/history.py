@@ -22,7 +22,7 @@ from tollgate.api.members import NewInvitation
 from tollgate.api.tokens import NewToken, TokenChange
 from tollgate.chains.catalogue import Catalogue
 from tollgate.core import secrets, upstream_history
-from tollgate.core.entries import CallEntry, Entry, encode
+from tollgate.core.entries import AttemptEntry, AttemptVerdict, CallEntry, Entry, KeptAttempts, encode
 from tollgate.core.models import Domain, Team, Token
 from tollgate.core.months import month_of, previous_month, start_of
 from tollgate.core.people import Account
@@ -239,8 +239,13 @@ def _entry(
     refused = name == _REFUSED[0]
     cached = outcome is None and dice.random() < 0.41
     upstream = "" if cached or refused else "simulated"
-    attempts = 0 if cached or refused else 2 if outcome else 1
     took = 900 if cached or refused else int(micros * dice.lognormvariate(0, 0.5)) * (12 if outcome else 1)
+    attempts: KeptAttempts = 0 if cached or refused else 1
+    if outcome and attempts:
+        attempts = (
+            AttemptEntry(upstream, 0, took // 3, AttemptVerdict.STATUS, 503),
+            AttemptEntry(upstream, took // 3, took, AttemptVerdict.TIMEOUT),
+        )
     call = CallEntry(method, name, code, dice.randint(60, 4_000))
     return Entry(
         at=at,

@@ -30,7 +30,7 @@ SUFFIX = ".seg"
 HIDDEN_SUFFIX = ".new"
 """Of a file that is about to become a segment."""
 DAMAGED_SUFFIX = ".damaged"
-VERSION = 1
+VERSION = 2
 """Of this format, and of the records in it."""
 MAGIC = b"TGSPOOL%d" % VERSION
 ID_BYTES = 16

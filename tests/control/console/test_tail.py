@@ -27,7 +27,7 @@ def row(number: int) -> LogRow:
     return LogRow(
         seq=number, at=entry.at, request_id="r", team_id=ACME, source_id="tok_x", source_name="ci", address="",
         agent="", origin="", network="eth/mainnet", method="eth_call", status=200, outcome="ok", code=None,
-        request_bytes=1, response_bytes=1, duration_micros=900, upstream="", attempts=1, cache="miss",
+        request_bytes=1, response_bytes=1, duration_micros=900, upstream="", attempts=(), cache="miss",
         billable=True, cost=0, month="2026-11", stands_for=1,
     )  # fmt: skip
 

@@ -12,7 +12,7 @@ from tests.gateway.fake_node import BROKEN, Http
 from tests.gateway.fakes import run_pending
 from tests.gateway.raw_http import Answers, hello
 
-from tollgate.core.entries import Entry
+from tollgate.core.entries import Entry, KeptAttempts
 from tollgate.gateway.messages import Answer
 from tollgate.shm import metrics
 from tollgate.shm.upstream_status import State
@@ -35,7 +35,7 @@ def body(sent_body: object) -> bytes:
     return json.dumps(sent_body).encode()
 
 
-def ways(entry: Entry) -> list[tuple[str | None, int, str]]:
+def ways(entry: Entry) -> list[tuple[str | None, KeptAttempts, str]]:
     return [(each.upstream, each.attempts, each.cache) for each in entry.calls]
 
 

@@ -101,7 +101,7 @@ def shown(row: LogRow, logs: LogService, team_name: str) -> Log:
         response_bytes=row.response_bytes,
         duration_us=row.duration_micros,
         upstream=row.upstream or None,
-        attempts=row.attempts,
+        attempts=len(row.attempts),
         cache=row.cache,
         billable=row.billable,
         cost_micros=row.cost,
