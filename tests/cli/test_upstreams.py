@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from tollgate.core.upstreams import FILE, Shown, ShownNetwork, ShownUpstream
+from tollgate.api.operator import ShownNetwork, ShownUpstream
+from tollgate.core.upstreams import FILE, Shown
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from tollgate.api.operator import ShownNetwork, ShownUpstream
 from tollgate.core.upstream_history import STEP_SECONDS, STEPS, HistoryKeeper
-from tollgate.core.upstreams import ShownNetwork, ShownUpstream
 
 NOON = 1_794_744_000.0
 

@@ -18,31 +18,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
 
 import click
-import msgspec
-from msgspec.structs import astuple, replace
+from msgspec.structs import replace
 
 from tollgate import log
-from tollgate.api.base import Page
 from tollgate.api.me import MAX_PASSWORD, MIN_PASSWORD
 from tollgate.api.members import NewInvitation
 from tollgate.api.teams import NewTeam
-from tollgate.api.usage import Usage
 from tollgate.cli.address import normal
-from tollgate.cli.answers import ApiAnswer
+from tollgate.cli.client import Client
 from tollgate.cli.credentials import CredentialStore
 from tollgate.cli.failures import Failure, NotFoundFailure
+from tollgate.cli.login import FixedLogin
 from tollgate.cli.operator import add_team_commands
 from tollgate.cli.options import config_option, json_option
 from tollgate.cli.session import Session
-from tollgate.cli.shapes import ApiOperatorTeam, ApiServiceUsage
 from tollgate.cli.show import note
+from tollgate.cli.transport import HttpReply
 from tollgate.control.commands import checked
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import NotFound
-from tollgate.control.service_context import OPERATOR, PageRequest, ResultPage, email_of
+from tollgate.control.service_context import OPERATOR, email_of
 from tollgate.control.services.invitations import Invited
-from tollgate.control.services.operator import TeamTerms, TeamUse
 from tollgate.core.people import Account
+from tollgate.lazy_module import LazyModule
 from tollgate.processes.bootstrap import (
     PEPPER,
     PEPPER_REPLACED_AT,
@@ -59,7 +57,12 @@ from tollgate.store import engines
 from tollgate.store.base import StoreUnavailable
 
 if TYPE_CHECKING:
-    from tollgate.cli.client import Client
+    import httpx
+
+    from tollgate.cli.transport import Transport
+    from tollgate.control import app as control_api
+else:
+    httpx, control_api = LazyModule("httpx"), LazyModule("tollgate.control.app")  # few commands need the API
 
 MAX_ACCOUNTS = 10_000
 Shown = dict[str, str | bool | None]
@@ -301,68 +304,33 @@ def show_values(values: Shown, *, as_json: bool = False, alone: str = "") -> Non
                 click.echo(f"{name:<14} {value}")
 
 
-class _StoreClient:
-    """What `cli.client.Client` has for operators, on the store itself."""
+class _StoreTransport:
+    """Sends requests to the API inside this process, as the operator: on the store, without a server."""
+
+    url = "the store"
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
 
-    def operator_teams(self, limit: int, after: str | None, state: str | None) -> ApiAnswer[Any]:
-        def view(plane: ControlPlane, found: ResultPage[TeamUse]) -> Any:
-            items = [_team_view(plane, each) for each in found.items]
-            return {"items": items, "next": found.next}
+    def send(
+        self, method: str, target: str, *, headers: Mapping[str, str], body: bytes | None = None
+    ) -> HttpReply:
+        """Send a request, and return its answer."""
+        replies: list[HttpReply] = []
 
-        return self._call(
-            Page[ApiOperatorTeam],
-            lambda plane: plane.operator.teams(OPERATOR, PageRequest(limit, after), state),
-            view,
-        )
+        async def act(plane: ControlPlane) -> HttpReply:
+            app: Any = control_api.operator_app(plane)
 
-    def operator_team(self, team: str) -> ApiAnswer[Any]:
-        return self._call(ApiOperatorTeam, lambda plane: plane.operator.team(OPERATOR, team), _team_view)
+            async def as_operator(scope: Any, receive: Any, send: Any) -> None:
+                await app({**scope, "user": OPERATOR}, receive, send)
 
-    def operator_usage(self, month: str | None, limit: int) -> ApiAnswer[Any]:
-        from tollgate.control.api.operator import usage_view  # noqa: PLC0415 - brings the API's framework
+            transport = httpx.ASGITransport(as_operator)
+            async with httpx.AsyncClient(transport=transport, base_url=plane.base_url) as client:
+                answer = await client.request(method, target, headers=dict(headers), content=body)
+            return HttpReply(answer.status_code, answer.headers, answer.content)
 
-        return self._call(
-            ApiServiceUsage,
-            lambda plane: plane.operator.usage(OPERATOR, month, limit),
-            lambda _, found: usage_view(found),
-        )
-
-    def operator_team_usage(self, team: str, month: str | None, by: str) -> ApiAnswer[Any]:
-        return self._call(
-            Usage,
-            lambda plane: plane.operator.team_usage(OPERATOR, team, month, by),
-            lambda _, found: found,
-        )
-
-    def set_terms(self, team: str, body: Mapping[str, Any]) -> ApiAnswer[Any]:
-        from tollgate.control.api.operator import TermsChange  # noqa: PLC0415 - brings the API's framework
-
-        terms = TeamTerms(*astuple(msgspec.convert(body, TermsChange)))
-        return self._call(
-            ApiOperatorTeam, lambda plane: plane.operator.set_terms(OPERATOR, team, terms), _team_view
-        )
-
-    def _call(
-        self,
-        shape: type[Any],
-        act: Callable[[ControlPlane], Awaitable[Result]],
-        view: Callable[[ControlPlane, Result], Any],
-    ) -> ApiAnswer[Any]:
-        async def action(plane: ControlPlane) -> Any:
-            return msgspec.to_builtins(view(plane, await act(plane)))
-
-        raw: list[Any] = []
-        control_plane(self._settings, action, raw.append)
-        return ApiAnswer(msgspec.convert(raw[0], shape), raw[0])
-
-
-def _team_view(plane: ControlPlane, use: TeamUse) -> Any:
-    from tollgate.control.api.operator import team_view  # noqa: PLC0415 - brings the API's framework
-
-    return team_view(plane.settings, plane.context.now(), use)
+        control_plane(self._settings, act, replies.append)
+        return replies[0]
 
 
 def _on_the_store(command: Callable[..., None]) -> Callable[..., None]:
@@ -370,7 +338,8 @@ def _on_the_store(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def call(*, as_json: bool, config_file: str | None, **values: Any) -> None:
-        client = cast("Client", _StoreClient(settings_file.settings_from(config_file)))
+        transport = cast("Transport", _StoreTransport(settings_file.settings_from(config_file)))
+        client = Client(transport, FixedLogin("operator", "The operator needs no login here."))
         command(Session(CredentialStore.at_home(os.environ), client, "", team=None, as_json=as_json), **values)
 
     return json_option(config_option(call))

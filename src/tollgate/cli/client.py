@@ -1,6 +1,6 @@
-"""The typed client of the management API: one method for each route that the tool uses.
+"""The client of the management API, typed by its definitions in `tollgate.api`.
 
-Owns routes, bodies, idempotency keys and the one renewal of a refused access token. Sockets are in
+Owns targets, bodies, idempotency keys and the one renewal of a refused access token. Sockets are in
 `transport.py`, credentials in `login.py`, the meaning of answers in `answers.py`; it prints nothing.
 """
 
@@ -14,17 +14,9 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from tollgate.api.base import Page
-from tollgate.api.usage import Usage
 from tollgate.cli import answers
 from tollgate.cli.answers import ApiAnswer
 from tollgate.cli.failures import Lost, NoServer, WrongUsage
-from tollgate.cli.shapes import (
-    ApiChecks,
-    ApiMachine,
-    ApiOperatorTeam,
-    ApiServiceUsage,
-    ApiUpstreamHistory,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -83,50 +75,6 @@ class Client:
         """Send any request to the API, as the account that is logged in."""
         return self._send(method, path, body)
 
-    # ---- the operator's view
-
-    def operator_teams(self, limit: int, after: str | None, state: str | None) -> ApiAnswer[Page[ApiOperatorTeam]]:
-        query = _page(limit, after) | ({"state": state} if state else {})
-        return self._read("GET", Page[ApiOperatorTeam], "operator", "teams", query=query)
-
-    def operator_team(self, team: str) -> ApiAnswer[ApiOperatorTeam]:
-        return self._read("GET", ApiOperatorTeam, "operator", "teams", team)
-
-    def operator_usage(self, month: str | None, limit: int) -> ApiAnswer[ApiServiceUsage]:
-        """Return what all teams used in a month, by default the current one."""
-        query = {"limit": str(limit)} | ({"month": month} if month else {})
-        return self._read("GET", ApiServiceUsage, "operator", "usage", query=query)
-
-    def operator_team_usage(self, team: str, month: str | None, by: str) -> ApiAnswer[Usage]:
-        query = {"by": by} | ({"month": month} if month else {})
-        return self._read("GET", Usage, "operator", "teams", team, "usage", query=query)
-
-    def set_terms(self, team: str, body: Mapping[str, Any]) -> ApiAnswer[ApiOperatorTeam]:
-        """Suspend a team, or set its limit, its own price or the operator's cap."""
-        return self._read("PATCH", ApiOperatorTeam, "operator", "teams", team, body=body)
-
-    def processes(self) -> ApiAnswer[ApiMachine]:
-        return self._read("GET", ApiMachine, "operator", "processes")
-
-    def upstream_history(self) -> ApiAnswer[Page[ApiUpstreamHistory]]:
-        return self._read("GET", Page[ApiUpstreamHistory], "operator", "upstreams", "history")
-
-    def run_checks(self) -> ApiAnswer[ApiChecks]:
-        """Check that spool, logs, usage and invoices agree."""
-        return self._read("POST", ApiChecks, "operator", "checks")
-
-    # ---- how it is done
-
-    def _read(
-        self,
-        method: str,
-        shape: type[T],
-        *path: str,
-        query: Mapping[str, str] | None = None,
-        body: Mapping[str, Any] | None = None,
-    ) -> ApiAnswer[T]:
-        return answers.read(self._request(method, path, query, body), shape, self._transport.url)
-
     def _send_once(self, method: str, target: str, body: Any) -> HttpReply:
         """Create a thing once, even if the connection breaks and the request is sent again."""
         key = str(uuid.uuid4())
@@ -137,18 +85,6 @@ class Client:
                 return self._send(method, target, body, key)
             except NoServer:
                 raise lost from None  # the first attempt did reach somebody
-
-    def _request(
-        self,
-        method: str,
-        path: tuple[str, ...],
-        query: Mapping[str, str] | None,
-        body: Mapping[str, Any] | None,
-    ) -> HttpReply:
-        target = BASE + "".join(f"/{_segment(part)}" for part in path)
-        if query:
-            target += "?" + urlencode(query)
-        return self._send(method, target, body)
 
     def _send(self, method: str, target: str, body: Any, key: str | None = None) -> HttpReply:
         content = None if body is None else msgspec.json.encode(body)
@@ -192,10 +128,6 @@ def _login_refused(reply: HttpReply) -> bool:
         return False
     problem = answers.problem_of(reply)
     return problem is not None and problem.reason in _LOGIN_REFUSALS
-
-
-def _page(limit: int, after: str | None) -> dict[str, str]:
-    return {"limit": str(limit)} if after is None else {"limit": str(limit), "after": after}
 
 
 def _segment(part: str) -> str:

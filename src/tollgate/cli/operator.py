@@ -23,13 +23,16 @@ from tollgate.cli.options import (
     yes_option,
 )
 from tollgate.cli.usage import Dollars, show_usage
+from tollgate.lazy_module import LazyModule
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from tollgate.api import operator as api
     from tollgate.cli.answers import ApiAnswer
     from tollgate.cli.session import Session
-    from tollgate.cli.shapes import ApiOperatorTeam
+else:
+    api = LazyModule("tollgate.api.operator")  # not for help
 
 DEFAULT = "default"
 STATES, BY = ("active", "suspended", "capped"), ("network", "method", "day")
@@ -76,7 +79,7 @@ def _with_options(command: Callable[..., None], opened: Callable[..., None]) -> 
 
 def teams(session: Session, limit: int, after: str | None, state: str | None) -> None:
     """List all teams with state, use, cost and terms of this month."""
-    answer = session.client.operator_teams(limit, after, state)
+    answer = session.client.call(api.TEAMS, limit=limit, after=after, state=state)
     rows = [
         (
             each.name,
@@ -98,9 +101,9 @@ def teams(session: Session, limit: int, after: str | None, state: str | None) ->
 def usage(session: Session, month: str | None, name: str | None, by: str, limit: int) -> None:
     """Show what all teams used in a month, or one of them by network, method or day."""
     if name is not None:
-        show_usage(session, session.client.operator_team_usage(name, month, by))
+        show_usage(session, session.client.call(api.TEAM_USAGE, name, by=by, month=month))
         return
-    answer = session.client.operator_usage(month, limit)
+    answer = session.client.call(api.USAGE, limit=limit, month=month)
     found = answer.value
     session.thing(
         answer.raw,
@@ -124,15 +127,13 @@ def usage(session: Session, month: str | None, name: str | None, by: str, limit:
 def suspend(session: Session, name: str, reason: str | None, yes: bool) -> None:
     """Refuse all calls of a team, within a second. Its data stays."""
     confirm(f"Refuse all calls of the team {name}?", yes)
-    body: dict[str, Any] = {"suspended": True}
-    if reason is not None:
-        body["suspended_reason"] = reason
-    _show(session, session.client.set_terms(name, body))
+    given = {} if reason is None else {"suspended_reason": reason}
+    _set_terms(session, name, suspended=True, **given)
 
 
 def unsuspend(session: Session, name: str) -> None:
     """Let a suspended team call again."""
-    _show(session, session.client.set_terms(name, {"suspended": False}))
+    _set_terms(session, name, suspended=False)
 
 
 def plan(
@@ -150,13 +151,19 @@ def plan(
     """
     given = {"micros_per_million": price, "free_requests": free, "requests_per_second": rate}
     given["operator_cap_micros"] = cap
-    body = {key: value if isinstance(value, int) else None for key, value in given.items() if value is not None}
-    if reset and body:
+    terms = {key: value if isinstance(value, int) else None for key, value in given.items() if value is not None}
+    if reset and terms:
         raise click.UsageError("--reset takes all of the team's own terms away: give it alone.")
     if reset:
-        body = dict.fromkeys(given)
-    client = session.client
-    _show(session, client.set_terms(name, body) if body else client.operator_team(name))
+        terms = dict.fromkeys(given)
+    if terms:
+        _set_terms(session, name, **terms)
+    else:
+        _show(session, session.client.call(api.TEAM, name))
+
+
+def _set_terms(session: Session, name: str, **terms: Any) -> None:
+    _show(session, session.client.call(api.SET_TERMS, name, body=api.TermsChange(**terms)))
 
 
 _team = click.argument("name", metavar="TEAM")
@@ -199,7 +206,7 @@ _OPTIONS: dict[Callable[..., None], Sequence[Callable[[Any], Any]]] = {
 }
 
 
-def _show(session: Session, answer: ApiAnswer[ApiOperatorTeam]) -> None:
+def _show(session: Session, answer: ApiAnswer[api.OperatorTeam]) -> None:
     found = answer.value
     price, free = found.micros_per_million, found.free_requests
     usual_price, usual_free = _money(found.usual_micros_per_million), f"{found.usual_free_requests:,}"
@@ -221,11 +228,11 @@ def _show(session: Session, answer: ApiAnswer[ApiOperatorTeam]) -> None:
     )
 
 
-def _state(team: ApiOperatorTeam) -> str:
+def _state(team: api.OperatorTeam) -> str:
     return "suspended" if team.suspended_at else "capped" if team.capped else "active"
 
 
-def _cap(team: ApiOperatorTeam) -> int | None:
+def _cap(team: api.OperatorTeam) -> int | None:
     caps = [each for each in (team.operator_cap_micros, team.spending_cap_micros) if each is not None]
     return min(caps, default=None)
 
@@ -247,7 +254,7 @@ add_team_commands(operator, logged_in)
 @logged_in
 def processes(session: Session) -> None:
     """Show the processes of the service, and how far the collector is behind."""
-    answer = session.client.processes()
+    answer = session.client.call(api.PROCESSES)
     found = answer.value
     if session.as_json:
         show.as_json(answer.raw)
@@ -271,7 +278,7 @@ def processes(session: Session) -> None:
 @logged_in
 def history(session: Session) -> None:
     """Show upstream health over the last day, by quarters of an hour that had a fault."""
-    answer = session.client.upstream_history()
+    answer = session.client.call(api.HISTORY)
     rows = [
         (each.network, each.upstream, step.start, step.state, step.calls, step.failures, step.behind)
         for each in answer.value.items
@@ -286,7 +293,7 @@ def history(session: Session) -> None:
 @logged_in
 def check(session: Session) -> None:
     """Check that spool, logs, usage and invoices agree; as `tollgate doctor`, from anywhere."""
-    answer = session.client.run_checks()
+    answer = session.client.call(api.CHECK)
     if session.as_json:
         show.as_json(answer.raw)
     else:

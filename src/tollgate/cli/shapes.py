@@ -6,7 +6,6 @@ stop the tool. Secrets stay out of every repr.
 
 from __future__ import annotations
 
-import datetime
 from typing import Annotated
 
 from msgspec import Meta, Struct, field
@@ -62,92 +61,3 @@ class TokenError(Struct, frozen=True):
 
     error: str
     error_description: str = ""
-
-
-class ApiOperatorTeam(Struct, frozen=True):
-    """A team, as its operator sees it."""
-
-    name: str
-    suspended_at: datetime.datetime | None = None
-    suspended_reason: str = ""
-    capped: bool = False
-    requests_per_second: int | None = None
-    free_requests: int | None = None
-    micros_per_million: int | None = None
-    operator_cap_micros: int | None = None
-    spending_cap_micros: int | None = None
-    usual_free_requests: int = 0
-    usual_micros_per_million: int = 0
-    billable_requests: int | None = None
-    cost_micros: int | None = None
-
-
-class ApiTeamSum(Struct, frozen=True):
-    """What one team used in a month."""
-
-    name: str
-    billable_requests: int
-    cost_micros: int
-
-
-class ApiServiceUsage(Struct, frozen=True):
-    """What all teams used in a month."""
-
-    month: str
-    teams: int
-    billable_requests: int
-    cost_micros: int
-    items: list[ApiTeamSum]
-
-
-class ApiProcess(Struct, frozen=True):
-    """A process of the service."""
-
-    name: str
-    pid: int
-    started_at: datetime.datetime
-    cpu_seconds: float
-    memory_bytes: int
-    restarts: int = 0
-
-
-class ApiMachine(Struct, frozen=True):
-    """The processes of the service, and how far the collector is behind."""
-
-    processes: list[ApiProcess]
-    spool_segments: int = 0
-    spool_waiting_bytes: int = 0
-
-
-class ApiHistoryStep(Struct, frozen=True):
-    """A quarter of an hour of an upstream."""
-
-    start: datetime.datetime
-    state: str
-    calls: int = 0
-    failures: int = 0
-    behind: int = 0
-
-
-class ApiUpstreamHistory(Struct, frozen=True):
-    """The last day of an upstream."""
-
-    network: str
-    upstream: str
-    steps: list[ApiHistoryStep] = field(default_factory=list)
-
-
-class ApiCheck(Struct, frozen=True):
-    """One check of the ledger."""
-
-    name: str
-    ok: bool
-    looked_at: str = ""
-    differences: list[str] = field(default_factory=list)
-
-
-class ApiChecks(Struct, frozen=True):
-    """Whether all agrees."""
-
-    ok: bool
-    checks: list[ApiCheck] = field(default_factory=list)

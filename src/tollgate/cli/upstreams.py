@@ -11,10 +11,11 @@ from pathlib import Path
 import click
 import msgspec
 
+from tollgate.api.operator import ShownUpstream
 from tollgate.cli import show
 from tollgate.cli.failures import Failure
 from tollgate.cli.options import config_option, json_option
-from tollgate.core.upstreams import FILE, STALE_SECONDS, Shown, ShownUpstream
+from tollgate.core.upstreams import FILE, STALE_SECONDS, Shown
 from tollgate.settings import file as settings_file
 
 _TITLES = ("network", "upstream", "state", "reason", "head", "behind", "errors", "latency", "breaker", "probes")

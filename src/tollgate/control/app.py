@@ -51,15 +51,24 @@ def control_app(plane: ControlPlane) -> Litestar:
     return assembled(plane, [api_router(), pages.router(), pages.root, oauth.metadata])
 
 
+def operator_app(plane: ControlPlane) -> Litestar:
+    """Make an application of the operator's endpoints alone."""
+    return assembled(plane, [_router(operator.HANDLERS)])
+
+
 def api_router() -> Router:
     """All of the API, under `/api/v1`."""
     resources = (
         *(service, me, factors, teams, members, tokens, domains),
         *(logs, audit, usage, billing, invoices, operator),
     )
+    return _router([oauth.router(), *(handler for each in resources for handler in each.HANDLERS)])
+
+
+def _router(handlers: Sequence[Router | HTTPRouteHandler]) -> Router:
     return Router(
         path=BASE,
-        route_handlers=[oauth.router(), *(handler for each in resources for handler in each.HANDLERS)],
+        route_handlers=handlers,
         dependencies={
             "client": Provide(access.client, sync_to_thread=False),
             "actor": Provide(access.actor),

@@ -15,10 +15,11 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from tollgate.api import operator
 from tollgate.api.usage import Plan
 
 MILLION = 1_000_000
-MAX_PRICE = 1_000_000_000_000
+MAX_PRICE = operator.MAX_PRICE
 """Of a million requests, in micro-dollars; and as many requests may be free."""
 _ALERTS = (50, 80, 100)
 """Percent of a cap at which its team is notified."""

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from tollgate.core.upstreams import ShownNetwork, ShownUpstream
+from tollgate.api.operator import ShownNetwork, ShownUpstream
 
 FILE = "upstream-history.json"
 STEP_SECONDS, STEPS = 900, 96

@@ -11,52 +11,12 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from tollgate.api.operator import ShownNetwork
+
 FILE = "upstreams.json"
 # Written once a second: older than this, nobody writes it any more.
 STALE_SECONDS = 10.0
 MINUTE_SECONDS = 60.0
-
-
-class ShownUpstream(Struct, frozen=True, kw_only=True):
-    """One upstream. None: not known."""
-
-    name: str
-    state: str
-    reason: str
-    since: float
-    """When it came into this state."""
-    head: int | None
-    behind: int
-    """Requested blocks that it lacked."""
-    finalized: int | None
-    chain_id: str | None
-    probe_ms: float
-    probe_calls: float = 0.0
-    """Calls a minute that probing it takes now."""
-    listening: bool
-    """Whether it announces new heads by WebSocket."""
-    calls: int
-    """Of the last minute, by all workers."""
-    failures: int
-    error_rate: float | None
-    """Failures for each call; None without calls."""
-    latency_ms: float | None
-    """Peak EWMA of the calls; None without any."""
-    p95_ms: float | None
-    breaker: str
-    """`closed`, `half_open` or `open`: the worst of all workers."""
-    open_workers: int
-    in_flight: int
-
-
-class ShownNetwork(Struct, frozen=True, kw_only=True):
-    """One network."""
-
-    network: str
-    head: int | None
-    finalized: int | None
-    chain_id: str | None
-    upstreams: tuple[ShownUpstream, ...]
 
 
 class Shown(Struct, frozen=True, kw_only=True):

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from tollgate.control.services.operator import CheckResult, ProcessState, SpoolState
+from tollgate.api.operator import CheckResult
+from tollgate.control.services.operator import ProcessState, SpoolState
 from tollgate.ledger import segments
 from tollgate.ledger.doctor import examine
 from tollgate.processes.bootstrap import Bootstrap

@@ -12,11 +12,11 @@ from tollgate.api.domains import DomainChange, NewDomain
 from tollgate.api.logs import LogQuery
 from tollgate.api.me import EmailLink, NewEmail, NewPersonalToken, PasswordChange, SelfChange
 from tollgate.api.members import InvitationLink, NewInvitation, RoleChange
+from tollgate.api.operator import TermsChange
 from tollgate.api.teams import NewTeam, TeamChange
 from tollgate.api.tokens import NewToken, Rotation, TokenChange
 from tollgate.control.oidc_rules import ProviderIdentity
 from tollgate.control.service_context import OPERATOR, Actor
-from tollgate.control.services.operator import TeamTerms
 from tollgate.core.months import month_of
 from tollgate.core.people import CONSOLE, PERSONAL, TOOL, AuditEntry
 
@@ -85,8 +85,8 @@ class Everything:
         self.step("operator.team", self.plane.operator.team(who, "acme"))
         self.step("operator.usage", self.plane.operator.usage(who))
         self.step("operator.team_usage", self.plane.operator.team_usage(who, "acme"))
-        self.step("operator.set_terms", self.plane.operator.set_terms(who, "acme", TeamTerms(True)))
-        self.harness.do(self.plane.operator.set_terms(who, "acme", TeamTerms(False)))
+        self.step("operator.set_terms", self.plane.operator.set_terms(who, "acme", TermsChange(suspended=True)))
+        self.harness.do(self.plane.operator.set_terms(who, "acme", TermsChange(suspended=False)))
 
     def _people(self) -> None:
         accounts, invitations = self.plane.accounts, self.plane.invitations

@@ -9,10 +9,11 @@ from msgspec.structs import replace
 from tests.control.metering import DOLLAR, Metering
 from tests.control.services.harness import ACME, PEOPLE, RIVAL
 
+from tollgate.api.operator import ServiceUsageQuery, TeamsQuery, TeamUsageQuery, TermsChange
 from tollgate.api.usage import UsageQuery
 from tollgate.control.problems import InvalidInput, NotFound, RoleNeeded
 from tollgate.control.service_context import Actor, PageRequest
-from tollgate.control.services.operator import Operator, TeamTerms, TeamUse
+from tollgate.control.services.operator import Operator, TeamUse
 from tollgate.core.models import Team
 from tollgate.core.months import end_of, month_of
 
@@ -38,7 +39,7 @@ DEEDS: dict[str, Callable[[Operator, Actor], Coroutine[Any, Any, object]]] = {
     "team": lambda seen, actor: seen.team(actor, ACME.name),
     "usage": lambda seen, actor: seen.usage(actor),
     "team usage": lambda seen, actor: seen.team_usage(actor, ACME.name),
-    "terms": lambda seen, actor: seen.set_terms(actor, ACME.name, TeamTerms(suspended=True)),
+    "terms": lambda seen, actor: seen.set_terms(actor, ACME.name, TermsChange(suspended=True)),
 }
 
 
@@ -72,8 +73,8 @@ def test_teams_are_listed_page_by_page_also_those_that_called_nothing(metering: 
     metering.charge(free_requests=0, micros_per_million=DOLLAR)
     metering.call(7)
     someone, seen = operator(metering), service(metering)
-    first = metering.do(seen.teams(someone, PageRequest(1), "active"))
-    rest = metering.do(seen.teams(someone, PageRequest(1, first.next), "active"))
+    first = metering.do(seen.teams(someone, PageRequest(1), TeamsQuery("active")))
+    rest = metering.do(seen.teams(someone, PageRequest(1, first.next), TeamsQuery("active")))
     assert rest.next is None
     assert {(use.team.name, use.billable, use.cost) for use in first.items + rest.items} == {
         (ACME.name, 7, 7),
@@ -82,12 +83,12 @@ def test_teams_are_listed_page_by_page_also_those_that_called_nothing(metering: 
     used = metering.do(seen.team(someone, RIVAL.name))
     assert (used.billable, used.cost) == (0, 0)
     # A cursor of one list is no cursor of another.
-    metering.refused(InvalidInput, seen.teams(someone, PageRequest(1, first.next), "capped"))
+    metering.refused(InvalidInput, seen.teams(someone, PageRequest(1, first.next), TeamsQuery("capped")))
     metering.refused(InvalidInput, seen.teams(someone, PageRequest(1, first.next)))
 
 
 def set_terms(metering: Metering, team: str = ACME.name, **terms: Any) -> Team:
-    return metering.do(service(metering).set_terms(operator(metering), team, TeamTerms(**terms))).team
+    return metering.do(service(metering).set_terms(operator(metering), team, TermsChange(**terms))).team
 
 
 def test_team_is_suspended_limited_and_let_go(metering: Metering) -> None:
@@ -102,7 +103,7 @@ def test_team_is_suspended_limited_and_let_go(metering: Metering) -> None:
 
 
 def listed(metering: Metering, state: str) -> list[TeamUse]:
-    return metering.do(service(metering).teams(operator(metering), PageRequest(), state)).items
+    return metering.do(service(metering).teams(operator(metering), PageRequest(), TeamsQuery(state))).items
 
 
 @pytest.mark.parametrize(
@@ -111,7 +112,7 @@ def listed(metering: Metering, state: str) -> list[TeamUse]:
         {"requests_per_second": 0},
         {"free_requests": -1},
         {"micros_per_million": 10**12 + 1},
-        {"operator_cap": -1},
+        {"operator_cap_micros": -1},
         {"suspended": True, "suspended_reason": "x" * 201},
         {"suspended": True, "suspended_reason": "\x1b[31m"},
     ],
@@ -127,10 +128,11 @@ def test_terms_may_be_as_low_as_their_bounds(metering: Metering) -> None:
         "requests_per_second": 1,
         "free_requests": 0,
         "micros_per_million": 0,
-        "operator_cap": 0,
+        "operator_cap_micros": 0,
     }
     team = set_terms(metering, **lowest)
-    assert {name: getattr(team, name) for name in lowest} == lowest
+    assert (team.requests_per_second, team.free_requests) == (1, 0)
+    assert (team.micros_per_million, team.operator_cap) == (0, 0)
 
 
 def test_unknown_team_and_state_are_refused_with_what_to_do(metering: Metering) -> None:
@@ -141,7 +143,7 @@ def test_unknown_team_and_state_are_refused_with_what_to_do(metering: Metering) 
 
 
 def test_audit_log_shows_what_was_changed_from_what_to_what(metering: Metering) -> None:
-    set_terms(metering, free_requests=7, operator_cap=5 * DOLLAR)
+    set_terms(metering, free_requests=7, operator_cap_micros=5 * DOLLAR)
     metering.clock.now += 1
     set_terms(metering, free_requests=None)
     newest = metering.write(lambda records: records.audit.page(1, newest_first=True, team_id=ACME.id))[0]
@@ -159,7 +161,7 @@ def test_audit_log_shows_what_was_changed_from_what_to_what(metering: Metering) 
 
 def test_team_is_suspended_while_the_ledger_is_away(metering: Metering) -> None:
     without = Operator(metering.plane.context, metering.plane.networks, None)
-    terms = TeamTerms(suspended=True, operator_cap=5)
+    terms = TermsChange(suspended=True, operator_cap_micros=5)
     use = metering.do(without.set_terms(operator(metering), ACME.name, terms))
     assert (use.team.suspended_at, use.billable, use.cost) == (metering.clock.now, None, None)
     assert (metering.team().operator_cap, metering.team().suspended_at) == (5, metering.clock.now)
@@ -227,7 +229,7 @@ def test_operators_cap_stops_a_team_in_the_same_change_and_a_cheaper_price_lets_
 ) -> None:
     metering.charge(free_requests=0, micros_per_million=5 * DOLLAR)
     metering.call(4)
-    set_terms(metering, operator_cap=20)
+    set_terms(metering, operator_cap_micros=20)
     assert metering.team().capped_until is not None
     metering.reconcile()
     assert metering.team().capped_until is not None
@@ -242,14 +244,14 @@ def test_operators_cap_of_zero_leaves_free_requests_to_a_team_that_has_called_no
     metering: Metering,
 ) -> None:
     metering.charge(free_requests=1)
-    terms = TeamTerms(operator_cap=0)
+    terms = TermsChange(operator_cap_micros=0)
     use = metering.do(service(metering).set_terms(operator(metering), ACME.name, terms))
     assert (use.team.capped_until, use.billable, use.cost) == (None, 0, 0)
 
 
 def test_team_cannot_raise_its_cap_beyond_the_operators(metering: Metering) -> None:
     metering.charge(free_requests=0, micros_per_million=5 * DOLLAR)
-    set_terms(metering, operator_cap=7)
+    set_terms(metering, operator_cap_micros=7)
     metering.set_billing(spending_cap_micros=DOLLAR)
     metering.call(5)
     used = metering.do(metering.plane.usage.of_team(metering.actor("owner"), ACME.name))
@@ -269,13 +271,13 @@ def test_usage_of_all_teams_begins_with_those_that_paid_most(metering: Metering)
         (ACME.name, 3, 1),
     ]
     assert (found.total.teams, found.total.billable, found.total.cost) == (2, 12, 8)
-    assert len(metering.do(service(metering).usage(operator(metering), limit=1)).teams) == 1
-    assert metering.do(service(metering).usage(operator(metering), "2026-01")).teams == []
+    assert len(metering.do(service(metering).usage(operator(metering), ServiceUsageQuery(limit=1))).teams) == 1
+    assert metering.do(service(metering).usage(operator(metering), ServiceUsageQuery("2026-01"))).teams == []
 
 
 def test_usage_of_one_team_is_shown_without_its_tokens_and_domains(metering: Metering) -> None:
     metering.call(3)
-    used = metering.do(service(metering).team_usage(operator(metering), ACME.name, by="method"))
+    used = metering.do(service(metering).team_usage(operator(metering), ACME.name, TeamUsageQuery(by="method")))
     assert sum(item.requests for item in used.items) == 3
     with pytest.raises(InvalidInput):
-        metering.do(service(metering).team_usage(operator(metering), ACME.name, by="token"))
+        metering.do(service(metering).team_usage(operator(metering), ACME.name, TeamUsageQuery(by="token")))

@@ -17,7 +17,7 @@ from litestar.types import Scope
 
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import NotLoggedIn, PersonalTokenRefused
-from tollgate.control.service_context import Actor, ClientInfo
+from tollgate.control.service_context import OPERATOR, Actor, ClientInfo
 from tollgate.core.people import PERSONAL, TOOL
 
 AGENT_LENGTH = 256
@@ -52,10 +52,14 @@ async def actor(request: HttpRequest, plane: Plane, client: CurrentClient) -> Ac
 
 
 async def authenticate(connection: ASGIConnection[Any, Any, Any, Any], _handler: BaseRouteHandler) -> None:
-    """Guard an endpoint: before anything of a request is read, somebody must have logged in."""
+    """Guard an endpoint: a request needs a login before anything of it is read.
+
+    `tollgate admin` calls the application inside its own process, as the operator.
+    """
     request = cast("HttpRequest", connection)
     plane: ControlPlane = connection.app.state.plane
-    request.scope["user"] = await _authenticated(request, plane, client(request))
+    if request.scope.get("user") is not OPERATOR:
+        request.scope["user"] = await _authenticated(request, plane, client(request))
 
 
 async def _authenticated(request: HttpRequest, plane: ControlPlane, client: ClientInfo) -> Actor:

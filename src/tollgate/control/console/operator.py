@@ -6,15 +6,15 @@ from collections.abc import Sequence
 
 from litestar import Response, post
 
+from tollgate.api.operator import CheckResult, TeamUsageQuery, TermsChange
 from tollgate.api.usage import By
 from tollgate.control.console import charts, render
 from tollgate.control.console.forms import Form, amount, read_form, whole
 from tollgate.control.console.frame import Frame, open_frame, page
 from tollgate.control.console.paths import HttpRequest, Part, Plane, shown
 from tollgate.control.plane import ControlPlane
-from tollgate.control.problems import Busy, InvalidInput, NotFound, Problem
+from tollgate.control.problems import Busy, FieldError, InvalidInput, NotFound, Problem
 from tollgate.control.service_context import PageRequest
-from tollgate.control.services.operator import CheckResult, TeamTerms
 from tollgate.core.pricing import dollars
 
 _TOASTS = {"changed": "The team's terms are changed. They take effect within a second."}
@@ -60,21 +60,21 @@ async def set_terms(request: HttpRequest, plane: Plane, team: Part) -> Response[
     return render.to(f"{place}?done=changed")
 
 
-def _terms(form: Form) -> TeamTerms:
+def _terms(form: Form) -> TermsChange:
     match form.get("act"):
         case "limit":
-            return TeamTerms(requests_per_second=whole(form, "requests_per_second"))
+            return TermsChange(requests_per_second=whole(form, "requests_per_second"))
         case "plan":
-            return TeamTerms(
+            return TermsChange(
                 requests_per_second=whole(form, "requests_per_second"),
                 free_requests=whole(form, "free_requests"),
                 micros_per_million=amount(form, "price"),
-                operator_cap=amount(form, "cap"),
+                operator_cap_micros=amount(form, "cap"),
             )
         case "suspend":
-            return TeamTerms(suspended=True, suspended_reason=form.get("suspended_reason", ""))
+            return TermsChange(suspended=True, suspended_reason=form.get("suspended_reason", ""))
         case "lift":
-            return TeamTerms(suspended=False)
+            return TermsChange(suspended=False)
     raise InvalidInput("Nothing was chosen: use the buttons of the page.")
 
 
@@ -94,10 +94,10 @@ async def _team_page(
     frame.title = found.name
     frame.crumbs = (("Operator", "/console/operator"),)
     frame.commands = (f"tollgate operator plan {found.name}", f"tollgate operator usage --team {found.name}")
-    field = problem.extras.get("field") if problem is not None else None
-    if problem is not None and field in _NAMES:
-        problem.extras["field"] = _NAMES[str(field)]
-    stands = {
+    if problem is not None:
+        errors = [FieldError(_NAMES.get(each.field, each.field), each.detail) for each in problem.errors]
+        problem = InvalidInput(problem.detail, field=errors[0].field, errors=errors) if errors else problem
+    current = {
         "price": _dollars(found.micros_per_million),
         "free_requests": "" if found.free_requests is None else str(found.free_requests),
         "requests_per_second": str(found.requests_per_second or ""),
@@ -108,8 +108,8 @@ async def _team_page(
         "operator_team.html",
         problem=problem,
         use=use,
-        usage=await plane.operator.team_usage(frame.actor, found.id, by=By.NETWORK),
-        plan={name: typed.get(name, "") if typed and "price" in typed else stands[name] for name in _PLAN},
+        usage=await plane.operator.team_usage(frame.actor, found.id, TeamUsageQuery(by=By.NETWORK)),
+        plan={name: typed.get(name, "") if typed and "price" in typed else current[name] for name in _PLAN},
         usual={"price": _dollars(billing.micros_per_million), "free_requests": f"{billing.free_requests:,}"},
     )
 

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import msgspec
 
+from tollgate.api.operator import ShownNetwork
 from tollgate.api.service import Network
 from tollgate.chains.catalogue import Catalogue
 from tollgate.control.service_context import ServiceContext
-from tollgate.core.upstreams import FILE, STALE_SECONDS, Shown, ShownNetwork
+from tollgate.core.upstreams import FILE, STALE_SECONDS, Shown
 
 UP, SLOW, DOWN, UNKNOWN = "up", "degraded", "down", "unknown"
 # More of the last minute's calls than this failed: the network is degraded.

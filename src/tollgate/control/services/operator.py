@@ -8,22 +8,29 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import Struct, UnsetType
 from msgspec.structs import replace
 
-from tollgate.api.billing import MAX_CAP
+from tollgate.api.operator import (
+    CheckResult,
+    ServiceUsageQuery,
+    ShownNetwork,
+    TeamsQuery,
+    TeamUsageQuery,
+    TermsChange,
+)
 from tollgate.api.usage import By, Usage
-from tollgate.control.problems import Busy, InvalidInput, NotFound, RoleNeeded
+from tollgate.control.commands import accepted, checked
+from tollgate.control.problems import Busy, NotFound, RoleNeeded
 from tollgate.control.service_context import (
     MAX_ROWS,
     OPERATOR,
-    USUAL_ROWS,
     Actor,
     PageRequest,
     ResultPage,
@@ -35,32 +42,29 @@ from tollgate.control.service_context import (
 )
 from tollgate.control.services.billing import stopped
 from tollgate.control.services.networks import TeamNetworks
-from tollgate.control.services.usage import Usages, by_of, month_named
+from tollgate.control.services.usage import Usages
 from tollgate.core import secrets
 from tollgate.core.models import PriceChange, Team
 from tollgate.core.months import month_of
 from tollgate.core.nodes import Node
-from tollgate.core.pricing import MAX_PRICE
 from tollgate.core.upstream_history import FILE, UpstreamHistory
-from tollgate.core.upstreams import ShownNetwork
 from tollgate.core.usage import MonthTotals
 from tollgate.store.base import AccountBook, Given, Repositories, StoreUnavailable
 
-MAX_PER_SECOND = 1_000_000
-LONGEST_REASON = 200
-# What callers call what a team's terms are kept as, where it differs.
-FIELDS = {"operator_cap": "operator_cap_micros"}
-_BOUNDS = {
-    "requests_per_second": (1, MAX_PER_SECOND),
-    "free_requests": (0, MAX_PRICE),
-    "micros_per_million": (0, MAX_PRICE),
-    "operator_cap": (0, MAX_CAP),
+# Terms that a row holds, by their members of the API.
+_TERMS = {
+    "requests_per_second": "requests_per_second",
+    "free_requests": "free_requests",
+    "micros_per_million": "micros_per_million",
+    "operator_cap_micros": "operator_cap",
 }
-STATES: dict[str, dict[str, Any]] = {
+_STATES: dict[str, dict[str, Any]] = {
     "active": {"suspended_at": None},
     "suspended": {"suspended_at": Given.GIVEN},
     "capped": {"capped_until": Given.GIVEN},
 }
+ALL, CURRENT, BY_DAY = TeamsQuery(), ServiceUsageQuery(), TeamUsageQuery()
+MAX_REASON = 200
 # 256 upstreams with 96 steps each.
 MAX_BYTES = 4_194_304
 
@@ -80,17 +84,6 @@ class TeamUse(Struct, frozen=True):
     @property
     def created_at(self) -> float:
         return self.team.created_at
-
-
-class TeamTerms(Struct, frozen=True):
-    """What an operator sets for a team; what is left out stays as it is, and None is what most teams have."""
-
-    suspended: bool | UnsetType = UNSET
-    suspended_reason: str | UnsetType = UNSET
-    requests_per_second: int | UnsetType | None = UNSET
-    free_requests: int | UnsetType | None = UNSET
-    micros_per_million: int | UnsetType | None = UNSET
-    operator_cap: int | UnsetType | None = UNSET
 
 
 class ServiceUsage(Struct, frozen=True):
@@ -120,15 +113,6 @@ class SpoolState(Struct, frozen=True):
     waiting_bytes: int
     waiting_since: float | None = None
     """When something was last written to a segment that waits; None where nothing waits."""
-
-
-class CheckResult(Struct, frozen=True):
-    """One check of the ledger. No differences: all is well."""
-
-    name: str
-    ok: bool
-    looked_at: str
-    differences: list[str]
 
 
 class Inspector(Protocol):
@@ -205,14 +189,13 @@ class Operator:
         async with self._context.store.reading() as records:
             return await records.nodes.page(MAX_ROWS)
 
-    async def teams(self, actor: Actor, page: PageRequest, state: str | None = None) -> ResultPage[TeamUse]:
+    async def teams(self, actor: Actor, page: PageRequest, wanted: TeamsQuery = ALL) -> ResultPage[TeamUse]:
         """All teams, or those in one state, with what they used this month."""
         self.check(actor)
-        if state is not None and state not in STATES:
-            raise InvalidInput(f"`state` is one of {', '.join(STATES)}.", field="state")
+        state = checked(wanted).state
         scope = f"operator:teams:{state or ''}"
         async with self._context.store.reading() as records:
-            rows = await records.teams.page(page.limit + 1, page.place(scope), **STATES[state] if state else {})
+            rows = await records.teams.page(page.limit + 1, page.place(scope), **_STATES[state] if state else {})
         spent = await required(self._book).spent(month_of(self._context.now()), [row.id for row in rows])
         return page_of(scope, [TeamUse(row, *spent.get(row.id, (0, 0))) for row in rows], page.limit)
 
@@ -224,31 +207,32 @@ class Operator:
         spent = await required(self._book).spent(month_of(self._context.now()), [found.id])
         return TeamUse(found, *spent.get(found.id, (0, 0)))
 
-    async def usage(self, actor: Actor, month: str | None = None, limit: int = USUAL_ROWS) -> ServiceUsage:
+    async def usage(self, actor: Actor, wanted: ServiceUsageQuery = CURRENT) -> ServiceUsage:
         """What all teams used in a month, by default the current one; those that owe most first."""
         self.check(actor)
-        wanted = month_named(month, self._context.now())
-        total, spenders = await required(self._book).spenders(wanted, limit)
+        limit, month = checked(wanted).limit, self._month(wanted.month)
+        total, spenders = await required(self._book).spenders(month, limit)
         async with self._context.store.reading() as records:
             known = {row.id: row for row in await records.teams.page(limit, id=tuple(spenders))}
         # A team that was deleted is still owed for.
         uses = [TeamUse(known.get(key) or Team(key, key), *sums) for key, sums in spenders.items()]
-        return ServiceUsage(wanted, total, uses)
+        return ServiceUsage(month, total, uses)
 
-    async def team_usage(self, actor: Actor, team: str, month: str | None = None, by: str = By.DAY) -> Usage:
-        """What one team used in a month. Its tokens and domains are its own business."""
+    async def team_usage(self, actor: Actor, team: str, wanted: TeamUsageQuery = BY_DAY) -> Usage:
+        """What one team used in a month, without its tokens and domains."""
         self.check(actor)
-        listed_by, wanted = by_of(by), month_named(month, self._context.now())
-        if listed_by in (By.TOKEN, By.DOMAIN):
-            raise InvalidInput("An operator sees usage by network, method or day.", field="by")
+        wanted = checked(wanted)
         async with self._context.store.reading() as records:
             found = await _team(records, team)
-        return await self._usage.of_any_team(found, wanted, listed_by)
+        return await self._usage.of_any_team(found, self._month(wanted.month), By(wanted.by))
 
-    async def set_terms(self, actor: Actor, team: str, terms: TeamTerms) -> TeamUse:
+    def _month(self, month: str | UnsetType) -> str:
+        return month_of(self._context.now()) if isinstance(month, UnsetType) else month
+
+    async def set_terms(self, actor: Actor, team: str, wanted: TermsChange) -> TeamUse:
         """Suspend a team or let it call again; set its limit, its own price and the operator's cap."""
         self.check(actor)
-        _check(terms)
+        given = accepted(wanted, {"suspended_reason": _reason})
         async with self._context.store.reading() as records:
             found = await _team(records, team)
         now = self._context.now()
@@ -258,7 +242,7 @@ class Operator:
             spent = (await required(self._book).spent(month_of(now), [found.id])).get(found.id, (0, 0))
         async with self._context.store.changing() as records:
             found = await _team(records, found.id)
-            changed = _changed(found, terms, now)
+            changed = _changed(found, given, now)
             if spent is not None and (changed.cap, changed.price) != (found.cap, found.price):
                 changed = stopped(self._context, changed, *spent)
             if changed.price != found.price:
@@ -291,25 +275,18 @@ async def _team(records: Repositories, team: str) -> Team:
     return found
 
 
-def _check(terms: TeamTerms) -> None:
-    for name, (least, most) in _BOUNDS.items():
-        value = getattr(terms, name)
-        if isinstance(value, int) and not least <= value <= most:
-            shown = FIELDS.get(name, name)
-            raise InvalidInput(f"`{shown}` is from {least} to {most}, or null for the usual.", field=shown)
-    if isinstance(terms.suspended_reason, str):
-        name_of(terms.suspended_reason, field="suspended_reason", least=0, longest=LONGEST_REASON)
+def _reason(text: str) -> str:
+    return name_of(text, field="suspended_reason", least=0, longest=MAX_REASON).strip()
 
 
-def _changed(team: Team, terms: TeamTerms, now: float) -> Team:
-    given = {name: value for name in _BOUNDS if (value := getattr(terms, name)) is not UNSET}
-    team = replace(team, **given)
-    if terms.suspended is True:
+def _changed(team: Team, given: Mapping[str, Any], now: float) -> Team:
+    team = replace(team, **{_TERMS[name]: value for name, value in given.items() if name in _TERMS})
+    if given.get("suspended") is True:
         team = replace(team, suspended_at=team.suspended_at or now)
-    if terms.suspended is False:
+    if given.get("suspended") is False:
         return replace(team, suspended_at=None, suspended_reason="")
-    if isinstance(terms.suspended_reason, str) and team.suspended_at is not None:
-        team = replace(team, suspended_reason=terms.suspended_reason.strip())
+    if "suspended_reason" in given and team.suspended_at is not None:
+        team = replace(team, suspended_reason=given["suspended_reason"])
     return team
 
 
@@ -318,7 +295,7 @@ def _noted(team: Team) -> dict[str, object]:
     return {
         "suspended": team.suspended_at is not None,
         "suspended_reason": team.suspended_reason,
-        **{FIELDS.get(name, name): getattr(team, name) for name in _BOUNDS},
+        **{name: getattr(team, column) for name, column in _TERMS.items()},
     }
 
 

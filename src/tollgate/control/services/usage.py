@@ -134,16 +134,6 @@ def month_named(text: str | None, now: float) -> str:
     return text
 
 
-def by_of(text: str) -> By:
-    """What usage is listed by, or refuse."""
-    try:
-        return By(text)
-    except ValueError:
-        raise InvalidInput(
-            f"Usage is not listed by {text[:40]!r}: give one of {', '.join(By)}.", field="by"
-        ) from None
-
-
 async def _names(records: Repositories, team: Team, by: By) -> dict[str, str]:
     """The names that tokens or domains of a team have now, by id."""
     if by is By.TOKEN:

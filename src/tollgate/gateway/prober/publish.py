@@ -12,10 +12,11 @@ from pathlib import Path
 import msgspec
 
 from tollgate import log
+from tollgate.api.operator import ShownNetwork, ShownUpstream
 from tollgate.core import upstream_history
 from tollgate.core.health import NOTHING, State
 from tollgate.core.upstream_history import HistoryKeeper, UpstreamHistory
-from tollgate.core.upstreams import FILE, Shown, ShownNetwork, ShownUpstream, Tally
+from tollgate.core.upstreams import FILE, Shown, Tally
 from tollgate.gateway.prober.network_monitor import NetworkMonitor
 from tollgate.gateway.prober.upstream_monitor import UpstreamMonitor
 from tollgate.shm import metrics
