@@ -103,14 +103,14 @@ def test_show_as_csv_is_printed_as_it_came(api: Api, acme: Tool) -> None:
     assert (ran.code, ran.out, ran.err) == (0, table, "")
 
 
-def test_csv_from_somebody_else_is_no_csv(api: Api, acme: Tool) -> None:
+def test_an_answer_that_is_not_csv_is_refused(api: Api, acme: Tool) -> None:
     api.on("GET", f"{PATH}/2026-11?format=csv", body=b"<html>", headers={"Content-Type": "text/html"})
     ran = acme.run("invoices", "show", "2026-11", "--csv")
     assert (ran.code, ran.out) == (1, "")
     assert "is not the management API of a Tollgate" in ran.err
 
 
-def test_csv_and_json_together_are_too_much(acme: Tool) -> None:
+def test_csv_and_json_exclude_each_other(acme: Tool) -> None:
     ran = acme.run("invoices", "show", "2026-11", "--csv", "--json")
     assert (ran.code, "not both" in ran.err) == (2, True)
 

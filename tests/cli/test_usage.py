@@ -161,7 +161,7 @@ def test_alerts_without_options_shows_and_changes_nothing(api: Api, acme: Tool) 
     assert acme.run("usage", "alerts", "--json").json == BILLING
 
 
-def test_the_secret_goes_to_stdout_once_with_a_word_beside_it(api: Api, acme: Tool) -> None:
+def test_the_secret_is_printed_to_stdout_once_with_a_note(api: Api, acme: Tool) -> None:
     answer = {**BILLING, "alert_webhook": "https://x.example/h", "webhook_secret": "tgw_secret"}
     api.on("PATCH", "teams/acme/billing", answer)
     ran = acme.run("usage", "alerts", "--webhook", "https://x.example/h")
@@ -177,12 +177,12 @@ def test_the_secret_goes_to_stdout_once_with_a_word_beside_it(api: Api, acme: To
         ["--team", "x", "cap", "1", "--team", "beta"],
     ],
 )
-def test_team_may_stand_before_or_after_the_subcommand(api: Api, acme: Tool, arguments: list[str]) -> None:
+def test_team_is_accepted_before_or_after_the_subcommand(api: Api, acme: Tool, arguments: list[str]) -> None:
     api.on("PATCH", "teams/beta/billing", {**BILLING, "webhook_secret": None})
     assert acme.run("usage", *arguments).code == 0
 
 
-def test_json_may_stand_before_the_subcommand(api: Api, acme: Tool) -> None:
+def test_json_is_accepted_before_the_subcommand(api: Api, acme: Tool) -> None:
     api.on("GET", "teams/acme/billing", BILLING)
     assert acme.run("usage", "--json", "alerts").json == BILLING
 
@@ -194,7 +194,7 @@ def test_options_of_the_report_do_not_go_with_a_subcommand(acme: Tool, option: l
     assert f"{option[0]} shows usage; it does not go with 'alerts'." in ran.err
 
 
-def test_a_bad_month_is_the_server_s_to_refuse(api: Api, acme: Tool) -> None:
+def test_a_bad_month_is_refused_by_the_server(api: Api, acme: Tool) -> None:
     words = "'x' is no month: write one such as 2026-11."
     api.problem("GET", f"{PATH}?month=x&by=day", 400, "invalid_request", words, field="month")
     ran = acme.run("usage", "--month", "x")

@@ -14,12 +14,12 @@ billing   spending cap, alerts and the buyer
 invoices  what a team owes for a month
 factors   one's second factors: codes and passkeys
 
-Services take the commands that stand here, `control/api` serves the routes, the tool calls them, rows inherit the
+Services take the commands defined here, `control/api` serves the routes, the tool calls them, rows inherit the
 settings, and the OpenAPI document, the options of the tool and the forms of the console are read from the types.
 
-Needs msgspec and nothing else: no framework, no database and no module of the service may enter it.
+Needs msgspec and nothing else: no framework, no database and no module of the service may be imported.
 
-Types are open: bounds and choices stand in the schema of a member (`extra_json_schema`), not in its type, and
-`control.commands` holds commands against them. A tool must be able to read the answers of a server that allows
-more than the tool knows of; for the same reason a member that is added to an answer has a default.
+Types are open: bounds and choices are in the schema of a member (`extra_json_schema`), not in its type, and
+`control.commands` checks commands against them. A tool must be able to read the answers of a server that allows
+more than the tool knows; for the same reason a member that is added to an answer later has a default.
 """

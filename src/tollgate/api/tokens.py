@@ -10,7 +10,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from tollgate.api.base import CreatedAt, CreatedBy, Id, Moment, Page, Route, Secret, count, several, text
 
 MAX_PATTERNS = 100
-LONGEST_OVERLAP = 30 * 86_400
+MAX_OVERLAP = 30 * 86_400
 
 # The first sentence of a description is also the help of the tool's option.
 Name = Annotated[str, text("Unique in its team.", "ci")]
@@ -55,7 +55,7 @@ Contracts = Annotated[
         MAX_PATTERNS,
     ),
 ]
-Overlap = Annotated[int, count("How long the old secret goes on working.", 86_400, 0, LONGEST_OVERLAP)]
+Overlap = Annotated[int, count("How long the old secret goes on working.", 86_400, 0, MAX_OVERLAP)]
 
 
 class TokenSettings(Struct, frozen=True, kw_only=True):

@@ -133,7 +133,7 @@ def rotate(session: Session, token_id: str, overlap: int) -> None:
     """Issue a successor with a new secret, and let the old one run out."""
     from tollgate.core.durations import spell  # noqa: PLC0415 - not for help
 
-    if overlap > api.LONGEST_OVERLAP:
+    if overlap > api.MAX_OVERLAP:
         raise click.UsageError("--overlap can be 30d at most.")
     token_id = _id(session, token_id)
     answer = session.client.call(api.ROTATE, session.team, token_id, body=api.Rotation(overlap))

@@ -107,7 +107,7 @@ def test_a_change_creates_nothing_so_that_no_key_replays_its_secret(api: Api) ->
 
 
 @pytest.mark.parametrize("who", ["developer", "viewer"])
-def test_others_than_leaders_and_payers_are_shown_who_may(api: Api, who: str) -> None:
+def test_other_roles_are_refused_with_the_roles_that_may(api: Api, who: str) -> None:
     for answer in (change(api, {}, who=who), api.request("GET", "/teams/acme/billing", who=who)):
         assert reason(answer) == (403, "role_needed")
         assert answer.json()["roles"] == ["owner", "admin", "billing"]

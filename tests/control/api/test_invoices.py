@@ -158,7 +158,7 @@ def test_list_has_drafts_and_final_ones_page_by_page(money: Api, final: dict[str
     assert second == {"items": [{name: final[name] for name in second["items"][0]}], "next": None}
 
 
-def test_what_is_not_there_or_not_meant_is_refused(money: Api) -> None:
+def test_missing_invoices_and_unknown_formats_are_refused(money: Api) -> None:
     assert reason(money.request("GET", f"/teams/acme/invoices/{BEFORE}")) == (404, "not_found")
     answer = money.request("GET", f"{PATH}?format=xml")
     assert reason(answer) == (400, "invalid_request")
@@ -175,7 +175,7 @@ def test_what_is_no_month_is_refused_with_the_accepted_form(money: Api, month: s
 
 
 @pytest.mark.parametrize("path", ["/teams/acme/invoices", PATH, f"{PATH}?format=csv", f"{PATH}?format=html"])
-def test_only_whoever_leads_or_pays_may_see(money: Api, path: str) -> None:
+def test_only_owners_admins_and_billing_members_may_see(money: Api, path: str) -> None:
     assert money.request("GET", path, who="billing").status_code == 200
     for who in ("developer", "viewer"):
         answer = money.request("GET", path, who=who)

@@ -84,7 +84,7 @@ def test_a_bad_query_names_what_is_accepted(money: Api, query: str, accepted: st
 
 
 @pytest.mark.parametrize("month", ["1970-01", "2999-12"])
-def test_the_first_and_the_last_month_there_is_are_merely_empty(money: Api, month: str) -> None:
+def test_the_first_and_the_last_valid_month_are_empty(money: Api, month: str) -> None:
     found = money.get(f"/teams/acme/usage?month={month}")
     assert (found["month"], found["requests"], found["items"]) == (month, 0, [])
 
@@ -94,13 +94,13 @@ def test_every_member_may_see_it(money: Api, who: str) -> None:
     assert money.get("/teams/acme/usage", who=who)["month"] == MONTH
 
 
-def test_it_wants_a_login_and_a_team_of_ones_own(money: Api) -> None:
+def test_usage_needs_a_login_and_membership(money: Api) -> None:
     assert reason(money.request("GET", "/teams/acme/usage", who=None)) == (401, "not_logged_in")
     assert reason(money.request("GET", "/teams/acme/usage", who="stranger")) == (403, "no_such_team")
 
 
 @pytest.mark.parametrize("path", ["usage", "invoices", f"invoices/{MONTH}"])
-def test_without_a_ledger_it_is_away_for_now(metering: Metering, money: Api, path: str) -> None:
+def test_without_a_ledger_it_is_unavailable(metering: Metering, money: Api, path: str) -> None:
     metering.do(metering.book.close())
     metering.books.close()
     for file in metering.folder.glob("ledger.db*"):

@@ -147,7 +147,7 @@ def test_after_the_last_wait_it_is_given_up_and_noted(hooked: Metering) -> None:
     assert "secret-part" not in entry.details
 
 
-def test_a_process_that_dies_within_an_attempt_has_made_it(hooked: Metering) -> None:
+def test_an_attempt_counts_if_its_process_is_killed(hooked: Metering) -> None:
     class Killed(BaseException):
         pass
 
@@ -319,7 +319,7 @@ def test_a_webhook_that_was_taken_away_is_not_called_any_more(hooked: Metering) 
     assert [row.state for row in rows(hooked)] == [DROPPED]
 
 
-def test_owners_and_whoever_pays_get_mail_where_it_can_be_sent(metering: Metering) -> None:
+def test_owners_and_billing_members_get_mail_if_mail_is_set_up(metering: Metering) -> None:
     choose(metering, spending_cap_micros=DOLLAR)
     metering.call(MILLION + HALF)
     run(metering)
@@ -418,7 +418,7 @@ def test_team_without_a_webhook_or_a_cap_has_none_or_zero_to_test(metering: Mete
 
 
 def test_webhook_is_not_tested_over_and_over(hooked: Metering) -> None:
-    """Otherwise a team could use us against somebody else's server."""
+    """Otherwise a team could use the service to attack another server."""
     for _ in range(TESTS.free + 1):
         hooked.do(try_out(hooked))
     hooked.refused(TooManyAttempts, try_out(hooked, "billing"))
@@ -427,7 +427,7 @@ def test_webhook_is_not_tested_over_and_over(hooked: Metering) -> None:
     hooked.do(try_out(hooked))
 
 
-def test_webhook_is_tested_by_whoever_may_set_it(hooked: Metering) -> None:
+def test_webhook_is_tested_by_roles_that_may_set_it(hooked: Metering) -> None:
     for who in ("developer", "viewer"):
         hooked.refused(RoleNeeded, try_out(hooked, who))
     hooked.refused(NoSuchTeam, try_out(hooked, "stranger"))

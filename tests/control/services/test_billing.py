@@ -1,4 +1,4 @@
-"""Spending caps and where alerts go: chosen, audited, obeyed by the collector."""
+"""Spending caps and alert settings: set, audited, applied by the collector."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_cap_stops_the_team_until_it_is_raised_or_the_month_ends(metering: Met
 
 
 def test_a_cap_that_is_reached_already_stops_the_team_as_it_is_set(metering: Metering) -> None:
-    """Otherwise calls would be let in under it for a moment, and cost nothing."""
+    """Otherwise calls would be accepted under it for a moment, and cost nothing."""
     metering.call(MILLION + 9)
     assert metering.team().capped_until is None
     for _ in range(3):
@@ -152,7 +152,7 @@ def test_setting_a_webhook_again_makes_another_secret(metering: Metering) -> Non
         "https://höoks.example/",
     ],
 )
-def test_an_address_that_is_no_webhook_is_refused_with_the_accepted_form(metering: Metering, address: str) -> None:
+def test_an_invalid_webhook_is_refused_with_the_accepted_form(metering: Metering, address: str) -> None:
     refusal = metering.refused(
         InvalidInput,
         metering.plane.billing.change(metering.actor("owner"), "acme", BillingChange(alert_webhook=address)),
@@ -178,12 +178,12 @@ def test_a_cap_beyond_its_bounds_is_refused(metering: Metering, cap: int) -> Non
 
 
 @pytest.mark.parametrize("who", ["owner", "admin", "billing"])
-def test_whoever_leads_or_pays_may_choose(metering: Metering, who: str) -> None:
+def test_owners_admins_and_billing_members_may_change_settings(metering: Metering, who: str) -> None:
     assert change(metering, who, spending_cap_micros=5)[0] == show(metering, who)
 
 
 @pytest.mark.parametrize("who", ["developer", "viewer"])
-def test_others_may_neither_choose_nor_see(metering: Metering, who: str) -> None:
+def test_other_roles_may_neither_change_nor_see_settings(metering: Metering, who: str) -> None:
     metering.refused(
         RoleNeeded,
         metering.plane.billing.change(metering.actor(who), "acme", BillingChange(spending_cap_micros=5)),
@@ -207,7 +207,7 @@ def test_a_change_of_what_someone_else_changed_is_refused(metering: Metering) ->
         ChangedMeanwhile,
         metering.plane.billing.change(metering.actor("owner"), "acme", BillingChange(spending_cap_micros=6), seen),
     )
-    # That the cap stops the team is nobody's change.
+    # The flag of a reached cap is not part of the version.
     seen = version_of(show(metering))
     metering.call(MILLION + 1)
     assert metering.team().capped_until is not None
@@ -216,8 +216,8 @@ def test_a_change_of_what_someone_else_changed_is_refused(metering: Metering) ->
     )
 
 
-def test_a_cap_is_raised_so_often_and_no_more_but_lowered_at_any_time(metering: Metering) -> None:
-    """Each raise lets calls in for some seconds that cost nothing."""
+def test_raises_of_a_cap_are_rate_limited_and_it_can_be_lowered_at_any_time(metering: Metering) -> None:
+    """After each raise, calls that cost nothing are accepted for some seconds."""
 
     def raised(cap: int | None) -> None:
         metering.set_billing(spending_cap_micros=cap)
@@ -251,7 +251,7 @@ def test_a_cap_is_raised_so_often_and_no_more_but_lowered_at_any_time(metering: 
 
 
 @pytest.mark.parametrize(("field", "most"), [("buyer", MAX_BUYER), ("tax_number", MAX_TAX_NUMBER)])
-def test_who_pays_is_named_in_so_many_characters_and_no_more(metering: Metering, field: str, most: int) -> None:
+def test_buyer_and_tax_number_have_a_maximum_length(metering: Metering, field: str, most: int) -> None:
     for text in ("x" * most, ""):
         assert getattr(change(metering, **{field: text})[0], field) == text
     for text in ("x" * (most + 1), "a\x00b"):
@@ -260,5 +260,5 @@ def test_who_pays_is_named_in_so_many_characters_and_no_more(metering: Metering,
         assert refused.value.extras == {"field": field}
 
 
-def test_empty_lines_of_who_pays_are_left_out(metering: Metering) -> None:
+def test_empty_lines_of_the_buyer_are_left_out(metering: Metering) -> None:
     assert change(metering, buyer="Acme Ltd\n\n 1 High Street \n")[0].buyer == "Acme Ltd\n1 High Street"

@@ -1,4 +1,4 @@
-"""Invoices: drafts while a month is open, final after its grace, then out of everybody's reach."""
+"""Invoices: drafts while a month is open, final after its grace, then unchangeable."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_the_month_before_is_a_draft_during_its_grace(metering: Metering) -> Non
     assert listed(metering) == [(AFTER, False), (MONTH, False)]
 
 
-def test_what_an_invoice_shows_outlives_new_prices_caps_and_names(metering: Metering) -> None:
+def test_a_final_invoice_stays_the_same_under_new_prices_caps_and_names(metering: Metering) -> None:
     metering.set_billing(spending_cap_micros=DOLLAR)
     metering.call(2 * MILLION)
     metering.clock.now = end_of(MONTH) + GRACE
@@ -177,7 +177,7 @@ def test_a_bad_month_names_the_accepted_form(metering: Metering) -> None:
 
 
 @pytest.mark.parametrize("who", ["owner", "admin", "billing"])
-def test_whoever_leads_or_pays_may_see(metering: Metering, who: str) -> None:
+def test_owners_admins_and_billing_members_may_see_invoices(metering: Metering, who: str) -> None:
     assert show(metering, who=who).team == "acme"
 
 

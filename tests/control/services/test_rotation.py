@@ -11,7 +11,7 @@ from msgspec.structs import asdict, replace
 from tests.control.services.harness import DAY, HOUR, PEOPLE, Harness, details_of, moment
 from tests.samples import sample
 
-from tollgate.api.tokens import LONGEST_OVERLAP, NewToken, Rotation
+from tollgate.api.tokens import MAX_OVERLAP, NewToken, Rotation
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import InvalidInput, NameTaken, NotFound
 from tollgate.control.services.tokens import LATEST
@@ -67,14 +67,14 @@ def test_rotation_is_noted_once_with_both_tokens(harness: Harness) -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("overlap", [0, 1, LONGEST_OVERLAP])
+@pytest.mark.parametrize("overlap", [0, 1, MAX_OVERLAP])
 def test_overlap_is_from_nothing_to_thirty_days(harness: Harness, overlap: int) -> None:
     old, _ = make(harness)
     rotate(harness, old, overlap)
     assert show(harness, old).expires_at == harness.clock.now + overlap
 
 
-@pytest.mark.parametrize("overlap", [-1, LONGEST_OVERLAP + 1, 10**30])
+@pytest.mark.parametrize("overlap", [-1, MAX_OVERLAP + 1, 10**30])
 def test_other_overlaps_are_refused(harness: Harness, plane: ControlPlane, overlap: int) -> None:
     old, _ = make(harness)
     problem = harness.refused(InvalidInput, rotation(harness, old.id, overlap))
@@ -85,7 +85,7 @@ def test_other_overlaps_are_refused(harness: Harness, plane: ControlPlane, overl
 def test_successor_lives_as_long_as_the_old_one_was_meant_to(harness: Harness) -> None:
     old, _ = make(harness, expires_at=moment(harness.clock.now + 30 * DAY))
     harness.clock.advance(20 * DAY)
-    new, _ = rotate(harness, old, LONGEST_OVERLAP)
+    new, _ = rotate(harness, old, MAX_OVERLAP)
     assert new.expires_at == harness.clock.now + 30 * DAY
     # The overlap gives the old one no longer life than it had.
     assert show(harness, old).expires_at == old.expires_at

@@ -102,7 +102,7 @@ def test_without_a_proof_nothing_happens(harness: Harness, plane: ControlPlane, 
     assert len(harness.notes()) == 1
 
 
-def test_verified_claim_stands_while_its_own_proof_does(
+def test_verified_entry_stays_while_its_own_proof_is_published(
     harness: Harness, plane: ControlPlane, verified: Domain
 ) -> None:
     harness.proofs.proven |= {OURS, THEIRS}
@@ -123,7 +123,9 @@ def test_verified_claim_falls_when_its_proof_has_vanished_for_certain(harness: H
     assert harness.proofs.looks == [OURS, THEIRS]
 
 
-def test_verified_claim_stands_while_nobody_knows(harness: Harness, plane: ControlPlane, verified: Domain) -> None:
+def test_verified_entry_stays_while_its_proof_cannot_be_checked(
+    harness: Harness, plane: ControlPlane, verified: Domain
+) -> None:
     harness.proofs.proven.add(OURS)
     harness.proofs.unsure.add(THEIRS)
     deed = plane.domains.add(harness.actor("developer"), "acme", TAKE_OVER)
@@ -137,7 +139,7 @@ def test_others_proof_does_not_help_a_verified_claim_against_no_proof_of_ours(
 ) -> None:
     deed = plane.domains.add(harness.actor("developer"), "acme", TAKE_OVER)
     harness.refused(NotProven, deed)
-    # Whether theirs stands is nobody's business without a proof of one's own.
+    # Without a proof of one's own, the other team's proof is not looked up.
     assert harness.proofs.looks == [OURS]
 
 

@@ -1,4 +1,4 @@
-"""Usage: a month by five views that all add up to it, what is free and left, and where it is heading."""
+"""Usage: a month by five views that all add up to it, what is free and left, and a forecast."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_items_add_up_to_the_month_exactly(metering: Metering, by: By) -> None:
         assert sum(getattr(item, name) for item in found.items) == getattr(found, name)
 
 
-def test_the_least_of_too_many_tokens_stand_together(metering: Metering) -> None:
+def test_the_smallest_of_too_many_tokens_are_added_up(metering: Metering) -> None:
     for start in range(0, 1_200, 100):
         some = range(start, start + 100)
         metering.books.commit(*(calls(number + 1, source=f"tok_{number:016d}") for number in some))
@@ -133,7 +133,7 @@ def test_forecast_goes_on_like_this_and_obeys_the_cap(metering: Metering) -> Non
     assert report(metering).forecast_cost_micros == 4 * DOLLAR
 
 
-def test_a_past_month_is_its_final_figure_whatever_the_price_is_now(metering: Metering) -> None:
+def test_a_past_month_keeps_its_cost_when_the_price_changes(metering: Metering) -> None:
     metering.clock.now = start_of(MONTH) + 3_600
     metering.call(MILLION + 1_000)
     metering.clock.now = start_of("2027-02")
@@ -147,7 +147,7 @@ def test_a_past_month_is_its_final_figure_whatever_the_price_is_now(metering: Me
     assert report(metering).requests == 0
 
 
-def test_a_capped_team_is_informed_for_the_current_month_alone(metering: Metering) -> None:
+def test_a_reached_cap_is_shown_for_the_current_month_only(metering: Metering) -> None:
     metering.call(10, start_of(BEFORE))
     metering.set_billing(spending_cap_micros=0)
     assert not report(metering).capped
@@ -168,7 +168,7 @@ def test_every_member_may_see_usage(metering: Metering, who: str) -> None:
     assert report(metering, who=who).requests == 0
 
 
-def test_nobody_else_learns_that_the_team_exists(metering: Metering) -> None:
+def test_the_team_does_not_exist_for_others(metering: Metering) -> None:
     metering.refused(NoSuchTeam, metering.plane.usage.of_team(metering.actor("stranger"), "acme"))
 
 
@@ -188,6 +188,6 @@ def test_a_bad_view_names_the_five(metering: Metering) -> None:
     assert "token, domain, network, method, day" in refusal.detail
 
 
-def test_a_plane_without_a_ledger_shows_that_it_is_away(metering: Metering) -> None:
+def test_without_a_ledger_usage_is_unavailable(metering: Metering) -> None:
     plain = usage.Usages(metering.plane.context, None)
     metering.refused(StoreUnavailable, plain.of_team(metering.actor("owner"), "acme"))

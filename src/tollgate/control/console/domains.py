@@ -20,7 +20,7 @@ from tollgate.control.service_context import PageRequest
 from tollgate.core import origins
 from tollgate.core.models import Domain
 
-LONGEST = 300
+MAX_TYPED = 300
 _TOASTS = {
     "added": "The domain is whitelisted: its pages may call now.",
     "removed": "The entry is removed: its pages can no longer call.",
@@ -34,7 +34,7 @@ async def domains_page(request: HttpRequest, plane: Plane, team: Part) -> Respon
     """The list, a form to add to it, and a check of an origin."""
     frame = await _frame(request, plane, team)
     frame.toast = _TOASTS.get(request.query_params.get("done", ""), "")
-    origin = request.query_params.get("origin", "").strip()[:LONGEST]
+    origin = request.query_params.get("origin", "").strip()[:MAX_TYPED]
     verdict = await plane.domains.check(frame.actor, team, origin) if origin else None
     return await _list(frame, plane, verdict=verdict)
 
@@ -43,7 +43,7 @@ async def domains_page(request: HttpRequest, plane: Plane, team: Part) -> Respon
 async def root_of(request: HttpRequest, plane: Plane, team: Part) -> Response[bytes]:
     """Check a domain while it is being typed."""
     frame = await _frame(request, plane, team)
-    typed = request.query_params.get("domain", "").strip()[:LONGEST]
+    typed = request.query_params.get("domain", "").strip()[:MAX_TYPED]
     held = {entry.domain for entry in (await plane.domains.list(frame.actor, team, PageRequest(1_000))).items}
     try:
         root = origins.root_domain(typed, allow_localhost=plane.settings.whitelist.allow_localhost)

@@ -24,7 +24,7 @@ _TOASTS = {
     "cap": "The cap is changed. It takes effect within 5 seconds.",
     "alerts": "The alerts are changed.",
     "buyer": "The details are changed. Invoices show them from now on.",
-    "tested": "The webhook was called and took the test.",
+    "tested": "The webhook accepted the test call.",
 }
 
 
@@ -50,7 +50,7 @@ async def change(request: HttpRequest, plane: Plane, team: Part) -> Response[str
         if act == "test":
             failure = await plane.alerts.test(frame.actor, team)
             if failure:
-                raise InvalidInput(f"The webhook was called, and that failed: {failure}", field="alert_webhook")
+                raise InvalidInput(f"The call of the webhook failed: {failure}", field="alert_webhook")
             return render.to(f"{frame.base}/usage?done=tested")
         _, secret = await plane.billing.change(frame.actor, team, _change(act, form))
     except Problem as problem:

@@ -3,9 +3,9 @@
 A unique row is written before anything is sent, so a threshold is alerted once, however often and
 wherever this runs. Delivery is retried until it succeeds or is given up: the receiver of a webhook
 may get it again after a failure, with the same id. Each attempt is recorded before it is made, so that a
-process that dies within one does not retry for ever.
+process that is killed within one does not retry for ever.
 
-A threshold that is passed in the last seconds of a month is not alerted: the cap begins anew.
+A threshold that is passed in the last seconds of a month is not alerted: the cap starts again from zero.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from tollgate.core.roles import Action, Role
 from tollgate.store.base import AccountBook, Conflict, Repositories
 
 EVERY_SECONDS = 5.0
-# A slow receiver takes five seconds: many at once, few of one site, so that it holds up none but itself.
+# A slow receiver takes five seconds: many calls in parallel, few to one site, so that it delays only its own.
 AT_ONCE, AT_ONCE_PER_SITE = 32, 4
-# After so long, those that were passed since are looked for; what is under way goes on.
+# How long a round delivers before thresholds are checked again; calls in progress go on.
 ROUND_SECONDS = 5.0
 # Longer than a month, in which a threshold must not be reported again.
 KEPT_SECONDS = 90 * 86_400.0
@@ -97,13 +97,13 @@ class Alerts:
         await self.deliver()
 
     async def test(self, actor: Actor, team: str) -> str:
-        """Call the team's webhook as an alert would, now and once; why it failed, or nothing."""
+        """Call the team's webhook once, as an alert would; return why it failed, or an empty text."""
         async with self._context.store.changing() as records:
             membership = await self._context.membership(records, actor, team, Action.CHANGE_BILLING)
             settings = await self._billing.settings_of(records, membership.team)
             if not settings.webhook:
                 raise InvalidInput("The team has no webhook: set one first.", field="alert_webhook")
-            # Whoever may call it again and again could use us against somebody else's server.
+            # Without a limit a team could use the service to attack another server.
             guards = [(self._context.key("webhook-test", membership.team.id), TESTS)]
             await throttle.begin(self._context, records, guards, "tests of the webhook")
             host = target_of(settings.webhook).host
@@ -130,7 +130,7 @@ class Alerts:
                 await records.alerts.remove_older("created_at", now - KEPT_SECONDS)
 
     async def deliver(self) -> None:
-        """Try what is due: mails, then webhooks, those that have not failed yet first, for a round."""
+        """Deliver what is due for one round: mails, then webhooks, those without failures first."""
         now = self._context.now()
         async with self._context.store.reading() as records:
             pending = every(records.alerts, Alert, state=PENDING)
@@ -161,7 +161,7 @@ class Alerts:
                 task.result()
 
     def _start(self, waiting: list[tuple[Alert, str]]) -> list[tuple[Alert, str]]:
-        """Call those for which there is room; return the others."""
+        """Start calls up to the limits; return the others."""
         left: list[tuple[Alert, str]] = []
         of_site = Counter(self._under_way.values())
         for alert, site in waiting:
@@ -222,27 +222,27 @@ class Alerts:
         await self._finish(delivery.alert, failure)
 
     async def _claim(self, alert: Alert) -> _Delivery | None:
-        """Note the attempt that is about to be made; None where there is nothing to be done any more."""
+        """Record the attempt before it is made; None if there is nothing left to deliver."""
         now = self._context.now()
         async with self._context.store.changing() as records:
-            stands = await records.alerts.get(alert.id)
+            current = await records.alerts.get(alert.id)
             team = await records.teams.get(alert.team_id)
-            if stands is None or team is None or stands.state != PENDING or stands.next_at > now:
+            if current is None or team is None or current.state != PENDING or current.next_at > now:
                 return None
             settings = await self._billing.settings_of(records, team)
             if alert.channel not in self._channels(settings):
-                await records.alerts.replace(replace(stands, state=DROPPED))
+                await records.alerts.replace(replace(current, state=DROPPED))
                 return None
-            attempts = stands.attempts + 1
-            # As if it failed: whoever dies now has made one attempt, and waits as long as any other.
+            attempts = current.attempts + 1
+            # Recorded as if it failed: if the process is killed now, the next attempt waits as after any failure.
             wait = alerts.wait_after(attempts) or alerts.WAITS[-1]
-            claimed = replace(stands, attempts=attempts, next_at=now + wait)
+            claimed = replace(current, attempts=attempts, next_at=now + wait)
             await records.alerts.replace(claimed)
             people = await _recipients(records, team) if alert.channel == EMAIL else ()
         return _Delivery(claimed, team, settings, people)
 
     async def _call(self, delivery: _Delivery) -> str:
-        """Call a webhook; why it failed, or nothing."""
+        """Call a webhook; return why it failed, or an empty text."""
         body = msgspec.json.encode(payload(delivery.alert, delivery.team))
         now = self._context.now()
         headers = {
@@ -263,7 +263,7 @@ class Alerts:
         return "" if all(taken) else "Too many mails wait for the server."
 
     async def _finish(self, alert: Alert, failure: str) -> None:
-        """Note how an attempt ended. The last failure goes to the audit log."""
+        """Record the result of an attempt. The last failure goes to the audit log."""
         if failure and alerts.wait_after(alert.attempts) is not None:
             _log.warning("an alert could not be delivered", alert=alert.id, attempts=alert.attempts, why=failure)
             return
@@ -285,7 +285,7 @@ class Alerts:
 
 
 def _site(webhook: str) -> str:
-    """Whose server a webhook is on: the root of its domain."""
+    """The site of a webhook: the root of its domain."""
     try:
         host = target_of(webhook).host
     except FetchRefused:
@@ -297,7 +297,7 @@ def _site(webhook: str) -> str:
 
 
 def payload(alert: Alert, team: Team) -> dict[str, object]:
-    """What a webhook is sent: the same at every attempt."""
+    """The body of a call, the same at every attempt."""
     return {
         "id": alert.id,
         "type": "test" if alert.threshold == TEST_THRESHOLD else "spending_cap.threshold",
@@ -328,7 +328,7 @@ def _mail_of(alert: Alert, team: Team, base_url: str) -> tuple[str, str]:
 
 
 async def _recipients(records: Repositories, team: Team) -> tuple[str, ...]:
-    """The addresses of a team's owners and of whoever pays."""
+    """The addresses of a team's owners and billing members."""
     members = await records.members.page(MAX_ROWS, team_id=team.id, role=_ROLES)
     ids = tuple(member.account_id for member in members)
     accounts = await records.accounts.page(MAX_ROWS, id=ids, active=True)

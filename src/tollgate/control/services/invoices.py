@@ -1,7 +1,7 @@
-"""Invoices: a draft while a month is open, final when its grace is over, and never changed again.
+"""Invoices: a draft while a month is open, final and unchangeable once its grace period is over.
 
-Whatever is committed later is billed in the open month. How lines are made is in `core/invoices.py`; that nothing
-falls between two months is the store's promise (`AccountBook.close_month`).
+What is committed later is billed in the open month. Lines are made in `core/invoices.py`; the store guarantees
+that no call falls between two months (`AccountBook.close_month`).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Listed(Struct, frozen=True):
 
     @property
     def created_at(self) -> float:
-        """When its month began."""
+        """When its month starts."""
         return start_of(self.invoice.month)
 
 
@@ -68,7 +68,7 @@ class Invoices:
         before = _month_at(place) if place else None
         final = await required(self._book).invoices(page.limit + 1, team_id=membership.team.id, before=before)
         drafts = [each for each in await self._drafts(membership.team) if before is None or each.month < before]
-        # One that became final between the two looks is listed as that.
+        # One that became final between the two reads is listed as final.
         known = {invoice.month for invoice in final}
         found = sorted(
             [*final, *(each for each in drafts if each.month not in known)],
@@ -91,13 +91,13 @@ class Invoices:
         return found
 
     async def close_due(self) -> Sequence[str]:
-        """Make the invoices final of all months whose grace is over; return the months."""
+        """Close all months whose grace period is over, which makes their invoices final; return the months."""
         now, book = self._context.now(), required(self._book)
         grace = self._context.settings.billing.grace_hours * _HOUR
         # The grace of every month before this one is over.
         open_month = month_of(now - grace)
         due = set(await book.open_months(open_month))
-        # Also a month in which nothing happened: what comes late must not open it again.
+        # Also a month without calls: late records must not open it again.
         due.add(previous_month(open_month))
         try:
             return [month for month in sorted(due) if not await book.is_closed(month) and await self._close(month)]
@@ -122,12 +122,12 @@ class Invoices:
         return True
 
     async def _teams(self) -> dict[str, Team]:
-        """All teams: whom an invoice names is known only when the ledger is held."""
+        """All teams: which of them have invoices is known only once the ledger is locked."""
         async with self._context.store.reading() as records:
             return {team.id: team async for team in every(records.teams, Team)}
 
     async def _own_prices(self, month: str) -> dict[str, OwnPrice]:
-        """What teams paid otherwise than the others at the end of a month, also those that are gone."""
+        """Own prices of teams at the end of a month, deleted teams included."""
         end = end_of(month)
         async with self._context.store.reading() as records:
             changes = [each async for each in every(records.price_changes, PriceChange)]
@@ -152,7 +152,7 @@ class Invoices:
 
 
 def _month_at(place: Position) -> str:
-    """The month that a page ended with. Cursors are no secret: one that somebody made up may name any moment."""
+    """The month that a page ended with. Cursors are not signed: a forged one may contain any time."""
     try:
         return month_of(place.created_at)
     except (ValueError, OverflowError, OSError):

@@ -30,12 +30,12 @@ class UsageStep(Struct, frozen=True):
 
     @property
     def total(self) -> int:
-        """All of them together."""
+        """The sum of all."""
         return sum(self.requests.values())
 
 
 class UsageTimeline(Struct, frozen=True):
-    """Requests over time. Steps without any are there as well; of a month also those that are still to come."""
+    """Requests over time. Steps without requests are included; of a month also those still to come."""
 
     span: TimeRange
     split: Split
@@ -70,7 +70,7 @@ class Timelines:
         self._book = book
 
     async def of_team(self, actor: Actor, team: str, query: TimelineQuery = THIS_MONTH) -> UsageTimeline:
-        """A team's requests over a time."""
+        """A team's requests over a range of time."""
         query = checked(query)
         wanted, by = TimeRange(query.range), Split(query.split)
         async with self._context.store.reading() as records:
@@ -84,7 +84,7 @@ class Timelines:
         return _timeline(wanted, by, starts, points)
 
     async def latency(self, actor: Actor, team: str, span: TimeRange = TimeRange.MONTH) -> Latency:
-        """How long the calls of a team took that a node or the cache answered: a refusal takes no time."""
+        """Percentiles of the durations of answered calls; refusals are left out, they take no time."""
         async with self._context.store.reading() as records:
             membership = await self._context.membership(records, actor, team, Action.SEE_USAGE)
         starts, end = _starts(span, self._context.now())
@@ -105,7 +105,7 @@ def _timeline(span: TimeRange, split: Split, starts: list[float], points: list[P
     for point in points:
         step = found.get(float(point.start * HOUR))
         if step is None:
-            continue  # a late record of a month that is not looked at
+            continue  # a late record of a month outside the range
         step[point.key] = step.get(point.key, 0) + point.requests
         totals[point.key] = totals.get(point.key, 0) + point.requests
     keys = sorted(totals, key=lambda key: (-totals[key], key))
@@ -113,7 +113,7 @@ def _timeline(span: TimeRange, split: Split, starts: list[float], points: list[P
 
 
 def _starts(span: TimeRange, now: float) -> tuple[list[float], float]:
-    """The steps of a time, and its end."""
+    """The starts of the steps of a range, and its end."""
     if span is TimeRange.DAY:
         last = now // HOUR * HOUR
         return [last - HOUR * back for back in range(23, -1, -1)], last + HOUR

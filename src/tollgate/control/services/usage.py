@@ -1,4 +1,4 @@
-"""What a team uses: a month by token, domain, network, method or day, what it costs, and where it is heading."""
+"""Usage of a team: a month by token, domain, network, method or day, its cost and a forecast."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from tollgate.core.roles import Action
 from tollgate.core.usage import UsageItem, forecast
 from tollgate.store.base import AccountBook, Repositories
 
-# Tokens may come and go by the thousand in a month; beyond this the least of them stand together.
+# A team may create and delete thousands of tokens in a month; beyond this the smallest are added up in one.
 MAX_ITEMS = MAX_ROWS
-# What the empty key stands for.
+# Names of the empty key.
 _OTHERS = {By.TOKEN: "(domains)", By.DOMAIN: "(tokens)"}
 _REST = "(others)"
 CURRENT_MONTH = UsageQuery()
@@ -76,13 +76,13 @@ class Usages:
         whole: UsageItem,
         price: Price,
     ) -> Usage:
-        """What `items` are of a month of which the team had `whole`."""
+        """Report the items of a month; `whole` is what the team used in it."""
         now = self._context.now()
         total = _of(items, by, month)
         billable, cost = total.billable, total.cost
         is_current = month == month_of(now)
         expected = forecast(billable, month, now)
-        # A month that is over is what it is, by the prices and caps of its time. A token's part grows with it.
+        # A month that is over keeps its cost, by the prices and caps of its time.
         will_cost = cost
         if is_current and total == whole:
             will_cost = capped(cost + price.total(expected) - price.total(billable), team.cap)
@@ -107,7 +107,7 @@ class Usages:
 
 
 def _of(items: list[UsageItem], by: By, month: str) -> UsageItem:
-    """What some items have of a month together. By month they are others as well."""
+    """The sum of the items of a month. By month there are items of other months as well."""
     own = [item for item in items if by is not By.MONTH or item.key == month]
     return UsageItem(
         month,
@@ -118,7 +118,7 @@ def _of(items: list[UsageItem], by: By, month: str) -> UsageItem:
 
 
 async def price_in(context: ServiceContext, records: Repositories, team_id: str, month: str) -> Price:
-    """What a team pays at the end of a month, or now if it is not over."""
+    """The price of a team at the end of a month, or now if it is not over."""
     end = Position(end_of(month), "")
     usual = context.settings.billing.price()
     last = await records.price_changes.page(1, end, newest_first=True, team_id=team_id)
@@ -126,7 +126,7 @@ async def price_in(context: ServiceContext, records: Repositories, team_id: str,
 
 
 def month_named(text: str | None, now: float) -> str:
-    """A month as it is written, the current one without, or refuse."""
+    """The named month, or the current one; refuse what is no month."""
     if text is None:
         return month_of(now)
     if not is_month(text):
@@ -144,7 +144,7 @@ async def _names(records: Repositories, team: Team, by: By) -> dict[str, str]:
 
 
 async def _heirs(records: Repositories, items: list[UsageItem], names: Mapping[str, str]) -> dict[str, str]:
-    """Under which token the use of a rotated one stands: the newest of its lineage, of those that are left."""
+    """The token that the use of a rotated one is listed as: the newest of its lineage that still exists."""
     ids = list({item.key for item in items if item.key} | set(names))
     rows = [
         row
@@ -168,7 +168,7 @@ def _joined(items: list[UsageItem], heirs: Mapping[str, str]) -> list[UsageItem]
 
 
 def _shares(items: list[UsageItem], by: By, names: Mapping[str, str]) -> list[api.UsageItem]:
-    """Days and months in order, all else by what it cost and counts for; of too many, the least together."""
+    """Days and months in order, all else by cost, then by requests; of too many, the smallest added up in one."""
     shares = [
         api.UsageItem(
             item.key,
