@@ -127,7 +127,7 @@ class TokenMissing(_Unauthorized):
 
 
 class TokenInvalid(_Unauthorized):
-    """The token is unknown, deleted, disabled or mistyped; which of them is nobody's business."""
+    """The token is unknown, deleted, disabled or mistyped; which of them is not disclosed."""
 
     reason = "token_invalid"
     when = "The token is mistyped, unknown, deleted or disabled; with `WWW-Authenticate: Bearer`."

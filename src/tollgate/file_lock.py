@@ -28,7 +28,7 @@ def try_lock(descriptor: int, *, shared: bool = False) -> bool:
 
 
 def lock_within(descriptor: int, seconds: float) -> bool:
-    """Take the lock, waiting at most so long for whoever has it."""
+    """Take the lock, waiting at most so long for its holder."""
     deadline = time.monotonic() + seconds
     while not try_lock(descriptor):
         if time.monotonic() >= deadline:

@@ -42,17 +42,17 @@ class Ration:
         self._seconds = seconds
         self._now = now
         self._windows: dict[str, tuple[float, int, int]] = {}
-        """By message: when its window began, how many came in it, and how many the one before left out."""
+        """By message: when its window started, how many came in it, and how many the one before left out."""
 
     def take(self, message: str) -> int | None:
         """Count a line; how many were left out before it, or None where it is left out itself."""
         now = self._now()
         if len(self._windows) >= MAX_MESSAGES and message not in self._windows:
             self._windows.clear()
-        began, count, left_out = self._windows.get(message, (-self._seconds, 0, 0))
-        if now - began >= self._seconds:
-            began, count, left_out = now, 0, max(0, count - self._max_lines)
-        self._windows[message] = (began, count + 1, left_out)
+        started, count, left_out = self._windows.get(message, (-self._seconds, 0, 0))
+        if now - started >= self._seconds:
+            started, count, left_out = now, 0, max(0, count - self._max_lines)
+        self._windows[message] = (started, count + 1, left_out)
         if count >= self._max_lines:
             return None
         return left_out if count == 0 else 0

@@ -90,7 +90,7 @@ def test_inserted_entry_shows() -> None:
 def test_first_entry_that_claims_another_before_it_shows() -> None:
     first, *_ = chained(1)
     forged, _ = linked(replace(first, actor="eve"), AuditChain("team_1", 0.0, 0, "f" * 64))
-    assert faults([forged]) == ["entry 1: something stood before it"]
+    assert faults([forged]) == ["entry 1: entries before it are gone"]
 
 
 def test_entry_after_one_without_a_number_shows() -> None:

@@ -84,7 +84,7 @@ def test_change_is_handed_over_and_reported_when_everybody_has_it(harness: Harne
     assert harness.reloader.tick(), "under way"
     assert harness.shared.current.settings.limits.batch_calls == 7
     assert harness.shared.current.slots.upstreams == {"eth/mainnet/a": 0, "eth/mainnet/b": 1}
-    assert harness.record == ReloadRecord(begun=1)
+    assert harness.record == ReloadRecord(started=1)
     harness.applied("worker-0")
     assert harness.reloader.tick()
     harness.applied("worker-1")
@@ -242,7 +242,7 @@ def test_second_reload_waits_for_the_end_of_the_first_and_reads_anew(harness: Ha
     harness.write("[limits]\nbatch_calls = 8\n" + UPSTREAMS.format(name="a"))
     harness.reloader.request()
     harness.reloader.tick()
-    assert (harness.record.begun, harness.shared.current.generation) == (1, 1)
+    assert (harness.record.started, harness.shared.current.generation) == (1, 1)
     harness.applied()
     assert harness.reloader.tick(), "the second is still to come"
     assert [outcome.asked for outcome in harness.record.outcomes] == [1]
@@ -259,7 +259,7 @@ def test_beginning_is_written_before_the_settings_are_read(harness: Harness) -> 
 
     class Watched(Origin, frozen=True):
         def load(self) -> Settings:
-            seen.append(harness.record.begun)
+            seen.append(harness.record.started)
             return Origin.load(self)
 
     reloader = harness.made(Watched(harness.file, {}))
@@ -321,7 +321,7 @@ def test_outcome_is_logged_without_secrets(harness: Harness, capsys: pytest.Capt
 def test_file_is_one_json_object(harness: Harness) -> None:
     harness.reload(UPSTREAMS.format(name="b"))
     written = json.loads((harness.folder / FILE).read_text())
-    assert written["begun"] == 1
+    assert written["started"] == 1
     assert set(written["outcomes"][0]) == {
         "asked", "generation", "at", "ok", "file", "changed", "restart_needed", "error",
     }  # fmt: skip

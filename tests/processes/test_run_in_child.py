@@ -20,7 +20,7 @@ def test_result_and_reason_come_back() -> None:
 
 
 def test_child_that_dies_is_told() -> None:
-    with pytest.raises(StartError, match=r"^Looking failed; the reason stands above\.$"):
+    with pytest.raises(StartError, match=r"^Looking failed; the lines above show why\.$"):
         run_in_child(lambda: os._exit(3), type(None), "Looking")
 
 

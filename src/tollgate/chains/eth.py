@@ -137,7 +137,7 @@ ETH_METHODS: tuple[Method, ...] = (
     ),
     # What these do not find is `0x`, and may come into the pool at any moment.
     *_fixed(Holds.NEVER, "debug_getRawTransaction", "eth_getRawTransactionByHash", tip=True),
-    # Their block stands deep inside an argument, differently in each node.
+    # Their block is deep inside an argument, differently in each node.
     *(Method(name, Kind.READ, tip=True, state=True) for name in ("debug_traceCallMany", "eth_callMany")),
     *_other(Kind.WRITE, "eth_sendRawTransaction", "eth_sendTransaction", "eth_sign", "eth_signTransaction"),
     *_other(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 Row = tuple[str, int | None, str, str, str, str]
 
-# --- Answers that stand, before words in them can be taken for a node's own --------------------------------
+# --- Answers that are final, before words in them can be taken for a node's own --------------------------------
 
 _STANDING: tuple[Row, ...] = (
     ("eth", 3, r"", "final", "execution reverted: rate limit exceeded", "geth, erigon, reth, anvil"),

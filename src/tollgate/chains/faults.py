@@ -1,7 +1,7 @@
-"""What an error of a node means: an answer that stands, or a reason to try another upstream.
+"""What an error of a node means: an answer for the caller, or a reason to try another upstream.
 
 A table of texts that nodes and providers were seen to give, and the rule that the first row that fits decides. An
-error that no row knows is the answer. Rows stand in the order in which they are tried: first what a contract or a
+error that no row knows is the answer. Rows are tried in order: first what a contract or a
 caller can put into a message (a revert may read "rate limit exceeded"), then the narrow ones, then whole codes.
 
 Only the message is looked at, never `data`, which a contract fills as it likes.

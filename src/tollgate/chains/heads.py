@@ -149,7 +149,7 @@ def read_chain_id(family: str, result: bytes | Raw) -> str:
 
 
 def chain_id(text: str) -> str:
-    """A chain id in one form, whoever wrote it: `0x1` for `1`, `0x01` and `0X1`."""
+    """A chain id in one form, however it was written: `0x1` for `1`, `0x01` and `0X1`."""
     cleaned = text.strip().lower()
     try:
         return hex(int(cleaned, 16 if cleaned.startswith("0x") else 10))

@@ -1,7 +1,7 @@
 """How long an answer may be kept, and which block it shows its node to have.
 
 Answers are not decoded: at most one member of the outermost object is, and the rest is skipped. (A search for
-`"blockNumber":` in the bytes would do less, but a member of that name may stand deeper inside.) No clock here.
+`"blockNumber":` in the bytes would do less, but a member of that name may be nested deeper.) No clock here.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ class Method(Struct, frozen=True):
     tip: bool = False
     """Whether its answer depends on where the head is. Worked out from the block argument where there is one."""
     hashes: bool = False
-    """Whether a bare hash may stand where the block's number stands (`eth`)."""
+    """Whether a bare hash is accepted in place of the block's number (`eth`)."""
     look: Look = Look.NOWHERE
 
 

@@ -1,7 +1,7 @@
 """Which blocks a call refers to: its block argument or its range, read from the bytes of its parameters.
 
 One reader for each method of a catalogue, made once. A reader never raises: what it cannot read is `UNREADABLE`,
-because a node may read it otherwise than we do. Reading only: how answers are kept stands in `keeping`.
+because a node may read it otherwise than we do. Reading only: how answers are kept is in `keeping`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _HASH_CHARACTERS = 66
 _KEPT_BYTES, _MAX_KEPT = 128, 64
 
 _UNREADABLE = (MsgspecError, ValueError, RecursionError)
-"""What decoding can raise: ValueError stands for text that is no UTF-8, and for digits that are none."""
+"""What decoding can raise: ValueError for text that is no UTF-8, and for digits that are none."""
 
 _LATEST = "latest"
 _TAGS = {

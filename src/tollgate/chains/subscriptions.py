@@ -31,7 +31,7 @@ class Topic(Enum):
 
 
 class Wrong(Exception):
-    """A call that cannot be answered as it stands: a JSON-RPC error of the family."""
+    """A call with wrong parameters: a JSON-RPC error of the family."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -53,7 +53,7 @@ class Subscription(Struct, frozen=True, gc=False):
     addresses: frozenset[str] = frozenset()
     """Whose logs, events or transactions; empty: anybody's."""
     keys: tuple[frozenset[str], ...] = ()
-    """What may stand at each place of a log's topics or an event's keys; empty: anything."""
+    """What is accepted at each position of a log's topics or an event's keys; empty: anything."""
     least_keys: int = 0
     """How many topics or keys there must be."""
     first: int = 0
@@ -134,7 +134,7 @@ def slots(subscription: Subscription) -> Iterator[Place]:
 
 
 def places_of(item: Item, positions: Iterable[int]) -> Iterator[Place]:
-    """Where filters that may let this through are to be found. Each filter stands in at most one of these.
+    """Where filters that may let this through are to be found. Each filter is in at most one of these.
 
     `positions` are those that filters are looked up by.
     """

@@ -97,7 +97,7 @@ def _reload(data_dir: Path, service: str, found: Holder, patience: float) -> Rel
     if not found.pid:
         raise Failure(f"The Tollgate on {data_dir} is starting or stopping: try again in a moment.")
     # Whatever begins after this reads the settings as they are now.
-    before = read_record(data_dir, service).begun
+    before = read_record(data_dir, service).started
     os.kill(found.pid, signal.SIGHUP)
     return _wait(data_dir, service, found.pid, before, patience)
 
@@ -110,7 +110,7 @@ def _wait(data_dir: Path, service: str, pid: int, before: int, patience: float) 
         ours = [outcome for outcome in record.outcomes if outcome.asked > before]
         if ours:
             return ours[-1]  # the first that came after us
-        if record.begun > before and not begun:
+        if record.started > before and not begun:
             begun, deadline = True, time.monotonic() + patience
         found = holders(data_dir).get(service)
         if found is None or found.pid != pid:

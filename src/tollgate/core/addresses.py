@@ -47,7 +47,7 @@ def limit_key(address: str) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def network_of(address: str) -> str:
-    """The network that whoever has an address (or `limit_key`) may well have all of: an IPv4 /24, an IPv6 /48."""
+    """The network that the owner of an address (or `limit_key`) often has all of: an IPv4 /24, an IPv6 /48."""
     parsed = _parse(address.partition("/")[0])
     if parsed is None:
         return address

@@ -1,6 +1,6 @@
 """The chain of an audit log: each entry holds the hash of the one before, and a hash of itself.
 
-Whoever changes, removes or inserts an entry later has to write all later hashes anew, and those stand in every
+To change, remove or insert an entry later, all later hashes must be written anew, and those are in every
 export that was made meanwhile. One chain for each team, and one for what concerns no team. How a hash is made is
 a promise (`docs/managing.md`): exports of years ago are checked with it.
 """
@@ -18,7 +18,7 @@ from tollgate.core.people import AuditEntry
 
 # The chain of what concerns no team.
 SERVICE = "service"
-# What stands before the first entry.
+# The hash before the first entry.
 START = "0" * 64
 
 Line = dict[str, str | int | None]
@@ -74,7 +74,7 @@ def fault_of(line: Line, before: Line | None) -> str | None:
     if hash_of(line) != line.get("hash"):
         return f"entry {number}: its content was changed"
     if before is None:
-        return f"entry {number}: something stood before it" if number == 1 and line["previous"] != START else None
+        return f"entry {number}: entries before it are gone" if number == 1 and line["previous"] != START else None
     if number != int(before["number"] or 0) + 1:
         return f"entry {number}: it comes after entry {before['number']}, others are missing"
     if line["previous"] != before["hash"]:

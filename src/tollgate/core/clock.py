@@ -21,7 +21,7 @@ class Clock(Struct, frozen=True):
     seen_at: float | None = None
     """When it was last written."""
     doubted_at: float | None = None
-    """Where the clock stood after a gap that was too large."""
+    """The clock's time after a gap that was too large."""
 
     def seen(self, now: float) -> Clock:
         """The clock after something was written."""

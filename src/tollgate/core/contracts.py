@@ -50,7 +50,7 @@ class _Doubled(ValueError):
 
 
 def is_address(text: str) -> bool:
-    """Whether this can stand in a list: an address in hex."""
+    """Whether a list may hold this: an address in hex."""
     return _ADDRESS.fullmatch(text) is not None
 
 

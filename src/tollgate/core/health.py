@@ -12,13 +12,13 @@ from enum import IntEnum
 
 from msgspec import Struct
 
-# Probes that must fail in a row. One refused connection is enough: then nobody listens there.
+# Probes that must fail in a row. One refused connection is enough: then nothing listens there.
 FAILURES = 2
 # Probes in a row that may show another block than the network's: at the tip that is normal for a moment.
 DISAGREEMENTS = 2
 # Heads that are remembered of each upstream, to judge the others by.
 REMEMBERED = 64
-# A head that nobody has any more is given up after this.
+# A head that no upstream has any more is given up after this.
 LOST_SECONDS = 5.0
 # Answers in a row in which an upstream has gone back, before that is believed. A service that spreads our
 # questions over several nodes of its own goes back for one answer or two.
@@ -106,7 +106,7 @@ class UpstreamVerdict(Struct, frozen=True):
 
 
 def with_head(heads: tuple[SeenHead, ...], at: float, number: int) -> tuple[SeenHead, ...]:
-    """Note a head. One that stands still is no news."""
+    """Note a head. The same head again changes nothing."""
     if heads and heads[-1].number == number:
         return heads
     return (*heads[1 - REMEMBERED :], SeenHead(at, number))
@@ -181,5 +181,5 @@ def finality(reported: Iterable[int], head: int, before: int) -> int:
 
 
 def given_up(short_since: float, now: float, *, all_went_back: bool) -> bool:
-    """Whether a head that nobody shows any more is to be given up."""
+    """Whether a head that no upstream shows any more is to be given up."""
     return all_went_back or now - short_since >= LOST_SECONDS

@@ -199,7 +199,7 @@ def _explained(request: bytes | Raw) -> InvalidRequest:
         message = 'The member "params" must be an array or an object.'
     else:
         # Of two, the last is taken here, and both are looked at before.
-        message = "A member stands there twice, once with a wrong value: write each once."
+        message = "A member is given twice, once with a wrong value: give each once."
     return InvalidRequest(message, caller_id=call_id)
 
 

@@ -9,7 +9,7 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-# Upper bounds in microseconds, from 16 µs to over a minute; what is longer stands in the last bucket.
+# Upper bounds in microseconds, from 16 µs to over a minute; what is longer is in the last bucket.
 BOUNDS = [round(16 * 2 ** (step / 4)) for step in range(90)]
 
 

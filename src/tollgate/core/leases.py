@@ -106,7 +106,7 @@ def used_rate(rate: float, used: float, seconds: float, idle: float, interval: f
 def want(rate: float, used_up: float, nodes: int, count: float) -> float:
     """The share that a node requests: by the fraction that it uses, and by how much of its burst is used up.
 
-    While its burst is whole it requests no more than it uses: what a whole burst could gain is gained by nobody.
+    While its burst is whole it requests no more than it uses: what a whole burst could gain is lost.
     The burst absorbs uneven load, and the more of it is used up, the more is requested.
     """
     if used_up > _NEARLY_ALL:

@@ -59,7 +59,7 @@ class Policy(Struct, frozen=True):
 
 
 def refusal_of(method: str, policy: Policy) -> str | None:
-    """Why nobody may call a method on a network, or None where it may be called."""
+    """Why a method is closed on a network, or None where it may be called."""
     if is_guarded(method) and not matches(method, policy.opened):
         return "It steers a node, writes its files or uses its keys: the operator can open it (`open_methods`)."
     if not _NAME.fullmatch(method):
@@ -100,7 +100,7 @@ def may_be_called(pattern: str, opened: Sequence[str]) -> bool:
 
 
 def is_pattern(text: str) -> bool:
-    """Whether this can stand in a list: a method's name, or one with `*` in it."""
+    """Whether a list may hold this: a method's name, or one with `*` in it."""
     return _PATTERN.fullmatch(text) is not None and "**" not in text
 
 

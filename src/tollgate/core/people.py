@@ -16,7 +16,7 @@ from msgspec import Struct
 from tollgate.api import me
 from tollgate.core.pricing import dollars
 
-# Columns whose values never stand in a repr.
+# Columns whose values a repr never shows.
 _HIDDEN = frozenset(
     {
         "password_hash",
@@ -172,7 +172,7 @@ class Invitation(_Guarded, frozen=True):
 
     @property
     def by_oneself(self) -> bool:
-        """Whether it was requested at sign-up: nobody but the mailbox of this address has seen it."""
+        """Whether it was requested at sign-up: only the mailbox of this address has received it."""
         return self.created_by == self.email and self.team_id is None
 
     @property

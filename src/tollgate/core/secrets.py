@@ -1,6 +1,6 @@
 """Secrets that we hand out: their format, checksum and digest.
 
-An API token is `tg_`, 32 base62 characters (190 bits) and the CRC-32 of what stands before, in six base62
+An API token is `tg_`, 32 base62 characters (190 bits) and the CRC-32 of what precedes, in six base62
 characters: secret scanners recognise it, and a mistyped one is refused without a look-up (as GitHub's are).
 What logs people in has the same form with a prefix of its own, so that one is never taken for another.
 Nothing here keeps, logs or compares a secret in clear: the store holds HMAC-SHA-256 under the pepper.

@@ -14,7 +14,7 @@ from msgspec import Struct
 from tollgate.api.operator import ShownNetwork
 
 FILE = "upstreams.json"
-# Written once a second: older than this, nobody writes it any more.
+# Written once a second: older than this, it is no longer written.
 STALE_SECONDS = 10.0
 MINUTE_SECONDS = 60.0
 
@@ -36,7 +36,7 @@ class Tally:
         self.failures = 0
 
     def note(self, counters: Sequence[tuple[int, int]], now: float) -> None:
-        """Take in the counters of each worker. One that fell belongs to a new worker, which began at nothing."""
+        """Take in the counters of each worker. One that fell belongs to a new worker, which started at zero."""
         before = self._counters or counters
         calls = sum(_grown(old[0], new[0]) for old, new in zip(before, counters, strict=True))
         failures = sum(_grown(old[1], new[1]) for old, new in zip(before, counters, strict=True))

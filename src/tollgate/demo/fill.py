@@ -122,7 +122,7 @@ def _kept_token(path: Path) -> str:
 
 
 async def _room_for_token(records: Repositories, team: Team) -> str:
-    """Delete tokens of earlier starts whose secret nobody has any more; give the name of the next."""
+    """Delete tokens of earlier starts whose secret is lost; return the name of the next."""
     tokens = await records.tokens.page(MAX_TOKENS, team_id=team.id)
     earlier = [token for token in tokens if token.name == TEAM or token.name.startswith(f"{TEAM}-")]
     await records.tokens.remove(id=tuple(token.id for token in earlier))

@@ -1,6 +1,6 @@
 """A believable past for the demo's team: two months of traffic, tokens, domains, colleagues, an invoice.
 
-Invented, the same for every demo but for its dates. The bulk is written as records that stand for many calls, the
+Invented, the same for every demo but for its dates. The bulk is written as records of many calls each, the
 newest minutes call by call; all of it goes through the rules that real records go through.
 """
 

@@ -6,12 +6,12 @@ preflight      whether a service could start, without starting it; what it shoul
 process_metrics  what each process uses
 certificates   TLS: loaded again when its files change; expiry
 backup         a copy that can be started elsewhere, taken while the service runs
-supervisor     starts the children, replaces one that dies or hangs, stops them all
+supervisor     starts the children, replaces one that ends or hangs, stops them all
 worker         one gateway process: answers `/x/`, forwards the rest
 control        the process of the control plane
 control_proxy  from a worker to the control process, over a Unix socket
 collector      the process that brings spooled records into the ledger
-prober         the process that watches upstreams
+prober         the process that monitors upstreams
 leases         the process that exchanges shared limits with Valkey
 node           the sign of life of a node that shares its database with others
 inspector      processes, spool and checks, for the operator's pages

@@ -67,7 +67,7 @@ def backup(settings: Settings, target: Path, now: float) -> Manifest:
         ledger = source / LEDGER
         if ledger.exists():
             _copy_database(ledger, target / LEDGER)
-        # Segments that were begun since; none of the first may be missing.
+        # Segments that were opened since; none of the first may be missing.
         _open_segments(source / SPOOL, opened)
         for name, file in opened.items():
             _write(target / SPOOL / name, file)
@@ -162,7 +162,7 @@ def _open_segments(folder: Path, opened: dict[str, BinaryIO]) -> None:
 
 
 def _copy_database(source: Path, target: Path) -> None:
-    """Copy a database as it is at one moment, whoever writes to it."""
+    """Copy a database as it is at one moment, while others write to it."""
     os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
     reading = sqlite3.connect(f"{source.absolute().as_uri()}?mode=ro", uri=True, timeout=30.0)
     writing = sqlite3.connect(target)

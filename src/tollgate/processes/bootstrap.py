@@ -87,10 +87,10 @@ def load_peppers(settings: Settings, data_dir: Path, url: URL) -> tuple[bytes, b
         previous: bytes | None = settings.secrets.previous_pepper.encode()
     else:
         previous = read_pepper(before) if before.exists() and not configured else None
-    stands = engines.insert_if_absent(url, PEPPER, fingerprint(pepper))
-    if stands == fingerprint(pepper):
+    stored = engines.insert_if_absent(url, PEPPER, fingerprint(pepper))
+    if stored == fingerprint(pepper):
         return pepper, previous
-    if previous is None or stands != fingerprint(previous):
+    if previous is None or stored != fingerprint(previous):
         where = "secrets.pepper" if configured else str(path)
         raise StartError(
             f"The pepper in {where} is not the one that this store's tokens were hashed with, so no token would "

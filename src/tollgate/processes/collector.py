@@ -1,6 +1,6 @@
 """The process of the collector: from the spool of all workers to the ledger, and to the flags of caps.
 
-Under `serve` it is a child that is replaced when it dies (`run`); `tollgate collect` is the same without it.
+Under `serve` it is a child that is replaced when it ends (`run`); `tollgate collect` is the same without it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ IDLE_SECONDS = 0.2
 # Under load: a commit costs as much as reading hundreds of records, so they had better gather.
 COMMIT_SECONDS = 0.5
 SOME_ROWS, MANY_ROWS = 100, 10_000
-# Lines of usage that are folded before the minute is over: whoever reads usage reads them one by one.
+# Lines of usage that are folded before the minute is over: readers of usage read them one by one.
 MANY_LINES = 40_000
 # At the end, while workers finish: look again after this.
 LAST_SECONDS = 0.02
@@ -52,7 +52,7 @@ MAX_TURN_SECONDS = 300.0
 PULSE_SECONDS = 1.0
 # A copy of a segment is recognised for so long.
 REMEMBERED_SECONDS = 90 * 86_400.0
-# Uses that a collector may have committed and not noted before it died.
+# Uses that a collector may have committed and not noted before it was killed.
 UNNOTED_SECONDS = 10.0
 _HOUR = 3_600
 _log = log.get("collector")
@@ -94,23 +94,23 @@ class CollectorLoop:
         self.is_behind = False
         """Whether so much was there the last time that there is likely more."""
         self._uses: dict[str, float] | None = None
-        """Last uses that are not noted yet; None before the first look, at those of a collector that died."""
+        """Last uses that are not noted yet; None before the first look, at a killed collector's."""
         self._reconcile_at = self._chores_at = 0.0
         self._round: Iterator[None] = iter(())
         """What is left of this minute's chores."""
 
     def tick(self) -> bool:
         """Collect, then do what else is to be done; whether there was something to collect."""
-        began = self._monotonic()
+        started = self._monotonic()
         self.is_behind, self.pause = False, IDLE_SECONDS
         posting = self.collector.step()
         if posting is not None:
             self._note(posting)
-        if began >= self._reconcile_at:
-            self._reconcile_at = began + CAPS_SECONDS
+        if started >= self._reconcile_at:
+            self._reconcile_at = started + CAPS_SECONDS
             self._reconcile()
         self._do_chores()
-        self.pause = max(0.0, self.pause - (self._monotonic() - began))
+        self.pause = max(0.0, self.pause - (self._monotonic() - started))
         return posting is not None
 
     def finish(self) -> bool:
@@ -233,7 +233,7 @@ def run(lifeline: Lifeline, bootstrap: Bootstrap, shared: SharedSettings, writer
 def collect(bootstrap: Bootstrap, *, once: bool = False, drain: bool = False) -> int:
     """Collect without the service, until stopped or (`once`) until nothing is left; return the rows committed.
 
-    `drain` also waits until files that nobody writes any more are settled, so that they go as well.
+    `drain` also waits until files that have no writer any more are settled, so that they go as well.
     """
     loop = CollectorLoop(bootstrap)
     try:

@@ -88,7 +88,7 @@ class AnswerCut(Exception):
 
 
 class _ProxyRefusal(Exception):
-    """A request that the worker answers itself. Raised only before an answer has begun."""
+    """A request that the worker answers itself. Raised only before an answer has started."""
 
     def __init__(self, status_code: int, detail: str, *headers: tuple[bytes, bytes]) -> None:
         super().__init__(detail)
@@ -100,8 +100,8 @@ class _ProxyRefusal(Exception):
 class Places:
     """So many places, and how many of them are taken, in all, by client address and by network.
 
-    A network (`network_of`) has at most as many as are left free: whoever has one address of IPv6 may well have
-    all of its /48, and others must find a place.
+    A network (`network_of`) has at most as many as are left free: the owner of one IPv6 address often has all of
+    its /48, and other clients must find a slot.
     """
 
     def __init__(self, count: int) -> None:
@@ -155,7 +155,7 @@ class Known:
 
 
 def credential_of(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """The digest of what a request shows to be somebody's: its token or session; empty where it has none."""
+    """The digest of a request's credential, its token or session; empty where it has none."""
     given = dict(headers)
     session = _SESSION.search(given.get(b"cookie", b""))
     shown = given.get(b"authorization") or (session[1] if session else b"")
@@ -225,7 +225,7 @@ class ControlProxy:
         self._streams = Places(MAX_STREAMS)
         self._downloads = Places(MAX_DOWNLOADS)
         # Requests that are still being read count by what they hold, not by their number: otherwise a few
-        # clients that send nothing could keep everybody out.
+        # clients that send nothing could keep all others out.
         self._budget = Budget(max_at_once * max_bytes, LEAST_PART * max_bytes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -339,7 +339,7 @@ class ControlProxy:
             why = "The control plane is starting or being replaced: try again."
             raise _ProxyRefusal(503, why, _TRY_AGAIN) from None
         try:
-            # Without waiting until it is taken: the answer may begin first, and somebody must read it.
+            # Without waiting until it is taken: the answer may start first, and must be read.
             writer.write(head)
             writer.write(body)
             try:
@@ -370,7 +370,7 @@ class ControlProxy:
 
 
 def end_to_end(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
-    """Leave out what belongs to one connection alone. `host` stays, whoever names it: the app relies on it."""
+    """Leave out what belongs to one connection alone. `host` stays even if listed: the app relies on it."""
     headers = list(headers)
     options = b",".join(value for name, value in headers if name == b"connection")
     dropped = _HOP_BY_HOP | ({option.strip().lower() for option in options.split(b",")} - {b"host"})
@@ -387,7 +387,7 @@ def _parse_head(head: bytes) -> tuple[int, Headers]:
 
 
 def _is_stream(headers: Headers) -> bool:
-    """Whether an answer goes on until somebody leaves: server-sent events."""
+    """Whether an answer goes on until one side closes it: server-sent events."""
     return any(name == b"content-type" and value.startswith(b"text/event-stream") for name, value in headers)
 
 
@@ -404,7 +404,7 @@ async def _pieces(reader: asyncio.StreamReader, headers: Headers) -> AsyncIterat
     """The body as it arrives, each piece with whether more follows; EOFError, ValueError or OSError where it ends
     too early.
 
-    One whose length is known comes whole: whoever reads it slowly holds memory of the worker, which is bounded by
+    One whose length is known comes whole: a slow reader holds memory of the worker, which is bounded by
     client address, and no place.
     """
     given = dict(headers)

@@ -42,7 +42,7 @@ def raise_descriptor_limit() -> None:
 def fitting_connections(settings: Settings) -> int:
     """Callers that a worker takes in: fewer than set where it may not open so many files.
 
-    Some are kept for upstreams, the spool and the store, so that whoever was taken in can be served.
+    Some are kept for upstreams, the spool and the store, so that every accepted connection can be served.
     """
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
@@ -53,7 +53,7 @@ def fitting_connections(settings: Settings) -> int:
 
 
 def fitting_connections_per_address(settings: Settings) -> int:
-    """Of one client address: where few are taken in altogether, nobody gets more than a quarter of them."""
+    """Of one client address: where few are accepted altogether, one address gets a quarter of them at most."""
     share = max(MIN_PER_ADDRESS, fitting_connections(settings) // 4)
     return min(settings.server.connections_per_address, share)
 

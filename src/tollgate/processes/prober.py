@@ -1,7 +1,7 @@
-"""The process of the prober: watches the upstreams of all networks, and publishes what it finds.
+"""The process of the prober: monitors the upstreams of all networks, and publishes what it finds.
 
 Workers read it in the shared upstream status, Prometheus in the prober's metrics region, `tollgate upstreams` in a
-file of the data folder. One process a machine, a child of `serve`; when it dies, its successor goes on from the
+file of the data folder. One process a machine, a child of `serve`; when it ends, its successor continues from the
 shared status.
 """
 
@@ -116,7 +116,7 @@ class Prober:
 def run(
     lifeline: Lifeline, data_dir: Path, shared_status: SharedStatus, shared: SharedSettings, writer: metrics.Writer
 ) -> None:
-    """Watch, in the child, until SIGTERM or until the parent is gone."""
+    """Probe, in the child, until SIGTERM or until the parent is gone."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_run(lifeline, data_dir, shared_status, shared, writer))
 

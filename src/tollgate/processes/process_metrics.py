@@ -38,7 +38,7 @@ class ProcessStat(Struct, frozen=True):
 
 def read_stat(folder: Path) -> ProcessStat:
     """Read it from a process's folder in /proc. OSError where it is gone."""
-    # The name stands in parentheses and may hold anything.
+    # The name is in parentheses and may hold anything.
     before, _, rest = (folder / "stat").read_text("utf-8", "replace").rpartition(") ")
     fields = rest.split()
     used = (int(fields[_UTIME]) + int(fields[_STIME])) * 1_000 // _TICKS
@@ -66,7 +66,7 @@ class ProcessWatch:
         self._proc = proc
         self._look_at = 0.0
         self._seen: dict[str, tuple[int, int]] = {}
-        """The process that each name stood for, and its processor time in milliseconds."""
+        """The process that each name belonged to, and its processor time in milliseconds."""
 
     def tick(self) -> None:
         """Look at the processes, where it is time to."""

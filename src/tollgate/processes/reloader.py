@@ -53,8 +53,8 @@ class ReloadOutcome(Struct, frozen=True, kw_only=True):
 class ReloadRecord(Struct, frozen=True):
     """The contents of the file."""
 
-    begun: int = 0
-    """The number of the reload that began last. It reads the settings after this is written."""
+    started: int = 0
+    """The number of the reload that started last. It reads the settings after this is written."""
     outcomes: tuple[ReloadOutcome, ...] = ()
     """The newest first."""
 
@@ -121,7 +121,7 @@ class Reloader:
         return self._pending is not None or self._requested
 
     def _begin(self) -> None:
-        self._record = replace(self._record, begun=self._record.begun + 1)
+        self._record = replace(self._record, started=self._record.started + 1)
         # Before the settings are read: a command that comes later than this must not take this outcome for its
         # own.
         self._write()
@@ -160,7 +160,7 @@ class Reloader:
     def _end(self, changes: SettingsChanges | None = None, *, error: str = "") -> None:
         self._pending = None
         outcome = ReloadOutcome(
-            asked=self._record.begun,
+            asked=self._record.started,
             generation=self._shared.current.generation,
             at=self._wall(),
             ok=not error,

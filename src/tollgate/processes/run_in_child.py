@@ -41,7 +41,7 @@ def run_in_child(work: Callable[[], Result], kind: type[Result], what: str) -> R
         sent = pipe.read()
     os.waitpid(child, 0)
     if not sent:
-        raise StartError(f"{what} failed; the reason stands above.")
+        raise StartError(f"{what} failed; the lines above show why.")
     outcome = msgspec.json.decode(sent, type=_ChildResult)
     if outcome.error:
         raise StartError(outcome.error)

@@ -171,7 +171,7 @@ def _share(bootstrap: Bootstrap, roles: frozenset[str], tls: tuple[str, str] | N
             server.base_url.rstrip("/") or listeners.url("https" if tls else "http", public[0]),
             listeners.url("http", private[0]) + "/metrics",
         ),
-        # Last: it leaves a file behind, which nobody would remove where something above fails.
+        # Last: it leaves a file behind, which would stay if something above failed.
         control_address=ControlAddress(bootstrap.data_dir) if CONTROL in roles else None,
     )
 

@@ -1,6 +1,6 @@
 """One service for one data folder, and who it is: `service.lock`, or `service-control.lock` and so on.
 
-Owns the files. The kernel frees the lock however the service ends; what stands in the file is believed only while
+Owns the files. The kernel frees the lock however the service ends; the content of the file is believed only while
 the lock is held.
 """
 
@@ -16,7 +16,7 @@ from tollgate.errors import StartError
 from tollgate.file_lock import lock_within, open_lock_file, try_lock
 
 NAME = "service.lock"
-# Whoever looks whether the lock is free has it for a moment.
+# A process that checks whether the lock is free holds it for a moment.
 _WAIT_SECONDS = 0.2
 
 

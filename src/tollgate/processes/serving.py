@@ -71,7 +71,7 @@ class _Server(uvicorn.Server):
         self.servers.append(server)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop, and accept nobody's connections any more."""
+        """Stop, and accept no more connections."""
         for each in self._siblings.values():
             each.close()
         await super().shutdown(sockets)
@@ -124,7 +124,7 @@ def serve(
     """Serve until SIGTERM, or until the parent is gone.
 
     `siblings` are the sockets of processes that serve the same, by how many places after this one they are: who
-    dies or hangs leaves its connections to the others until it is replaced.
+    ends or hangs leaves its connections to the others until it is replaced.
     """
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(make, sockets, lifeline, grace_seconds, tls, siblings or {}))
@@ -141,7 +141,7 @@ async def _serve(
     service = await make()
     certificates = Certificates(*tls) if tls else None
     background = [*service.background, *([(POLL_SECONDS, certificates.tick)] if certificates else [])]
-    # What stands now stands for good: the collector need not walk through it again and again. Requests leave
+    # What is allocated now stays: the garbage collector need not traverse it again and again. Requests leave
     # hardly any cycles behind, so it may also look less often.
     gc.collect()
     gc.freeze()

@@ -167,7 +167,7 @@ class SettingsFollower:
         self._delay = delay
 
     def ready(self) -> None:
-        """Report `current` as applied: a child that was forked after a change has begun with it."""
+        """Report `current` as applied: a child that was forked after a change started with it."""
         self._shared.applied(self._name, self._shared.current.generation)
 
     def tick(self) -> None:

@@ -56,7 +56,7 @@ def public_app(
         elif rest is not None:
             await rest(scope, receive, send)
         else:
-            await problem(send, request_id(scope), 404, "Endpoints stand under /x/<family>/<network>.")
+            await problem(send, request_id(scope), 404, "Endpoints are under /x/<family>/<network>.")
 
     return app
 

@@ -32,7 +32,7 @@ HUNG_SECONDS = 20.0
 START_SECONDS = 30.0
 # On top of the grace that children have themselves.
 KILL_AFTER_SECONDS = 3.0
-# A child that has served is replaced at once, whatever its age; one that dies before, ever more slowly.
+# A child that has served is replaced at once, whatever its age; one that ends before, ever more slowly.
 MAX_BACKOFF_SECONDS = 5.0
 # Without a sign of life for so long a child's connections are accepted by others.
 SILENT_SECONDS = 0.5
@@ -126,7 +126,7 @@ class Supervisor:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         may_end = previous[signal.SIGHUP] != signal.SIG_IGN
         self._terminal = _has_terminal()
-        # What stands now is shared with the children, page by page, for as long as neither side writes to it. The
+        # Memory of now is shared with the children, page by page, for as long as neither side writes to it. The
         # garbage collector would write to all of it.
         gc.collect()
         gc.freeze()
@@ -181,7 +181,7 @@ class Supervisor:
             self._sleep(wake_read, 0.02)
             dead = self._reap()
             if dead:
-                raise StartFailed(f"{dead[0].name} ended at its start; its reason stands above.")
+                raise StartFailed(f"{dead[0].name} ended at its start; the lines above show why.")
             if time.monotonic() > deadline:
                 raise StartFailed(f"Not ready after {START_SECONDS:g} s.")
         if not self._stopping:
@@ -240,7 +240,7 @@ class Supervisor:
             child.failures = 0 if has_served else child.failures + 1
             wait = min(0.1 * 2**child.failures, MAX_BACKOFF_SECONDS) if child.failures > 1 else 0.0
             child.restart_at = now + wait
-            _log.error("a process died and is replaced", process=child.name, lived=round(lived, 1))
+            _log.error("a process ended and is replaced", process=child.name, lived=round(lived, 1))
         for index, child in enumerate(self._children):
             if self._stopping:
                 return

@@ -85,7 +85,7 @@ class TraceExporter:
         self._attempts = MAX_ATTEMPTS
         if self._batch:
             try:
-                # Nobody sweeps any more.
+                # No sweep follows.
                 async with asyncio.timeout(LAST_SECONDS):
                     await self._send(LAST_SECONDS)
             except TimeoutError:

@@ -2,7 +2,7 @@
 
 file         which file, what wins over what, one error with every problem and its place
 environment  variables -> values
-lines        which line of a TOML file a key stands on
+lines        which line of a TOML file a key is on
 check        unknown keys, types, bounds
 rules        what one setting demands beyond its type
 providers    shorthands for providers' addresses

@@ -119,6 +119,6 @@ def _network(path: KeyPath, old: NetworkSettings, new: NetworkSettings) -> Itera
 
 
 def _upstream(path: KeyPath, old: UpstreamSettings, new: UpstreamSettings) -> Iterator[str]:
-    # By name, not by number: it may stand elsewhere in the file now.
+    # By name, not by number: it may have moved in the file.
     for line in _lines((), old, new):
         yield f"{dotted(path)}.{new.name}.{line}"

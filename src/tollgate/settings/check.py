@@ -34,7 +34,7 @@ _KINDS: tuple[tuple[type | tuple[type, ...], str], ...] = (
 )
 _LONGEST_QUOTE = 60
 _NUMBER = re.compile(r"[+-]?[0-9][0-9_]*(\.[0-9]+)?")
-# Lone surrogates stand for bytes of a variable that are not UTF-8.
+# Lone surrogates are bytes of a variable that are not UTF-8.
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 
 

@@ -252,7 +252,7 @@ class AccountSettings(Section, frozen=True):
         int, Meta(ge=1, le=60), Help("How long a code of `tollgate auth login` can be approved.")
     ] = 15
     device_interval: Annotated[
-        int, Meta(ge=1, le=60), Help("Seconds that `tollgate auth login` waits between its questions.")
+        int, Meta(ge=1, le=60), Help("Seconds that `tollgate auth login` waits between two polls.")
     ] = 5
     audit_days: Annotated[int, Meta(ge=1, le=36_500), Help("How long entries of the audit log are kept.")] = 400
     teams_per_account: Annotated[Positive, Help("Teams that one account may own.")] = 20
@@ -379,7 +379,7 @@ class PricingSettings(Section, frozen=True):
         Help("After the end of a month: how long late records still count before its invoices are final."),
     ] = 48
     seller: Annotated[str, Help("Who sends the invoices: name and address, with line ends between.")] = ""
-    seller_tax_number: Annotated[str, Help("The tax number that stands on invoices.")] = ""
+    seller_tax_number: Annotated[str, Help("The tax number that is printed on invoices.")] = ""
 
     def price(self) -> Price:
         """The price as arithmetic."""

@@ -27,14 +27,14 @@ class Provider(Struct, frozen=True):
 
     form: str
     url: str
-    """`{key}`, `{name}` and `{network}` stand for the parts of a shorthand and the provider's own name."""
+    """`{key}`, `{name}` and `{network}` are replaced by the parts of a shorthand and the provider's own name."""
     ws_url: str
     networks: dict[str, str]
     """By our path."""
     special: dict[str, ProviderUrls] = {}
     """Networks whose addresses are made otherwise."""
     seldom_ws: bool = False
-    """Whether WebSockets are not for everybody: then the address is not assumed."""
+    """Whether only some plans include WebSockets: then the address is not assumed."""
 
 
 _EVM = ("eth/mainnet", "eth/sepolia", "eth/base", "eth/optimism", "eth/arbitrum", "eth/polygon")
@@ -116,7 +116,7 @@ def provider_of(url: str) -> str | None:
 
 
 def expand(url: str, family: str, network: str) -> ProviderUrls:
-    """Return the addresses that a shorthand stands for; ValueError where it is wrong."""
+    """Return the addresses of a shorthand; ValueError where it is wrong."""
     scheme = provider_of(url)
     if scheme is None:
         raise ValueError("is no shorthand of a provider")

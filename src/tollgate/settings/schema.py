@@ -209,7 +209,7 @@ def _bounds(kind: mi.IntType | mi.FloatType) -> str:
 
 
 def _number(number: float) -> str:
-    # Grouped as TOML allows, so that it can be copied; ports and the like stay as everybody writes them.
+    # Grouped as TOML allows, so that it can be copied; ports and the like stay as they are usually written.
     return f"{number:_}" if isinstance(number, int) and number > 99_999 else f"{number:g}"
 
 

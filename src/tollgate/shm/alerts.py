@@ -11,7 +11,7 @@ from msgspec import Struct
 from tollgate.shm import metrics as m
 
 PAGE, TICKET = "page", "ticket"
-"""How urgent: somebody must look now, or in working hours."""
+"""How urgent: a person must look now, or in working hours."""
 
 
 class AlertRule(Struct, frozen=True):
@@ -91,7 +91,7 @@ ALERTS: tuple[AlertRule, ...] = (
         "5m",
         TICKET,
         "{{ $labels.family }}/{{ $labels.network }}: no new block for 15 minutes.",
-        "Either the chain stands, or all upstreams do: compare with a block explorer.",
+        "Either the chain has halted, or all upstreams have: compare with a block explorer.",
     ),
     AlertRule(
         "TollgateStoreUnreachable",
@@ -139,7 +139,7 @@ ALERTS: tuple[AlertRule, ...] = (
         "0m",
         TICKET,
         "{{ $labels.process }} was started more than three times in 15 minutes.",
-        "Its reason stands in the log of the service.",
+        "The log of the service has the reason.",
     ),
     AlertRule(
         "TollgateCertificateEnds",

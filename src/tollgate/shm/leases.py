@@ -5,7 +5,7 @@ lease keeper (`processes/leases.py`) writes fractions, a whole cell at a time, s
 A request uses up more of a smaller fraction: `interval` times the row's factor, which is one over the fraction.
 
 The keeper never writes arrival times. Where a row's backlog must change with its fraction, it writes a credit that
-everybody subtracts; a worker that takes meanwhile loses nothing.
+all workers subtract; a worker that takes meanwhile loses nothing.
 
 A worker keeps what it has read of a caller's rows until the epoch of the table changes. What it took is counted
 there, and written for the keeper a hundred times a second (`settle`).
@@ -46,7 +46,7 @@ class LeasedRow(Struct, frozen=True):
 
 
 class LeasedRows(LimitRows):
-    """Where the limits of a caller stand, their leases, and what was taken out of them lately."""
+    """Where the limits of a caller are, their leases, and what was taken out of them lately."""
 
     __slots__ = ("leases", "taken")
 
@@ -95,7 +95,7 @@ class LeasedMeters(SharedMeters):
         return found
 
     def rows(self, limits: Sequence[tuple[str, Limit]], now: float) -> LeasedRows:
-        """Where these limits stand, for `take_all`: as long as nobody else has been given their rows."""
+        """Where these limits are, for `take_all`: as long as their rows are not given to another caller."""
         found = LeasedRows()
         for key, limit in limits:
             row = self._described(key, limit, now)
@@ -261,7 +261,7 @@ class LeasedMeters(SharedMeters):
         return row
 
     def lease(self, row: int, fraction: float, backlog: float | None, now: float) -> None:
-        """Let a row use another fraction of its limit; `backlog`: what stands against it from now on."""
+        """Let a row use another fraction of its limit; `backlog`: what is used of it from now on."""
         if backlog is not None:
             self._credits[row] = self._highest(row) - now - backlog
         elif self._factors[row] == 1 / fraction:
@@ -281,7 +281,7 @@ class LeasedMeters(SharedMeters):
             self._change()
 
     def alone(self) -> None:
-        """Let every row use the whole of its limit: nobody knows what others do."""
+        """Let every row use the whole of its limit: what other nodes do is unknown."""
         self._factors.cast("B")[:] = bytes(len(self._factors) * 8)
         self._default[0] = 1.0
         self._change()

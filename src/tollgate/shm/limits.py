@@ -1,13 +1,13 @@
 """Rate limits in memory that the workers of one machine share.
 
 A table of rows; a row is a limited caller and has one column for each worker. A worker writes only its own
-column and reads all: the arrival time of a row is the latest in it. So no lock stands between a request and
+column and reads all: the arrival time of a row is the latest in it. So no lock is between a request and
 its limit, nothing is lost when a worker is killed, and its successor, which gets the same column, gives no
 fresh allowance. A worker that finds, after it wrote, that another took meanwhile puts itself behind it.
 
-A row is handed to a new caller under a file lock, which the kernel frees when its holder dies. A row whose
+A row is handed to a new caller under a file lock, which the kernel frees when its holder ends. A row whose
 arrival time has passed limits nothing and may be reused as it is. Whenever a row gets another caller the epoch of
-the table changes, so that whoever keeps rows need not compare each of them each time.
+the table changes, so that holders of rows need not compare each of them each time.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pathlib import Path
 from tollgate.core.limits import HAIR, Limit, Taken, take
 from tollgate.file_lock import open_lock_file, try_lock
 
-# A caller may stand in any row of its set; the longest unused one makes room.
+# A caller may be in any row of its set; the longest unused one makes room.
 WAYS = 16
 _LOCK_TRIES = 1_000
 LimitRow = tuple[int, int, float, float]
@@ -42,7 +42,7 @@ def numbers_left(used: float, interval: float, seconds: float) -> tuple[int, ...
 
 
 class LimitRows(list[LimitRow]):
-    """Where the limits of a caller stand."""
+    """Where the limits of a caller are."""
 
     __slots__ = ("epoch", "steps")
 
@@ -95,7 +95,7 @@ class SharedMeters:
         return found
 
     def rows(self, limits: Sequence[tuple[str, Limit]], now: float) -> LimitRows:
-        """Where these limits stand, for `take_all`: as long as nobody else has been given their rows."""
+        """Where these limits are, for `take_all`: as long as their rows are not given to another caller."""
         found = LimitRows()
         for key, limit in limits:
             row = self._row(key, now)
@@ -169,7 +169,7 @@ class SharedMeters:
         """Write an arrival into a row that other workers write to as well."""
         arrivals, end, mine = self._arrivals, start + self._workers, start + self._column
         arrivals[mine] = after
-        # Another worker may have taken since we looked: then stand behind it, or one of us is forgotten.
+        # Another worker may have taken since we looked: then go behind it, or one of both is lost.
         others = max((*arrivals[start:mine], *arrivals[mine + 1 : end]))
         if others > arrival:
             arrivals[mine] = others + used

@@ -1,7 +1,7 @@
 """Metrics: what is counted, and how counts of many processes become one page.
 
 Each process of the service has a region of shared memory in which it alone writes; the metrics listener adds
-the regions up. A process that dies leaves its region to its successor, so counters never fall. A cell is an
+the regions up. A process that ends leaves its region to its successor, so counters never fall. A cell is an
 integer: adding to it costs a look-up and a store, which is why the cells are ours and only the page
 (`processes/metrics_page.py`) is made by prometheus-client: its multi-process mode takes a lock for each sample.
 
@@ -46,7 +46,7 @@ class Spec(Struct, frozen=True):
 
 
 GONE = -1
-"""What a gauge stands at whose subject is gone: it is not shown. For gauges that one process alone sets."""
+"""The value of a gauge whose subject is gone: it is not shown. For gauges that one process alone sets."""
 
 BUCKETS_MICROSECONDS = (
     250,
@@ -349,7 +349,7 @@ Key = tuple[str, ...]
 _CELL_BYTES = 512
 _KEY_BYTES = _CELL_BYTES - 16
 _CELLS = 16_384
-# A place that nobody reads, in the head of the region: for gauges that found no cell.
+# A cell that is never read, in the head of the region: for gauges that found no cell.
 _SCRATCH = 1
 _key_of = msgspec.json.Decoder(tuple[str, ...]).decode
 
@@ -361,7 +361,7 @@ class Regions:
         self._memory = [mmap.mmap(-1, _CELL_BYTES * (_CELLS + 1)) for _ in range(count)]
 
     def writer(self, region: int) -> Writer:
-        """Take over a region; its counters go on from where they stood."""
+        """Take over a region; its counters go on from their last values."""
         return Writer(self._memory[region])
 
     def by_label(self, region: int, spec: Spec) -> dict[str, int]:

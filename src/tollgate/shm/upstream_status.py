@@ -116,7 +116,7 @@ class Snapshot(Struct, frozen=True, gc=False):
 
 
 class NetworkStatus:
-    """What is known of a network. `NOTHING` stands for a number that is not known."""
+    """What is known of a network. `NOTHING` is a number that is not known."""
 
     def __init__(
         self,
@@ -240,7 +240,7 @@ class NetworkStatus:
         return max(self._cells[each + _ACTIVE_AT] for each in self._columns) / 1000
 
     def forget_tip(self) -> None:
-        """Let nothing that was read of the tip hold any longer: nobody looks whether it still does."""
+        """Expire what was read of the tip: no process checks it any more."""
         self._cells[_VERSION] += 1
         _change(self.epoch)
 

@@ -119,7 +119,7 @@ class CallerDirectory:
         """Set when the store has been silent for longer than known grants may go on."""
 
     def change(self, limits: model.LimitSettings) -> None:
-        """Take over limits. Nobody is forgotten: to look all of them up again at once is more than is allowed."""
+        """Apply limits. No caller is dropped: to look all of them up again at once is more than is allowed."""
         self._limits = limits
         self.changed()
         self._hosts.renew(lambda caller: Caller(caller.grant, limits))
@@ -236,4 +236,4 @@ class CallerDirectory:
 
 
 def _nothing() -> None:
-    """Nobody keeps callers."""
+    """Keeps no callers."""

@@ -1,7 +1,7 @@
 """The feed of a network: the notifications of a worker's subscribers, from blocks that are fetched once for all.
 
 The shared status has a new head; the missing blocks are fetched by number, through whichever upstream
-answers, and handed on in order (`follower.py`). So an upstream that dies costs time, never a block. A feed runs
+answers, and handed on in order (`follower.py`). So an upstream that fails costs time, never a block. A feed runs
 while it has subscribers. One that begins in the past follows alone until it has caught up (`catch_up.py`).
 
 Nothing here knows a connection: subscribers are notified and, where they cannot be served any more, lost.
@@ -33,7 +33,7 @@ MAX_BEHIND = 1_024
 # A reorganisation below the first block that is kept is followed this far down, where its depth is known.
 _DEEPEST = 256
 # A block waits this long for its logs or events while it can be had itself; then those who need them are lost, and
-# nobody can subscribe to them for a while: others wait for blocks alone.
+# they cannot be subscribed to for a while: others wait for blocks alone.
 PATIENCE_SECONDS, REFUSED_SECONDS = 10.0, 60.0
 _log = log.get("feed")
 
@@ -74,12 +74,12 @@ class Feed:
         self._reorgs = 0
         self._task: asyncio.Task[None] | None = None
         self._alone: dict[Subscriber, asyncio.Task[None]] = {}
-        """Those who have begun in the past and have not come up yet."""
+        """Those that started in the past and have not caught up yet."""
         self._turns = Turns(MAX_AT_ONCE)
         self._stuck = (NOTHING, 0.0)
         """The last block that was published while the next one waits for its logs or events, and since when."""
         self._refused: dict[Topic, float] = {}
-        """What could not be had, and until when nobody can subscribe to it."""
+        """What could not be fetched, and until when it cannot be subscribed to."""
 
     # --- Subscribers -----------------------------------------------------------------------------------
 
@@ -199,7 +199,7 @@ class Feed:
         if self._follower is None:
             await self._begin(newest)
         follower = self._follower
-        assert follower is not None  # noqa: S101 - begun just now
+        assert follower is not None  # noqa: S101 - started just now
         if newest - follower.history.last.number > MAX_BEHIND:
             self._lose_all(f"More than {MAX_BEHIND} blocks could not be delivered in time: subscribe again.")
             return False

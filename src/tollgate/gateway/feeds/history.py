@@ -81,7 +81,7 @@ class BlockHistory:
     def ancestor(self, newest: int) -> Generator[int, Head, int | None]:
         """Find the newest kept block that is still in place; None: all are replaced.
 
-        Yields the number of a block to look at, is sent the block that stands there now. `newest` is the first.
+        Yields the number of a block to look at, is sent the block that is there now. `newest` is the first.
         """
         found: Head | None = None
         for number in range(min(newest, self.last.number), max(self.first.number, 0) - 1, -1):

@@ -1,7 +1,7 @@
 """Pending transactions (eth): received from one upstream's WebSocket while there are subscribers; best effort.
 
-They exist on the nodes that have received them, so there is nothing to fill a gap from. When the upstream dies the
-next one is used; a transaction that was sent a moment ago is not sent again. Hashes and whole transactions
+They exist on the nodes that have received them, so there is nothing to fill a gap from. When the upstream fails,
+the next one is used; a transaction that was sent a moment ago is not sent again. Hashes and whole transactions
 have subscriptions of their own: an upstream that does not offer the one must not end the other.
 """
 

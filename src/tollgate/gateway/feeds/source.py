@@ -1,7 +1,7 @@
 """Blocks of one network, and what subscribers need of them, through calls that may fail and be made again.
 
 `fetch` calls the upstreams, with failover. What cannot be had now, or cannot be right, is `NotNow`: the caller
-retries later. Nothing is kept here, and nobody is notified.
+retries later. Nothing is kept here, and no subscriber is notified.
 """
 
 from __future__ import annotations

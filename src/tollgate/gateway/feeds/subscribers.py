@@ -229,7 +229,7 @@ class Subscribers:
         return frozenset(topic for topic in FILTERED if self._wanted[topic] > 0)
 
     async def publish(self, page: EventPage) -> Sequence[Item]:
-        """Notify of a block; return the logs that were sent to somebody."""
+        """Notify of a block; return the logs that were sent to a subscriber."""
         pace, newest = _Pace(), self._count
         for subscriber in list(self._all):
             if subscriber.topic is Topic.HEADS and _receives(subscriber, page.head):

@@ -3,12 +3,11 @@
 `follow` compares the chains of all who count and follows the one that `core/branches.py` chooses; `publish`
 writes the result. No I/O and no clock: missing blocks are requested (`Fetch`), `now` is given.
 
-The head never goes down without a reorganisation being published first. Where nobody shows the highest head any
-more, that is because all went back (a reorganisation, at once), or because those who had it are gone (it is
-given up after a while).
+The head never goes down without a reorganisation being published first. Where no upstream shows the highest head
+any more, all went back (a reorganisation, at once), or those that had it are gone (it is given up after a while).
 
-The successor of a prober that died finds a number in the shared status, and cannot know whether the block behind
-it is still the same. So it first publishes that everything above what is final may have been replaced. It
+The successor of a killed prober finds a number in the shared status, and cannot know whether the block behind it
+is still the same. So it first publishes that everything above what is final may have been replaced. It
 publishes nothing before it has found as much of the chain as callers were shown, or has given that up.
 """
 
@@ -120,7 +119,7 @@ class HeadFollower:
         self._short_since: float | None = None
 
     def is_overdue(self, now: float) -> bool:
-        """Whether a head that nobody shows any more has been waited for long enough."""
+        """Whether a head that no upstream shows any more has been waited for long enough."""
         return self._short_since is not None and now - self._short_since >= health.LOST_SECONDS
 
     def know(self, each: UpstreamMonitor) -> None:
@@ -142,7 +141,7 @@ class HeadFollower:
         if not self._canonical.tip:
             return []
         claims: list[Claim] = []
-        # Each turn brings everybody nearer; the bound is for what nobody has thought of.
+        # Each round brings all nearer; the bound is for unforeseen cases.
         for _ in range(2 * len(monitored) + 2):
             claims, unclear = self._claims(counting)
             chosen = branches.choose(claims, self._canonical.head, unclear)

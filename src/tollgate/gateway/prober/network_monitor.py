@@ -181,7 +181,7 @@ class NetworkMonitor:
         self._active_at = max(self._active_at, self.status.active_at)
         is_idle = now - self._active_at >= IDLE_SECONDS
         if is_idle and not self._was_idle:
-            # From here on a new head is noticed late: whoever calls next gets it from an upstream.
+            # From here on a new head is noticed late: the next call gets it from an upstream.
             self.status.forget_tip()
         self._was_idle = is_idle
         all_well = all(each.verdict.state == State.UP for each in self.upstreams)
@@ -219,7 +219,7 @@ class NetworkMonitor:
         except ProbeFailed as failure:
             each.failed(failure)
             if not each.sight.down:
-                # Whether it is must be known before somebody calls.
+                # Whether it is must be known before the next call.
                 each.next_at = min(each.next_at, self._now() + self._health.probe_seconds)
             self._count(metrics.UPSTREAM_PROBES, each.name, "failed")
         else:

@@ -70,7 +70,7 @@ class StatusPublisher:
             self._write(self._history_file, msgspec.json.encode(history))
 
     def close(self) -> None:
-        """Take the file away: nobody keeps it up any more."""
+        """Remove the file: it is no longer updated."""
         self._file.unlink(missing_ok=True)
 
     def _network(self, monitor: NetworkMonitor) -> ShownNetwork:

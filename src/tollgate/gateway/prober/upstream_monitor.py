@@ -59,7 +59,7 @@ class UpstreamMonitor:
         self.seconds = 0.0
         """How long a probe takes, smoothed."""
         self.is_resting = False
-        """Whether it is probed seldom: nobody calls it, or it announces its heads."""
+        """Whether it is probed seldom: it gets no calls, or it announces its heads."""
         self.used_at = now
         """When workers were last seen to call it."""
         self.calls = 0
@@ -134,7 +134,7 @@ class UpstreamMonitor:
         if wanted.chain_id:
             self._chain_id_at = now + (CHAIN_ID_SECONDS if report.chain_id else AGAIN_SECONDS)
         self.seconds += (report.seconds - self.seconds) * (_SMOOTHING if self.seconds else 1.0)
-        # A worker may have seen more of it since the probe began.
+        # A worker may have seen a higher head since the probe started.
         self.publish(
             max(report.block.number, self.status.head) if self.status.head > shown else report.block.number
         )

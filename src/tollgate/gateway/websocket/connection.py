@@ -153,7 +153,7 @@ class Socket(WebSocketsSansIOProtocol):
         return not (self._blocked or self.read_paused or self.transport.is_closing())
 
     def _settle(self) -> None:
-        """Go on with reading, or stop it, as things stand now."""
+        """Resume or pause reading, as the state requires."""
         if self.transport.is_closing():
             self._unread.clear()
         elif not self._may_read():

@@ -94,7 +94,7 @@ class Grants:
             self._doubted.discard(key)
 
     def _request(self, key: bytes) -> Request | None:
-        """A request with this credential; None where nobody who came with it is left."""
+        """A request with this credential; None where no connection with it is left."""
         return next((each.request() for each in self._groups.get(key, ())), None)
 
     def _doubt(self, key: bytes, refusal: Refusal) -> None:
