@@ -16,7 +16,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, chain, groupby, pairwise
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Struct, field
@@ -169,6 +169,31 @@ def _count_equal(subjects: Sequence[CountedSubject]) -> SubjectCounts:
     return [(subject, 1) for subject in subjects]
 
 
+class _Totals(NamedTuple):
+    """What decides the costs of a team's records."""
+
+    rows: int
+    billable: int
+    lowest_cap: int | None
+    price: OwnPrice | None
+    """The team's own price in the first of them."""
+    is_price_changed: bool
+
+
+def _totals(counts: SubjectCounts, price: OwnPrice | None) -> _Totals:
+    rows = billable = 0
+    lowest_cap: int | None = None
+    is_price_changed = False
+    for subject, count in counts:
+        rows += subject.rows * count
+        billable += subject.billable * count
+        if subject.cap is not None and (lowest_cap is None or subject.cap < lowest_cap):
+            lowest_cap = subject.cap
+        if subject.price != price:
+            is_price_changed = True
+    return _Totals(rows, billable, lowest_cap, price, is_price_changed)
+
+
 # --- One hour ----------------------------------------------------------------------------------------------
 
 
@@ -192,12 +217,11 @@ class _HourPoster:
         records = self._records
         subjects = records.subjects[start:end]
         counts = _count_equal(subjects)
-        costs = self._add_usage(team_id, subjects, counts)
+        totals = _totals(counts, subjects[0].price)
+        costs = self._add_usage(team_id, subjects, counts, totals)
         self._add_latencies(team_id, subjects, counts, records.buckets[start:end])
-        self._add_rows(
-            team_id, sum([subject.rows * count for subject, count in counts]), costs, subjects,
-            records.payloads[start:end], records.times[start:end],
-        )  # fmt: skip
+        payloads, times = records.payloads[start:end], records.times[start:end]
+        self._add_rows(team_id, totals.rows, costs, subjects, payloads, times)
 
     def finish(self) -> None:
         """Make shared blocks of the teams with few rows."""
@@ -205,18 +229,10 @@ class _HourPoster:
         self._posting.shared += self._shared.blocks
 
     def _add_usage(
-        self, team_id: str, subjects: Sequence[CountedSubject], counts: SubjectCounts
+        self, team_id: str, subjects: Sequence[CountedSubject], counts: SubjectCounts, totals: _Totals
     ) -> int | list[int]:
         """Count usage; return what each billable request costs, or the cost of each row where they differ."""
-        billable = 0
-        lowest_cap: int | None = None
-        own, is_changed = subjects[0].price, False
-        for subject, count in counts:
-            billable += subject.billable * count
-            if subject.cap is not None and (lowest_cap is None or subject.cap < lowest_cap):
-                lowest_cap = subject.cap
-            if subject.price != own:
-                is_changed = True
+        _, billable, lowest_cap, own, is_changed = totals
         key = (team_id, self._month)
         added = self._posting.months.get(key)
         if added is None:
@@ -261,6 +277,10 @@ class _HourPoster:
                 its = [bucket for bucket, each in zip(buckets, subjects, strict=True) if each.latency is kind]
             records = Counter(its)
             for line, calls in kind.lines:
+                histogram = histograms.get(line)
+                if histogram is None and calls == 1:
+                    histograms[line] = (line.network, line.outcome, dict(records))
+                    continue
                 by_bucket = histograms.setdefault(line, (line.network, line.outcome, {}))[2]
                 for bucket, count in records.items():
                     by_bucket[bucket] = by_bucket.get(bucket, 0) + count * calls
