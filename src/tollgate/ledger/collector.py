@@ -194,14 +194,11 @@ class Collector:
             segment.paths.remove(path)
             self._spoilt.append((path, why))
         if not known.done:
-            self._cut(torn)
+            for path, size in torn:
+                self.torn_bytes += size
+                _log.warning("a torn end was cut", segment=path.name, bytes=size)
         # Also where only damage is left: the segment ends here. A repaired file is read from this offset on.
         return Mark(known.offset, done=True)
-
-    def _cut(self, torn: list[tuple[Path, int]]) -> None:
-        for path, size in torn:
-            self.torn_bytes += size
-            _log.warning("a torn end was cut", segment=path.name, bytes=size)
 
     def _add(self, piece: segments.Piece, batch: Batch) -> int:
         """Add the frames of a piece to a batch, up to one that has something that is no record; where to go on."""

@@ -38,14 +38,12 @@ from tollgate.store.postgresql import LEDGER_SCHEMA, is_postgresql
 from tollgate.store.statements import Sql
 
 BUSY_MILLISECONDS = 10_000
-# Values that one statement may name; SQLite takes 32,766.
+# Values in one statement; SQLite takes 32,766.
 _MAX_NAMED = 10_000
-
-P = ParamSpec("P")
-
-
 # Rows of shared blocks that are remembered until those are sorted.
 MAX_REMEMBERED = 50_000
+
+P = ParamSpec("P")
 
 
 class LedgerBehind(TollgateError):
@@ -165,7 +163,7 @@ class LedgerStore:
     def _write(self, connection: Connection, posting: Posting, now: float) -> None:
         days = Days(connection)
         newest = days.newest()
-        day = days.at(_day(now), newest)
+        day = days.at(datetime.fromtimestamp(now, UTC).strftime("%Y%m%d"), newest)
         if day != newest:
             self._generations = None
         clock, committed_at = _times(connection, now)
@@ -317,7 +315,7 @@ class LedgerStore:
         """Note that time passes, also while nothing is committed; what the ledger knows of it."""
         with self._writing() as connection:
             clock = _clock(connection).seen(now)
-            _write_clock(connection, clock)
+            connection.exec_driver_sql(_CLOCK, msgspec.structs.astuple(clock))
         return clock
 
     def forget_segments(self, before: float) -> None:
@@ -368,10 +366,6 @@ _MARK = (
 _NUMBER = Sql("ON CONFLICT (id) DO UPDATE SET next_no = excluded.next_no")
 
 
-def _day(now: float) -> str:
-    return datetime.fromtimestamp(now, UTC).strftime("%Y%m%d")
-
-
 def _times(connection: Connection, now: float) -> tuple[Clock, float]:
     """What is known of time now, and when a batch is committed.
 
@@ -387,19 +381,15 @@ _STATE = (
     "committed_at = CASE WHEN state.committed_at > excluded.committed_at THEN state.committed_at "
     "ELSE excluded.committed_at END, seen_at = excluded.seen_at, doubted_at = excluded.doubted_at"
 )
+_CLOCK = (
+    "INSERT INTO state (id, seen_at, doubted_at) VALUES (1, ?, ?) "
+    "ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at, doubted_at = excluded.doubted_at"
+)
 
 
 def _clock(connection: Connection) -> Clock:
     row = connection.exec_driver_sql("SELECT seen_at, doubted_at FROM state").first()
     return Clock() if row is None else Clock(*row)
-
-
-def _write_clock(connection: Connection, clock: Clock) -> None:
-    connection.exec_driver_sql(
-        "INSERT INTO state (id, seen_at, doubted_at) VALUES (1, ?, ?) "
-        "ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at, doubted_at = excluded.doubted_at",
-        msgspec.structs.astuple(clock),
-    )
 
 
 def _note_uses(block: OpenBlock, found: dict[str, float]) -> None:
