@@ -31,9 +31,9 @@ from tollgate.gateway.access.caller import Caller
 from tollgate.gateway.access.credentials import Credentials
 from tollgate.gateway.access.directory import CallerDirectory
 from tollgate.gateway.access.limits import Limiter
+from tollgate.gateway.call.call import Calls
 from tollgate.gateway.call.networks import Networks
 from tollgate.gateway.call.pipeline import Pipeline
-from tollgate.gateway.call.straight_calls import StraightCalls
 from tollgate.gateway.http.connection import CallerConnection
 from tollgate.gateway.http.request import RequestReader
 from tollgate.gateway.http.worker_context import (
@@ -206,8 +206,8 @@ class Drive:
             Clocks(time.monotonic, time.time),
             ResponseHeads(),
         )
-        straight = StraightCalls(self.context, pipeline, credentials, limiter, networks.all, writer, self.spool)
-        self.context.begin = straight.begin
+        calls = Calls(self.context, pipeline, credentials, limiter, networks.all, writer, self.spool)
+        self.context.begin = calls.begin
         setattr(pipeline, "answer", _not_straight)  # noqa: B010 - a method is not to be assigned to
         self.context.tick()
         self.sent: list[tuple[Connection, bytes]] = []

@@ -36,9 +36,9 @@ from tollgate.gateway.access.caller import Caller
 from tollgate.gateway.access.credentials import Credentials
 from tollgate.gateway.access.directory import CallerDirectory
 from tollgate.gateway.access.limits import Limiter
+from tollgate.gateway.call.call import Calls
 from tollgate.gateway.call.networks import Networks
 from tollgate.gateway.call.pipeline import Pipeline
-from tollgate.gateway.call.straight_calls import StraightCalls
 from tollgate.gateway.http.connection import CallerConnection
 from tollgate.gateway.http.request import RequestReader
 from tollgate.gateway.http.worker_context import (
@@ -263,11 +263,9 @@ class Slow:
             Clocks(loop.time, loop.time),
             ResponseHeads(),
         )
-        straight = StraightCalls(
-            self.context, self.pipeline, credentials, limiter, networks.all, writer, self.spool
-        )
-        self.straight = straight
-        self.context.begin = straight.begin
+        calls = Calls(self.context, self.pipeline, credentials, limiter, networks.all, writer, self.spool)
+        self.context.begin, self.context.admit = calls.begin, calls.admit
+        self.pipeline.serve = self.socket_pipeline.serve = calls.serve
         self.context.tick()
         config = Config(cast("Any", None), log_config=None, lifespan="off", ws="none", access_log=False)
         self.edge = CallerConnection(self.context, config, ServerState(), {}, cast("Any", loop))

@@ -7,7 +7,7 @@ from typing import Any
 from tests.gateway.callers import summary
 from tests.gateway.fake_gateway import FakeGateway
 
-from tollgate.gateway.call.batch import BatchItem
+from tollgate.gateway.call.batch_resolution import BatchItem
 
 KEPT = {"cache_bytes": 1_000_000}
 CHAIN: tuple[str, list[Any]] = ("eth_chainId", [])
@@ -25,7 +25,7 @@ def results(items: list[BatchItem]) -> list[Any]:
 
 
 def ways(items: list[BatchItem]) -> list[str]:
-    return [each.trace.cache for each in items]
+    return [each.route.cache for each in items]
 
 
 def sizes(gateway: FakeGateway, index: int = 0) -> list[int]:

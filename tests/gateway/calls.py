@@ -30,11 +30,24 @@ async def refusal(gateway: FakeGateway, incoming: Request) -> Refusal:
     return caught.value
 
 
+class AwaitedAnswer:
+    """What a call needs of its connection, for one answer."""
+
+    answering: Any = None
+
+    def __init__(self, future: asyncio.Future[Answer]) -> None:
+        self._future = future
+
+    def answered(self, _request: Request, answer: Answer) -> None:
+        self._future.set_result(answer)
+
+
 async def answer(gateway: FakeGateway, incoming: Request) -> Answer:
     """Run a request as a caller connection does; let the time pass that it waits for."""
     incoming.network = gateway.network
     answered: asyncio.Future[Answer] = gateway.loop.create_future()
-    incoming.done = lambda _, answer: answered.set_result(answer)
+    incoming.connection = AwaitedAnswer(answered)
+    incoming.began = gateway.clock()
     got = gateway.pipeline.answer(incoming)
     if isinstance(got, Answer):
         return got

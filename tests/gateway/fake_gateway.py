@@ -29,10 +29,11 @@ from tollgate.core.shapes import PlainCall, Reply
 from tollgate.gateway.access.credentials import Credentials
 from tollgate.gateway.access.directory import CallerDirectory
 from tollgate.gateway.access.limits import Limiter
-from tollgate.gateway.call.batch import BatchItem, resolve_many
+from tollgate.gateway.call.batch_resolution import BatchItem, resolve_many
+from tollgate.gateway.call.call import Calls
 from tollgate.gateway.call.networks import Networks
 from tollgate.gateway.call.pipeline import Pipeline
-from tollgate.gateway.call.straight_calls import StraightCalls
+from tollgate.gateway.call.resolution import resolve
 from tollgate.gateway.http.connection import CallerConnection
 from tollgate.gateway.http.request import RequestReader
 from tollgate.gateway.http.worker_context import (
@@ -44,7 +45,7 @@ from tollgate.gateway.http.worker_context import (
     WorkerContext,
 )
 from tollgate.gateway.memory_budget import Budget
-from tollgate.gateway.messages import Trace
+from tollgate.gateway.messages import Route
 from tollgate.gateway.recording.counters import Counters
 from tollgate.gateway.recording.journal import Journal
 from tollgate.gateway.recording.latencies import CallerLatencies
@@ -58,16 +59,6 @@ from tollgate.shm.upstream_status import SharedStatus, StatusSlots, assign_slots
 SECONDS = 30.0
 OPENED: list[FakeGateway] = []
 """Those of one test, to be checked at its end."""
-
-
-class Tasks(set[Any]):
-    """Requests on the slow path, and how many there were in all."""
-
-    started = 0
-
-    def add(self, task: Any) -> None:
-        self.started += 1
-        super().add(task)
 
 
 class FakeGateway(FakeNetwork):
@@ -175,14 +166,15 @@ class FakeGateway(FakeNetwork):
             Clocks(self.clock, self.wall),
             ResponseHeads(),
         )
-        self.straight = StraightCalls(
+        self.calls = Calls(
             self.context, self.pipeline, self.credentials, self.limiter, self.networks.all, writer, self.sink
         )
+        self.context.admit, self.pipeline.serve = self.calls.admit, self.calls.serve
         if straight:
-            self.context.begin = self.straight.begin
+            self.context.begin = self.calls.begin
         self.directory.changed = self.context.renew
         self.server_state = ServerState()
-        self.traces: list[Trace] = []
+        self.traces: list[Route] = []
         """Of each call sent by `send`."""
         OPENED.append(self)
 
@@ -222,7 +214,7 @@ class FakeGateway(FakeNetwork):
 
     def send(self, method: str, *params: Any, seconds: float = SECONDS) -> asyncio.Future[Reply]:
         """Send one call; its trace is the last of `traces`."""
-        self.traces.append(Trace())
+        self.traces.append(Route())
         call = PlainCall("2.0", 1, method, raw(params))
         key = self.resolver.key(call)
         kept = self.resolver.recall(key)
@@ -231,7 +223,7 @@ class FakeGateway(FakeNetwork):
             future: asyncio.Future[Reply] = self.loop.create_future()
             future.set_result(kept)
             return future
-        return spawn(self.resolver.resolve(call, key, self.clock() + seconds, self.traces[-1]))
+        return spawn(resolve(self.resolver, call, key, self.clock() + seconds, self.traces[-1]))
 
     async def call(self, method: str, *params: Any, seconds: float = SECONDS) -> Any:
         """Send one call, which is answered without time passing."""
@@ -254,7 +246,7 @@ class FakeGateway(FakeNetwork):
         return [len(node.calls) for node in self.nodes]
 
     @property
-    def trace(self) -> Trace:
+    def trace(self) -> Route:
         """The trace of the last call."""
         return self.traces[-1]
 

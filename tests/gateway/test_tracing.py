@@ -7,9 +7,10 @@ import re
 from typing import Any
 
 import pytest
+from tests.gateway.call.situations import SlowStates
 from tests.gateway.callers import TOKEN, call, request, sent
 from tests.gateway.calls import known, recorded
-from tests.gateway.fake_gateway import FakeGateway, Tasks, open_gateway
+from tests.gateway.fake_gateway import FakeGateway, open_gateway
 from tests.gateway.fake_node import Http, http
 from tests.gateway.fakes import Clock, run_pending
 from tests.gateway.raw_http import Answers, hello
@@ -165,20 +166,22 @@ async def test_call_in_a_trace_that_is_not_sampled_has_no_span_and_passes_it_on_
     assert f"\r\n{UNSAMPLED}\r\n".encode() in head
 
 
-async def test_sampling_is_decided_for_each_request_of_a_connection_and_the_rest_goes_straight() -> None:
+async def test_sampling_is_decided_for_each_request_of_a_connection_and_the_rest_takes_the_fast_path(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     tracer = make_tracer(ratio=0.5, chances=[0.9, 0.9, 0.4, 0.9])
     gateway = await traced(tracer)
     transport = gateway.connect(hello)
-    transport.deliver(sent(call(1)))  # an unknown caller, on the slow path
+    transport.deliver(sent(call(1)))
     await run_pending(60)
-    gateway.context.tasks = gateway.context.under_way.tasks = tasks = Tasks()
-    general = []
+    slow = SlowStates(monkeypatch)
+    counts = []
     for number in (2, 3, 4):
         transport.deliver(sent(call(number)))
         await run_pending(60)
-        general.append(tasks.started)
+        counts.append(slow.count)
     assert [status for status, *_ in Answers(transport.take()).read] == [200] * 4
-    assert general == [0, 1, 1], "only the one that is traced is a task"
+    assert counts == [0, 1, 1], "only the one that is traced"
     attempt, request = ended(tracer)
     assert request.parent_id == ""
     assert attempt.parent_id == request.span_id

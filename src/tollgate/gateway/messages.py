@@ -55,10 +55,11 @@ class ServedNetwork(Struct, frozen=True):
         force_setattr(self, "reads", self.catalogue.reads)
 
 
-class Trace:
+class Route:
     """The way that a call took."""
 
     upstream = ""
+    """The upstream that answered, or was called last."""
     attempts = 0
     cache = "bypass"
     """Where the answer came from, as logs name it: hit, miss, coalesced, bypass."""
@@ -70,10 +71,10 @@ class Trace:
     """Of the request that it belongs to; attempts become its children. None: not traced."""
 
 
-class Request(Trace):
-    """One HTTP request under /x/, as far as it has been read."""
+class Request:
+    """One HTTP request under /x/, or one WebSocket message: what was read, and how it was answered."""
 
-    # Defaults stand on the class: most requests never set them.
+    # Defaults on the class: most requests never set them.
     body = b""
     network: ServedNetwork | None = None
     path_token: bytes | None = None
@@ -82,25 +83,26 @@ class Request(Trace):
     keep_alive = True
     held = 0
     """Bytes of its body that the budget counts."""
+    began = 0.0
+    digest: bytes | None = None
+    """Of the token that it carries, once that is known to be one."""
+    span: Span | None = None
+    connection: Any
+    """Where it came from: takes its answer (`answered`), where that is not ready at once."""
+    admission: Any = None
+    """What lets the next request of its connection take the fast path, once its caller is known."""
     rates = b""
     """What it found of its limits, as the header lines of its answer."""
     caller: KnownCaller | None = None
-    """Who calls, once that is known: from then on the request is recorded."""
+    """Set once it is known: from then on the request is recorded."""
     calls: Sequence[CallNote] = ()
-    """What became of each call."""
+    """The outcome of each call."""
+    route = Route()
+    """Of its one call; a batch has one for each."""
+    work: Any = None
+    """The call or batch that it has become, once its answer leaves."""
     status: int
     """Of its answer, once that is there."""
-    answered = False
-    """Set for straight calls alone: a request of the general way is over when its answer is ready."""
-    began = 0.0
-    admission: Any = None
-    """What lets the next request of its connection go straight on, once its caller is known."""
-    digest: bytes | None = None
-    """Of the token that it carries, once that is known to be one."""
-    done: Callable[[Any, Answer], None]
-    """Takes its answer, where that is not ready at once."""
-    work: Any = None
-    """What is under way for it."""
 
     def __init__(self, method: bytes, headers: dict[bytes, bytes], peer: str, request_id: bytes) -> None:
         self.method = method
@@ -108,11 +110,6 @@ class Request(Trace):
         self.peer = peer
         self.request_id = request_id
         self.origin = headers.get(b"origin")
-
-    def cancel(self) -> None:
-        """End it with a refusal: the service stops."""
-        if self.work is not None:
-            self.work.cancel()
 
     def record(self, _at: bytes, _now: float) -> Request:
         """Nothing is encoded yet: the journal makes its record."""

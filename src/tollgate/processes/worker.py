@@ -17,11 +17,11 @@ from tollgate.core.limits import Limit
 from tollgate.gateway.access.credentials import Credentials
 from tollgate.gateway.access.directory import CallerDirectory
 from tollgate.gateway.access.limits import Limiter
+from tollgate.gateway.call.call import Calls
 from tollgate.gateway.call.networks import Networks
 from tollgate.gateway.call.pipeline import Pipeline
 from tollgate.gateway.call.shared_answers import TURN_SECONDS as SHARE_SECONDS
 from tollgate.gateway.call.shared_answers import SharedAnswers
-from tollgate.gateway.call.straight_calls import StraightCalls
 from tollgate.gateway.feeds.feed import Feed, Feeds
 from tollgate.gateway.feeds.fetcher import BlockFetcher
 from tollgate.gateway.feeds.pending import PendingTransactions
@@ -139,7 +139,7 @@ class _Gateway:
         self._socket_pipeline = self._make_pipeline(SocketPipeline)
         self._tracer = _tracer(settings.telemetry)
         self._context = self._make_context()
-        self._context.begin = StraightCalls(
+        calls = Calls(
             self._context,
             self._pipeline,
             self._credentials,
@@ -147,7 +147,9 @@ class _Gateway:
             self._networks.all,
             writer,
             self._spool,
-        ).begin
+        )
+        self._context.begin, self._context.admit = calls.begin, calls.admit
+        self._pipeline.serve = self._socket_pipeline.serve = calls.serve
         directory.changed = self._context.renew
         self._context.tick()
         self._feeds = Feeds(self._feed)

@@ -24,7 +24,7 @@ async def test_batch_goes_out_as_one_and_is_answered_in_its_order(gateway: FakeG
     items = await gateway.resolve_many(*calls)
     assert results(items) == [list(call) for call in calls]
     assert (sizes(gateway), ways(items)) == ([5], ["bypass"] * 5)
-    assert {(each.trace.upstream, each.trace.attempts) for each in items} == {("up0", 1)}
+    assert {(each.route.upstream, each.route.attempts) for each in items} == {("up0", 1)}
 
 
 async def test_what_is_kept_is_answered_from_memory_and_only_the_rest_is_sent() -> None:
@@ -98,7 +98,7 @@ async def test_calls_go_to_upstreams_whose_lists_allow_them() -> None:
     gateway.nodes[1].always("b")
     items = await gateway.resolve_many(CHAIN, ("trace_block", ["0x1"]), PRICE, ("trace_get", ["0x1", []]))
     assert results(items) == ["a", "b", "a", "b"]
-    assert [each.trace.upstream for each in items] == ["up0", "up1", "up0", "up1"]
+    assert [each.route.upstream for each in items] == ["up0", "up1", "up0", "up1"]
     assert [sizes(gateway, index) for index in range(2)] == [[2], [2]]
 
 
@@ -127,7 +127,7 @@ async def test_transaction_in_a_batch_goes_on_to_the_next_upstream(gateway: Fake
     items = await gateway.resolve_many(CHAIN, WRITE)
     await gateway.advance(1.0)
     assert results(items) == ["a", "up1"]
-    assert [(each.trace.upstream, each.trace.attempts) for each in items] == [("up0", 1), ("up1", 2)]
+    assert [(each.route.upstream, each.route.attempts) for each in items] == [("up0", 1), ("up1", 2)]
 
 
 async def test_tip_in_a_batch_takes_the_batch_to_who_is_at_the_head(gateway: FakeGateway) -> None:

@@ -23,7 +23,7 @@ async def test_one_call_that_an_upstream_could_not_answer_is_retried_elsewhere_a
     items = await gateway.resolve_many(CHAIN, PRICE, balance(1))
     assert results(items) == ["a", "up1", "a"]
     assert gateway.nodes[1].requests[0]["method"] == PRICE[0]
-    assert [(each.trace.upstream, each.trace.attempts) for each in items] == [
+    assert [(each.route.upstream, each.route.attempts) for each in items] == [
         ("up0", 1),
         ("up1", 2),
         ("up0", 1),
@@ -42,7 +42,7 @@ async def test_error_of_a_node_is_returned_if_no_upstream_answers_better(
     items = await pending
     words = PRUNED if elsewhere is PRUNED else LAGGING
     assert results(items) == ["a", words]
-    assert items[1].trace.upstream == ("up1" if elsewhere is PRUNED else "up0")
+    assert items[1].route.upstream == ("up1" if elsewhere is PRUNED else "up0")
 
 
 async def test_used_up_quota_is_no_words_for_a_caller(gateway: FakeGateway) -> None:
@@ -68,7 +68,7 @@ async def test_batch_is_retried_elsewhere_as_a_whole_after_a_failure(gateway: Fa
     gateway.nodes[0].always(Http(503))
     items = await gateway.resolve_many(CHAIN, PRICE)
     assert results(items) == ["up1"] * 2
-    assert {(each.trace.upstream, each.trace.attempts) for each in items} == {("up1", 2)}
+    assert {(each.route.upstream, each.route.attempts) for each in items} == {("up1", 2)}
 
 
 async def test_failure_of_one_part_leaves_the_others_alone() -> None:
@@ -78,7 +78,7 @@ async def test_failure_of_one_part_leaves_the_others_alone() -> None:
     await gateway.advance(1.0)
     items = await pending
     assert results(items) == ["a", "upstream_error", "a"]
-    assert items[1].trace.attempts == 2
+    assert items[1].route.attempts == 2
 
 
 async def test_refused_batch_is_refused_to_those_who_wait_for_it() -> None:

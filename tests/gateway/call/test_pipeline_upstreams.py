@@ -6,7 +6,7 @@ import json
 
 import pytest
 from tests.gateway.callers import TOKEN, Note, call, digest, reason, request, sent, token_grant, with_token
-from tests.gateway.calls import answer, answers_to, known, recorded, send
+from tests.gateway.calls import AwaitedAnswer, answer, answers_to, known, recorded, send
 from tests.gateway.fake_gateway import FakeGateway, open_gateway
 from tests.gateway.fake_node import BROKEN, Http
 from tests.gateway.fakes import run_pending
@@ -109,8 +109,10 @@ async def test_hit_is_answered_at_once_under_the_callers_id() -> None:
     for call_id in (7, "x", None):
         incoming = with_token(body(call(call_id)))
         incoming.network = gateway.network
-        got = gateway.pipeline.answer(incoming)
-        assert isinstance(got, Answer), "without a coroutine"
+        answered = gateway.loop.create_future()
+        incoming.connection = AwaitedAnswer(answered)
+        assert gateway.pipeline.answer(incoming) is None, "without a coroutine"
+        got = answered.result()
         assert json.loads(got.body) == {"jsonrpc": "2.0", "id": call_id, "result": ["eth_chainId", []]}
     assert len(gateway.loop.transports) == 1
 

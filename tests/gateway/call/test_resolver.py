@@ -13,8 +13,10 @@ from tests.gateway.fakes import run_pending, spawn
 from tollgate.core.shapes import PlainCall, Reply
 from tollgate.errors import Overloaded, UpstreamError
 from tollgate.gateway.call.cache import key_of
-from tollgate.gateway.call.resolver import MAX_AHEAD, NOTHING_KNOWN, SingleFlight
-from tollgate.gateway.messages import Trace
+from tollgate.gateway.call.reply_validator import MAX_AHEAD
+from tollgate.gateway.call.resolution import resolve
+from tollgate.gateway.call.resolver import NOTHING_KNOWN, SingleFlight
+from tollgate.gateway.messages import Route
 from tollgate.gateway.upstream.failover import OutOfStep
 from tollgate.shm.upstream_status import NOTHING
 
@@ -191,7 +193,7 @@ async def test_who_waits_is_informed_when_the_leader_is_cut_off() -> None:
     gateway.publish_heads(100)
     gateway.nodes[0].holds = True
     call = PlainCall("2.0", 1, "eth_chainId")
-    leader = spawn(gateway.resolver.resolve(call, gateway.resolver.key(call), gateway.clock() + 30, Trace()))
+    leader = spawn(resolve(gateway.resolver, call, gateway.resolver.key(call), gateway.clock() + 30, Route()))
     await run_pending()
     waiting = gateway.send("eth_chainId")
     await run_pending()
@@ -271,7 +273,7 @@ async def test_params_by_name_are_a_question_too() -> None:
     call = PlainCall("2.0", 1, "starknet_getNonce", raw({"block_id": {"block_number": 5}, "address": "0x1"}))
     for _ in range(2):
         if gateway.resolver.recall(gateway.resolver.key(call)) is None:
-            await spawn(gateway.resolver.resolve(call, gateway.resolver.key(call), gateway.clock() + 30, Trace()))
+            await spawn(resolve(gateway.resolver, call, gateway.resolver.key(call), gateway.clock() + 30, Route()))
     assert gateway.counts() == [1]
 
 

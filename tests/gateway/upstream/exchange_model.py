@@ -13,7 +13,8 @@ from tests.gateway.fakes import FakeTransport, run_pending, spawn
 
 from tollgate.core.shapes import ABSENT, PlainCall, Reply
 from tollgate.errors import Refusal
-from tollgate.gateway.messages import Trace
+from tollgate.gateway.call.resolution import resolve
+from tollgate.gateway.messages import Route
 from tollgate.gateway.upstream.failover import MAX_ATTEMPTS
 from tollgate.shm import metrics
 from tollgate.shm.upstream_status import NOTHING, SILENCE_SECONDS, State
@@ -74,7 +75,7 @@ class TrackedCall(Struct):
     number: int | None
     """The block that it names."""
     deadline: float
-    trace: Trace
+    trace: Route
     moment: Moment
     good: set[int]
     """The upstreams that would have answered it at any moment since."""
@@ -270,7 +271,7 @@ class ExchangeModel:
             written = [len(self.calls)]
         deadline = self.gateway.clock() + SECONDS
         moment = Moment(self.epoch, len(self.ancestors), self.status.finalized)
-        call = TrackedCall(method, number, deadline, Trace(), moment, set())
+        call = TrackedCall(method, number, deadline, Route(), moment, set())
         call.good = self.serving(call, self.ready())
         self.calls.append(call)
         self.open.append(call)
@@ -284,7 +285,7 @@ class ExchangeModel:
             tracked.trace.cache = "hit"
         else:
             try:
-                given = await resolver.resolve(call, key, tracked.deadline, tracked.trace)
+                given = await resolve(resolver, call, key, tracked.deadline, tracked.trace)
             except Refusal as refusal:
                 given = refusal
         self.end(tracked, given)

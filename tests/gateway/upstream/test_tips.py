@@ -14,7 +14,7 @@ from tests.gateway.fakes import run_pending
 
 from tollgate.core.shapes import ABSENT, Reply
 from tollgate.errors import UpstreamUnavailable
-from tollgate.gateway.call.batch import BatchItem
+from tollgate.gateway.call.batch_resolution import BatchItem
 from tollgate.shm.upstream_status import State
 
 START = 100

@@ -65,6 +65,7 @@ class SocketServer:
             sink=gateway.sink,
             seal=TeamSeal(PEPPER),
         )
+        self.pipeline.serve = gateway.calls.serve
         self.endpoint = Endpoint(
             gateway.context,
             self.pipeline,

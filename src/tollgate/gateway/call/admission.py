@@ -1,22 +1,24 @@
-"""What a connection has shown once: who calls, which limits count, what its answers and records begin with.
+"""What is known of a caller once it was let in: its limits, what it may call, and the parts of its answers and
+records.
 
-Kept with the connection under the worker's epoch, which every change of grants, settings, store or spool raises:
-one comparison replaces all those checks. Holds values; `straight.py` uses them.
+An `Admission` is kept with the connection under the worker's epoch, which every change of grants, settings, store
+or spool raises: one comparison replaces all those checks. A `MethodPlan` is what a method means on one network.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Mapping
+from itertools import compress
 
-from tollgate.core.entries import MAX_TEXT_BYTES, pack, pack_subject
+from tollgate.chains.catalogue import Holds, Kind, Look
+from tollgate.core.entries import MAX_METHOD_BYTES, MAX_TEXT_BYTES, pack, pack_subject
 from tollgate.core.jsonrpc import MAX_REMEMBERED_METHOD
+from tollgate.errors import Refusal
 from tollgate.gateway.access.caller import Caller, limits_of, rate_headers_of
 from tollgate.gateway.access.credentials import Credentials
 from tollgate.gateway.access.limits import Limiter
-from tollgate.gateway.call.method_plan import CACHE_RESULTS, MethodPlan, plan_of
 from tollgate.gateway.call.pipeline import Pipeline
-from tollgate.gateway.call.resolver import Resolver
+from tollgate.gateway.call.resolver import APART, Resolver
 from tollgate.gateway.http import cors
 from tollgate.gateway.http.worker_context import WorkerContext
 from tollgate.gateway.messages import Request, ServedNetwork
@@ -28,10 +30,76 @@ from tollgate.shm import metrics
 _MAX_SUBJECTS = 256
 _UINT32 = b"\xce"
 _MAX_OTHERS = 256
+# Clients that are let in at the same time and share nothing, before those are forgotten that have gone.
+_MAX_ADMISSIONS = 4_096
+
+CACHE_RESULTS = ("bypass", "miss", "hit", "coalesced")
+"""What the cache did for a call, as records and metrics name it."""
+BYPASS, MISS, HIT, COALESCED = _ALL = range(4)
+
+
+class MethodPlan:
+    """A method of the fast path: a read of the catalogue."""
+
+    __slots__ = (
+        "_cache_cells",
+        "_cells",
+        "_ok_cell",
+        "_requests_cell",
+        "block",
+        "cache",
+        "counted",
+        "counts",
+        "key_prefix",
+        "method",
+        "name",
+        "read",
+        "reveals",
+        "together",
+    )
+
+    def __init__(self, resolver: Resolver, writer: metrics.Writer, method: str) -> None:
+        network = resolver.exchange.network
+        names = (network.family, network.name)
+        self.method = method
+        self.name = method[:MAX_METHOD_BYTES]
+        self.key_prefix = resolver.key_prefixes.get(method)
+        """What keys of equal calls begin with; None: each is sent on its own."""
+        self.cache = MISS if resolver.may_keep(method) else BYPASS
+        """What the cache does for a call that an upstream answers."""
+        self.read = resolver.readers[method]
+        """Reads from its parameters which blocks a call refers to."""
+        known = network.catalogue.method(method)
+        self.block = (known.block or 0) if known is not None and known.holds is Holds.BLOCK else None
+        """Where the block argument stands in a list of parameters."""
+        self.reveals = known is not None and known.look is not Look.NOWHERE
+        """Whether answers about the tip show where it is."""
+        self.counts = [0] * len(CACHE_RESULTS)
+        """Calls that were answered in this loop tick, by what the cache did; `count` adds them to the metrics."""
+        self.counted = False
+        """Whether there are any."""
+        self.together = 0
+        """Calls that came in a batch, but for its first: a batch is one request."""
+        self._cells = writer.cells
+        self._ok_cell = writer.cell(metrics.CALLS, *names, method, "ok")
+        self._requests_cell = writer.cell(metrics.REQUESTS, *names, "200")
+        self._cache_cells = [writer.cell(metrics.CACHE, *names, result) for result in CACHE_RESULTS]
+
+    def count(self, _now: float) -> None:
+        """Add what was answered in this loop tick to the metrics."""
+        cells = self._cells
+        calls = sum(self.counts)
+        cells[self._requests_cell] += calls - self.together
+        cells[self._ok_cell] += calls
+        for result in compress(_ALL, self.counts):
+            cells[self._cache_cells[result]] += self.counts[result]
+            self.counts[result] = 0
+        self.together = 0
+        self.counted = False
 
 
 class Admission:
-    """A caller on one connection that was let in."""
+    """A caller that was let in, with one network, address and set of headers."""
 
     __slots__ = (
         "_limiter",
@@ -57,7 +125,6 @@ class Admission:
         "records",
         "resolver",
         "sink",
-        "start_batch",
         "subjects",
         "take_limits",
         "taken_at",
@@ -75,7 +142,6 @@ class Admission:
         caller: Caller,
         network: ServedNetwork,
         resolver: Resolver,
-        start_batch: Callable[[Any, Any, bytes, bytes], bool],
     ) -> None:
         self.context = context
         self.epoch = context.epoch
@@ -107,7 +173,6 @@ class Admission:
         """When a call was last taken out of the limits."""
         self.rates: bytes | None = None if quotas else b""
         """The lines of this loop tick: what is left is worked out once, for all its answers. None: not yet."""
-        self.start_batch = start_batch
         self.cors = cors.headers(request.origin) if request.origin is not None else b""
         self.plain = self.keep_alive and not self.cors and not caller.shows
         """Whether its answers have no header beyond the usual ones."""
@@ -135,10 +200,14 @@ class Admission:
         )
 
     def plan(self, method: str) -> MethodPlan | None:
-        """The plan of a method that this caller may call; None where its calls cannot go straight."""
+        """The plan of a method that this caller may call; None where its calls need the slow path."""
         if method in self.others or not self.allows(method):
             return None
-        plan = plan_of(self.resolver, self._writer, method)
+        resolver = self.resolver
+        plan: MethodPlan | None = resolver.plans.get(method)
+        is_read = resolver.exchange.network.catalogue.kind(method) is Kind.READ
+        if plan is None and is_read and method not in APART and method in resolver.readers:
+            plan = resolver.plans[method] = MethodPlan(resolver, self._writer, method)
         if plan is not None:
             self.plans[method] = plan
         elif len(method) <= MAX_REMEMBERED_METHOD:
@@ -175,17 +244,17 @@ class Admission:
         self.subjects[key] = subject
         return subject
 
-    def charge(self, calls: int) -> None:
+    def charge(self, calls: int, request: Request | None) -> None:
         """Count calls to upstreams that one call needs beyond the first, or refuse them."""
-        self._limiter.admit_more(self.caller, self._request, calls)
+        self._limiter.admit_more(self.caller, request or self._request, calls)
 
     def find_limits(self) -> None:
-        """Find the rows of the limits again, where they were given to others while nobody called."""
+        """Find the rows of the limits again, where they were given to others in a time without calls."""
         if self._limiter.moved(self.limits):
             self.limits = self._limiter.rows(self._limits, self.context.now())
 
     def rates_left(self) -> bytes:
-        """The header lines about the limits, as they stand."""
+        """The header lines about the limits, as they are now."""
         if not self._rate_headers:
             return b""
         return self._rate_headers % self._limiter.left(self.limits, self.taken_at)
@@ -201,10 +270,78 @@ class Admission:
         self.rates = None
 
     def request(self, body: bytes, request_id: bytes) -> Request:
-        """A request like the one that was let in, for the general way."""
+        """A request like the one that was let in."""
         own = self._request
         request = Request(b"POST", own.headers, own.peer, request_id)
         request.network, request.caller, request.path_token = self.network, self.caller, own.path_token
-        request.keep_alive, request.digest, request.admission = own.keep_alive, own.digest, self
-        request.body = body
+        request.keep_alive, request.digest = own.keep_alive, own.digest
+        request.admission, request.body = self, body
         return request
+
+
+class Admissions:
+    """The callers that a worker has let in."""
+
+    def __init__(
+        self,
+        context: WorkerContext,
+        pipeline: Pipeline,
+        credentials: Credentials,
+        limiter: Limiter,
+        networks: Mapping[str, Resolver],
+        writer: metrics.Writer,
+        sink: RecordSink,
+    ) -> None:
+        self._context = context
+        self._pipeline = pipeline
+        self._credentials = credentials
+        self._limiter = limiter
+        self._networks = networks
+        self._writer = writer
+        self._sink = sink
+        self._admissions: dict[tuple[object, ...], Admission] = {}
+        self._epoch = context.epoch
+
+    def admit(self, request: Request, before: Admission | None = None) -> Admission | None:
+        """Let a caller in that is in memory; None: the pipeline decides. `before`: let in last."""
+        network = request.network
+        resolver = self._networks.get(network.path) if network is not None else None
+        if network is None or resolver is None:
+            return None
+        try:
+            caller = self._credentials.recall(request)
+        except Refusal:
+            return None
+        if (
+            caller is None
+            or caller.contracts
+            or (caller.capped_until and caller.capped_until > self._context.time())
+        ):
+            # Unknown, or its calls must be checked one by one, or it has spent what it may.
+            return None
+        if before is not None and before.fits(request, caller):
+            return before
+        return self.of(request, caller, network, resolver)
+
+    def of(self, request: Request, caller: Caller, network: ServedNetwork, resolver: Resolver) -> Admission:
+        """The admission of a caller; connections of one client share it."""
+        if self._epoch != self._context.epoch or len(self._admissions) >= _MAX_ADMISSIONS:
+            self._admissions.clear()
+            self._epoch = self._context.epoch
+        client = (self._credentials.address(request), request.headers.get(b"user-agent"), request.origin)
+        key = (caller, network.path, request.path_token, request.keep_alive, *client)
+        admission = self._admissions.get(key)
+        if admission is None:
+            admission = self._admissions[key] = Admission(
+                self._context,
+                self._pipeline,
+                self._credentials,
+                self._limiter,
+                self._writer,
+                self._sink,
+                request,
+                caller,
+                network,
+                resolver,
+            )
+        return admission

@@ -1,377 +1,578 @@
-"""The answers to a batch: split by the cache and by what its calls need, sent on as batches, joined in its order.
+"""One batch of a caller. On the fast path, what the cache does not know goes to one upstream whole.
 
-Each call is a `BatchItem` that ends with a result. A call that an upstream could not answer within a batch is
-retried elsewhere, alone. Knows no HTTP and records nothing. By plain calls: the last result calls `done`.
+As `call.py`: `start_batch` decides everything before it does anything; `serve` takes any batch that may be made,
+and `take_over` is the one way off the fast path, to a `BatchResolution`. Answers are split without being decoded.
+Ids that are distinct and exact in every language (below 2^53) travel unchanged; others are numbered.
+
+Most batches are uniform: one method about one block, ids that count up by one. Such a batch is looked through
+once, and its bytes, and those of its answer, travel as they are where they can hold nothing but what was read:
+they are as short as can be, without spaces and with each member once.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Sequence
-from functools import partial
+import struct
+from collections.abc import Sequence
+from math import floor
+from typing import Literal, TypeVar, cast
 
-from msgspec import Struct
+import msgspec
+from msgspec import Raw, Struct
 
-from tollgate.chains.catalogue import Kind, Scope
-from tollgate.chains.faults import Verdict
+from tollgate.chains.catalogue import Holds, Scope
 from tollgate.core import jsonrpc
-from tollgate.core.shapes import Call, Replies, Reply
-from tollgate.errors import Overloaded, Refusal
-from tollgate.gateway.call.resolver import (
-    APART,
-    NOTHING_KNOWN,
-    STOPPING,
-    ReplyValidator,
-    Resolution,
-    Resolved,
-    Resolver,
-    SingleFlight,
-    Work,
-    fulfil,
+from tollgate.core.entries import pack, pack_sizes
+from tollgate.core.shapes import ABSENT, Call, PlainCall, Reply, Result
+from tollgate.errors import Refusal
+from tollgate.gateway.call.admission import (
+    BYPASS,
+    CACHE_RESULTS,
+    COALESCED,
+    HIT,
+    Admission,
+    MethodPlan,
 )
-from tollgate.gateway.messages import Trace
-from tollgate.gateway.tracing import Span
-from tollgate.gateway.upstream.attempts import AttemptOutcome, Attempts
-from tollgate.gateway.upstream.choice import Requirements
+from tollgate.gateway.call.batch_resolution import BatchItem, BatchResolution
+from tollgate.gateway.call.cache import key_of
+from tollgate.gateway.call.reply_validator import ReplyValidator, reveals_tip
+from tollgate.gateway.call.resolver import Resolver, SingleFlight
+from tollgate.gateway.call.served import (
+    NIL,
+    NO_UPSTREAM,
+    UINT32,
+    UNREADABLE,
+    Served,
+    SlowState,
+    encode_json,
+    is_text,
+)
+from tollgate.gateway.http import response
+from tollgate.gateway.http.under_way import CallerSide
+from tollgate.gateway.messages import Request, Route
+from tollgate.gateway.upstream.attempts import FirstAttempt
+from tollgate.gateway.upstream.connection import Response
 from tollgate.gateway.upstream.failover import OutOfStep
 from tollgate.gateway.upstream.health import Upstream
+from tollgate.shm.upstream_status import Snapshot, Stamp
 
-Charge = Callable[[int], None]
-_UNSET = Trace()
-_HIT, _COALESCED = Trace(), Trace()
-_HIT.cache, _COALESCED.cache = "hit", "coalesced"
-
-
-class BatchItem(Struct, gc=False):
-    """One call of a batch on its way."""
-
-    call: Call
-    key: bytes | None
-    trace: Trace = _UNSET
-    """May be that of others, too: they went the same way."""
-    result: Resolved | None = None
-    scope: Scope = NOTHING_KNOWN
-    validator: ReplyValidator | None = None
-
-
-class BegunBatch(Struct, frozen=True):
-    """A batch that left the straight way after it was sent."""
-
-    calls: Sequence[Call]
-    known: dict[int, Reply | int]
-    """Places of calls that were not sent, with their answer from the cache, or the place of an equal call."""
-    flights: Sequence[SingleFlight]
-    validators: Sequence[ReplyValidator | None] | None
-    """Of the calls that were sent, as are the flights."""
-    sent: bytes
-    ids: Sequence[int]
-    """The ids that they were sent under."""
-    upstream: str
-    resume: Callable[[Attempts[Replies]], None]
-    """Goes on with the attempt that was begun."""
+# Integers up to here are exact in JavaScript and in most nodes.
+_EXACT = 1 << 53
+_NEVER = Holds.NEVER
+# What an answer has around its id and its result.
+_AROUND = len('{"jsonrpc":"2.0","id":,"result":}')
+# And a call around its id, its method and its parameters.
+_AROUND_CALL = len('{"jsonrpc":"2.0","id":,"method":"","params":[]}')
+_ARRAY16 = 0xDC
+# A detail of a record: no code, the bytes of the answer, then upstream, attempts and cache.
+_DETAIL = bytes((0x95, NIL, UINT32))
+_number = struct.Struct(">BI").pack
+_number16 = struct.Struct(">BH").pack
+_PACKED_RESULTS = [pack(cached) for cached in CACHE_RESULTS]
+_MINUS = ord("-")
+_read_batch = msgspec.json.Decoder(list[PlainCall]).decode
 
 
-class BatchResolution:
-    """A batch on its way to its answers. `done` is called once, with its calls in their order."""
-
-    def __init__(
-        self,
-        resolver: Resolver,
-        calls: Sequence[Call],
-        deadline: float,
-        done: Callable[[list[BatchItem]], None],
-        charge: Charge | None = None,
-        span: Span | None = None,
-    ) -> None:
-        """`charge` counts upstream calls beyond one for each."""
-        self._resolver = resolver
-        self._items = [BatchItem(call, resolver.key(call)) for call in calls]
-        self._deadline = deadline
-        self._done: Callable[[list[BatchItem]], None] | None = done
-        self._charge = charge
-        self._span = span
-        self._parts: list[Work] = []
-        self._left = 0
-
-    def start(self) -> None:
-        """Answer from memory what can be, and call upstreams for the rest."""
-        resolver, deadline = self._resolver, self._deadline
-        together, alone = _sorted(resolver, self._items)
-        parts: list[_Chunk | Resolution] = []
-        for chunk in _chunks(resolver, together):
-            if len(chunk) > 1:
-                parts.append(_Chunk(resolver, chunk, deadline, self._ended, span=self._span))
-            else:
-                # One call is sent as one: not every upstream takes batches.
-                parts.append(self._alone(chunk[0]))
-        # After the chunks, whose calls they may join.
-        parts += [self._alone(item) for item in alone]
-        self._parts, self._left = [*parts], len(parts) + 1
-        for part in parts:
-            part.start()
-        self._ended()
-
-    def resume(self, begun: BegunBatch) -> None:
-        """Go on with a batch that was begun."""
-        items = self._items
-        for place, known in begun.known.items():
-            if isinstance(known, Reply):
-                items[place].result, items[place].trace = known, _HIT
-        sent = [each for place, each in enumerate(items) if place not in begun.known]
-
-        def ended() -> None:
-            for place, known in begun.known.items():
-                if isinstance(known, int):
-                    items[place].result, items[place].trace = items[known].result, _COALESCED
-            self._ended()
-
-        chunk = _Chunk(self._resolver, sent, self._deadline, ended, begun)
-        self._parts, self._left = [chunk], 1
-        chunk.start()
-
-    def _alone(self, item: BatchItem) -> Resolution:
-        item.trace = trace = Trace()
-        trace.charge, trace.span = self._charge, self._span
-
-        def ended(result: Resolved) -> None:
-            item.result = result
-            self._ended()
-
-        return Resolution(self._resolver, item.call, item.key, self._deadline, trace, ended)
-
-    def _ended(self) -> None:
-        self._left -= 1
-        if not self._left and self._done is not None:
-            done, self._done = self._done, None
-            done(self._items)
-
-    def cancel(self) -> None:
-        """End it with refusals: the service stops."""
-        for part in self._parts:
-            part.cancel()
+_T = TypeVar("_T")
 
 
-async def resolve_many(
-    resolver: Resolver,
-    calls: Sequence[Call],
-    deadline: float,
-    charge: Charge | None = None,
-    span: Span | None = None,
-) -> list[BatchItem]:
-    """Get the answers to a batch, in its order."""
-    future: asyncio.Future[list[BatchItem]] = resolver.loop.create_future()
-    batch = BatchResolution(resolver, calls, deadline, partial(fulfil, future), charge, span)
-    batch.start()
-    try:
-        return await future
-    except asyncio.CancelledError:
-        batch.cancel()
-        raise
+class _BatchAnswer(Struct, gc=False, forbid_unknown_fields=True):
+    """An answer to a call of a batch, as it goes back: a result, and no error beside it."""
+
+    jsonrpc: Literal["2.0"]
+    id: int
+    result: Raw
 
 
-def _sorted(resolver: Resolver, items: list[BatchItem]) -> tuple[list[BatchItem], list[BatchItem]]:
-    """Answer from memory what can be; what is left may be sent together, or must be sent alone."""
-    together: list[BatchItem] = []
-    alone: list[BatchItem] = []
-    seen: set[bytes] = set()
-    stamp = resolver.stamp()
-    for each in items:
-        key = each.key
-        if key is None:
-            (alone if each.call.method in APART else together).append(each)
-            continue
-        result = resolver.recall(key)
-        if result is not None:
-            each.result, each.trace = result, _HIT
-        elif each.call.method in APART or key in seen or resolver.flight(key, stamp) is not None:
-            alone.append(each)
-        else:
-            together.append(each)
-            seen.add(key)
-    return together, alone
+_read_answers = msgspec.json.Decoder(list[_BatchAnswer]).decode
 
 
-def _chunks(resolver: Resolver, items: list[BatchItem]) -> list[list[BatchItem]]:
-    """Batches for upstreams: of calls that the same ones accept, reads apart from the rest."""
-    size, repeatable = resolver.batch_calls, resolver.repeatable
-    likes = {
-        method: (method in repeatable, *resolver.exchange.takers(method))
-        for method in {each.call.method for each in items}
-    }
-    if len(set(likes.values())) == 1:
-        return [items[start : start + size] for start in range(0, len(items), size)]
-    groups: dict[tuple[bool, ...], list[BatchItem]] = {}
-    for each in items:
-        groups.setdefault(likes[each.call.method], []).append(each)
-    return [group[start : start + size] for group in groups.values() for start in range(0, len(group), size)]
+class _Uniform(Struct, gc=False):
+    """What calls of one method about one block, with ids that count up by one, have in common."""
+
+    ids: list[int]
+    size: int
+    """Bytes of all of them, at least."""
+    around: int
+    """Bytes around a result in an answer, where that is the same for all; 0: it is not."""
 
 
-class _Chunk:
-    """Calls that are sent to one upstream at once."""
+class ServedBatch(Served):
+    """One batch on its way."""
+
+    __slots__ = (
+        "_cache_results",
+        "_calls",
+        "_flights",
+        "_ids",
+        "_in_order",
+        "_keys",
+        "_known",
+        "_plans",
+        "_refusals",
+        "_scopes",
+        "_sizes",
+        "_uniform",
+        "_validators",
+    )
 
     def __init__(
-        self,
-        resolver: Resolver,
-        items: list[BatchItem],
-        deadline: float,
-        done: Callable[[], None],
-        begun: BegunBatch | None = None,
-        span: Span | None = None,
+        self, connection: CallerSide, admission: Admission, body: bytes, now: float, request_id: bytes
     ) -> None:
-        self._resolver = resolver
-        self._begun = begun
-        """Set where they were sent already."""
-        self._deadline = deadline
-        self._done = done
-        self._items = items
-        self._led: list[tuple[BatchItem, bytes, SingleFlight]] = []
-        self._trace, self._missed = Trace(), Trace()
-        """The way that all of them take, and that of those which the cache could have known."""
-        self._missed.cache = "miss"
-        self._trace.span = span
-        self._plain = True
-        """Whether results need no look at all."""
-        self._work: list[Work] = []
-        self._left = 0
-        """Calls that are retried elsewhere."""
-        self._repeatable = True
-        self._is_over = False
+        super().__init__(connection)
+        self._admission = admission
+        self._body = body
+        self._began = now
+        self.request_id = request_id
+        self._calls: Sequence[Call]
+        self._refusals: Sequence[Refusal | None] = ()
+        """Why calls may not be made; empty: all of them may."""
+        self._plans: list[MethodPlan]
+        self._known: dict[int, Reply | int] = {}
+        """Places of calls that are not sent, with their answer from the cache, or the place of an equal call."""
+        self._uniform: _Uniform | None = None
+        """Set where the calls are uniform and all of them are sent."""
+        self._cache_results: Sequence[int] = ()
+        """What the cache does for each call; empty: the same for all, as in their plan."""
+        self._keys: list[bytes] | None = None
+        self._flights: list[SingleFlight] = []
+        self._validators: Sequence[ReplyValidator | None] = ()
+        """Of the calls that are sent; empty: no answer shows where the tip is."""
+        self._scopes: list[Scope]
+        self._ids: list[int]
+        """The ids that calls are sent under."""
+        self._in_order = True
+        """Whether the answers came in the order of the calls."""
+        self._sizes: list[int]
+        """Bytes of the answers."""
+        connection.answering = self
 
-    def start(self) -> None:
-        """Send them, and let others share the answers."""
-        resolver, items, trace, begun = self._resolver, self._items, self._trace, self._begun
-        shared = [(each, each.key) for each in items if each.key is not None]
-        if shared:
-            stamp = resolver.stamp()
-            flights = begun.flights if begun is not None else [resolver.lead(key, stamp) for _, key in shared]
-            self._led = [(each, key, flight) for (each, key), flight in zip(shared, flights, strict=True)]
-        requirements = self._requirements()
-        ids: Sequence[int]
-        if begun is None:
-            body, ids = jsonrpc.encode_batch([each.call for each in items]), range(len(items))
+    def start(
+        self,
+        calls: list[PlainCall],
+        plans: list[MethodPlan],
+        known: dict[int, Reply | int],
+        uniform: _Uniform | None,
+    ) -> None:
+        """Take the fast path: `send` or `answer` follows."""
+        self._calls, self._plans, self._known, self._uniform = calls, plans, known, uniform
+        if uniform is None:
+            self._cache_results = _cache_results(plans, known)
+
+    def send(
+        self,
+        upstream: Upstream,
+        calls: list[PlainCall],
+        scopes: list[Scope],
+        keys: list[bytes] | None,
+        stamp: Stamp,
+    ) -> None:
+        """Send what the cache does not know, and let others wait for the answers."""
+        admission, now, uniform = self._admission, self._began, self._uniform
+        context, exchange, resolver = admission.context, admission.exchange, admission.resolver
+        self._upstream = upstream
+        self._scopes = scopes
+        if keys is not None:
+            self._keys = _others(keys, self._known)
+            self._flights = [SingleFlight(stamp) for _ in self._keys]
+            resolver.flights.update(zip(self._keys, self._flights, strict=True))
+        if self._plans[0].reveals or (uniform is None and any(plan.reveals for plan in self._plans)):
+            self._validators = _validators(resolver, calls, scopes)
+        if uniform is not None:
+            self._ids = uniform.ids
+            self._sent = self._body if uniform.size == len(self._body) else encode_json(calls)
         else:
-            body, ids = begun.sent, begun.ids
-            trace.upstream, trace.attempts = begun.upstream, 1
-            for each, validator in zip(items, begun.validators or (), strict=False):
-                each.validator = validator or each.validator
-        attempts: Attempts[Replies] = Attempts(
-            resolver.exchange,
-            requirements,
-            self._deadline,
-            body,
-            partial(jsonrpc.decode_batch, ids=ids),
-            None,
-            trace,
-            self._answered,
+            self._write(calls)
+        context.calls.add(self)
+        if exchange.hedging and not context.under_way.sweeping:
+            context.under_way.sweep_later()
+        if upstream.limit:
+            exchange.use_rate(upstream, now)
+        upstream.began()
+        self._sent_on = upstream.pool.idle.pop()
+        context.outbox.put_request(self._sent_on.request(self._sent, now + upstream.attempt_seconds, self))
+
+    def _write(self, calls: list[PlainCall]) -> None:
+        """Write calls under their own ids, or under others."""
+        ids = [call.id for call in calls]
+        if len(set(ids)) == len(ids) and min(ids) >= 0 and max(ids) < _EXACT:
+            self._ids, self._sent = ids, encode_json(calls)
+        else:
+            self._ids, self._sent = list(range(len(calls))), jsonrpc.encode_batch(calls)
+
+    # --- After it was sent -----------------------------------------------------------------------------
+
+    def received(self, status: int, body: bytes) -> None:
+        """Take the response of the upstream: plain results are the answer."""
+        answers = self._read(status, body)
+        upstream, admission = self._upstream, self._admission
+        assert upstream is not None  # noqa: S101 - it was sent to one
+        if answers is None or (self._validators and not self._fit(answers, upstream)):
+            self.take_over(Response(status, body))
+            return
+        context = admission.context
+        upstream.answered(self._began)
+        if not upstream.counted:
+            upstream.counted = True
+            context.outbox.counted.append(upstream)
+        context.calls.discard(self)
+        if self._keys is not None:
+            complete = admission.resolver.complete
+            for key, flight, scope, answer in zip(self._keys, self._flights, self._scopes, answers, strict=True):
+                complete(key, flight, scope, Reply(answer.result))
+        self.answer(answers, body)
+
+    def _read(self, status: int, body: bytes) -> list[_BatchAnswer] | None:
+        """The answers in the order of the calls that were sent; None where they are not all plain results."""
+        if status != 200 or not (body.isascii() or is_text(body)):
+            return None
+        try:
+            answers = _read_answers(body)
+        except UNREADABLE:
+            return None
+        ids = self._ids
+        if len(answers) != len(ids):
+            return None
+        if [answer.id for answer in answers] != ids:
+            self._in_order = False
+            return _sorted_by(answers, ids)
+        around = self._uniform.around if self._uniform is not None else 0
+        self._sizes = [around + len(answer.result) for answer in answers]
+        return answers
+
+    def _fit(self, answers: list[_BatchAnswer], upstream: Upstream) -> bool:
+        """Whether no answer shows an older chain than callers know."""
+        try:
+            for validator, answer in zip(self._validators, answers, strict=True):
+                if validator is not None:
+                    validator(Reply(answer.result))
+        except OutOfStep:
+            return False
+        for validator in self._validators:
+            if validator is not None:
+                validator.note(upstream)
+        return True
+
+    def answer(self, answers: list[_BatchAnswer], body: bytes = b"") -> None:
+        """Count the calls, and send all answers; `body`: as they came, where they did."""
+        if self._uniform is None:
+            body = self._joined(answers)
+        elif self._uniform.around and self._in_order:
+            if sum(self._sizes) + len(answers) + 1 != len(body):
+                body = encode_json(answers)
+        else:
+            # With ids of several lengths, or in another order.
+            self._sizes = [_AROUND + len(str(answer.id)) + len(answer.result) for answer in answers]
+            body = encode_json(answers)
+        self._count()
+        shown = b""
+        if self._admission.caller.shows:
+            names = sorted({CACHE_RESULTS[cached] for cached in self._cache_results or (self._plans[0].cache,)})
+            shown = response.shown(self._upstream.name if self._upstream else "", ", ".join(names))
+        self._send(body, shown)
+
+    def _count(self) -> None:
+        counted = self._admission.context.outbox.counted
+        if self._uniform is not None:
+            plan, count = self._plans[0], len(self._plans)
+            if not plan.counted:
+                plan.counted = True
+                counted.append(plan)
+            plan.counts[plan.cache] += count
+            plan.together += count - 1
+        else:
+            for plan, cached in zip(self._plans, self._cache_results, strict=True):
+                if not plan.counted:
+                    plan.counted = True
+                    counted.append(plan)
+                plan.counts[cached] += 1
+                plan.together += 1
+            self._plans[0].together -= 1
+
+    def _joined(self, answers: list[_BatchAnswer]) -> bytes:
+        """The answers to all calls, in their order: those that were sent, and those that were known."""
+        results: list[Raw] = [ABSENT] * len(self._calls)
+        places = _others(list(range(len(results))), self._known)
+        for place, answer in zip(places, answers, strict=True):
+            results[place] = answer.result
+        for place, known in self._known.items():
+            results[place] = known.result if isinstance(known, Reply) else results[known]
+        bodies = [
+            encode_json(Result("2.0", call.id, each))  # type: ignore[arg-type] # no notifications here
+            for call, each in zip(self._calls, results, strict=True)
+        ]
+        self._sizes = list(map(len, bodies))
+        return b"[%b]" % b",".join(bodies)
+
+    def record(self, at: bytes, now: float) -> bytes:
+        """What is written down of it, put together from parts that are encoded already."""
+        admission, upstream, plans = self._admission, self._upstream, tuple(self._plans)
+        here = upstream.record if upstream is not None else NO_UPSTREAM
+        micros = floor((now - self._began) * 1e6)
+        admission.durations.append(micros)
+        if self._uniform is not None:
+            # They went one way, so it is recorded once, for all of them.
+            details, way, cache = pack_sizes(self._sizes), here, plans[0].cache
+        else:
+            details, way, cache = _details(here, self._cache_results, self._sizes), NO_UPSTREAM, BYPASS
+        return b"".join(
+            (
+                at,
+                admission.subjects.get(plans) or admission.subject(plans),
+                micros.to_bytes(4, "big"),
+                details,
+                _number(UINT32, len(self._body)),
+                pack(self.request_id),
+                way,
+                admission.records[cache],
+            )
         )
-        self._work = [attempts]
-        if begun is None:
-            attempts.start()
+
+    # --- The slow path ---------------------------------------------------------------------------------
+
+    def serve(
+        self,
+        calls: Sequence[Call],
+        request: Request | None = None,
+        refusals: Sequence[Refusal | None] = (),
+    ) -> None:
+        """Serve a batch; `request`: where the pipeline has let it in; `refusals`: why calls may not be made."""
+        admission = self._admission
+        pipeline, caller = admission.pipeline, admission.caller
+        self._refusals = refusals
+        self._calls = calls = pipeline.opened(calls, caller)
+        if refusals:
+            calls = [call for call, refusal in zip(calls, refusals, strict=True) if refusal is None]
+        span = request.span if request is not None else None
+        work = BatchResolution(admission.resolver, calls, self._deadline(), self._resolved, self._charge, span)
+        self._slow = SlowState(Route(), request, work)
+        admission.context.calls.add(self)
+        work.start()
+
+    def _resume(self, first: FirstAttempt) -> None:
+        work = BatchResolution(self._admission.resolver, self._calls, self._deadline(), self._resolved)
+        self._slow = SlowState(Route(), None, work)
+        work.chunk(self._known).resume(first, self._ids, self._flights, self._validators)
+
+    def _deadline(self) -> float:
+        return self._began + self._admission.pipeline.request_seconds
+
+    def _charge(self, calls: int) -> None:
+        """Count calls to upstreams beyond one for each, or refuse them."""
+        self._admission.charge(calls, self._slow.request if self._slow is not None else None)
+
+    def _resolved(self, items: list[BatchItem]) -> None:
+        """Answer with the results of all calls that were made."""
+        admission, connection = self._admission, self.connection
+        pipeline = admission.pipeline
+        admission.context.calls.discard(self)
+        request = self._request(Route())
+        try:
+            if self._refusals:
+                answered = iter(items)
+                items = [
+                    next(answered) if refusal is None else BatchItem(call, None, result=refusal)
+                    for call, refusal in zip(self._calls, self._refusals, strict=True)
+                ]
+            answer = pipeline.render_batch(request, admission.network, admission.caller, items)
+        except Exception as error:  # noqa: BLE001 - the border: no other code answers this caller
+            answer = pipeline.failed(request, error)
+        connection.answered(request, answer)
+
+    def _let_go(self) -> None:
+        if self._keys is not None:
+            complete = self._admission.resolver.complete
+            for key, flight, scope in zip(self._keys, self._flights, self._scopes, strict=True):
+                complete(key, flight, scope, None)
+
+
+def _cache_results(plans: list[MethodPlan], known: dict[int, Reply | int]) -> list[int]:
+    """What the cache does for each call."""
+    return [
+        plan.cache if place not in known else HIT if isinstance(known[place], Reply) else COALESCED
+        for place, plan in enumerate(plans)
+    ]
+
+
+def _validators(
+    resolver: Resolver, calls: Sequence[PlainCall], scopes: list[Scope]
+) -> list[ReplyValidator | None]:
+    """The validators of answers that show the tip."""
+    return [
+        resolver.validator(call.method, scope) if reveals_tip(scope) else None
+        for call, scope in zip(calls, scopes, strict=True)
+    ]
+
+
+def _details(here: bytes, cache_results: Sequence[int], sizes: list[int]) -> bytes:
+    """What is not counted of calls that went different ways."""
+    ends = [
+        (NO_UPSTREAM if cached in (HIT, COALESCED) else here) + _PACKED_RESULTS[cached] for cached in cache_results
+    ]
+    parts = [b"%b%b%b" % (_DETAIL, size.to_bytes(4, "big"), end) for size, end in zip(sizes, ends, strict=True)]
+    return _number16(_ARRAY16, len(sizes)) + b"".join(parts)
+
+
+def _others(each: list[_T], known: dict[int, Reply | int]) -> list[_T]:
+    """What belongs to the calls that are sent."""
+    return [value for place, value in enumerate(each) if place not in known] if known else each
+
+
+def _sorted_by(answers: list[_BatchAnswer], ids: list[int]) -> list[_BatchAnswer] | None:
+    """Answers in the order of these ids; None where they are not the answers to them."""
+    by_id = {answer.id: answer for answer in answers}
+    return [by_id[each] for each in ids] if by_id.keys() == set(ids) else None
+
+
+def start_batch(  # noqa: C901 - as `ServedCall.start`
+    connection: CallerSide, admission: Admission, body: bytes, request_id: bytes
+) -> bool:
+    """Send a batch, or answer it from the cache; False: nothing was done, it needs the slow path."""
+    # -0 is the one integer that is not written back as it came. To look for a number is much quicker.
+    if _MINUS in body and b"-0" in body:
+        return False
+    try:
+        calls = _read_batch(body)
+    except UNREADABLE:
+        return False
+    if not 1 < len(calls) <= min(admission.resolver.batch_calls, admission.pipeline.max_calls):
+        return False
+    context, exchange = admission.context, admission.exchange
+    now = context.now()
+    view = exchange.view()
+    plan = admission.plans.get(calls[0].method) or admission.plan(calls[0].method)
+    if plan is None or now >= view.believed_until:
+        return False
+    uniform = _uniform(calls, plan)
+    plans = [plan] * len(calls) if uniform is not None else _plans(admission, calls)
+    if plans is None:
+        return False
+    keys = _keys(calls, plans) if plan.key_prefix is not None else None
+    known: dict[int, Reply | int] = {}
+    sent = calls
+    if keys is not None:
+        if not admission.resolver.flights.keys().isdisjoint(keys):
+            # The slow path waits for others.
+            return False
+        known = _known(admission, keys, view.snapshot)
+        sent = _others(calls, known)
+        if len(sent) == 1:
+            # Sent alone: not every upstream takes batches.
+            return False
+    upstream = None
+    scopes: list[Scope] = []
+    if sent:
+        if uniform is not None:
+            scopes = [plan.read(sent[0].params)] * len(sent)
+            together = scopes[0]
         else:
-            begun.resume(attempts)
+            scopes = _scopes(sent, plans)
+            together = _together(scopes)
+        upstream = view.first(sent[0].method, together, now, exchange.random)
+        if upstream is None or view.picky or (upstream.limit and not exchange.within_rate(upstream, now)):
+            return False
+        idle = upstream.pool.idle
+        if not idle or not idle[-1].usable:
+            return False
+    if admission.limits:
+        if not admission.take_limits(admission.limits, now, len(calls)):
+            admission.find_limits()
+            return False
+        admission.taken_at = now
+    # All is decided; from here on it is done.
+    batch = ServedBatch(connection, admission, body, now, request_id)
+    batch.start(calls, plans, known, None if known else uniform)
+    if upstream is None:
+        batch.answer([])
+    else:
+        batch.send(upstream, sent, scopes, keys, view.snapshot.stamp)
+    return True
 
-    def _answered(self, outcome: AttemptOutcome[Replies] | Refusal) -> None:
-        exchange, items, trace = self._resolver.exchange, self._items, self._trace
-        self._missed.upstream, self._missed.attempts = trace.upstream, trace.attempts
-        if not self._repeatable and any(each.validator.kind is Kind.WRITE for each in items if each.validator):
-            exchange.status.request_probe()
-        if isinstance(outcome, Refusal):
-            for each in items:
-                each.result = outcome
-            self._finish()
-            return
-        again = self._take_over(outcome)
-        if not again:
-            self._finish()
-            return
-        self._left = len(again)
-        retries = [self._retry_elsewhere(each, outcome.upstream, verdict) for each, verdict in again]
-        self._work = [retry for retry, _ in retries]
-        for retry, tried in retries:
-            retry.fetch(tried)
 
-    def _finish(self) -> None:
-        self._is_over = True
-        for each, key, mine in self._led:
-            self._resolver.complete(key, mine, each.scope, each.result)
-        self._done()
+def _uniform(calls: list[PlainCall], plan: MethodPlan) -> _Uniform | None:
+    """What calls have in common that are all of this method and about one block; None: they are not."""
+    method, place, least, count = plan.method, plan.block, calls[0].id, len(calls)
+    greatest = least + count - 1
+    if place is None or least < 0 or greatest >= _EXACT:
+        return None
+    ids = list(range(least, greatest + 1))
+    written: list[Raw] = []
+    if [call.id for call in calls] != ids:
+        return None
+    try:
+        block = calls[0].params[place]  # type: ignore[index]
+        for call in calls:
+            params = call.params
+            if call.method != method or params[place] != block:  # type: ignore[index]
+                return None
+            written += params  # type: ignore[arg-type] # a list, or there is no place in it
+    except (LookupError, TypeError):
+        # Without the block, by name, or without parameters.
+        return None
+    digits, most = len(str(least)), len(str(greatest))
+    around = _AROUND + digits if digits == most else 0
+    digits = count * digits if digits == most else sum([len(str(number)) for number in ids])
+    # A comma between calls and none behind the last, as in a list of parameters; and two brackets.
+    size = len(b"".join(written)) + len(written) + count * (_AROUND_CALL + len(method)) + digits + 1
+    return _Uniform(ids, size, around)
 
-    def cancel(self) -> None:
-        """End it with refusals: the service stops."""
-        if self._is_over:
-            return
-        retried = self._left > 0
-        for each in self._work:
-            each.cancel()
-        if not retried:
-            for item in self._items:
-                item.result = Overloaded(STOPPING)
-            self._finish()
 
-    def _requirements(self) -> Requirements:
-        """What the calls need of whoever answers them. Finds out who judges each, before they are sent."""
-        resolver, trace = self._resolver, self._trace
-        tip, oldest, number, repeatable = False, None, None, True
-        before, method = BatchItem(self._items[0].call, None), ""
-        for each in self._items:
-            each.scope = scope = resolver.scope(each.call)
-            if scope is before.scope and each.call.method == method and self._plain:
-                # Another call about the same: most batches are made of these.
-                each.validator, each.trace = before.validator, before.trace
-                continue
-            method = each.call.method
-            validator = resolver.validator(method, scope)
-            each.validator, each.trace = validator, self._missed if resolver.may_keep(method) else trace
-            before = each
-            self._plain = self._plain and validator.plain
-            tip = tip or scope.tip
-            if scope.state and scope.oldest is not None:
-                oldest = scope.oldest if oldest is None else min(oldest, scope.oldest)
-            if scope.number is not None:
-                number = scope.number if number is None else max(number, scope.number)
-            repeatable = repeatable and method in resolver.repeatable
-        self._repeatable = repeatable
-        return Requirements(method, repeatable, tip, oldest, number=number)
+def _plans(admission: Admission, calls: list[PlainCall]) -> list[MethodPlan] | None:
+    """What the methods mean; None: not all calls can take the fast path."""
+    known = admission.plans.get
+    plans = [known(call.method) or admission.plan(call.method) for call in calls]
+    if None in plans:
+        return None
+    for call in calls:
+        if call.params is None:
+            call.params = []
+    return cast("list[MethodPlan]", plans)
 
-    def _take_over(self, outcome: AttemptOutcome[Replies]) -> list[tuple[BatchItem, Verdict | None]]:
-        """Take over the answers; those that are to be retried elsewhere, None: the answer must not be used."""
-        replies = outcome.answer
-        again: list[tuple[BatchItem, Verdict | None]] = []
-        usual = self._plain and replies.all_results
-        for each, reply in zip(self._items, replies.items, strict=True):
-            each.result = reply
-            if usual:
-                continue
-            assert each.validator is not None  # noqa: S101 - found out before it was sent
-            try:
-                verdict = each.validator(reply)
-            except OutOfStep:
-                again.append((each, None))
-                continue
-            each.validator.note(outcome.upstream)
-            if verdict is not Verdict.FINAL and self._repeatable:
-                again.append((each, verdict))
-        return again
 
-    def _retry_elsewhere(
-        self, item: BatchItem, upstream: Upstream, verdict: Verdict | None
-    ) -> tuple[Resolution, list[Upstream]]:
-        """Retry a call that an upstream could not answer; its error stands where no other answers."""
-        resolver, before = self._resolver, item.trace
-        # From here on it goes its own way.
-        item.trace = trace = Trace()
-        trace.upstream, trace.attempts, trace.cache = before.upstream, before.attempts, before.cache
-        trace.span = self._trace.span
-        if verdict is Verdict.QUOTA:
-            resolver.exchange.cool_down(upstream)
+def _keys(calls: list[PlainCall], plans: list[MethodPlan]) -> list[bytes]:
+    """What makes calls equal to others, on a network where answers are shared."""
+    return [
+        # As `key_of` makes it, only quicker: most have their parameters in a list.
+        plan.key_prefix + b"\0".join(call.params)  # type: ignore[operator]
+        if call.params and type(call.params) is list
+        else key_of(call)
+        for call, plan in zip(calls, plans, strict=True)
+    ]
 
-        def ended(result: Resolved) -> None:
-            if isinstance(result, Refusal) and verdict is not None and verdict is not Verdict.QUOTA:
-                trace.upstream = upstream.name
-            else:
-                item.result = result
-            self._left -= 1
-            if not self._left:
-                self._finish()
 
-        return Resolution(resolver, item.call, None, self._deadline, trace, ended), [upstream] if verdict else []
+def _known(admission: Admission, keys: list[bytes], snapshot: Snapshot) -> dict[int, Reply | int]:
+    """Places of calls that need not be sent: answers from the cache, and places of equal calls in the batch."""
+    known: dict[int, Reply | int] = {}
+    cache = admission.resolver.cache
+    if cache is not None and cache.holds_any(keys):
+        for place, key in enumerate(keys):
+            reply = cache.get(key, snapshot)
+            if reply is not None:
+                known[place] = reply
+    if len(set(keys)) != len(keys):
+        first: dict[bytes, int] = {}
+        for place, key in enumerate(keys):
+            if first.setdefault(key, place) != place and place not in known:
+                known[place] = first[key]
+    return known
+
+
+def _scopes(calls: list[PlainCall], plans: list[MethodPlan]) -> list[Scope]:
+    """Which blocks the calls refer to."""
+    by_method = {plan.method: plan for plan in plans}
+    return [by_method[call.method].read(call.params) for call in calls]
+
+
+def _together(scopes: list[Scope]) -> Scope:
+    """What one upstream needs for all of them."""
+    first = scopes[0]
+    if scopes.count(first) == len(scopes):
+        return first
+    numbers = [scope.number for scope in scopes if scope.number is not None]
+    oldest = [scope.oldest for scope in scopes if scope.state and scope.oldest is not None]
+    return Scope(
+        _NEVER,
+        any(scope.tip for scope in scopes),
+        max(numbers, default=None),
+        min(oldest, default=None),
+        state=bool(oldest),
+    )

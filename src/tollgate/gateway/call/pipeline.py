@@ -1,8 +1,8 @@
-"""One request, top to bottom: credentials, caps and limits, parse, policy, upstream, answer.
+"""The checks of a request, in their order, and how refusals and answers are written, counted and recorded.
 
-The general way of a request: whatever `straight.py` leaves. `Pipeline.answer` reads like the order of checks in
-docs/request-path.md: the first that applies answers. Whatever needs no upstream and no store is answered at
-once; what needs an upstream is answered later, by plain calls (`Request.done`); what needs the store is a
+`Pipeline.answer` reads like the table in docs/request-path.md: credentials, caps and limits, parse, policy; the
+first check that fails answers. `call.py` makes the same checks for callers that were let in before, and comes here
+only to refuse. A request that passes is handed to `serve` and answered later; one that needs the store is a
 coroutine for the connection to run.
 """
 
@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from functools import partial
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn
 
 from msgspec import Raw
 
@@ -35,14 +34,13 @@ from tollgate.errors import (
 from tollgate.gateway.access.caller import Caller
 from tollgate.gateway.access.credentials import Credentials
 from tollgate.gateway.access.limits import Limiter
-from tollgate.gateway.call.batch import BatchItem, BatchResolution, BegunBatch
-from tollgate.gateway.call.resolver import Resolution, Resolved, Resolver
+from tollgate.gateway.call.batch_resolution import BatchItem
+from tollgate.gateway.call.resolver import STOPPING, Resolver
 from tollgate.gateway.http import cors, response
-from tollgate.gateway.messages import Answer, CallNote, Request, ServedNetwork, Trace
+from tollgate.gateway.messages import Answer, CallNote, Request, ServedNetwork
 from tollgate.gateway.recording.counters import NODE_ERROR, OK, Counters
 from tollgate.gateway.recording.journal import RecordSink
 from tollgate.gateway.upstream import sticky
-from tollgate.gateway.upstream.get_logs import GET_LOGS
 
 # Decisions about methods that are remembered; callers can invent names.
 _MAX_METHODS = 4_096
@@ -55,10 +53,12 @@ Answering = Answer | Coroutine[Any, Any, Answer | None] | None
 
 
 class Pipeline:
-    """Answers requests of one worker."""
+    """Checks the requests of one worker, and writes their answers."""
 
     subscribes = False
-    """Whether calls about subscriptions are understood: a POST has nobody to notify."""
+    """Whether calls about subscriptions are understood: a POST has no connection to notify."""
+    serve: Callable[[Request, Caller, Resolver, Call | Sequence[Call]], None]
+    """Serves a call or batch that passed; set by `call.py`."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Pipeline:
         self._networks = networks
         self._counters = counters
         self._now = now
-        self._seal = seal
+        self.seal = seal
         self._sink = sink
         """Where records go. While it is full nothing more can be written down, so nothing more may be answered."""
         self._allowed: dict[str, set[str]] = {}
@@ -91,11 +91,11 @@ class Pipeline:
         self.max_calls = max_calls
         self.request_seconds = request_seconds
         self.bills_upstream_calls = bills_upstream_calls
-        """Whether each upstream call that one call needs is written down as a call."""
+        """Whether each upstream call that one call needs is recorded as a call."""
         self._allowed = {path: set() for path in self._networks}
 
     def answer(self, request: Request) -> Answering:
-        """Answer a request that was read whole: at once, later by its `done` (None), or by a coroutine to run."""
+        """Answer a request that was read whole: at once, later by its connection (None), or by a coroutine."""
         if request.method == b"OPTIONS":
             return cors.preflight(request)
         try:
@@ -127,44 +127,30 @@ class Pipeline:
         parsed = jsonrpc.parse(request.body, self.max_calls)
         if isinstance(parsed, list):
             self._limiter.admit_rest(caller, request, len(parsed))
-            return self._answer_batch(request, request.network, resolver, caller, parsed)
-        if not caller.restricted and parsed.method in self._allowed.get(request.network.path, ()):
-            return self._answer_call(request, request.network, resolver, parsed)
+            return self._pass_on(request, request.network, resolver, caller, parsed)
         refusal = self.policy(request.network, caller, parsed.method, parsed.params)
         if refusal is not None:
             self._counters.called(request.network, parsed.method, refusal.reason)
             return self.refuse(request, refusal, jsonrpc.caller_id(parsed), parsed.method)
-        return self._answer_call(request, request.network, resolver, parsed)
+        return self._pass_on(request, request.network, resolver, caller, parsed)
+
+    def _pass_on(
+        self,
+        request: Request,
+        network: ServedNetwork,  # noqa: ARG002 - the pipeline of WebSockets needs it
+        resolver: Resolver,
+        caller: Caller,
+        parsed: Call | Sequence[Call],
+    ) -> Answering:
+        """Let a request be served that has passed all checks."""
+        self.serve(request, caller, resolver, parsed)
+        return None
+
+    def _not_served(self, network: ServedNetwork) -> NoReturn:
+        served = ", ".join(sorted(self._networks)) or "none"
+        raise UnknownNetwork(f"{network.path} is not served any more. Served here: {served}.")
 
     # --- One call --------------------------------------------------------------------------------------
-
-    def _answer_call(self, request: Request, network: ServedNetwork, resolver: Resolver, call: Call) -> Answering:
-        if call.method in sticky.METHODS:
-            assert request.caller is not None  # noqa: S101 - called on behalf of one
-            call = self._seal.opened(call, request.caller.team_id)
-        key = resolver.key(call)
-        reply = resolver.recall(key)
-        if reply is None:
-            if call.method == GET_LOGS:
-                request.charge = self._charge(request)
-            done = partial(self._resolved, request, network, call)
-            request.work = work = Resolution(
-                resolver, call, key, self._now() + self.request_seconds, request, done
-            )
-            work.start()
-            return None
-        request.cache = "hit"
-        return self.render(request, network, call, reply)
-
-    def _resolved(self, request: Request, network: ServedNetwork, call: Call, result: Resolved) -> None:
-        try:
-            if isinstance(result, Refusal):
-                answer = self.refuse_call(request, network, call, result)
-            else:
-                answer = self.render(request, network, call, result)
-        except Exception as error:  # noqa: BLE001 - the border: whoever waits for an answer gets one
-            answer = self.failed(request, error)
-        request.done(request, answer)
 
     def refuse_call(self, request: Request, network: ServedNetwork, call: Call, refusal: Refusal) -> Answer:
         """Answer a call that no upstream has answered."""
@@ -175,115 +161,59 @@ class Pipeline:
         request.calls = ((call.method[:MAX_METHOD_BYTES], refusal.reason, refusal.code, 0),)
         return _NO_CONTENT
 
-    def resume_batch(self, request: Request, resolver: Resolver, begun: BegunBatch) -> None:
-        """Go on with a batch that left the straight way after it was sent."""
-        assert request.network is not None  # noqa: S101 - a straight batch has one
-        request.work = work = BatchResolution(
-            resolver,
-            begun.calls,
-            request.began + self.request_seconds,
-            partial(self._resolved_batch, request, request.network, cast("Caller", request.caller)),
-        )
-        work.resume(begun)
-
     def render(self, request: Request, network: ServedNetwork, call: Call, reply: Reply) -> Answer:
+        """The answer to one call, counted and noted for the record."""
         assert request.caller is not None  # noqa: S101 - called on behalf of one
         answer = _NO_CONTENT
         if call.method in sticky.METHODS:
-            reply = self._seal.closed(call.method, reply, request.caller.team_id)
+            reply = self.seal.closed(call.method, reply, request.caller.team_id)
         if call.id is not None:
-            headers = response.shown(request.upstream, request.cache) if request.caller.shows else b""
+            headers = response.shown(request.route.upstream, request.route.cache) if request.caller.shows else b""
             answer = Answer(200, jsonrpc.encode_answer(call.id, reply), headers)
         outcome, code = (OK, None) if reply.error is ABSENT else (NODE_ERROR, jsonrpc.error_code(reply))
-        self._counters.resolved(network, call.method, outcome, request.cache)
+        self._counters.resolved(network, call.method, outcome, request.route.cache)
         note = (call.method[:MAX_METHOD_BYTES], outcome, code, len(answer.body))
-        request.calls = (note, *[(*note[:3], 0)] * request.extra) if self.bills_upstream_calls else (note,)
+        request.calls = (note, *[(*note[:3], 0)] * request.route.extra) if self.bills_upstream_calls else (note,)
         return answer
-
-    def _charge(self, request: Request) -> Callable[[int], None]:
-        """What counts calls to upstreams beyond the first against the caller's limits."""
-        limiter, caller = self._limiter, request.caller
-        assert isinstance(caller, Caller)  # noqa: S101 - called on behalf of one
-        return lambda calls: limiter.admit_more(caller, request, calls)
-
-    def _not_served(self, network: ServedNetwork) -> NoReturn:
-        served = ", ".join(sorted(self._networks)) or "none"
-        raise UnknownNetwork(f"{network.path} is not served any more. Served here: {served}.")
 
     # --- A batch ---------------------------------------------------------------------------------------
 
-    def _answer_batch(
-        self, request: Request, network: ServedNetwork, resolver: Resolver, caller: Caller, calls: Sequence[Call]
-    ) -> Answering:
-        refusals: list[Refusal | None] = []
-        if caller.restricted or not self._allowed.get(network.path, _NOTHING).issuperset(
-            [call.method for call in calls]
-        ):
-            refusals = [self._refusal(network, caller, call) for call in calls]
-        calls = self._opened(calls, caller)
-        done = partial(self._resolved_batch, request, network, caller)
-        allowed = calls
-        if any(refusals):
-            allowed = [call for call, refusal in zip(calls, refusals, strict=True) if refusal is None]
-            done = partial(self._resolved_part, request, network, caller, calls, refusals)
-        request.work = work = BatchResolution(
-            resolver, allowed, self._now() + self.request_seconds, done, self._charge(request), request.span
-        )
-        work.start()
-        return None
+    def refusals(self, network: ServedNetwork, caller: Caller, calls: Sequence[Call]) -> list[Refusal | None]:
+        """Why each call of a batch may not be made; empty: all of them may."""
+        allowed = self._allowed.get(network.path, _NOTHING)
+        if not caller.restricted and allowed.issuperset([call.method for call in calls]):
+            return []
+        refusals = [self._refusal(network, caller, call) for call in calls]
+        return refusals if any(refusals) else []
 
-    def _resolved_part(
-        self,
-        request: Request,
-        network: ServedNetwork,
-        caller: Caller,
-        calls: Sequence[Call],
-        refusals: list[Refusal | None],
-        resolved: list[BatchItem],
-    ) -> None:
-        answered = iter(resolved)
-        items = [
-            next(answered) if refusal is None else BatchItem(call, None, Trace(), refusal)
-            for call, refusal in zip(calls, refusals, strict=True)
-        ]
-        self._resolved_batch(request, network, caller, items)
-
-    def _resolved_batch(
-        self, request: Request, network: ServedNetwork, caller: Caller, items: list[BatchItem]
-    ) -> None:
-        try:
-            answer = self._render_batch(request, network, caller, items)
-        except Exception as error:  # noqa: BLE001 - the border: whoever waits for an answer gets one
-            answer = self.failed(request, error)
-        request.done(request, answer)
-
-    def _opened(self, calls: Sequence[Call], caller: Caller) -> Sequence[Call]:
+    def opened(self, calls: Sequence[Call], caller: Caller) -> Sequence[Call]:
         """The calls of a batch, with what is sealed for the caller's team opened."""
         if sticky.METHODS.isdisjoint([call.method for call in calls]):
             return calls
-        seal, team_id = self._seal, caller.team_id
+        seal, team_id = self.seal, caller.team_id
         return [seal.opened(call, team_id) if call.method in sticky.METHODS else call for call in calls]
 
-    def _render_batch(
+    def render_batch(
         self, request: Request, network: ServedNetwork, caller: Caller, items: Sequence[BatchItem]
     ) -> Answer:
+        """The answer to a batch, counted and noted for the record."""
         bodies: list[bytes] = []
         notes: list[CallNote] = []
         counts: dict[tuple[str, str, str], int] = {}
         for item in items:
-            call, result, trace = item.call, item.result, item.trace
+            call, result, route = item.call, item.result, item.route
             assert result is not None  # noqa: S101 - each has one by now
-            method, call_id, way = call.method, call.id, trace.cache
+            method, call_id, way = call.method, call.id, route.cache
             if method in sticky.METHODS and isinstance(result, Reply):
-                result = self._seal.closed(method, result, caller.team_id)
+                result = self.seal.closed(method, result, caller.team_id)
             outcome, code = (OK, None) if isinstance(result, Reply) and result.error is ABSENT else _result(result)
             body = b"" if call_id is None else _body(request, call_id, result)
             bodies.append(body)
             notes.append(
-                (method[:MAX_METHOD_BYTES], outcome, code, len(body), trace.upstream, trace.attempts, way)
+                (method[:MAX_METHOD_BYTES], outcome, code, len(body), route.upstream, route.attempts, way)
             )
-            if trace.extra and self.bills_upstream_calls:
-                notes += [(method[:MAX_METHOD_BYTES], outcome, code, 0, trace.upstream, 0, way)] * trace.extra
+            if route.extra and self.bills_upstream_calls:
+                notes += [(method[:MAX_METHOD_BYTES], outcome, code, 0, route.upstream, 0, way)] * route.extra
             counted = (method, outcome, way)
             counts[counted] = counts.get(counted, 0) + 1
         for (method, outcome, way), count in counts.items():
@@ -295,10 +225,10 @@ class Pipeline:
             return _NO_CONTENT
         headers = b""
         if caller.shows:
-            traces = [item.trace for item in items]
+            routes = [item.route for item in items]
             headers = response.shown(
-                ", ".join(sorted({trace.upstream for trace in traces if trace.upstream})),
-                ", ".join(sorted({trace.cache for trace in traces})),
+                ", ".join(sorted({route.upstream for route in routes if route.upstream})),
+                ", ".join(sorted({route.cache for route in routes})),
             )
         return Answer(200, b"[%b]" % b",".join(bodies), headers)
 
@@ -365,7 +295,7 @@ class Pipeline:
     def outcome(self, request: Request, task: asyncio.Task[Answer | None]) -> Answer | None:
         """The answer that a finished task gave, or the refusal that stands for it; None: it is answered later."""
         if task.cancelled():
-            return self.refuse(request, Overloaded("The service stops: try again."))
+            return self.refuse(request, Overloaded(STOPPING))
         error = task.exception()
         return self.failed(request, error) if error is not None else task.result()
 

@@ -15,8 +15,9 @@ from msgspec import Raw
 from tollgate.chains.heads import NodeCall
 from tollgate.core.shapes import Params, Reply, WrittenCall
 from tollgate.errors import Refusal, UpstreamUnavailable
+from tollgate.gateway.call.resolution import fetch, resolve
 from tollgate.gateway.call.resolver import Resolver
-from tollgate.gateway.messages import Trace
+from tollgate.gateway.messages import Route
 from tollgate.gateway.upstream.health import Upstream
 
 T = TypeVar("T")
@@ -68,18 +69,18 @@ class BlockFetcher:
         tried: list[Upstream] = []
         found: Reply | None = None
         while True:
-            trace = Trace()
+            route = Route()
             try:
                 if tried:
-                    reply = await resolver.fetch(written, deadline, trace, tried)
+                    reply = await fetch(resolver, written, deadline, route, tried)
                 else:
                     # Never from memory, but joined with an equal call that is under way.
-                    reply = await resolver.resolve(written, resolver.key(written), deadline, trace)
+                    reply = await resolve(resolver, written, resolver.key(written), deadline, route)
             except Refusal:
                 if found is None:
                     raise
                 return found
-            upstreams = [upstream for upstream in resolver.exchange.upstreams if upstream.name == trace.upstream]
+            upstreams = [upstream for upstream in resolver.exchange.upstreams if upstream.name == route.upstream]
             if bytes(reply.result) != _NOTHING or not upstreams or upstreams[0] in tried:
                 return reply
             found = reply

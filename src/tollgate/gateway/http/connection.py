@@ -33,6 +33,7 @@ class CallerConnection(AsgiBridge):
     """One connection of a caller."""
 
     __slots__ = ("_advancing", "_reading_on", "admission", "call", "eof", "leaving")
+    speaks_http = True
 
     def __init__(
         self,
@@ -288,33 +289,24 @@ class CallerConnection(AsgiBridge):
             # Traced requests take the slow path, where attempts are traced too.
             if request.refusal is None and request.span is None and not tried and context.begin(self, request):
                 return
-            self.begin(request)
+            self.answering = request
+            request.connection = self
             answer = context.pipeline.answer(request)
         except Exception as error:  # noqa: BLE001 - the border: a defect must not take the connection down
             answer = context.pipeline.failed(request, error)
         if isinstance(answer, Answer):
             self.answered(request, answer)
         elif answer is not None:
-            context.tasks.discard(request)
             context.under_way.start(answer, partial(self._ran, request))
-
-    def begin(self, request: Request) -> None:
-        """Wait for an answer of the slow path."""
-        self.answering = request
-        request.done = self.answered
-        self.context.tasks.add(request)
 
     def _ran(self, request: Request, task: asyncio.Task[Answer | None]) -> None:
         answer = self.context.pipeline.outcome(request, task)
         if answer is not None:
             self.answered(request, answer)
-        elif self.answering is request:
-            self.context.tasks.add(request)
 
     def answered(self, request: Request, answer: Answer) -> None:
-        """Send an answer of the slow path."""
+        """Send an answer that leaves by its request: a refusal, a notification's, or one with spans."""
         self.answering = None
-        self.context.tasks.discard(request)
         self._send(request, answer)
 
     def _fail(self, error: Exception) -> None:

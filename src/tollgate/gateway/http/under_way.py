@@ -34,7 +34,7 @@ class ConnectionCall(CallUnderWay, Protocol):
         """Send a call on the fast path; False: nothing was done."""
 
     def go(self, admission: Admitted, body: bytes) -> bool:
-        """Start a call of any kind; False: nothing was done, it is a batch or to be refused."""
+        """Start a call or batch of any kind; False: nothing was done, it is to be refused."""
 
 
 class CallerSide(Leaving, Protocol):
@@ -42,6 +42,10 @@ class CallerSide(Leaving, Protocol):
 
     answering: CallUnderWay | Request | None
     """What is being answered."""
+
+    @property
+    def speaks_http(self) -> bool:
+        """Whether answers have heads; those of a WebSocket have none."""
 
     @property
     def eof(self) -> bool:
@@ -61,16 +65,6 @@ class HttpCaller(CallerSide, Protocol):
     call: ConnectionCall | None
     admission: Admitted | None
 
-    def begin(self, request: Request) -> None:
-        """Wait for an answer of the slow path."""
-
-
-class Cancellable(Protocol):
-    """A request under way on the slow path, or the task that answers it."""
-
-    def cancel(self) -> object:
-        """End it with a refusal: the service stops."""
-
 
 class UnderWay:
     """What is under way in a worker."""
@@ -82,8 +76,8 @@ class UnderWay:
         self._loop = asyncio.get_running_loop()
         self.calls: set[CallUnderWay] = set()
         """Calls that wait for their answers."""
-        self.tasks: set[Cancellable] = set()
-        """Requests on the slow path."""
+        self.tasks: set[asyncio.Task[Answer | None]] = set()
+        """Requests whose callers are looked up, or that subscribe."""
         self.sweeping = False
         """Whether a sweep for late calls is scheduled."""
 

@@ -35,7 +35,7 @@ class SlowPath(Protocol):
     """Answers requests that the fast path does not take."""
 
     def answer(self, request: Request) -> Answer | Coroutine[Any, Any, Answer | None] | None:
-        """Answer at once, later by `Request.done`, or by a coroutine to run."""
+        """Answer at once, later by `Request.connection`, or by a coroutine to run."""
 
     def outcome(self, request: Request, task: asyncio.Task[Answer | None]) -> Answer | None:
         """The answer of a coroutine that has ended, or a refusal instead; None: it comes later."""

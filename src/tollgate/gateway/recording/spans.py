@@ -40,10 +40,11 @@ def end_span(request: Request, status: int) -> None:
 def _way(request: Request) -> Attributes:
     """The way that one call took."""
     ((_, outcome, code, *_),) = request.calls
-    way: Attributes = {"tollgate.outcome": outcome, "tollgate.cache": request.cache}
-    if request.upstream:
-        way["tollgate.upstream"] = request.upstream
-        way["tollgate.attempts"] = request.attempts
+    route = request.route
+    way: Attributes = {"tollgate.outcome": outcome, "tollgate.cache": route.cache}
+    if route.upstream:
+        way["tollgate.upstream"] = route.upstream
+        way["tollgate.attempts"] = route.attempts
     if code is not None:
         way["rpc.jsonrpc.error_code"] = code
     return way

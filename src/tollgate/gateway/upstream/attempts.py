@@ -1,15 +1,22 @@
-"""All attempts at one call or batch, as one state machine: failover, hedging, deadlines; no task, no coroutine.
+"""All attempts at one call, batch or transaction, as one state machine: failover, hedging, pauses. No tasks.
 
-`Attempts` is a `Failover` (which decides, purely) that also acts: it starts attempts, owns the one timer that may
-run, and calls `done` once, with an outcome or a refusal. An `Attempt` waits for the response of its upstream.
+`Attempts` is a `Failover`, the pure policy, that also acts: it starts attempts, owns the one timer that may run,
+and calls `done` once, with an outcome or a refusal. Deadlines are the pool's: its sweep fails what has passed
+them.
 
-| state | attempts under way | timer | left by |
+| state | under way | timer | event -> next state |
 |---|---|---|---|
-| choosing | any | | `next`: an upstream -> sent; a pause -> resting; nobody, none under way -> over |
-| sent | one or more | hedge | an end -> over, or choosing; the timer -> hedged |
-| hedged | two or more | none, or when to look for a hedge again | an end -> over, or choosing |
-| resting | any | pause | an end -> over, or choosing; the timer -> choosing |
-| over | losers | none | they run to their end, for what they show of health; nobody waits for them |
+| choosing | any | none | upstream -> sent; pause -> resting; none -> over, or hedged while some are under way |
+| sent | 1 or more | hedge | answer -> over; failure -> choosing; timer: paid for -> hedged, else again in 20 ms |
+| hedged | 1 or more | none | answer -> over; failure -> choosing |
+| resting | any | pause | timer -> choosing; answer -> over; failure -> choosing |
+| over | losers | none | losers run to their end for the statistics of their upstreams; no upstream is called |
+
+An error that is about the node rather than the call counts as a failure. An `Attempt` is what the pool calls back:
+waiting for a connection -> sent -> sent once more, where a kept connection was stale -> ended or cancelled.
+
+Starting an attempt is the last statement of each step, because it may fail at once and then all that follows
+happens within. Losers hold this object and never the call, which may be serving the next request by then.
 """
 
 from __future__ import annotations
@@ -23,7 +30,7 @@ from msgspec import Struct
 from tollgate.chains.faults import Verdict
 from tollgate.core.jsonrpc import Unparsable
 from tollgate.errors import Refusal, UpstreamUnavailable
-from tollgate.gateway.messages import Trace
+from tollgate.gateway.messages import Route
 from tollgate.gateway.tracing import CLIENT, Span
 from tollgate.gateway.upstream.choice import Requirements
 from tollgate.gateway.upstream.connection import (
@@ -70,12 +77,22 @@ _NO_FAULT = (PoolFull, NoRoom, ResponseTooLarge, QuotaStatus)
 
 
 class AttemptOutcome(Struct, Generic[T], gc=False):
-    """What became of one attempt: an answer and what it means, or a failure. A call never ends with a failure."""
+    """The end of one attempt: an answer and its meaning, or a failure. A call never ends with a failure."""
 
     upstream: Upstream
     answer: T = None  # type: ignore[assignment] # None: a failure, or only the word that a quota is used up
     verdict: Verdict = Verdict.FINAL
     failure: AttemptFailed | None = None
+
+
+class FirstAttempt(Struct, gc=False):
+    """The attempt that the fast path has made, and its end, where it has ended."""
+
+    body: bytes
+    upstream: Upstream
+    began: float
+    connection: Connection
+    ended: Response | AttemptFailed | None
 
 
 class Attempt(PoolRequest, Generic[T]):
@@ -144,7 +161,7 @@ class Attempt(PoolRequest, Generic[T]):
             attempts.ended(self, AttemptOutcome(upstream, failure=failure))
 
     def cancel(self) -> None:
-        """Wait no longer; what comes is dropped."""
+        """End it; a response that still comes is dropped."""
         self.attempts = None
         self.upstream.abandoned()
         if self.span is not None:
@@ -162,7 +179,7 @@ class Attempts(Failover, Generic[T]):
         body: bytes,
         read: Callable[[bytes], T],
         validator: Callable[[T], Verdict] | None,
-        trace: Trace,
+        route: Route,
         done: Callable[[AttemptOutcome[T] | Refusal], None],
         tried: Sequence[Upstream] = (),
         max_attempts: int = MAX_ATTEMPTS,
@@ -180,8 +197,8 @@ class Attempts(Failover, Generic[T]):
         self.body = body
         self.read = read
         self.validator = validator
-        """What an answer means; it may raise `OutOfStep`. None: whatever is an answer will do."""
-        self._trace = trace
+        """What an answer means; it may raise `OutOfStep`. None: every answer will do."""
+        self._route = route
         self._done: Callable[[AttemptOutcome[T] | Refusal], None] | None = done
         self._hedges = exchange.hedging and requirements.repeatable and requirements.slot is None
         self.resends = requirements.repeatable
@@ -193,20 +210,20 @@ class Attempts(Failover, Generic[T]):
 
     # --- The start -------------------------------------------------------------------------------------
 
-    def resume(
-        self, upstream: Upstream, began: float, connection: Connection, ended: Response | AttemptFailed | None
-    ) -> None:
-        """Go on with a first attempt that was begun elsewhere; `ended`: what became of it."""
-        self._attempts += 1
+    def resume(self, first: FirstAttempt) -> None:
+        """Go on with an attempt that the fast path has made."""
+        upstream, ended = first.upstream, first.ended
+        self._attempts = self._route.attempts = 1
+        self._route.upstream = upstream.name
         self.tried.append(upstream)
-        attempt = Attempt(self, upstream, began + upstream.attempt_seconds, began)
+        attempt = Attempt(self, upstream, first.began + upstream.attempt_seconds, first.began)
         self._under_way.append(attempt)
         if isinstance(ended, Response):
             attempt.received(ended.status, ended.body)
         elif ended is not None:
             attempt.failed(ended)
         else:
-            connection.receiver = attempt
+            first.connection.receiver = attempt
             if self._hedges:
                 # It is late already, or it would not have come here.
                 self._late()
@@ -214,7 +231,7 @@ class Attempts(Failover, Generic[T]):
     # --- What happens ----------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Do what is to be done next: at first, after an end, after a pause."""
+        """Take the next step: at first, after a failure, after a pause."""
         exchange = self.exchange
         now = exchange.now()
         step = self.next(now)
@@ -234,10 +251,10 @@ class Attempts(Failover, Generic[T]):
         attempt.pool.start(attempt)
 
     def _begin(self, step: NextAttempt, now: float) -> Attempt[T]:
-        """Count an attempt as begun at once: choices depend on it."""
-        upstream, trace = step.upstream, self._trace
-        trace.attempts += 1
-        trace.upstream = upstream.name
+        """Count an attempt before it is started: choices depend on it."""
+        upstream, route = step.upstream, self._route
+        route.attempts += 1
+        route.upstream = upstream.name
         # As `upstream.began`, without its call.
         upstream.in_flight += 1
         upstream.calls += 1
@@ -245,13 +262,13 @@ class Attempts(Failover, Generic[T]):
             upstream.try_again()
         attempt = Attempt(self, upstream, step.until, now)
         self._under_way.append(attempt)
-        if trace.span is not None:
-            attempt.span = span = _begin_span(trace.span, self.exchange.network.path, upstream, trace.attempts)
+        if route.span is not None:
+            attempt.span = span = _begin_span(route.span, self.exchange.network.path, upstream, route.attempts)
             attempt.more = span.headers()
         return attempt
 
     def ended(self, attempt: Attempt[T], outcome: AttemptOutcome[T]) -> None:
-        """Take what became of an attempt."""
+        """Take the end of an attempt."""
         attempt.attempts = None
         self._under_way.remove(attempt)
         if attempt.span is not None:
@@ -288,7 +305,7 @@ class Attempts(Failover, Generic[T]):
     # --- The end ---------------------------------------------------------------------------------------
 
     def _give_up(self) -> None:
-        """Nobody is left: a node's own words about itself are the answer, where there are any."""
+        """No upstream is left: the last error of a node about itself is the answer, where there is one."""
         fault = self._fault
         if fault is None:
             self._over(self.refusal())
@@ -302,12 +319,12 @@ class Attempts(Failover, Generic[T]):
     def _over(self, result: AttemptOutcome[T] | Refusal) -> None:
         done, self._done = self._done, None
         if isinstance(result, AttemptOutcome):
-            self._trace.upstream = result.upstream.name
+            self._route.upstream = result.upstream.name
         assert done is not None  # noqa: S101 - it ends once
         done(result)
 
     def cancel(self) -> None:
-        """Wait for nothing any more; `done` is not called."""
+        """Cancel all attempts; `done` is not called."""
         self._done = None
         if self._timer is not None:
             self._timer.cancel()

@@ -20,7 +20,7 @@ from tollgate.chains.faults import Verdict
 from tollgate.core import jsonrpc
 from tollgate.core.shapes import ABSENT, Call, Reply, SentCall
 from tollgate.errors import Refusal
-from tollgate.gateway.messages import Trace
+from tollgate.gateway.messages import Route
 from tollgate.gateway.upstream.attempts import AttemptOutcome, Attempts
 from tollgate.gateway.upstream.choice import Requirements
 from tollgate.gateway.upstream.exchange import Exchange
@@ -54,7 +54,7 @@ class Broadcast(Attempts[Reply]):
         exchange: Exchange,
         call: Call,
         deadline: float,
-        trace: Trace,
+        route: Route,
         done: Callable[[AttemptOutcome[Reply] | Refusal], None],
     ) -> None:
         self._count = count = exchange.network.broadcast
@@ -65,7 +65,7 @@ class Broadcast(Attempts[Reply]):
             jsonrpc.encode_call(call),
             jsonrpc.decode_reply,
             lambda reply: exchange.verdict_of(Kind.WRITE, reply),
-            trace,
+            route,
             done,
             max_attempts=MAX_ATTEMPTS + count - 1,
         )
@@ -137,7 +137,7 @@ class Broadcast(Attempts[Reply]):
             _json(SentCall("2.0", 1, method, [Raw(_json(tx_hash))])),
             jsonrpc.decode_reply,
             lambda reply: exchange.verdict_of(Kind.READ, reply),
-            self._trace,
+            self._route,
             looked,
         )
         self._looking.start()
@@ -159,16 +159,16 @@ class Broadcast(Attempts[Reply]):
         return next((each for each in self._errors if each.verdict is verdict), None)
 
     def _over(self, result: AttemptOutcome[Reply] | Refusal) -> None:
-        self._nudge()
+        self._request_probe()
         super()._over(result)
 
     def cancel(self) -> None:
-        self._nudge()
+        self._request_probe()
         super().cancel()
         if self._looking is not None:
             self._looking.cancel()
 
-    def _nudge(self) -> None:
+    def _request_probe(self) -> None:
         if self._attempts:
             self.exchange.status.request_probe()
 

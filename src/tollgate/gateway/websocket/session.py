@@ -21,7 +21,8 @@ from tollgate.core.shapes import Reply
 from tollgate.errors import Overloaded, Refusal
 from tollgate.gateway.access.caller import Caller
 from tollgate.gateway.call.admission import Admission
-from tollgate.gateway.call.straight import StraightCall
+from tollgate.gateway.call.call import ServedCall
+from tollgate.gateway.call.served import Served
 from tollgate.gateway.feeds.subscribers import Subscriber
 from tollgate.gateway.http.outbox import Answered, Outgoing
 from tollgate.gateway.http.under_way import CallUnderWay
@@ -53,25 +54,12 @@ GOING_AWAY, FAILED, TRY_LATER = 1001, 1011, 1013
 _STOPPING = "The service stops: try again."
 
 
-class SocketCall(StraightCall):
-    """A message that is one call. It takes the way of a POST; only its answer is no HTTP."""
-
-    __slots__ = ()
-
-    def _send(self, body: bytes, shown: bytes = b"") -> None:  # noqa: ARG002 - there are no headers
-        context = self._admission.context
-        self.request_id = self.request_id or next(context.ids)
-        self.data = body
-        context.outbox.put(self)
-        context.outbox.count_large(body)
-
-
 class SocketSession:
     """One open WebSocket."""
 
-    # What a call looks at of its connection; there is no HTTP to be written here.
+    # What a call reads of its connection.
+    speaks_http = False
     eof, closing = True, False
-    answering: CallUnderWay | Request | None = None
 
     def __init__(
         self,
@@ -105,7 +93,7 @@ class SocketSession:
         )
         self._caller = caller
         self._admission: Admission | None = None
-        self._calls: dict[SocketRequest | SocketCall, asyncio.Task[Answer | None] | None] = {}
+        self._calls: dict[Request | Served, asyncio.Task[Answer | None] | None] = {}
         """Messages that are not answered yet, and the tasks of those that need one."""
         self._leaving: deque[Request] = deque()
         """Answers that wait for their records to be written."""
@@ -151,9 +139,7 @@ class SocketSession:
             return
         context = self._context
         request = self._open(body)
-        self._calls[request] = None
-        context.tasks.add(request)
-        request.done = self._answered
+        request.connection = self
         try:
             answer = self._pipeline.answer(request)
         except Exception as error:  # noqa: BLE001 - the border: a defect must not take the connection down
@@ -161,27 +147,32 @@ class SocketSession:
         if isinstance(answer, Answer):
             self._answered(request, answer)
         elif answer is not None:
-            context.tasks.discard(request)
             self._calls[request] = context.under_way.start(answer, partial(self._ran, request))
 
     def _begin(self, body: bytes) -> bool:
-        """Send a message that is one call on its way; False: nothing was done, it needs the general way."""
+        """Serve a message as a POST of a caller that was let in; False: nothing was done, it is the pipeline's."""
         context, admission = self._context, self._admission
-        if self._stopping or context.tracer is not None or len(body) > context.counted_from or body[:1] == b"[":
+        if self._stopping or context.tracer is not None or len(body) > context.counted_from:
             return False
         if admission is None or admission.epoch != context.epoch:
             admission = self._admission = context.admit(self.request())
             if admission is None:
                 return False
-        call = SocketCall(self)
-        self._calls[call] = None
-        if call.start(admission, body) or call.go(admission, body):
-            return True
-        del self._calls[call]
-        return False
+        call = ServedCall(self)
+        return call.start(admission, body) or call.go(admission, body)
+
+    @property
+    def answering(self) -> CallUnderWay | Request | None:
+        """Unlike on HTTP, many calls may be under way: each is noted as it begins."""
+        return None
+
+    @answering.setter
+    def answering(self, served: CallUnderWay | Request | None) -> None:
+        assert isinstance(served, Served)  # noqa: S101 - no other sets it
+        self._calls[served] = None
 
     def answered(self, request: Request, answer: Answer) -> None:
-        """Let the answer of a call leave that was given up, or is none."""
+        """Let an answer leave that leaves by its request: a refusal, a notification's, or one with spans."""
         self._calls.pop(request.work, None)
         self._answered(request, answer)
 
@@ -189,9 +180,9 @@ class SocketSession:
         answer = self._pipeline.outcome(request, task)
         if answer is not None:
             self._answered(request, answer)
-        elif request in self._calls:
-            self._calls[request] = None
-            self._context.tasks.add(request)
+        else:
+            # Its call is under way.
+            del self._calls[request]
 
     def request(self) -> SocketRequest:
         """A request like the handshake. Made anew each time: a reload may have changed the network."""
@@ -237,8 +228,7 @@ class SocketSession:
     def _answered(self, request: Request, answer: Answer) -> None:
         """Let an answer leave when its record is written."""
         context = self._context
-        self._calls.pop(request, None)  # type: ignore[call-overload]
-        context.tasks.discard(request)
+        self._calls.pop(request, None)
         self._room.set()
         if request.held:
             context.budget.free(request.held, self._address)
@@ -253,7 +243,7 @@ class SocketSession:
     def leave(self, answer: Outgoing) -> None:
         """Send an answer whose record is written."""
         fresh: Sequence[Subscriber] = ()
-        if isinstance(answer, SocketCall):
+        if isinstance(answer, Served):
             self._calls.pop(answer, None)
             self._room.set()
         else:
@@ -341,11 +331,11 @@ class SocketSession:
     def stop_now(self) -> None:
         """Answer what is still under way with a refusal, and close."""
         for call, task in list(self._calls.items()):
-            if isinstance(call, SocketCall):
+            if isinstance(call, Served):
                 self._context.calls.discard(call)
                 call.stop()
-            else:
-                (task or call).cancel()
+            elif task is not None:
+                task.cancel()
 
     def _close_when_idle(self) -> None:
         if not self._calls and not self._leaving:

@@ -22,11 +22,11 @@ from tollgate.core import jsonrpc
 from tollgate.core.shapes import Call, Reply
 from tollgate.errors import InvalidRequest, RateLimited, Refusal, UpstreamTimeout
 from tollgate.gateway.access.caller import Caller
-from tollgate.gateway.call.batch import BatchItem, resolve_many
+from tollgate.gateway.call.batch_resolution import BatchItem, resolve_many
 from tollgate.gateway.call.pipeline import Answering, Pipeline
 from tollgate.gateway.call.resolver import Resolver
 from tollgate.gateway.feeds.subscribers import FAMILIES, NotificationSink, Subscriber
-from tollgate.gateway.messages import Answer, CallNote, Request, ServedNetwork, Trace
+from tollgate.gateway.messages import Answer, CallNote, Request, ServedNetwork
 from tollgate.gateway.recording.counters import OK
 from tollgate.settings.model import WebSocketSettings
 
@@ -213,11 +213,20 @@ class SocketPipeline(Pipeline):
 
     subscribes = True
 
-    def _answer_call(self, request: Request, network: ServedNetwork, resolver: Resolver, call: Call) -> Answering:
-        subscriptions = _subscriptions(request, call)
-        if subscriptions is None:
-            return super()._answer_call(request, network, resolver, call)
-        return self._answer_subscription(cast("SocketRequest", request), network, subscriptions, call)
+    def _pass_on(
+        self,
+        request: Request,
+        network: ServedNetwork,
+        resolver: Resolver,
+        caller: Caller,
+        parsed: Call | Sequence[Call],
+    ) -> Answering:
+        if isinstance(parsed, Sequence):
+            if any(_subscriptions(request, call) is not None for call in parsed):
+                return self._answer_subscriptions(request, network, resolver, caller, parsed)
+        elif (subscriptions := _subscriptions(request, parsed)) is not None:
+            return self._answer_subscription(cast("SocketRequest", request), network, subscriptions, parsed)
+        return super()._pass_on(request, network, resolver, caller, parsed)
 
     def charge_caller(self, request: SocketRequest, caller: Caller, calls: int, method: str) -> bool:
         """Count calls to upstreams for a subscription, or refuse them; whether they are to be recorded."""
@@ -240,30 +249,27 @@ class SocketPipeline(Pipeline):
         request.calls = [_sized(note, answer.body) for note in request.calls]
         return answer
 
-    def _answer_batch(
-        self, request: Request, network: ServedNetwork, resolver: Resolver, caller: Caller, calls: Sequence[Call]
-    ) -> Answering:
-        if all(_subscriptions(request, call) is None for call in calls):
-            return super()._answer_batch(request, network, resolver, caller, calls)
-        return self._answer_subscriptions(request, network, resolver, caller, calls)
-
     async def _answer_subscriptions(
         self, request: Request, network: ServedNetwork, resolver: Resolver, caller: Caller, calls: Sequence[Call]
     ) -> Answer:
         """Answer a batch with calls about subscriptions."""
         deadline = self._now() + self.request_seconds
-        calls = self._opened(calls, caller)
-        items = [BatchItem(call, None, Trace(), self._refusal(network, caller, call)) for call in calls]
+        calls = self.opened(calls, caller)
+        items = [BatchItem(call, None, result=self._refusal(network, caller, call)) for call in calls]
         open_ones = [each for each in items if each.result is None]
         others = [each for each in open_ones if _subscriptions(request, each.call) is None]
         for item, found in zip(
             others,
             await resolve_many(
-                resolver, [each.call for each in others], deadline, self._charge(request), request.span
+                resolver,
+                [each.call for each in others],
+                deadline,
+                partial(self._limiter.admit_more, caller, request),
+                request.span,
             ),
             strict=True,
         ):
-            item.result, item.trace = found.result, found.trace
+            item.result, item.route = found.result, found.route
         for each in open_ones:
             subscriptions = _subscriptions(request, each.call)
             if subscriptions is not None:
@@ -275,7 +281,7 @@ class SocketPipeline(Pipeline):
                 )
         if any(isinstance(each.result, Declined) for each in items):
             return self._render_one_by_one(request, network, caller, items)
-        return self._render_batch(request, network, caller, items)
+        return self.render_batch(request, network, caller, items)
 
     def _render_one_by_one(
         self, request: Request, network: ServedNetwork, caller: Caller, items: Sequence[BatchItem]
@@ -284,7 +290,7 @@ class SocketPipeline(Pipeline):
         bodies: list[bytes] = []
         notes: list[CallNote] = []
         for each in items:
-            body = self._render_batch(request, network, caller, [each]).body[1:-1]
+            body = self.render_batch(request, network, caller, [each]).body[1:-1]
             (note,) = request.calls
             if isinstance(each.result, Declined):
                 body = each.result.written(jsonrpc.caller_id(each.call))

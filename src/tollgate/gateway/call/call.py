@@ -1,0 +1,492 @@
+"""One call of a caller: from its bytes to an upstream's connection and back, by plain calls on one object.
+
+admit -> decode -> policy -> cache or equal call -> attempts -> answer and record
+
+`start` is the fast path. It decides everything before it does anything: a read by a caller that was let in before,
+an upstream in rotation, a free connection, limits that hold. Otherwise it returns False with nothing done, and
+`go` takes the call if it may be made at all: writes, notifications, `eth_getLogs`, reads without a free
+connection. Where that returns False too, the pipeline refuses it, or lets it in (`serve`) after a check that takes
+the store. Once a call is sent, `take_over` is the one way off the fast path: a `Resolution` goes on with failover
+and hedging, and the answer still leaves from here.
+
+A connection has one such object and uses it for one call after the other. A batch is `batch.py`'s.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from math import floor
+from typing import cast
+
+import msgspec
+
+from tollgate.core import jsonrpc
+from tollgate.core.entries import MAX_METHOD_BYTES, pack
+from tollgate.core.shapes import ABSENT, Call, PlainCall, Reply, Result
+from tollgate.errors import Refusal
+from tollgate.gateway.access.caller import Caller
+from tollgate.gateway.call.admission import CACHE_RESULTS, COALESCED, HIT, Admission, Admissions, MethodPlan
+from tollgate.gateway.call.batch import ServedBatch, start_batch
+from tollgate.gateway.call.cache import key_of
+from tollgate.gateway.call.reply_validator import ReplyValidator, reveals_tip
+from tollgate.gateway.call.resolution import Resolution
+from tollgate.gateway.call.resolver import Resolved, Resolver, SingleFlight
+from tollgate.gateway.call.served import (
+    NO_UPSTREAM,
+    UINT32,
+    UNREADABLE,
+    Served,
+    SlowState,
+    cache_index,
+    encode_json,
+    is_text,
+    packed_route,
+)
+from tollgate.gateway.http import response
+from tollgate.gateway.http.response import FEW, LENGTHS
+from tollgate.gateway.http.under_way import CallerSide, ConnectionCall, HttpCaller
+from tollgate.gateway.messages import Request, Route
+from tollgate.gateway.recording.counters import NODE_ERROR, OK
+from tollgate.gateway.upstream import sticky
+from tollgate.gateway.upstream.attempts import FirstAttempt
+from tollgate.gateway.upstream.connection import Response
+from tollgate.gateway.upstream.failover import OutOfStep
+from tollgate.gateway.upstream.get_logs import GET_LOGS
+
+_ARRAY = ord("[")
+# One detail, of two: no code, and the bytes of the answer, which follow.
+_ONE_DETAIL = 0x9192C0CE
+# What is around an id and a result, and before it the end of the head.
+_BEFORE_ID, _BEFORE_RESULT = b'\r\n{"jsonrpc":"2.0","id":', b',"result":'
+_AROUND = len(_BEFORE_ID) - 2 + len(_BEFORE_RESULT) + 1
+# What is before the bytes of an id of ours.
+_ID24 = b"\xc4\x18"
+_read_call = msgspec.json.Decoder(PlainCall).decode
+_read_reply = msgspec.json.Decoder(Reply).decode
+# Duration; one detail with the bytes of the answer; those of the request.
+_numbers = struct.Struct(">IIIBI").pack
+_sizes = struct.Struct(">BIBI").pack
+
+
+class ServedCall(Served):
+    """One call on its way. To an upstream's connection it is what waits for the response."""
+
+    __slots__ = ("_cache", "_call", "_flight", "_key", "_plan", "_scope", "_size", "_validator")
+
+    def __init__(self, connection: CallerSide) -> None:
+        super().__init__(connection)
+        self._key: bytes | None = None
+        self._plan: MethodPlan | None
+        """What its method means; None: it is no read of the fast path."""
+        self._flight: SingleFlight
+        """What others wait for, or what it waits for itself."""
+        self._validator: ReplyValidator | None = None
+
+    # --- Before it is sent -----------------------------------------------------------------------------
+
+    def start(self, admission: Admission, body: bytes, request_id: bytes = b"") -> bool:  # noqa: C901 - see above
+        """Send a read, or answer it from the cache; False: nothing was done, it needs the slow path."""
+        context, exchange = admission.context, admission.exchange
+        if len(context.calls) + len(context.tasks) >= context.max_in_flight or admission.sink.is_full:
+            return False
+        if admission.expires_at is not None and context.time() >= admission.expires_at:
+            return False
+        if not body or not body.isascii():
+            return False
+        if body[0] == _ARRAY:
+            return start_batch(self.connection, admission, body, request_id)
+        encode = encode_json
+        try:
+            call: Call = _read_call(body)
+        except UNREADABLE:
+            other = _other_call(body)
+            if other is None:
+                return False
+            call, encode = other, jsonrpc.encode_call
+        # -0 is the one integer that is not written back as it came.
+        if not call.id and b"-0" in body:
+            return False
+        plan = admission.plans.get(call.method) or admission.plan(call.method)
+        if plan is None:
+            return False
+        # What is kept in a slot is called by a name of its own, here and below: that is much quicker.
+        clock = context.now
+        now = clock()
+        view = exchange.view()
+        if now >= view.believed_until:
+            return False
+        params = call.params
+        if params is None:
+            params, encode = [], jsonrpc.encode_call
+        key = reply = flight = upstream = None
+        if plan.key_prefix is not None:
+            # As `key_of` makes it, only quicker: most have their parameters in a list.
+            key = plan.key_prefix + b"\0".join(params) if params and type(params) is list else key_of(call)
+            reply, flight = admission.resolver.known(key, view.snapshot)
+        if reply is None and flight is None:
+            read = plan.read
+            scope = read(params)
+            upstream = view.first(call.method, scope, now, exchange.random)
+            if upstream is None or (upstream.limit and not exchange.within_rate(upstream, now)):
+                return False
+            idle = upstream.pool.idle
+            if not idle or not idle[-1].usable:
+                return False
+        if admission.limits:
+            take = admission.take_limits
+            if not take(admission.limits, now):
+                admission.find_limits()
+                return False
+            admission.taken_at = now
+        # All is decided; from here on it is done.
+        self._admission = admission
+        self._plan = plan
+        self._call = call
+        self._body = body
+        self._began = now
+        self._upstream = upstream
+        self.request_id = request_id
+        self._slow = None
+        self.connection.answering = self
+        if reply is not None:
+            self._cache = HIT
+            self._answer(reply.result)
+            return True
+        context.calls.add(self)
+        if upstream is None:
+            self._cache = COALESCED
+            self._flight = flight  # type: ignore[assignment]
+            self._flight.join(self.completed)
+            return True
+        self._cache = plan.cache
+        self._key, self._scope, self._validator = key, scope, None
+        if key is not None:
+            self._flight = admission.resolver.flights[key] = SingleFlight(view.snapshot.stamp)
+        if plan.reveals and reveals_tip(scope):
+            self._validator = admission.resolver.validator(call.method, scope)
+        if exchange.hedging and not context.under_way.sweeping:
+            context.under_way.sweep_later()
+        if upstream.limit:
+            exchange.use_rate(upstream, now)
+        # As `upstream.began`, without its call.
+        upstream.in_flight += 1
+        upstream.calls += 1
+        if upstream.in_doubt:
+            upstream.try_again()
+        self._sent_on = sent_on = idle.pop()
+        outbox = context.outbox
+        if not outbox.flushing:
+            outbox.flush_later()
+        self._sent = sent = encode(call)
+        outbox.requests.append(sent_on.request(sent, now + upstream.attempt_seconds, self))
+        return True
+
+    # --- After it was sent -----------------------------------------------------------------------------
+
+    def received(self, status: int, body: bytes) -> None:
+        """Take the response of the upstream: a plain result is the answer."""
+        try:
+            reply = _read_reply(body)
+        except UNREADABLE:
+            self.take_over(Response(status, body))
+            return
+        if (
+            reply.error is not ABSENT
+            or reply.result is ABSENT
+            or status != 200
+            or not (body.isascii() or is_text(body))
+        ):
+            self.take_over(Response(status, body))
+            return
+        upstream, admission = self._upstream, self._admission
+        assert upstream is not None  # noqa: S101 - it was sent to one
+        if self._validator is not None:
+            try:
+                self._validator(reply)
+            except OutOfStep:
+                self.take_over(Response(status, body))
+                return
+            self._validator.note(upstream)
+        context = admission.context
+        # As `upstream.answered`, without its call.
+        upstream.in_flight -= 1
+        upstream.begun.append(self._began)
+        if not upstream.counted:
+            upstream.counted = True
+            context.outbox.counted.append(upstream)
+        context.calls.discard(self)
+        if self._key is not None:
+            admission.resolver.complete(self._key, self._flight, self._scope, reply)
+        # Last: after a defect before it, the call can still be answered.
+        self._answer(reply.result)
+
+    # --- The slow path ---------------------------------------------------------------------------------
+
+    def go(self, admission: Admission, body: bytes, request_id: bytes = b"") -> bool:
+        """Serve any call or batch that may be made; False: nothing was done, the pipeline refuses it."""
+        context = admission.context
+        if len(context.calls) + len(context.tasks) >= context.max_in_flight or admission.sink.is_full:
+            return False
+        if admission.expires_at is not None and context.time() >= admission.expires_at:
+            return False
+        try:
+            parsed = jsonrpc.parse(body, admission.pipeline.max_calls)
+        except Refusal:
+            return False
+        calls = 1
+        if isinstance(parsed, list):
+            calls = len(parsed)
+            if admission.pipeline.refusals(admission.network, admission.caller, parsed):
+                return False
+        elif parsed.method not in admission.others and not admission.allows(parsed.method):
+            return False
+        now = context.now()
+        if admission.limits:
+            if not admission.take_limits(admission.limits, now, calls):
+                admission.find_limits()
+                return False
+            admission.taken_at = now
+        if isinstance(parsed, list):
+            ServedBatch(self.connection, admission, body, now, request_id).serve(parsed)
+        else:
+            self.serve(admission, body, now, request_id, parsed)
+        return True
+
+    def serve(
+        self,
+        admission: Admission,
+        body: bytes,
+        now: float,
+        request_id: bytes,
+        call: Call,
+        request: Request | None = None,
+    ) -> None:
+        """Serve a call that may be made; `request`: where the pipeline has let it in."""
+        resolver, method = admission.resolver, call.method
+        self._admission = admission
+        self._body = body
+        self._began = now
+        self._upstream = self._plan = None
+        self.request_id = request_id
+        if method in sticky.METHODS:
+            call = admission.pipeline.seal.opened(call, admission.caller.team_id)
+        self._call = call
+        self._slow = slow = SlowState(Route(), request)
+        self._key = key = resolver.key(call)
+        self.connection.answering = self
+        admission.context.calls.add(self)
+        reply = resolver.recall(key) if key is not None else None
+        if reply is not None:
+            slow.route.cache = CACHE_RESULTS[HIT]
+            self._resolved(reply)
+            return
+        if method == GET_LOGS:
+            slow.route.charge = self._charge
+        if request is not None:
+            slow.route.span = request.span
+        deadline = self._began + admission.pipeline.request_seconds
+        slow.work = work = Resolution(resolver, call, key, deadline, slow.route, self._resolved)
+        work.start()
+
+    def _resume(self, first: FirstAttempt) -> None:
+        admission, call, key = self._admission, self._call, self._key
+        route = Route()
+        route.cache = CACHE_RESULTS[self._cache]
+        deadline = self._began + admission.pipeline.request_seconds
+        work = Resolution(admission.resolver, call, key, deadline, route, self._resolved, self._scope)
+        self._slow = SlowState(route, None, work)
+        work.resume(first, None if key is None else self._flight, self._validator)
+
+    def _resolved(self, result: Resolved) -> None:
+        """Take the result of the slow path."""
+        slow = self._slow
+        assert slow is not None  # noqa: S101 - it has left the fast path
+        try:
+            self._cache = cache_index(slow.route)
+            self.completed(result)
+        except Exception as error:  # noqa: BLE001 - the border: no other code answers this caller
+            request = self._request(slow.route)
+            self.connection.answered(request, self._admission.pipeline.failed(request, error))
+
+    def completed(self, reply: Resolved) -> None:
+        """Answer with a result that is not the upstream's plain one: of an equal call, or of the slow path."""
+        admission, call, slow = self._admission, self._call, self._slow
+        pipeline = admission.pipeline
+        admission.context.calls.discard(self)
+        if isinstance(reply, Reply) and (slow is None or slow.request is None):
+            if reply.error is ABSENT and self._plan is not None:
+                self._answer(reply.result)
+                return
+            extra = pipeline.bills_upstream_calls and slow is not None and slow.route.extra
+            if call.id is not None and not extra:
+                self._answer_by_name(reply, call.id)
+                return
+        route = slow.route if slow is not None else Route()
+        route.cache = CACHE_RESULTS[self._cache]
+        request = self._request(route)
+        if isinstance(reply, Refusal):
+            answer = pipeline.refuse_call(request, admission.network, call, reply)
+        else:
+            answer = pipeline.render(request, admission.network, call, reply)
+        self.connection.answered(request, answer)
+
+    def _charge(self, calls: int) -> None:
+        """Count calls to upstreams that it needs beyond the first, or refuse them."""
+        self._admission.charge(calls, self._slow.request if self._slow is not None else None)
+
+    def _let_go(self) -> None:
+        if self._upstream is None:
+            self._flight.leave(self.completed)
+        elif self._key is not None:
+            self._admission.resolver.complete(self._key, self._flight, self._scope, None)
+
+    # --- The answer and its record ---------------------------------------------------------------------
+
+    def _answer(self, result: msgspec.Raw) -> None:
+        """Count the call, and send its answer."""
+        admission, connection = self._admission, self.connection
+        plan: MethodPlan = self._plan  # type: ignore[assignment] # every read that comes here has one
+        context = admission.context
+        if not plan.counted:
+            plan.counted = True
+            context.outbox.counted.append(plan)
+        plan.counts[self._cache] += 1
+        call_id = encode_json(self._call.id)
+        self._size = size = _AROUND + len(call_id) + len(result)
+        if size < FEW and admission.plain and not context.draining and not connection.eof:
+            # As below and in `_send`, without their calls: most answers leave from here.
+            if not self.request_id:
+                self.request_id = next(context.ids)
+            rates = admission.rates
+            if rates is None:
+                rates = admission.fill_rates()
+            self.data = b"".join(
+                (
+                    context.heads.ok_head,
+                    self.request_id,
+                    LENGTHS[size],
+                    rates,
+                    _BEFORE_ID,
+                    call_id,
+                    _BEFORE_RESULT,
+                    result,
+                    b"}",
+                )
+            )
+            outbox = context.outbox
+            if not outbox.flushing:
+                outbox.flush_later()
+            outbox.answers.append(self)
+            return
+        shown = b""
+        if admission.caller.shows:
+            shown = self._shown()
+        self._send(encode_json(Result("2.0", self._call.id, result)), shown)  # type: ignore[arg-type] # it is no notification
+
+    def _shown(self) -> bytes:
+        """The header lines with the origin of the answer."""
+        slow, upstream = self._slow, self._upstream
+        name = slow.route.upstream if slow is not None else upstream.name if upstream is not None else ""
+        return response.shown(name, CACHE_RESULTS[self._cache])
+
+    def _answer_by_name(self, reply: Reply, call_id: msgspec.Raw | int) -> None:
+        """Count a call by its method's name, and send its answer: it has no plan, or is a node's error."""
+        admission, method = self._admission, self._call.method
+        context, network, cached = admission.context, admission.network, CACHE_RESULTS[self._cache]
+        if method in sticky.METHODS:
+            reply = admission.pipeline.seal.closed(method, reply, admission.caller.team_id)
+        outcome = (OK, None) if reply.error is ABSENT else (NODE_ERROR, jsonrpc.error_code(reply))
+        context.counters.resolved(network, method, outcome[0], cached)
+        context.counters.requested(network.path, 200)
+        body = jsonrpc.encode_answer(call_id, reply)
+        self._size = len(body)
+        if self._slow is None:
+            # It waited for an equal call.
+            self._slow = SlowState(Route())
+        self._slow.outcome = outcome
+        self._send(body, self._shown() if admission.caller.shows else b"")
+
+    def record(self, at: bytes, now: float) -> bytes:
+        """Its record, put together from parts that are encoded already."""
+        if self._slow is not None:
+            return self._record_slow(at, now, self._slow)
+        admission, upstream, request_id = self._admission, self._upstream, self.request_id
+        plan: MethodPlan = self._plan  # type: ignore[assignment] # every read that comes here has one
+        micros = floor((now - self._began) * 1e6)
+        admission.durations.append(micros)
+        return b"".join(
+            (
+                at,
+                admission.subjects.get(plan) or admission.subject(plan),
+                _numbers(micros, _ONE_DETAIL, self._size, UINT32, len(self._body)),
+                _ID24 if len(request_id) == 24 else pack(request_id)[: -len(request_id)],
+                request_id,
+                NO_UPSTREAM if upstream is None else upstream.record,
+                admission.records[self._cache],
+            )
+        )
+
+    def _record_slow(self, at: bytes, now: float, slow: SlowState) -> bytes:
+        admission = self._admission
+        outcome, code = slow.outcome or (OK, None)
+        micros = floor((now - self._began) * 1e6)
+        admission.context.journal.latencies.durations(admission.network.path, outcome).append(micros)
+        return b"".join(
+            (
+                at,
+                admission.subject_of(self._call.method[:MAX_METHOD_BYTES], outcome),
+                micros.to_bytes(4, "big"),
+                b"\x91\x92",
+                pack(code),
+                _sizes(UINT32, self._size, UINT32, len(self._body)),
+                pack(self.request_id),
+                packed_route(slow.route),
+                admission.records[self._cache],
+            )
+        )
+
+
+class Calls(Admissions):
+    """Lets callers in and serves what they request, for one worker."""
+
+    def begin(self, connection: HttpCaller, request: Request) -> bool:
+        """Serve a request that was read whole; False: nothing was done, it is the pipeline's."""
+        if request.held or request.method != b"POST" or not request.body:
+            return False
+        before = connection.admission
+        admission = self.admit(request, before if isinstance(before, Admission) else None)
+        if admission is None:
+            return False
+        connection.admission = admission
+        # A connection gives its call the admissions that are made here, and no others.
+        call = cast("ServedCall | None", connection.call)
+        if call is None:
+            call = ServedCall(connection)
+            connection.call = cast("ConnectionCall", call)
+        if self._context.tracer is None:
+            # Otherwise each request is looked at: it may be one that is traced.
+            request.admission = admission
+        body, request_id = request.body, request.request_id
+        return call.start(admission, body, request_id) or call.go(admission, body, request_id)
+
+    def serve(self, request: Request, caller: Caller, resolver: Resolver, parsed: Call | Sequence[Call]) -> None:
+        """Serve a request that has passed the pipeline's checks."""
+        assert request.network is not None  # noqa: S101 - requests without one are refused before
+        admission = self.of(request, caller, request.network, resolver)
+        now, request_id = request.began, request.request_id
+        if isinstance(parsed, Sequence):
+            refusals = admission.pipeline.refusals(admission.network, caller, parsed)
+            batch = ServedBatch(request.connection, admission, request.body, now, request_id)
+            batch.serve(parsed, request, refusals)
+        else:
+            ServedCall(request.connection).serve(admission, request.body, now, request_id, parsed, request)
+
+
+def _other_call(body: bytes) -> Call | None:
+    """A call whose id is no integer; None where it is no call for the fast path."""
+    try:
+        call = jsonrpc.parse(body, 1)
+    except Refusal:
+        return None
+    return None if isinstance(call, list) or call.id is None or call.id == jsonrpc.NULL else call

@@ -1,0 +1,170 @@
+"""What a call and a batch have in common: one request under way, its answer, its slow path, its end."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import msgspec
+from msgspec import Struct
+
+from tollgate.core.entries import pack
+from tollgate.errors import Overloaded
+from tollgate.gateway.call.admission import CACHE_RESULTS, Admission
+from tollgate.gateway.call.resolution import Cancellable
+from tollgate.gateway.call.resolver import STOPPING
+from tollgate.gateway.http.response import render_result
+from tollgate.gateway.http.under_way import CallerSide
+from tollgate.gateway.memory_budget import SMALL
+from tollgate.gateway.messages import Request, Route
+from tollgate.gateway.upstream.attempts import FirstAttempt
+from tollgate.gateway.upstream.connection import AttemptFailed, Connection, Response, Unanswered
+from tollgate.gateway.upstream.exchange import hedge_after
+from tollgate.gateway.upstream.health import Upstream
+
+UNREADABLE = (msgspec.DecodeError, RecursionError)
+NO_UPSTREAM = b"\xa0\x00"
+"""The record's part about the upstream of a call that needed none: an empty name, no attempt."""
+NIL, UINT32 = 0xC0, 0xCE
+encode_json = msgspec.json.Encoder().encode
+
+
+class SlowState(Struct):
+    """What a request has only once it has left the fast path."""
+
+    route: Route
+    request: Request | None = None
+    """Set where the pipeline let it in: large, traced, or the first of its caller. Its answer leaves by it."""
+    work: Cancellable | None = None
+    outcome: tuple[str, int | None] | None = None
+    """Outcome and error code, where they are counted and recorded by name."""
+
+
+class Served(ABC):
+    """One request under way."""
+
+    __slots__ = (
+        "_admission",
+        "_began",
+        "_body",
+        "_sent",
+        "_sent_on",
+        "_slow",
+        "_upstream",
+        "close",
+        "connection",
+        "data",
+        "request_id",
+    )
+
+    def __init__(self, connection: CallerSide) -> None:
+        self.connection = connection
+        self._admission: Admission
+        self._body: bytes
+        self._began: float
+        self._upstream: Upstream | None = None
+        """Where the fast path has sent it; None: nowhere."""
+        self._sent: bytes
+        self._sent_on: Connection
+        self._slow: SlowState | None = None
+        """None: it is on the fast path."""
+        self.request_id: bytes
+        self.data: bytes
+        """Its answer, in the outbox."""
+        self.close = False
+        """Whether the connection closes after it."""
+
+    def _send(self, body: bytes, shown: bytes = b"") -> None:
+        """Put an answer into the outbox."""
+        admission, connection = self._admission, self.connection
+        context = admission.context
+        if not self.request_id:
+            self.request_id = next(context.ids)
+        if connection.speaks_http:
+            self.close = not admission.keep_alive or connection.closing
+            rates = admission.rates
+            if rates is None:
+                rates = admission.fill_rates()
+            extra = shown + admission.cors
+            body = render_result(context.heads.ok_head, self.request_id, rates, extra, body, close=self.close)
+        self.data = body
+        context.outbox.put(self)
+        if len(body) > SMALL:
+            context.outbox.count_large(body)
+
+    @abstractmethod
+    def record(self, at: bytes, now: float) -> bytes:
+        """Its record, put together from parts that are encoded already."""
+
+    # --- The slow path ---------------------------------------------------------------------------------
+
+    def failed(self, failure: AttemptFailed) -> None:
+        """Take the reason why there is no response."""
+        self.take_over(failure)
+
+    def hedge_if_late(self, now: float) -> None:
+        """Leave the fast path where the upstream takes longer than it usually does."""
+        upstream = self._upstream
+        if (
+            upstream is not None
+            and self._slow is None
+            and self._admission.exchange.hedging
+            and now - self._began >= hedge_after(upstream)
+        ):
+            self.take_over()
+
+    def take_over(self, ended: Response | AttemptFailed | None = None) -> None:
+        """Leave the fast path after the first attempt was sent; `ended`: the end of that attempt."""
+        upstream = self._upstream
+        # Otherwise a defect: the answer that it ended with could not be sent.
+        if self._slow is None and upstream is not None:
+            self._resume(FirstAttempt(self._sent, upstream, self._began, self._sent_on, ended))
+
+    @abstractmethod
+    def _resume(self, first: FirstAttempt) -> None:
+        """Go on with the first attempt."""
+
+    def stop(self) -> None:
+        """Answer with a refusal: the service stops. It has left the calls under way."""
+        slow, pipeline = self._slow, self._admission.pipeline
+        if slow is not None and slow.work is not None:
+            slow.work.cancel()
+            return
+        if self._upstream is not None:
+            self._sent_on.receiver = Unanswered()
+            self._upstream.abandoned()
+        self._let_go()
+        request = self._request(Route())
+        self.connection.answered(request, pipeline.refuse(request, Overloaded(STOPPING)))
+
+    @abstractmethod
+    def _let_go(self) -> None:
+        """Leave no other call waiting for this one."""
+
+    def _request(self, route: Route) -> Request:
+        """The request whose answer leaves by the connection: a refusal, a notification's, or one with spans."""
+        admission, slow = self._admission, self._slow
+        request = slow.request if slow is not None else None
+        if request is None:
+            request = admission.request(self._body, self.request_id or next(admission.context.ids))
+            request.rates, request.began = admission.rates_left(), self._began
+        request.route, request.work = route, self
+        return request
+
+
+def packed_route(route: Route) -> bytes:
+    """The record's part about the upstream."""
+    return pack(route.upstream) + pack(route.attempts)
+
+
+def cache_index(route: Route) -> int:
+    """What the cache did for a call, as a plan and an admission count it."""
+    return CACHE_RESULTS.index(route.cache)
+
+
+def is_text(body: bytes) -> bool:
+    """Whether these bytes are UTF-8: msgspec does not look into what it skips."""
+    try:
+        body.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
