@@ -173,7 +173,7 @@ def test_where_nobody_runs_it_is_reported_and_nobody_is_signalled(harness: Harne
     if left == "a stale id":
         (harness.data / NAME).write_text(f"{os.getpid()} x\n")  # SIGHUP would end this test
     elif left == "an old outcome":
-        (harness.data / FILE).write_text('{"begun":3,"outcomes":[]}')
+        (harness.data / FILE).write_text('{"started":3,"outcomes":[]}')
     ran = harness.reload()
     assert (ran.code, ran.out) == (1, "")
     assert f"No Tollgate runs on {harness.data}" in ran.err
