@@ -120,7 +120,7 @@ def loaded_by(*arguments: str) -> set[str]:
         "teams members invite --help",
         "account tokens create --help",
         "usage --help",
-        "usage timeline --help",
+        "usage cap --help",
         "invoices show --help",
         "audit --help",
         "completion --help",
@@ -232,7 +232,8 @@ def test_a_reader_that_stops_early_gets_what_it_wanted(api: Api, acme: Tool) -> 
 
 @pytest.mark.e2e
 def test_an_encoding_that_lacks_a_letter_is_no_reason_to_fail(api: Api, acme: Tool) -> None:
-    api.on("GET", "teams/acme", {"id": "team_1", "name": "令牌"})
+    team = {"id": "team_1", "name": "令牌", "role": "owner", "created_at": "2026-11-15T06:44:44Z"}
+    api.on("GET", "teams/acme", team)
     ran = acme.process("teams", "show", env={"PYTHONIOENCODING": "latin-1"})
     assert (ran.code, "\\u4ee4\\u724c" in ran.out) == (0, True)
 

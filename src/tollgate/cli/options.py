@@ -153,7 +153,8 @@ class OneOf(ParamKind):
         self._words = words
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        return self._choice().convert(value, param, ctx)
+        # The default is a word: converting it loads nothing, for the help of subcommands.
+        return value if param is not None and value == param.default else self._choice().convert(value, param, ctx)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> Any:
         return self._choice().shell_complete(ctx, param, incomplete)

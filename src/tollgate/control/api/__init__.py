@@ -1,7 +1,7 @@
 """The management API, `/api/v1`: parse a request, call one service, render its answer. No rule lives here.
 
 operations  what an endpoint is: its route, and its part of the OpenAPI document
-bodies      the forms of OAuth;  shapes: what answers show of resources that `tollgate.api` does not define yet
+oauth_types the forms and answers of OAuth
 access      the authenticated actor and the client's address
 reading     bodies, forms and queries, each refusal naming the member
 render      answers

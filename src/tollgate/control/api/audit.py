@@ -14,8 +14,7 @@ from tollgate.control.api.access import CurrentActor, Part, Plane
 from tollgate.control.api.errors import NO_STORE
 from tollgate.control.api.operations import AUDIT, SELF, serves
 from tollgate.control.api.reading import Wanted, WantedPage
-from tollgate.control.api.render import page_of
-from tollgate.control.api.shapes import moment, of
+from tollgate.control.api.render import moment, of, page_of
 from tollgate.control.problems import RoleNeeded
 from tollgate.core.audit_chain import line_of
 from tollgate.core.people import AuditEntry

@@ -10,8 +10,7 @@ from tollgate.api.billing import Billing, BillingChange, BillingWithSecret, Webh
 from tollgate.control.api.access import CurrentActor, Part, Plane
 from tollgate.control.api.operations import USAGE, serves
 from tollgate.control.api.reading import IfMatch
-from tollgate.control.api.render import Versioned, unstored, versioned
-from tollgate.control.api.shapes import of
+from tollgate.control.api.render import Versioned, of, unstored, versioned
 from tollgate.control.problems import InvalidInput, RoleNeeded, TooManyAttempts
 
 

@@ -12,8 +12,7 @@ from tollgate.control.api.access import CurrentActor, Part, Plane
 from tollgate.control.api.creation import CreatesOnce, Made
 from tollgate.control.api.operations import DOMAINS, serves
 from tollgate.control.api.reading import IfMatch, Wanted, WantedPage
-from tollgate.control.api.render import Versioned, done, page_of, unstored, versioned
-from tollgate.control.api.shapes import of
+from tollgate.control.api.render import Versioned, done, of, page_of, unstored, versioned
 from tollgate.control.problems import (
     DomainTaken,
     DomainVerified,

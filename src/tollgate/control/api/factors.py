@@ -10,8 +10,7 @@ from tollgate.api import factors
 from tollgate.api.factors import Code, Enrolment, Factors, NewPasskey, Passkey, PasskeyOptions, RecoveryCodes
 from tollgate.control.api.access import CurrentActor, Part, Plane
 from tollgate.control.api.operations import SELF, serves
-from tollgate.control.api.render import done, unstored
-from tollgate.control.api.shapes import of
+from tollgate.control.api.render import done, of, unstored
 from tollgate.control.problems import (
     InvalidInput,
     LimitReached,

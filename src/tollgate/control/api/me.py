@@ -21,13 +21,12 @@ from tollgate.api.me import (
     PersonalToken,
     SelfChange,
 )
-from tollgate.control.api import shapes
+from tollgate.control.api import render
 from tollgate.control.api.access import CurrentActor, Part, Plane
 from tollgate.control.api.creation import CreatesOnce, Made
 from tollgate.control.api.operations import SELF, serves
 from tollgate.control.api.reading import WantedPage
-from tollgate.control.api.render import done, page_of, unstored
-from tollgate.control.api.shapes import of
+from tollgate.control.api.render import done, of, page_of, unstored
 from tollgate.control.problems import (
     Busy,
     LastOwner,
@@ -129,9 +128,9 @@ def _shown(actor: Actor, account: people.Account | None) -> Account:
     return of(Account, account, has_password=bool(account.password_hash), login=login)
 
 
-def _login(kind: type[shapes.Shape], row: people.Login, **members: Any) -> shapes.Shape:
+def _login(kind: type[render.Shape], row: people.Login, **members: Any) -> render.Shape:
     # The tool's login ends with its refresh token, not with its access token.
-    expires_at: datetime | None = shapes.moment(row.refresh_until or row.expires_at)
+    expires_at: datetime | None = render.moment(row.refresh_until or row.expires_at)
     return of(kind, row, expires_at=expires_at, **members)
 
 

@@ -23,8 +23,7 @@ from tollgate.control.api.access import CurrentActor, Part, Plane
 from tollgate.control.api.creation import CreatesOnce, Made
 from tollgate.control.api.operations import INVITATIONS, MEMBERS, serves
 from tollgate.control.api.reading import WantedPage
-from tollgate.control.api.render import Versioned, done, page_of, unstored, versioned
-from tollgate.control.api.shapes import of
+from tollgate.control.api.render import Versioned, done, of, page_of, unstored, versioned
 from tollgate.control.api.teams import shown_team
 from tollgate.control.problems import (
     AlreadyMember,

@@ -8,11 +8,11 @@ from __future__ import annotations
 from litestar import Router
 
 from tollgate.api.base import Nothing
-from tollgate.control.api import bodies, reading, shapes
+from tollgate.control.api import oauth_types, reading
 from tollgate.control.api.access import CurrentClient, HttpRequest, Plane
 from tollgate.control.api.errors import DOCUMENTATION, oauth_answer
 from tollgate.control.api.operations import LOGIN, Operation, endpoint
-from tollgate.control.api.render import Answer, shown
+from tollgate.control.api.render import Answer, of, shown
 from tollgate.control.problems import InvalidInput, LoginExpired, TooManyAttempts
 from tollgate.control.services.devices import CLIENT_ID, OAuthError
 from tollgate.control.services.logins import Secrets
@@ -37,9 +37,9 @@ class _Malformed(OAuthError):
         tag=LOGIN,
         summary="Begin a device login",
         description="A person approves it in a browser, at `verification_uri`, with `user_code`.",
-        takes=bodies.DeviceStart,
+        takes=oauth_types.DeviceStart,
         form=True,
-        gives=shapes.DeviceAuthorization,
+        gives=oauth_types.DeviceAuthorization,
         raises=(TooManyAttempts,),
     ),
 )
@@ -47,7 +47,7 @@ async def start(request: HttpRequest, plane: Plane, client: CurrentClient) -> An
     form = await reading.form(request)
     _check_client(form)
     started = await plane.devices.start(client, form.get("machine", ""))
-    return shown(shapes.of(shapes.DeviceAuthorization, started))
+    return shown(of(oauth_types.DeviceAuthorization, started))
 
 
 @endpoint(
@@ -59,9 +59,9 @@ async def start(request: HttpRequest, plane: Plane, client: CurrentClient) -> An
         summary="Request an access token",
         description="After a device login (`authorization_pending` until it is approved), or with a refresh "
         "token, which changes with every use.",
-        takes=bodies.TokenRequest,
+        takes=oauth_types.TokenRequest,
         form=True,
-        gives=shapes.AccessToken,
+        gives=oauth_types.AccessToken,
     ),
 )
 async def token(request: HttpRequest, plane: Plane, client: CurrentClient) -> Answer:
@@ -83,7 +83,7 @@ async def token(request: HttpRequest, plane: Plane, client: CurrentClient) -> An
         tag=LOGIN,
         summary="End a login",
         description="The login that an access or refresh token belongs to. A token that is not known is no error.",
-        takes=bodies.Revocation,
+        takes=oauth_types.Revocation,
         form=True,
         gives=Nothing,
     ),
@@ -104,13 +104,13 @@ async def revoke(request: HttpRequest, plane: Plane, client: CurrentClient) -> A
         id="getOAuthMetadata",
         tag=LOGIN,
         summary="Where the endpoints of OAuth are (RFC 8414)",
-        gives=shapes.ServerMetadata,
+        gives=oauth_types.ServerMetadata,
     ),
 )
 async def metadata(plane: Plane) -> Answer:
     base = f"{plane.base_url}/api/v1/oauth"
     return shown(
-        shapes.ServerMetadata(
+        oauth_types.ServerMetadata(
             issuer=plane.base_url,
             device_authorization_endpoint=f"{base}/device_authorization",
             token_endpoint=f"{base}/token",
@@ -146,7 +146,7 @@ def _check_client(form: dict[str, str]) -> None:
 
 def _given(secrets: Secrets) -> Answer:
     return shown(
-        shapes.AccessToken(
+        oauth_types.AccessToken(
             access_token=secrets.access,
             token_type="Bearer",  # noqa: S106 - the name of a kind
             expires_in=secrets.expires_in,

@@ -6,7 +6,6 @@ headers of answers. Shapes become JSON Schema by msgspec, the same library that 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from http import HTTPStatus
 from typing import Any
@@ -18,10 +17,10 @@ from msgspec import Struct
 
 from tollgate import __version__
 from tollgate.control.api.errors import PROBLEM, InternalProblem, RequestTooLarge, WrongMediaType
+from tollgate.control.api.oauth_types import OAuthProblem
 from tollgate.control.api.operations import OPERATION, TAGS, Operation
 from tollgate.control.api.reading import FORM, JSON
 from tollgate.control.api.render import REPLAYED
-from tollgate.control.api.shapes import OAuthProblem
 from tollgate.control.problems import (
     ChangedMeanwhile,
     InvalidInput,
@@ -162,16 +161,8 @@ def document(routes: Iterable[BaseRoute], base_url: str) -> Json:
 
 def _schemas(types: Iterable[Any]) -> tuple[dict[Any, Json], dict[str, Json]]:
     known = sorted(types, key=str)
-    refs, schemas = _without_view(msgspec.json.schema_components(known, ref_template=_REF))
+    refs, schemas = msgspec.json.schema_components(known, ref_template=_REF)
     return dict(zip(known, refs, strict=True)), schemas
-
-
-def _without_view(
-    components: tuple[tuple[Json, ...], dict[str, Json]],
-) -> tuple[tuple[Json, ...], dict[str, Json]]:
-    """Name schemas as callers know them: `TeamView`, the view of a `Team`, is theirs as `Team`."""
-    written = re.sub(rb"\b(\w+)View\b", rb"\1", msgspec.json.encode(components))
-    return msgspec.json.decode(written, type=tuple[tuple[Json, ...], dict[str, Json]])
 
 
 def _order(found: tuple[str, str, HTTPRouteHandler, Operation]) -> tuple[int, str, int]:

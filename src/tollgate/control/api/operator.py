@@ -31,8 +31,7 @@ from tollgate.api.usage import Usage
 from tollgate.control.api.access import CurrentActor, Part, Plane
 from tollgate.control.api.operations import OPERATOR, serves
 from tollgate.control.api.reading import Wanted, WantedPage
-from tollgate.control.api.render import page_of, unstored
-from tollgate.control.api.shapes import moment, of
+from tollgate.control.api.render import moment, of, page_of, unstored
 from tollgate.control.problems import Busy, RoleNeeded
 from tollgate.control.services.operator import TeamUse
 from tollgate.core import upstream_history

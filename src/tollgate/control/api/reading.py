@@ -7,7 +7,6 @@ secrets are none of its business. `ApiRequest` puts ours in its place for `data`
 from __future__ import annotations
 
 import re
-from datetime import datetime
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
@@ -19,16 +18,9 @@ from tollgate.control.api.access import HttpRequest
 from tollgate.control.api.errors import WrongMediaType
 from tollgate.control.problems import InvalidInput
 from tollgate.control.service_context import MAX_ROWS, USUAL_ROWS, PageRequest
-from tollgate.core import durations
 
 JSON, FORM = "application/json", "application/x-www-form-urlencoded"
 MAX_FIELDS = 50
-# Of a query.
-DURATION: dict[str, Any] = {
-    "type": "string",
-    "pattern": "^([0-9]{1,9}[smhdw]){1,20}$",
-    "examples": ["30m", "1h", "24h"],
-}
 _NUMBER = re.compile(r"[0-9]{1,10}")
 
 Shape = TypeVar("Shape", bound=Struct)
@@ -37,17 +29,6 @@ Shape = TypeVar("Shape", bound=Struct)
 WantedPage = NamedDependency[PageRequest]
 Wanted = NamedDependency[Shape]
 IfMatch = NamedDependency[str | None]
-
-
-async def body(request: HttpRequest, shape: type[Shape], *, required: bool = True) -> Shape:
-    """The body of a request as a value. One that is not required may be left out."""
-    sent = await request.body()
-    if not sent:
-        if required:
-            raise InvalidInput("The body is missing: send a JSON object.")
-        return shape()
-    _check_type(request)
-    return commands.decoded(sent, shape)
 
 
 class ApiRequest(HttpRequest):
@@ -113,31 +94,6 @@ def number(request: HttpRequest, name: str, least: int, most: int, *, usual: int
     if not _NUMBER.fullmatch(given) or not least <= int(given) <= most:
         raise InvalidInput(f"`{name}` is a whole number from {least} to {most}.", field=name)
     return int(given)
-
-
-def duration(request: HttpRequest, name: str) -> int | None:
-    """A duration of the query, in seconds."""
-    given = query(request, name)
-    if given is None:
-        return None
-    try:
-        return durations.parse(given)
-    except ValueError:
-        raise InvalidInput(f"`{name}` is a duration: {durations.FORM}.", field=name) from None
-
-
-def moment(request: HttpRequest, name: str) -> float | None:
-    """A time of the query, in seconds since 1970."""
-    given = query(request, name)
-    if given is None:
-        return None
-    try:
-        at = datetime.fromisoformat(given)
-        if at.tzinfo is not None:
-            return at.timestamp()
-    except (ValueError, OverflowError):
-        pass
-    raise InvalidInput(f"`{name}` is a time with its offset, such as 2026-11-15T06:44:44Z.", field=name)
 
 
 def if_match(request: HttpRequest) -> str | None:

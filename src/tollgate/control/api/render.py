@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from datetime import UTC, datetime
 from importlib import resources
 from typing import Any, TypeVar
 
@@ -25,6 +26,9 @@ from tollgate.control.versions import version_of
 REPLAYED = "Idempotency-Replayed"
 T = TypeVar("T")
 P = TypeVar("P", bound=Page[Any])
+Shape = TypeVar("Shape", bound=Struct)
+
+_TIMES = ("_at", "_until")
 
 Answer = Response[bytes]
 
@@ -63,19 +67,23 @@ def page_of(kind: type[P], found: ResultPage[Any], show: Callable[[Any], Struct]
     return Response(kind(items=[show(each) for each in found.items], next=found.next), headers=NO_STORE)
 
 
-def listed(page: ResultPage[Any], show: Callable[[Any], Struct]) -> Answer:
-    """A part of a list."""
-    return listed_items(map(show, page.items), page.next)
-
-
-def listed_items(items: Iterable[Struct], following: str | None) -> Answer:
-    """A part of a list whose items are ready."""
-    return encoded(msgspec.json.encode({"items": list(items), "next": following}))
-
-
 def done() -> Response[Any]:
     """Done, and nothing to show."""
     return Response(b"", status_code=204, media_type=JSON, headers=NO_STORE)
+
+
+def of(kind: type[Shape], row: Struct, **members: Any) -> Shape:
+    """Show a row: members that are not given are its columns, and no other column is shown."""
+    for name in kind.__struct_fields__:
+        if name not in members:
+            value = getattr(row, name)
+            members[name] = moment(value) if name.endswith(_TIMES) else value
+    return kind(**members)
+
+
+def moment(seconds: float | None) -> datetime | None:
+    """A time, from seconds since 1970."""
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
 
 
 class StandalonePage:

@@ -7,7 +7,7 @@ from litestar.params import JSONBody
 
 from tollgate.api import teams
 from tollgate.api.teams import NewTeam, Team, TeamChange, TeamPage
-from tollgate.control.api import shapes
+from tollgate.control.api import render
 from tollgate.control.api.access import CurrentActor, Part, Plane
 from tollgate.control.api.creation import CreatesOnce, Made
 from tollgate.control.api.operations import TEAMS, serves
@@ -67,7 +67,7 @@ async def delete_team(plane: Plane, actor: CurrentActor, team: Part) -> Response
 
 def shown_team(membership: Membership) -> Team:
     """A team as one of its members sees it."""
-    return shapes.of(Team, membership.team, role=membership.member.role)
+    return render.of(Team, membership.team, role=membership.member.role)
 
 
 HANDLERS = [create_team, list_teams, get_team, update_team, delete_team]

@@ -11,8 +11,7 @@ from tollgate.control.api.access import CurrentActor, Part, Plane
 from tollgate.control.api.creation import CreatesOnce, Made
 from tollgate.control.api.operations import TOKENS, serves
 from tollgate.control.api.reading import IfMatch, WantedPage
-from tollgate.control.api.render import Versioned, done, page_of, versioned
-from tollgate.control.api.shapes import of
+from tollgate.control.api.render import Versioned, done, of, page_of, versioned
 from tollgate.control.problems import InvalidInput, LimitReached, NameTaken, RoleNeeded
 from tollgate.core.models import Token
 
