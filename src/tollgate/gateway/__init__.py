@@ -1,12 +1,12 @@
 """The data plane: one request under `/x/`, from a caller's connection to an upstream's and back.
 
-A healthy call takes one straight way: `http/connection` -> `call/straight` -> `upstream/connection` and back, by
-plain calls on one object. Everything else is the general way: ordinary tasks, beginning in `call/pipeline`.
+A healthy call takes the fast path: `http/connection` -> `call/call` -> `upstream/connection` and back, by plain
+calls on one object. Where that ends, the same object goes on over `call/resolution` and `upstream/attempts`.
 
 http/        a caller's connection, request, response, CORS; what all connections of a worker share
 access/      credentials, the directory of grants, limits
-call/        the straight call and batch; the pipeline, batches, the resolver with cache and single flight
-upstream/    connection, pool, health and breaker, choice, failover, hedging, sticky routing, broadcast, log ranges
+call/        calls and batches of callers; the order of checks; the resolver with cache and single flight
+upstream/    connection, pool, health and breaker, choice, failover, attempts, sticky routing, broadcast, log ranges
 recording/   one record of each request for the ledger, before its answer leaves; counters
 websocket/   sockets and their subscriptions
 feeds/       blocks made into notifications, once and in order

@@ -1,14 +1,15 @@
 """One call or batch, from a parsed body to its answer.
 
-straight        the healthy call: decided, sent and answered by plain calls
-straight_batch  the same for a batch
-straight_calls  lets callers in and begins their calls
-admission       what a connection has shown once
-method_plan     what a method means on one network
-pipeline        the general way of a request, as a ladder of checks
-batch           the calls of a batch: split, sent on, answered in order
-resolver        one answer: from the cache, from an equal call under way, from upstreams
-cache           answers, for as long as they hold
-shared_answers  answers about final blocks, exchanged with workers of other nodes
-networks        all of that for the networks of a worker, changed in place by a reload
+call              one call of a caller: the fast path, the slow path, the answer, the record
+batch             the same for a batch
+served            what both have in common
+admission         what is known of a caller once it was let in; what a method means on one network
+pipeline          the order of checks; refusals and rendering
+resolution        one call on its way to its answer: an equal call under way, or attempts at upstreams
+batch_resolution  the calls of a batch: split, sent, answered in order
+resolver          what the calls of one network share: cache, single flight, methods
+reply_validator   what a node's reply means, and whether it fits the chain that callers know
+cache             answers, for as long as they hold
+shared_answers    answers about final blocks, exchanged with workers of other nodes
+networks          all of that for the networks of a worker, changed in place by a reload
 """

@@ -1,7 +1,7 @@
 """A caller's connection: answers `/x/` itself and leaves every other path to the ASGI app.
 
 Owns the order of answers. A call whose head is known goes from `data_received` by plain calls to its upstream
-(`call/straight.py`); other requests are read by `RequestFraming` and answered by the fast path or by the pipeline.
+(`call/call.py`); other requests are read by `RequestFraming` and answered by the fast path or by the pipeline.
 Knows no JSON.
 
 Requests of one connection are answered in order: `queue` holds those that wait.

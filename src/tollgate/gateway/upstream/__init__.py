@@ -4,9 +4,9 @@ connection  one HTTP/1.1 connection: a request out, a parsed response to its rec
 pool        connections to one upstream
 health      how fast an upstream is, how it fails, its circuit breaker
 choice      the upstream to call: in rotation, far enough, by priority, of equals the cheaper of two
-failover    the attempts at a call, decided one after the other
-hedging     when a second attempt may run beside a slow one
-exchange    makes those attempts
+failover    the policy: which upstream is next, for how long, when to pause or give up
+attempts    the state machine that acts on it: all attempts at a call, batch or transaction
+exchange    what the calls of a network share: view, rates, hedge budget, statistics
 sticky      filters and continuation tokens that live on one upstream
 broadcast   transactions
 get_logs    wide `eth_getLogs`, in parts
