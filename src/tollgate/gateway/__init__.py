@@ -6,7 +6,7 @@ calls on one object. Where that ends, the same object goes on over `call/resolut
 http/        a caller's connection, request, response, CORS; what all connections of a worker share
 access/      credentials, the directory of grants, limits
 call/        calls and batches of callers; the order of checks; the resolver with cache and single flight
-upstream/    connection, pool, health and breaker, choice, failover, attempts, sticky routing, broadcast, log ranges
+upstream/    connection, pool, health, choice, failover, attempts, sticky routing, broadcast, log ranges
 recording/   one record of each request for the ledger, before its answer leaves; counters
 websocket/   sockets and their subscriptions
 feeds/       blocks made into notifications, once and in order
