@@ -173,7 +173,7 @@ def test_link_is_mailed_to_whom_has_an_account_and_the_page_does_not_show(post: 
     assert len(statuses) == 1
     ((status, text, _),) = statuses
     assert status == 200
-    assert "If EMAIL has an account, a link is on its way" in text
+    assert "If EMAIL has an account, a link was sent" in text
 
     mail = post.server.first_to("alan@example.com")
     assert mail.message["Subject"] == "Reset your Tollgate password"

@@ -215,7 +215,7 @@ def codes(session: Session, switch: str) -> None:
         session.client.call(factors_api.END_TOTP, body=_code())
         if session.as_json:
             show.as_json({"totp": False})
-        show.note("No code is required any more.")
+        show.note("Codes are off: the password is enough to sign in.")
         return
     made = session.client.call(factors_api.BEGIN_TOTP).value
     show.note(f"Add this to your authenticator app, then type the code it shows:\n  {made.secret}\n  {made.uri}")
@@ -223,7 +223,7 @@ def codes(session: Session, switch: str) -> None:
     if session.as_json:
         show.as_json(answer.raw)
         return
-    show.note("A code is required from now on. Keep these recovery codes; each works once:")
+    show.note("Codes are on. Keep these recovery codes; each works once:")
     for code in answer.value.recovery_codes:
         click.echo(code)
 

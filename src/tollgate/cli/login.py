@@ -42,7 +42,7 @@ class LoginSource(Protocol):
 
 
 class FixedLogin:
-    """A token as it stands in TOLLGATE_TOKEN, or is about to be kept."""
+    """A token from TOLLGATE_TOKEN, or one that is about to be kept."""
 
     def __init__(self, token: str, refusal: str) -> None:
         self._token = token
@@ -52,7 +52,7 @@ class FixedLogin:
         return self._token
 
     def renewed(self, refused: str) -> str | None:  # noqa: ARG002 - of the port
-        """Nothing stands behind it."""
+        """A fixed token cannot be renewed."""
         return None
 
     def refusal(self) -> LoginNeeded:

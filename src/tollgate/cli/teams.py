@@ -131,7 +131,7 @@ def _choose_if_none(session: Session, name: str) -> None:
 @click.option(
     "--export",
     is_flag=True,
-    help="Print all entries, oldest first, as JSON lines with hashes; `--after N` goes on after entry N.",
+    help="Print all entries, oldest first, as JSON lines with hashes; `--after N` continues after entry N.",
 )
 @page_options
 @for_team

@@ -22,7 +22,7 @@ from tollgate.api.me import MAX_PASSWORD, MIN_PASSWORD
 from tollgate.control.problems import Busy, InvalidInput
 
 AT_ONCE = 2
-# Fewer than a worker has places for requests: who signs in must not keep others out.
+# Fewer than a worker has slots for requests: sign-ins must not block other requests.
 MAX_WAITING = 24
 WAIT_SECONDS = 10.0
 # Words that guessers try first. A list of all leaked passwords would be larger than the service; nearly all with
@@ -61,7 +61,7 @@ class Passwords:
         self._hasher = hasher or PasswordHasher()
         self._turns = asyncio.Semaphore(AT_ONCE)
         self._waiting: Counter[str] = Counter()
-        """Those who wait, by network."""
+        """Waiting callers, by network."""
         self._nobody = _nobodys(self._hasher)
 
     def check_new(self, password: str, email: str, *, field: str = "password") -> None:
@@ -97,7 +97,7 @@ class Passwords:
         return len(password) <= MAX_PASSWORD and _is_text(password) and await self._in_turn(check, network)
 
     def outdated(self, hashed: str) -> bool:
-        """Whether it was made with other parameters than today's."""
+        """Whether it was created with other parameters than the current ones."""
         return self._hasher.check_needs_rehash(hashed)
 
     async def _in_turn(self, work: Callable[[], Result], network: str) -> Result:
@@ -110,7 +110,7 @@ class Passwords:
             raise Busy from error
         finally:
             self._waiting -= Counter([network])
-        # Given back when the work is done, which goes on even where nobody waits for it any more.
+        # Released when the work is done, which continues after the caller has gone.
         running = asyncio.get_running_loop().run_in_executor(None, work)
         running.add_done_callback(lambda _: self._turns.release())
         return await asyncio.shield(running)

@@ -1,4 +1,4 @@
-"""People and what lets them in, as values: accounts, logins, memberships, invitations, the audit log.
+"""Accounts and how they sign in, as values: accounts, logins, memberships, invitations, the audit log.
 
 Frozen; no behaviour that needs a clock or a store. Secrets are digests here, never clear, and a repr hides even
 those.
@@ -97,7 +97,7 @@ CONSOLE, TOOL, PERSONAL = me.KINDS
 
 
 class Login(_Guarded, frozen=True):
-    """One way in for an account: a browser's session, the tool's login, or a personal access token."""
+    """A login of an account: a browser's session, the tool's login, or a personal access token."""
 
     id: str
     account_id: str
@@ -109,17 +109,17 @@ class Login(_Guarded, frozen=True):
     """When the secret runs out; of a tool's login the access token."""
     last_used_at: float | None = None
     address: str = ""
-    """From where it was made."""
+    """The client address that it was created from."""
     agent: str = ""
     refresh_digest: bytes | None = None
     old_refresh_digest: bytes | None = None
-    """The one before: used again it gives a thief away, or a tool that did not get the answer."""
+    """The previous one: used again, either it was stolen or the tool lost the response."""
     refreshed_at: float | None = None
     refresh_until: float | None = None
     team_id: str | None = None
     """The one team that a personal access token is for."""
     read_only: bool = False
-    """Whether a personal access token may change nothing."""
+    """Whether a personal access token can only read."""
 
 
 # What a device login may be.
@@ -157,7 +157,7 @@ class Member(Struct, frozen=True):
 
 
 class Invitation(_Guarded, frozen=True):
-    """A link that lets one person in: to a team, or, made by the operator, to the service alone."""
+    """A link for one person to join a team or, from the operator, to sign up for the service."""
 
     id: str
     email: str
@@ -168,7 +168,7 @@ class Invitation(_Guarded, frozen=True):
     team_id: str | None = None
     role: str = ""
     by_operator: bool = False
-    """Whether it also lets an account be made while sign-up is closed."""
+    """Whether an account can be created with it while sign-up is closed."""
 
     @property
     def by_oneself(self) -> bool:
@@ -177,7 +177,7 @@ class Invitation(_Guarded, frozen=True):
 
     @property
     def proves_address(self) -> bool:
-        """Whether who holds the link has shown that the address is theirs."""
+        """Whether having the link verifies the address."""
         return self.by_operator or self.by_oneself
 
 

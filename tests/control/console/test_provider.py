@@ -81,7 +81,7 @@ def test_callback_is_good_once(visited: Visited) -> None:
     )
     again = visited.back(params)
     assert again.status_code == 400
-    assert "took too long, or was begun in another browser. Begin again." in words(again)
+    assert "took too long, or was started in another browser. Start again." in words(again)
 
 
 def test_callback_in_another_browser_signs_nobody_in(visited: Visited) -> None:

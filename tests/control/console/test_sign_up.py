@@ -117,7 +117,7 @@ def test_where_mail_can_be_sent_a_link_makes_the_account(
     assert 'type="password"' not in page.text
     answer = browser.post("/console/sign-up", **FORM)
     assert (answer.status_code, "set-cookie" in answer.headers) == (200, False)
-    assert f"A mail is on its way to {ADA}" in words(answer)
+    assert f"A mail was sent to {ADA}" in words(answer)
     assert site.do(site.plane.accounts.find(ADA)) is None
     [(to, text)] = posted
     path = next(line for line in text.splitlines() if "/invitations/" in line).removeprefix(site.base_url)

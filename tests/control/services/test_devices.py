@@ -135,7 +135,7 @@ def test_code_expires_approved_or_not(harness: Harness, plane: ControlPlane, app
 def test_made_up_device_codes_are_no_grant(harness: Harness, plane: ControlPlane, code: str) -> None:
     problem = harness.refused(OAuthError, plane.devices.poll(ELSEWHERE, code))
     assert (problem.code, problem.description) == (
-        "invalid_grant", "The code or refresh token is not valid (any more)."
+        "invalid_grant", "The code or refresh token is invalid or expired."
     )  # fmt: skip
 
 

@@ -96,7 +96,7 @@ def test_nobody_signs_up_unless_it_is_open(harness: Harness, setting: str) -> No
     plane = harness.choose(sign_up=setting)
     problem = harness.refused(SignUpClosed, plane.accounts.sign_up(VISIT, NEW, PASSWORD))
     assert (problem.status, problem.detail) == (
-        403, "Accounts are made by the operator here: ask for an invitation."
+        403, "Accounts are created by the operator here: ask for an invitation."
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""The frame of every page for people who are signed in: who, which team, what may be done, where one is."""
+"""The frame of every signed-in page: the account, the team, its permissions, and the navigation."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class NavEntry(Struct, frozen=True):
     icon: str
     href: str
     bar: bool = False
-    """Whether it also stands in the bar of a phone."""
+    """Whether it is also in the bottom bar on phones."""
 
 
 # Group; key, text, whether it is in the phone's bar, and what one must be allowed to do.
@@ -109,7 +109,7 @@ class Frame(Struct):
 
 
 async def open_frame(request: HttpRequest, plane: ControlPlane, team: str | None = None, **members: Any) -> Frame:
-    """The frame of a page; whoever is not signed in signs in first and comes back to it."""
+    """The frame of a page; without a login, redirect to sign in and back."""
     actor, account = await session.signed_in(request, plane, back=_back(request))
     listed = (await plane.teams.list(actor, PageRequest(MAX_ROWS))).items
     teams = sorted((each.team.name, each.member.role) for each in listed)

@@ -30,7 +30,7 @@ SECONDS = 600
 
 
 class _UnderWay(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """A sign-in that has begun, as the browser keeps it."""
+    """A started sign-in, as the browser keeps it."""
 
     state: str
     nonce: str
@@ -47,12 +47,12 @@ async def start(request: HttpRequest, plane: Plane) -> Response[str]:
     client = _client(plane)
     back = local_path(request.query_params.get("next"))
     try:
-        begun = await client.start()
+        started = await client.start()
     except OidcError as error:
         return form_page(plane, back, fault=FormFault(str(error)), status=502)
-    kept = _UnderWay(begun.state, begun.nonce, begun.verifier, back)
+    kept = _UnderWay(started.state, started.nonce, started.verifier, back)
     value = base64.urlsafe_b64encode(msgspec.json.encode(kept)).rstrip(b"=").decode()
-    return render.to(begun.url, [_cookie(plane, value, SECONDS)])
+    return render.to(started.url, [_cookie(plane, value, SECONDS)])
 
 
 @shown("/oidc/callback")
@@ -77,13 +77,13 @@ async def callback(request: HttpRequest, plane: Plane) -> Response[str]:
 
 async def _finish(request: HttpRequest, client: OidcClient, kept: _UnderWay | None) -> ProviderIdentity:
     if kept is None:
-        raise OidcError("The sign-in took too long, or was begun in another browser. Begin again.")
+        raise OidcError("The sign-in took too long, or was started in another browser. Start again.")
     query = {name: str(value) for name, value in request.query_params.items()}
     return await client.finish(query, SignInStart("", kept.state, kept.nonce, kept.verifier))
 
 
 async def _invitation(plane: ControlPlane, back: str) -> Invitation | None:
-    """The invitation that one is on the way to, which may let an account be made."""
+    """The invitation that the sign-in returns to, with which an account may be created."""
     if not back.startswith(INVITATIONS):
         return None
     try:

@@ -34,7 +34,7 @@ def client_of(request: HttpRequest) -> ClientInfo:
 
 
 async def actor_of(request: HttpRequest, plane: ControlPlane) -> Actor | None:
-    """Who is signed in, if anybody."""
+    """The signed-in actor, or None."""
     secret = request.cookies.get(cookie_name(plane))
     if secret is None:
         return None
@@ -47,7 +47,7 @@ async def actor_of(request: HttpRequest, plane: ControlPlane) -> Actor | None:
 
 
 async def signed_in(request: HttpRequest, plane: ControlPlane, *, back: str) -> tuple[Actor, Account]:
-    """Who is signed in; whoever is not is sent to sign in, and comes back after that."""
+    """The signed-in actor; without one, redirect to sign in and back."""
     actor = await actor_of(request, plane)
     if actor is None or actor.account is None:
         raise SignInFirst(back)
@@ -55,7 +55,7 @@ async def signed_in(request: HttpRequest, plane: ControlPlane, *, back: str) -> 
 
 
 async def begin(request: HttpRequest, plane: ControlPlane, account: Account) -> tuple[str, Cookie]:
-    """Sign a browser in. Always a new session: one that somebody else planted or knows must not become ours."""
+    """Sign a browser in, always with a new session, which prevents session fixation."""
     client = client_of(request)
     old = request.cookies.get(cookie_name(plane))
     if old is not None:

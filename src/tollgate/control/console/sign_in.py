@@ -163,7 +163,7 @@ async def reset_page(plane: Plane, secret: Part) -> Response[str]:
 
 @post("/reset/{secret:str}")
 async def reset(request: HttpRequest, plane: Plane, secret: Part) -> Response[str]:
-    """Choose another password. Nobody is signed in by it: the link may have been read by others."""
+    """Set a new password. It does not sign in: others may have read the link."""
     form = await read_form(request)
     account = await plane.accounts.account_of_reset(secret)
     try:

@@ -1,4 +1,4 @@
-"""Accounts: making them, checking passwords, resetting them, signing in through a provider.
+"""Accounts: creating them, checking and resetting passwords, signing in through a provider.
 
 An unknown address and a wrong password cannot be distinguished, neither by message nor by timing.
 """
@@ -42,11 +42,11 @@ from tollgate.store.base import Repositories
 RESET_PATH = "/console/reset/"
 # Links of one account that are good at the same time.
 MAX_LINKS = 8
-CLOSED = "Accounts are made by the operator here: ask for an invitation."
+CLOSED = "Accounts are created by the operator here: ask for an invitation."
 
 
 class Accounts:
-    """People."""
+    """Accounts of people."""
 
     def __init__(self, context: ServiceContext, passwords: Passwords, mailer: Mailer) -> None:
         self._context = context
@@ -56,11 +56,11 @@ class Accounts:
     # --- Making them -----------------------------------------------------------------------------------
 
     async def sign_up(self, client: ClientInfo, email: str, password: str, *, name: str = "") -> Account:
-        """Make an account for oneself, where sign-up is open and no mail can be sent."""
+        """Sign up, where sign-up is open and no mail can be sent."""
         if self._context.settings.accounts.sign_up != "open":
             raise SignUpClosed(CLOSED)
         if self._mailer.enabled:
-            raise SignUpClosed("Accounts are made by a link that is sent by mail: ask for one.")
+            raise SignUpClosed("Accounts are created with a link that is sent by mail: request one.")
         address = email_of(email)
         self._passwords.check_new(password, address)
         network = network_of(client.address)
@@ -76,11 +76,11 @@ class Accounts:
     async def sign_up_invited(
         self, client: ClientInfo, invitation: Invitation, password: str, *, name: str = ""
     ) -> Account:
-        """Make an account for whom an invitation was made.
+        """Create the account of an invited person.
 
-        Only a link of the operator, or one that was mailed to its requester, proves the address: a team's was
-        seen by whoever invited, who must not be able to make an account that a provider would later take for the
-        invited person's.
+        Only a link of the operator, or a sign-up link that was mailed, verifies the address. A team's link was
+        seen by the inviter, who must not be able to create an account that a provider would later link to the
+        invited person.
         """
         sign_up = self._context.settings.accounts.sign_up
         if (not invitation.by_operator and sign_up == "closed") or (invitation.by_oneself and sign_up != "open"):
@@ -110,7 +110,7 @@ class Accounts:
             verified_at=now if verified else None,
         )
         await records.accounts.add(account)
-        # Whoever makes an account for themselves is the actor.
+        # On sign-up the new account is the actor.
         who = actor if actor.account or not actor.client.address else Actor(account, None, actor.client)
         await self._context.note(
             records, who, "account.create", team_id=None, target=account.id, name=email, **details
@@ -137,7 +137,7 @@ class Accounts:
         return renamed
 
     async def delete(self, actor: Actor) -> None:
-        """Delete one's own account; whoever is the last owner of a team must hand it over first."""
+        """Delete the actor's account; the last owner of a team must hand the team over first."""
         account = actor.person("delete the account")
         async with self._context.store.changing() as records:
             for owned in await records.members.page(MAX_ROWS, account_id=account.id, role=Role.OWNER.value):
@@ -145,7 +145,7 @@ class Accounts:
                     team = await records.teams.get(owned.team_id)
                     raise LastOwner(
                         f"You are the last owner of {team.name if team else owned.team_id}: make "
-                        "somebody else one, or delete the team."
+                        "another member an owner, or delete the team."
                     )
             await records.accounts.remove(id=account.id)
             await records.invitations.remove(created_by=account.email)
@@ -164,7 +164,7 @@ class Accounts:
         except InvalidInput:
             raise WrongPassword from None
         network = network_of(client.address)
-        # Before the store is: a flood of guesses costs next to nothing then.
+        # Before the store is read, so that a flood of guesses is cheap to refuse.
         self._passwords.check_room(network)
         key = self._password_key(address, client)
         from_here = self._context.key_from("address", client)
@@ -178,7 +178,7 @@ class Accounts:
             if self._passwords.outdated(account.password_hash):
                 hashed = await self._passwords.hash(password, network)
             async with self._context.store.changing() as records:
-                # Read anew: checking took a while, and what was done to the account meanwhile must not be undone.
+                # Read again: checking took a while, and changes to the account in the meantime must be kept.
                 now = await records.accounts.get(account.id)
                 if now is None or not now.active:
                     raise WrongPassword
@@ -189,7 +189,7 @@ class Accounts:
                         now = replace(now, password_hash=hashed)
                         await records.accounts.replace(now)
                     return now
-            # Another password is in force by now, or another hash of the same.
+            # The password was changed in the meantime, or hashed again.
             account = now
 
     async def _whose(
@@ -200,7 +200,7 @@ class Accounts:
         try:
             fits = await self._passwords.fits(password, hashed, network_of(client.address))
         except Busy:
-            # Nothing was guessed: who finds the service busy must not be locked out by that.
+            # No password was checked, so the attempt does not count.
             async with self._context.store.changing() as records:
                 for each in before:
                     await throttle.take_back(records, each, before)
@@ -211,7 +211,7 @@ class Accounts:
         return account
 
     async def check_own_password(self, actor: Actor, account: Account, password: str) -> None:
-        """Check the password of whoever is signed in: which of email and password is wrong is no secret then."""
+        """Check the password of the actor, who is signed in: the error may say that it is the password."""
         try:
             await self.check_password(actor.client, account.email, password)
         except WrongPassword:
@@ -243,7 +243,7 @@ class Accounts:
             await self._set_password(records, actor, account, hashed, by_link=False)
 
     async def reset_link(self, actor: Actor, email: str) -> str:
-        """Make a link that lets a password be set, for the operator to hand over; mailed too, if it can be."""
+        """Create a link to set a password, for the operator to hand over; it is mailed too, if possible."""
         address = email_of(email)
         async with self._context.store.changing() as records:
             account = await records.accounts.find(email=address)
@@ -286,11 +286,11 @@ class Accounts:
             address,
             "Reset your Tollgate password",
             f"Open this link within {minutes} minutes to choose a new password:\n\n{link}\n\n"
-            "If you did not ask for it, do nothing: your password stays as it is.\n",
+            "If you did not request this, ignore this mail: your password stays as it is.\n",
         )
 
     async def account_of_reset(self, secret: str) -> Account:
-        """Whose password this link resets."""
+        """The account whose password this link resets."""
         async with self._context.store.reading() as records:
             return await self._reset_account(records, secret)
 
@@ -307,7 +307,7 @@ class Accounts:
         secret = secrets.new_token(secrets.RESET)
         now = self._context.now()
         if actor.account is not None:
-            # Anybody can request one: what was mailed before must stay valid.
+            # Anyone can request one: links that were mailed before must stay valid.
             older = await records.reset_links.page(MAX_LINKS, newest_first=True, account_id=account.id)
             await records.reset_links.remove(id=tuple(link.id for link in older[MAX_LINKS - 1 :]))
         else:
@@ -332,7 +332,7 @@ class Accounts:
         changed = replace(account, password_hash=hashed)
         if by_link and account.verified_at is None:
             changed = replace(changed, verified_at=self._context.now())
-            # Whoever signed up with a stranger's address keeps no way into the account that it now is.
+            # Someone else may have signed up with this address: their other ways to sign in are removed.
             await records.identities.remove(account_id=account.id)
             await records.factors.remove(account_id=account.id)
         await records.accounts.replace(changed)
@@ -341,7 +341,7 @@ class Accounts:
         for login in await records.logins.page(10_000, account_id=account.id):
             if actor.login is None or login.id != actor.login.id:
                 await records.logins.remove(id=login.id)
-        # One that was approved but has not been fetched yet is a login as well.
+        # A device login that is approved but not fetched yet is a login too.
         await records.device_logins.remove(account_id=account.id)
         await self._context.note(records, actor, "account.password", target=account.id, name=account.email)
         return changed
@@ -360,7 +360,7 @@ class Accounts:
                 await records.identities.add(
                     Identity(secrets.new_id("idn"), account.id, claim.issuer, claim.subject, self._context.now())
                 )
-            # Inside, so that nothing is linked to an account that is switched off.
+            # In the transaction, so that nothing is linked to a disabled account.
             if not account.active:
                 raise WrongPassword("This account is switched off: ask the operator.")
         return account
@@ -377,7 +377,7 @@ class Accounts:
                 records, actor, email, "", name=claim.name[:100], verified=verified, issuer=claim.issuer
             )
         if not claim.email_verified or account.verified_at is None:
-            # Otherwise whoever signs up first with a stranger's address would own that person's login.
+            # Otherwise an attacker who signs up first with an address would share the account with its owner.
             raise NameTaken(f"{email} has an account already: sign in with its password.", "email")
         who = Actor(account, None, client)
         await self._context.note(records, who, "account.link", target=account.id, name=email, issuer=claim.issuer)

@@ -1,7 +1,6 @@
 """The device login (RFC 8628): a tool starts it, a person approves in a browser, the tool's next poll succeeds.
 
-Wrong codes are counted for the person and the address; after ten all codes from them are refused for a while, even
-the right one.
+Wrong codes count against the account and the client address; ten of them lock code entry for 15 minutes.
 """
 
 from __future__ import annotations
@@ -29,20 +28,20 @@ SLOW_DOWN_SECONDS = 5
 # A poll may come a little early: clocks and networks jitter.
 EARLY_SECONDS = 0.5
 MAX_WAITING, MAX_WAITING_FROM_ADDRESS = 10_000, 20
-# A tool polls every few seconds. One that has not polled for so long is evicted when all places are taken.
+# A tool polls every few seconds. One that has not polled for this long is evicted when all slots are taken.
 SILENT_SECONDS = 60.0
-# When all places are taken by tools that do poll, each network (`network_of`) keeps as many.
+# When all slots are taken by tools that do poll, each network (`network_of`) keeps this many.
 KEPT_OF_NETWORK = 5
 # Rows that one statement removes: databases bound the number of its parameters.
 AT_ONCE = 500
-# Whoever has one IPv6 address has 2 ** 64 of them: what they begin and never finish is rationed together.
+# One client may have 2 ** 64 IPv6 addresses: unfinished logins are limited by network.
 STARTS = throttle.Backoff(free=60, first_wait=60.0, longest_wait=900.0, forgiven_after=3_600.0)
-# An expired one is remembered for so long, so that the tool gets the reason.
+# Expired logins are kept this long, so that the tool gets the reason.
 REMEMBERED_SECONDS = 600.0
 
 
 class Started(Struct, frozen=True):
-    """The answer to a tool that polls."""
+    """A started device login."""
 
     device_code: str
     user_code: str
@@ -56,14 +55,14 @@ class Started(Struct, frozen=True):
 
 
 class OAuthError(TollgateError):
-    """An answer of RFC 6749 and RFC 8628 that is no success."""
+    """An error of RFC 6749 or RFC 8628."""
 
     codes: ClassVar[dict[str, str]] = {
         "authorization_pending": "It is not approved yet.",
         "slow_down": "Poll less often.",
         "access_denied": "The login was denied in the browser.",
-        "expired_token": "The code has expired: begin again.",
-        "invalid_grant": "The code or refresh token is not valid (any more).",
+        "expired_token": "The code has expired: start again.",
+        "invalid_grant": "The code or refresh token is invalid or expired.",
         "invalid_request": "A parameter is missing or malformed.",
         "invalid_client": f"The client_id must be {CLIENT_ID}.",
         "unsupported_grant_type": "Use the device_code or the refresh_token grant.",
@@ -83,7 +82,7 @@ class Devices:
         self._logins = logins
 
     async def start(self, client: ClientInfo, machine: str) -> Started:
-        """Begin: a secret for the tool, a code for the person."""
+        """Start a login: a secret for the tool, a code for the person."""
         settings = self._context.settings.accounts
         now = self._context.now()
         device_code, user_code = secrets.new_token(secrets.DEVICE), secrets.new_code()
@@ -129,7 +128,7 @@ class Devices:
         return bool(leaving)
 
     async def poll(self, client: ClientInfo, device_code: str) -> Secrets:
-        """Answer the tool's question: its secrets, or an OAuthError."""
+        """Answer a poll: the tool's secrets, or an OAuthError."""
         now = self._context.now()
         async with self._context.store.changing() as records:
             row = await records.device_logins.find(digest=self._context.digests(device_code))
@@ -155,16 +154,16 @@ class Devices:
     # --- The person's side -----------------------------------------------------------------------------
 
     async def look(self, actor: Actor, typed: str) -> DeviceLogin:
-        """Which tool waits with this code."""
+        """The login that waits with this code."""
         return await self._act(actor, typed, None)
 
     async def approve(self, actor: Actor, typed: str) -> DeviceLogin:
-        """Let the tool in, as oneself."""
+        """Approve the login for the actor's account."""
         actor.person("approve a login")
         return await self._act(actor, typed, APPROVED)
 
     async def deny(self, actor: Actor, typed: str) -> DeviceLogin:
-        """Send the tool away."""
+        """Deny the login."""
         return await self._act(actor, typed, DENIED)
 
     async def _act(self, actor: Actor, typed: str, state: str | None) -> DeviceLogin:
@@ -197,10 +196,10 @@ class Devices:
 
 
 def crowding(waiting: Sequence[tuple[str, str]]) -> list[str]:
-    """Which of these must go where all places are taken: ids of those that come with addresses, newest first.
+    """Choose which logins to evict when all slots are taken, from pairs of id and address, newest first.
 
-    Of each network the newest few stay; where that makes no room, the older half goes. So nobody is kept out for
-    longer than it takes to begin thousands of logins, however many addresses they come from.
+    The newest few of each network stay; if that frees nothing, the older half goes. So a flood from many addresses
+    cannot lock a tool out for longer than it takes to start thousands of logins.
     """
     seen: Counter[str] = Counter()
     leaving = []
@@ -213,12 +212,12 @@ def crowding(waiting: Sequence[tuple[str, str]]) -> list[str]:
 
 
 def _waiting(row: DeviceLogin, now: float) -> str:
-    """Why the tool gets nothing yet; empty where it gets its login."""
+    """The error for a poll; empty when the login is approved."""
     if row.state == APPROVED:
         return ""
     if row.state == DENIED:
         return "access_denied"
-    # A poll in the future was answered by a node whose clock is ahead: how long ago it was is not known.
+    # A poll in the future was answered by a node whose clock is ahead: its age is unknown.
     if row.polled_at is not None and 0 <= now - row.polled_at < row.interval - EARLY_SECONDS:
         return "slow_down"
     return "authorization_pending"

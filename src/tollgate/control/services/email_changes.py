@@ -93,7 +93,7 @@ class EmailChanges:
 
     async def _set(self, records: Repositories, actor: Actor, address: str, *, verified_at: float | None) -> None:
         account = await records.accounts.get(actor.id)
-        # Read anew: the address that a link was for may have changed since.
+        # Read again: the address may have changed since the link was sent.
         if account is None or account.email != actor.label:
             raise NotFound(_GONE)
         changed = replace(account, email=address, verified_at=verified_at)

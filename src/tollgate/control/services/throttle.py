@@ -1,6 +1,6 @@
-"""Failed attempts at what could be guessed, such as a password: how long they make one wait.
+"""Backoff for failed attempts at guessable secrets such as passwords.
 
-They are counted before each try, so that many at once gain nothing, and taken back after a success.
+An attempt is counted before the check, so that parallel attempts gain nothing, and taken back after a success.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tollgate.store.base import Repositories
 
 
 class Backoff(Struct, frozen=True):
-    """How long someone must wait after failures: a few are free, then waits double; a quiet time forgives all."""
+    """The wait after failures: a few are free, then it doubles; failures are forgotten after a quiet period."""
 
     free: int
     """Failures without a wait."""
@@ -26,24 +26,24 @@ class Backoff(Struct, frozen=True):
     forgiven_after: float
 
 
-# At one account from one address: someone who mistypes is hardly slowed; a guesser gets some 100 attempts a day.
+# For one account from one address: typing errors cost little; an attacker gets about 100 attempts a day.
 PASSWORD = Backoff(free=4, first_wait=2.0, longest_wait=900.0, forgiven_after=86_400.0)
 # Many people may share an address.
 ADDRESS = Backoff(free=20, first_wait=2.0, longest_wait=900.0, forgiven_after=3_600.0)
-# Mails with a link to one account: enough for a person, no flood. A link that was sent stays good.
+# Mails with a link to one account: enough for a person, no flood. Links that were sent stay valid.
 LINK = Backoff(free=4, first_wait=600.0, longest_wait=600.0, forgiven_after=3_600.0)
 # Mails that one account has sent to others: enough to invite a large team.
 MAILS = Backoff(free=99, first_wait=60.0, longest_wait=600.0, forgiven_after=3_600.0)
-# Failed sign-ins that are recorded for one account: a guesser must not fill the audit log.
+# Failed sign-ins recorded for one account: an attacker must not fill the audit log.
 NOTED = Backoff(free=19, first_wait=600.0, longest_wait=600.0, forgiven_after=3_600.0)
 # Raises of a team's spending cap: each lets calls in for seconds that may cost nothing, until the cap stops them.
 CAP = Backoff(free=9, first_wait=600.0, longest_wait=600.0, forgiven_after=3_600.0)
-# A code of 34 bits that lives for minutes: ten guesses, then a quarter of an hour of nothing.
+# A code has 34 bits and is valid for minutes. Ten wrong codes lock code entry for 15 minutes.
 CODE = Backoff(free=9, first_wait=900.0, longest_wait=900.0, forgiven_after=3_600.0)
 
 
 def wait(failures: Failures | None, backoff: Backoff, now: float) -> float:
-    """Seconds until the next attempt is allowed; 0 where it is allowed at once."""
+    """Seconds until the next attempt is allowed."""
     if failures is None or failures.count <= backoff.free:
         return 0.0
     elapsed = now - failures.created_at
@@ -54,12 +54,12 @@ def wait(failures: Failures | None, backoff: Backoff, now: float) -> float:
 
 
 def _is_over(elapsed: float, backoff: Backoff) -> bool:
-    """Whether a failure counts no more. One that is far ahead is from before the clock was set back."""
+    """Whether a failure has expired. One that is far in the future is from before the clock was set back."""
     return not -backoff.longest_wait <= elapsed < backoff.forgiven_after
 
 
 def failed(failures: Failures | None, key: str, backoff: Backoff, now: float) -> Failures:
-    """Count one more failure; an old one is forgiven."""
+    """Count one more failure; expired ones are dropped."""
     if failures is None or _is_over(now - failures.created_at, backoff):
         return Failures(key, 1, now)
     return Failures(key, failures.count + 1, now)
@@ -70,9 +70,9 @@ Before = Mapping[str, Failures | None]
 
 
 async def begin(context: ServiceContext, records: Repositories, guards: Sequence[Guard], what: str) -> Before:
-    """Refuse who must wait; otherwise count this attempt as failed until it is known better.
+    """Refuse during a wait; otherwise count this attempt as failed, for now.
 
-    Returns how things stood before, for `take_back`.
+    Returns the previous counts, for `take_back`.
     """
     now = context.now()
     known = [(await records.failures.get(key), key, backoff) for key, backoff in guards]
@@ -86,7 +86,7 @@ async def begin(context: ServiceContext, records: Repositories, guards: Sequence
 
 
 async def may(context: ServiceContext, records: Repositories, guard: Guard) -> bool:
-    """Whether something may be done once more; then it is counted."""
+    """Whether an action is allowed; if so, count it."""
     try:
         await begin(context, records, [guard], "")
     except TooManyAttempts:
@@ -95,7 +95,7 @@ async def may(context: ServiceContext, records: Repositories, guard: Guard) -> b
 
 
 async def forgive(records: Repositories, keys: Sequence[str]) -> None:
-    """Forget all failures of these."""
+    """Reset the failures of these keys."""
     await records.failures.remove(id=tuple(keys))
 
 
@@ -107,7 +107,7 @@ async def take_back(records: Repositories, key: str, before: Before) -> None:
     if failures.count <= 1:
         await records.failures.remove(id=key)
     elif earlier is not None and earlier.count == failures.count - 1:
-        # Its time goes as well: who succeeds must not make the others of an address wait anew.
+        # Its time is restored too: a success must not restart the wait of others behind the same address.
         await records.failures.replace(earlier)
     else:
         await records.failures.replace(replace(failures, count=failures.count - 1))
