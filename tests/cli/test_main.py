@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING
 import click
 import pytest
 from tests.cli.test_rpc_tokens import TOKEN
+from tests.samples import sample
 
 from tollgate import __version__
+from tollgate.api.teams import Team
 from tollgate.cli.main import cli
 
 if TYPE_CHECKING:
@@ -232,8 +234,7 @@ def test_a_reader_that_stops_early_gets_what_it_wanted(api: Api, acme: Tool) -> 
 
 @pytest.mark.e2e
 def test_an_encoding_that_lacks_a_letter_is_no_reason_to_fail(api: Api, acme: Tool) -> None:
-    team = {"id": "team_1", "name": "令牌", "role": "owner", "created_at": "2026-11-15T06:44:44Z"}
-    api.on("GET", "teams/acme", team)
+    api.on("GET", "teams/acme", sample(Team, name="令牌"))
     ran = acme.process("teams", "show", env={"PYTHONIOENCODING": "latin-1"})
     assert (ran.code, "\\u4ee4\\u724c" in ran.out) == (0, True)
 

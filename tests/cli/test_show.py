@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.samples import sample
 
+from tollgate.api.teams import Team
+from tollgate.api.tokens import Token
 from tollgate.cli import show
 
 if TYPE_CHECKING:
@@ -96,7 +99,7 @@ def test_columns_stay_straight_beside_wide_and_combining_characters() -> None:
 
 
 def teams(api: Api, **members: Any) -> None:
-    team = {"id": "team_1", "name": "acme", "role": "owner", "created_at": "2020-01-01T00:00:00Z"}
+    team = sample(Team, id="team_1", name="acme", role="owner", created_at="2020-01-01T00:00:00Z")
     api.on("GET", TEAMS_PATH, {"items": [{**team, **members}], "next": None})
 
 
@@ -116,7 +119,7 @@ def test_a_terminal_gets_a_table_with_colours_and_relative_times(api: Api, acme:
 @pytest.mark.parametrize("env", [{"NO_COLOR": "1"}, {"NO_COLOR": "1", "CLICOLOR_FORCE": "1"}, {"TERM": "dumb"}])
 def test_no_color_leaves_the_table_and_takes_the_colours(api: Api, acme: Tool, env: dict[str, str]) -> None:
     for arguments, answer in ((["teams", "list"], TEAMS_PATH), (["teams", "show"], "teams/acme")):
-        teams(api) if answer == TEAMS_PATH else api.on("GET", answer, {"id": "team_1", "name": "acme"})
+        teams(api) if answer == TEAMS_PATH else api.on("GET", answer, sample(Team, name="acme", suspended_at=None))
         with acme.terminal(*arguments, env=env) as terminal:
             assert terminal.end() == 0
         assert "\x1b[3" not in terminal.seen
@@ -133,7 +136,7 @@ def test_a_pipe_gets_colours_only_by_force(api: Api, acme: Tool, env: dict[str, 
     teams(api)
     ran = acme.process("teams", "list", env=env)
     assert bool(ESCAPE.search(ran.out)) is coloured
-    api.on("GET", "teams/acme", {"id": "team_1", "name": "acme"})
+    api.on("GET", "teams/acme", sample(Team, name="acme", suspended_at=None))
     assert bool(ESCAPE.search(acme.process("teams", "show", env=env).out)) is coloured
 
 
@@ -147,10 +150,10 @@ def test_a_name_that_looks_like_markup_is_shown_as_it_is(api: Api, acme: Tool) -
 
 @pytest.mark.e2e
 def test_columns_are_dropped_until_a_table_fits_80_columns_and_no_word_is_broken(api: Api, acme: Tool) -> None:
-    token = {
-        "id": "tok_3kF9aQx72LmN0pRt", "name": "a-name-of-a-usual-length", "prefix": "tg_01234", "active": False,
-        "created_at": "2020-01-01T00:00:00Z", "last_used_at": "2020-01-01T00:00:00Z", "expires_at": None,
-    }  # fmt: skip
+    token = sample(
+        Token, id="tok_3kF9aQx72LmN0pRt", name="a-name-of-a-usual-length", prefix="tg_01234", active=False,
+        created_at="2020-01-01T00:00:00Z", last_used_at="2020-01-01T00:00:00Z", expires_at=None,
+    )  # fmt: skip
     for columns, titles in (
         (160, ["ID", "NAME", "PREFIX", "CREATED", "LAST", "USED", "EXPIRES", "STATE"]),
         (80, ["ID", "NAME", "LAST", "USED", "STATE"]),
@@ -191,7 +194,7 @@ def test_json_on_a_terminal_is_json(api: Api, acme: Tool) -> None:
 def test_a_page_that_is_not_the_last_ends_with_the_command_for_the_next(
     api: Api, acme: Tool, stderr: int | None
 ) -> None:
-    item = {"id": "tok_1", "name": "ci"}
+    item = sample(Token, id="tok_1", name="ci")
     api.on("GET", "teams/acme/tokens?limit=1", {"items": [item], "next": "a b'c"})
     words = "There is more: tollgate rpc tokens list --team acme --limit 1 --after 'a b'\"'\"'c'\n"
     with acme.terminal("rpc", "tokens", "list", "--limit", "1", stderr=stderr) as terminal:

@@ -150,7 +150,7 @@ def test_open_sign_up_makes_no_account_before_the_mailed_link_is_used(tmp_path: 
                 for _ in range(8):
                     assert mallory.sign_up("new@example.com", PASSWORD).status_code == 200
             link = server.first_to("new@example.com").link
-            assert "You have an account already" in server.first_to("ada@example.com").text
+            assert "You already have an account" in server.first_to("ada@example.com").text
             with visitor(gateway.base_url) as person:
                 assert person.join(link, PASSWORD).status_code == 303
                 assert person.signed_in()
