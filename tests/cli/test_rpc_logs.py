@@ -389,7 +389,7 @@ def test_a_full_part_is_gone_on_with_at_once(api: Api, acme: Tool) -> None:
 
 
 def test_a_server_that_cannot_be_followed_reports_it(api: Api, acme: Tool) -> None:
-    api.on("GET", f"{PATH}?limit=100", page(newer=None))
+    api.on("GET", f"{PATH}?limit=100", {"items": [], "next": None})
     ran = acme.run("rpc", "logs", "--follow", "--json")
     assert ran.code == 1
     assert "older than the tool" in ran.err

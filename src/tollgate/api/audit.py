@@ -41,13 +41,13 @@ class AuditEntry(Struct, frozen=True, kw_only=True):
     actor: Annotated[str, Meta(description="Who did it: an email, or `operator`.")] = ""
     actor_id: Annotated[str | None, Meta(description="The id of that account.")] = None
     action: Annotated[str, Meta(description="What was done.", examples=["token.create"])]
-    target: Annotated[str | None, Meta(description="The id of what it was done to.")] = None
-    name: Annotated[str | None, Meta(description="Its name at that time.")] = None
+    target: Annotated[str, Meta(description="The id of what it was done to.")] = ""
+    name: Annotated[str, Meta(description="Its name at that time.")] = ""
     details: Annotated[
-        dict[str, Any] | None,
+        dict[str, Any],
         Meta(description="Further details; of a change, `before` and `after` what differs."),
-    ] = None
-    address: Annotated[str | None, Meta(description="The client's address.")] = None
+    ] = {}
+    address: Annotated[str, Meta(description="The client's address.")] = ""
     via: Annotated[str, Meta(description="`tool`, `personal:<name>`, `console` or `operator`.")] = ""
 
 

@@ -103,7 +103,7 @@ class Log(Struct, frozen=True, kw_only=True):
 class LogPage(Page[Log], frozen=True):
     """A part of the request logs."""
 
-    newer: Annotated[str | None, Meta(description="Give it as `newer` for what came since.")] = None
+    newer: Annotated[str, Meta(description="Give it as `newer` for what came since.")] = ""
 
 
 LIST = Route("GET", "/teams/{team}/logs", LogPage)

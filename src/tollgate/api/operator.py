@@ -74,7 +74,7 @@ class OperatorTeam(Struct, frozen=True, kw_only=True):
 
     id: Id = ""
     name: Annotated[str, Meta(description="The team's name.")]
-    created_at: Annotated[Moment | None, Meta(description="When it was created.")] = None
+    created_at: CreatedAt
     suspended_at: Annotated[Moment | None, Meta(description="Since when its calls are refused.")] = None
     suspended_reason: Reason = ""
     capped: Annotated[bool, Meta(description="Whether a cap stops its calls now (402).")] = False

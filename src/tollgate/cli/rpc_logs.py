@@ -319,7 +319,7 @@ def _follow(session: Session, filters: Mapping[str, Any], limit: int, columns: t
 
 
 def _place(answer: ApiAnswer[api.LogPage]) -> str:
-    if answer.value.newer is None:
+    if not answer.value.newer:
         raise Failure("This Tollgate cannot be followed: it is older than the tool.")
     return answer.value.newer
 

@@ -152,7 +152,7 @@ def audit(session: Session, limit: int, after: str | None, export: bool, **given
             entry.actor,
             entry.action,
             entry.name or entry.target,
-            "; ".join(f"{name}: {words}" for name, words in detail_texts(entry.details or {})),
+            "; ".join(f"{name}: {words}" for name, words in detail_texts(entry.details)),
             entry.target,
             entry.via,
             entry.address,
