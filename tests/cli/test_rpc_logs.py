@@ -50,6 +50,7 @@ LOG: dict[str, Any] = {
     "billable": True,
     "cost_micros": 5,
     "count": 1,
+    "trace": [{"upstream": "node-1", "start_us": 0, "end_us": 1_234, "verdict": "answered", "status": None}],
     "new_in_a_later_version": 1,
 }
 PAGE_CALL = {
@@ -182,7 +183,8 @@ def test_csv_has_a_row_for_each_call_and_no_formula(api: Api, acme: Tool) -> Non
     )
     rows = list(csv.DictReader(io.StringIO(acme.run("rpc", "logs", "--csv").out)))
     assert [row["method"] for row in rows] == [LOG["method"], "'=1+1", "'\uff1d1+1"]
-    assert list(rows[0]) == list(LOG)
+    assert list(rows[0]) == [name for name in LOG if name != "trace"], "a cell has no room for a list"
+    assert rows[0]["attempts"] == "1"
 
 
 @pytest.mark.e2e

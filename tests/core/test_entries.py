@@ -7,14 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tollgate.api.logs import MAX_ATTEMPTS_KEPT, AttemptVerdict
 from tollgate.core import blocks
 from tollgate.core.entries import (
-    MAX_ATTEMPTS_KEPT,
     MAX_CALLS,
     MAX_METHOD_BYTES,
     MAX_TEXT_BYTES,
     AttemptEntry,
-    AttemptVerdict,
     CallEntry,
     Entry,
     Subject,

@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.store.stored_blocks import batch_of
 
+from tollgate.api.logs import AttemptVerdict
 from tollgate.api.usage import Plan
 from tollgate.core import posting
 from tollgate.core.blocks import OWN_ROWS, OpenBlock, RowBlock, read_facts
-from tollgate.core.entries import BILLABLE, AttemptEntry, AttemptVerdict, CallEntry, Entry, encode, read_counted
+from tollgate.core.entries import BILLABLE, AttemptEntry, CallEntry, Entry, encode, read_counted
 from tollgate.core.latencies import bucket_of
 from tollgate.core.logs import LogFilter
 from tollgate.core.months import month_of

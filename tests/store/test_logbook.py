@@ -13,9 +13,10 @@ import pytest
 from sqlalchemy import Engine, event
 from tests.store.log_rows import ACME, CI, DAY, NOON, RIVAL, THEIRS, WEB, Ledger, Reader, entry
 
+from tollgate.api.logs import AttemptVerdict
 from tollgate.core import posting
 from tollgate.core.blocks import ENOUGH_ROWS
-from tollgate.core.entries import AttemptEntry, AttemptVerdict, CallEntry
+from tollgate.core.entries import AttemptEntry, CallEntry
 from tollgate.core.logs import LogFilter, LogRow
 from tollgate.store import ledger_engine, logbook, sqlite
 from tollgate.store.base import StoreUnavailable

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from tollgate.api.base import CSV, JSON_LINES, After, Limit, Moment, Page, Route, Since, Until, text
+from tollgate.api.base import CSV, JSON_LINES, After, Limit, Moment, Page, Route, Since, Until, choice, text
 
 MAX_METHOD, MAX_TEXT, MAX_NAME = 64, 256, 300
 NETWORK = "[a-z0-9-]{1,32}/[a-z0-9-]{1,32}"
+MAX_ATTEMPTS_KEPT = 8
+"""Of more attempts at one call, the first seven and the last are kept."""
 
 
 class LogFilters(Struct, frozen=True, kw_only=True):
@@ -61,6 +64,68 @@ class LogQuery(LogFilters, frozen=True):
     ] = None
 
 
+class AttemptVerdict(IntEnum):
+    """What became of an attempt. Records have the numbers; the API, the tool and the console show `label`."""
+
+    OTHER = 0
+    """None of these: also what a later version wrote."""
+    ANSWERED = 1
+    HEDGE_WON = 2
+    """A hedge whose answer was used."""
+    HEDGE_LOST = 3
+    """Another attempt was quicker."""
+    STATUS = 4
+    """An HTTP status that is no answer."""
+    NODE_ERROR = 5
+    """A JSON-RPC error of the node."""
+    TIMEOUT = 6
+    QUOTA = 7
+    """The upstream limits our rate."""
+    OUT_OF_STEP = 8
+    """An answer that contradicts the head of the chain."""
+    CONNECTION = 9
+    """Refused, reset or closed."""
+    INVALID = 10
+    """No JSON-RPC response."""
+    TOO_LARGE = 11
+    """A response over the limit."""
+    BUSY = 12
+    """Not sent: all connections to the upstream, or the memory for responses, were in use."""
+    CANCELLED = 13
+    """The client closed its connection, or the service stopped."""
+
+    @classmethod
+    def _missing_(cls, _value: object) -> AttemptVerdict:
+        return cls.OTHER
+
+    @property
+    def label(self) -> str:
+        return self.name.lower()
+
+
+class Attempt(Struct, frozen=True, kw_only=True):
+    """One attempt at an upstream."""
+
+    upstream: Annotated[
+        str,
+        Meta(description="Its name; `upstream 1`, `upstream 2` where the operator shows none."),
+    ] = ""
+    start_us: Annotated[int, Meta(description="Microseconds from the beginning of the request.")] = 0
+    end_us: Annotated[int, Meta(description="Microseconds from the beginning of the request.")] = 0
+    verdict: Annotated[
+        str,
+        choice(
+            "What became of it. `hedge_won`: a second attempt in parallel whose answer was used; `hedge_lost`: "
+            "the slower of the two. `status`: an HTTP status that is no answer. `node_error`: a JSON-RPC error. "
+            "`quota`: the upstream limits our rate. `out_of_step`: an answer that contradicts the head of the "
+            "chain. `connection`: refused, reset or closed. `invalid`: no JSON-RPC. `busy`: not sent, all "
+            "connections were in use. `cancelled`: the client closed its connection.",
+            [verdict.label for verdict in AttemptVerdict],
+        ),
+    ] = ""
+    status: Annotated[int | None, Meta(description="The HTTP status, where that is the verdict.")] = None
+
+
 class Log(Struct, frozen=True, kw_only=True):
     """One call of the team; the calls of a batch share their request id."""
 
@@ -86,6 +151,13 @@ class Log(Struct, frozen=True, kw_only=True):
     duration_us: Annotated[int, Meta(description="Microseconds.")] = 0
     upstream: Annotated[str | None, Meta(description="The upstream that answered.")] = None
     attempts: Annotated[int, Meta(description="Attempts at upstreams.")] = 0
+    trace: Annotated[
+        list[Attempt],
+        Meta(
+            description="The attempts, in the order of their start: the first seven and the last.",
+            extra_json_schema={"maxItems": MAX_ATTEMPTS_KEPT},
+        ),
+    ] = []
     cache: Annotated[
         str,
         Meta(

@@ -13,6 +13,7 @@ import sys
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -48,6 +49,29 @@ def logged_in(command: Callable[..., None]) -> Callable[..., None]:
             command(session, **values)
 
     return json_option(call)
+
+
+def alone(what: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Let a group run by itself, or pass its `--team` and `--json` on; `what` its own options do."""
+    passed = ("team", "as_json")
+
+    def wrap(command: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(command)
+        def call(**values: Any) -> None:
+            ctx = click.get_current_context()
+            name = ctx.invoked_subcommand
+            if name is None:
+                command(**values)
+                return
+            for option in ctx.command.params:
+                key = option.name or ""
+                if key not in passed and ctx.get_parameter_source(key) is ParameterSource.COMMANDLINE:
+                    raise click.UsageError(f"{option.opts[0]} {what}; it does not go with {name!r}.", ctx)
+            ctx.default_map = {name: {each: values[each] for each in passed if values[each]}}
+
+        return call
+
+    return wrap
 
 
 def json_option(command: F) -> F:

@@ -15,7 +15,8 @@ import click
 
 from tollgate.cli import show
 from tollgate.cli.failures import Failure, Lost, NoServer, TooSlow
-from tollgate.cli.options import Since, Until, complete_networks, complete_tokens, for_team, page_options
+from tollgate.cli.lazy import Group, Row
+from tollgate.cli.options import Since, Until, alone, complete_networks, complete_tokens, for_team, page_options
 from tollgate.lazy_module import LazyModule
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ COLUMNS = {
     "upstream": 16,
     "cache": 9,
     "address": 0,
+    "id": 36,
 }
 USUAL = ("time", "method", "network", "status", "duration", "caller", "cost")
 
@@ -75,10 +77,21 @@ def _columns(_ctx: click.Context, _param: click.Parameter, value: str | None) ->
     return names
 
 
-@click.command(epilog="Example: tollgate rpc logs --team acme --since 1h --errors")
+@click.group(
+    cls=Group,
+    invoke_without_command=True,
+    rows={"show": Row("tollgate.cli.rpc_logs_show:show_log", "Show one call and its attempts at upstreams.")},
+    epilog="Example: tollgate rpc logs --team acme --since 1h --errors",
+)
+@alone("filters the list")
 @page_options
-@click.option("--since", type=Since(), metavar="WHEN", help="Only the last 30m, 24h or so, or since 2026-11-15.")
-@click.option("--until", type=Until(), metavar="WHEN", help="Only before 2026-11-15T06:00:00Z, or 30m ago.")
+# Hidden ones are named in the lines of others: the page must fit a screen.
+@click.option(
+    "--since", type=Since(), metavar="WHEN", help="Only the last 30m, 24h, or since 2026-11-15; --until: before."
+)
+@click.option(
+    "--until", type=Until(), metavar="WHEN", hidden=True, help="Only before 2026-11-15T06:00:00Z, or 30m ago."
+)
 @click.option(
     "--network",
     callback=_network,
@@ -86,16 +99,18 @@ def _columns(_ctx: click.Context, _param: click.Parameter, value: str | None) ->
     help="Only this network, such as eth/mainnet.",
     shell_complete=complete_networks,
 )
-@click.option("--method", metavar="NAME", help="Only this method.")
+@click.option("--method", metavar="NAME", help="Only this method; --request-id ID: only this request.")
 @click.option("--status", type=click.IntRange(100, 599), metavar="CODE", help="Only this HTTP status.")
 @click.option("--errors", is_flag=True, help="Only refusals and errors of nodes.")
 @click.option(
-    "--token", metavar="TOKEN", help="Only calls with this token: id or name.", shell_complete=complete_tokens
+    "--token",
+    metavar="TOKEN",
+    help="Only this token: id or name; --domain: only this domain.",
+    shell_complete=complete_tokens,
 )
-@click.option("--domain", metavar="DOMAIN", help="Only calls of this domain: id or name.")
-@click.option("--request-id", metavar="ID", help="Only the calls of this request.")
+@click.option("--domain", metavar="DOMAIN", hidden=True, help="Only calls of this domain: id or name.")
+@click.option("--request-id", metavar="ID", hidden=True, help="Only the calls of this request.")
 @click.option("--all", "whole", is_flag=True, help="Print all that fit, one line each; --csv: as CSV.")
-# In lines above: the page must fit a screen.
 @click.option("--csv", "as_csv", is_flag=True, hidden=True, help="Print all that fit as CSV, without formulas.")
 @click.option("--columns", callback=_columns, hidden=True, help="Which columns, in this order.")
 @click.option("--follow", "-f", is_flag=True, help="Go on with new ones as they come.")
@@ -129,7 +144,7 @@ def logs(
         _print_all(session, filters, after, columns)
         return
     answer = _page(session, filters, limit, after)
-    rows = [_cells(log, columns) for log in answer.value.items]
+    rows = [cells(log, columns) for log in answer.value.items]
     if columns == USUAL and show.for_people():
         rows = _without_today(rows)
     page = cast("ApiAnswer[Page[api.Log]]", answer)
@@ -206,7 +221,8 @@ def _print_csv(session: Session, filters: Mapping[str, Any], after: str | None) 
         writer = csv.writer(page, lineterminator="\r\n")
         for item in answer.raw["items"]:
             if not names:
-                names = list(item)
+                # `attempts` counts what the trace lists.
+                names = [name for name in item if name != "trace"]
                 writer.writerow(names)
             writer.writerow([cell(item.get(name)) for name in names])
         click.echo(page.getvalue(), nl=False)
@@ -220,7 +236,8 @@ def _nothing(session: Session, answer: ApiAnswer[api.LogPage], filters: Mapping[
     return f"No calls yet. Send one to {session.url}/x/<family>/<network>, with a token of the team."
 
 
-def _cells(log: api.Log, columns: tuple[str, ...]) -> tuple[str, ...]:
+def cells(log: api.Log, columns: tuple[str, ...]) -> tuple[str, ...]:
+    """A call as these columns show it."""
     from tollgate.core.pricing import dollars  # noqa: PLC0415 - not for help
 
     at = log.time.astimezone(datetime.UTC)
@@ -240,6 +257,7 @@ def _cells(log: api.Log, columns: tuple[str, ...]) -> tuple[str, ...]:
         "upstream": log.upstream,
         "cache": log.cache,
         "address": log.address,
+        "id": log.id,
     }
     return tuple(cells[name] or "" for name in columns)
 
@@ -333,7 +351,7 @@ def _print(
             show.as_json(item, in_one_line=True)
     else:
         for log in answer.value.items[::step]:
-            line = _line(_cells(log, columns), columns)
+            line = _line(cells(log, columns), columns)
             colour = show.colour_of(str(log.status)) if show.wants_colour() else ""
             click.echo(click.style(line, fg=colour) if colour == "red" else line)
 

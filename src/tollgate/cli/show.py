@@ -103,6 +103,7 @@ def fitting(
 BAR = ""
 """The title of a column of bars. It is for people alone: a pipe has none."""
 _BAR_COLUMNS = 20
+_LANE_COLUMNS = 32
 
 
 def bar_title() -> tuple[str, ...]:
@@ -117,6 +118,15 @@ def bar(value: int, most: int) -> tuple[str, ...]:
     # What is there is seen.
     whole, rest = divmod(max(eighths, 1 if value else 0), 8)
     return ("█" * whole + " ▏▎▍▌▋▊▉"[rest].strip() or " ",)
+
+
+def lane(start: int, end: int, whole: int) -> tuple[str, ...]:
+    """A cell with a part of a whole: as wide as all lanes, and as far to the right as it began late."""
+    if not for_people():
+        return ()
+    before = min(_LANE_COLUMNS * start // whole, _LANE_COLUMNS - 1) if whole else 0
+    length = max(1, round(_LANE_COLUMNS * (end - start) / whole)) if whole else 1
+    return (f"{' ' * before}{'█' * min(length, _LANE_COLUMNS - before)}".ljust(_LANE_COLUMNS),)
 
 
 def _columns() -> int:

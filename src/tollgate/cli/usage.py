@@ -6,22 +6,18 @@ what it owes for each month.
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
 from tollgate.cli import show
 from tollgate.cli.failures import Failure
 from tollgate.cli.lazy import Group
-from tollgate.cli.options import OneOf, ParamKind, complete_months, complete_tokens, for_team, page_options
+from tollgate.cli.options import OneOf, ParamKind, alone, complete_months, complete_tokens, for_team, page_options
 from tollgate.cli.settings_options import SettingsCommand
 from tollgate.lazy_module import LazyModule
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from tollgate.api import billing as billing_api
     from tollgate.api import invoices as invoices_api
     from tollgate.api import usage as api
@@ -57,30 +53,12 @@ class Dollars(ParamKind):
         return self.fail(f"{value!r} is neither an amount in US dollars (25.00) nor {self._word}.", param, ctx)
 
 
-def _alone(command: Callable[..., None]) -> Callable[..., None]:
-    """Let a group run by itself, or pass its `--team` and `--json` on to a subcommand."""
-
-    @functools.wraps(command)
-    def call(**values: Any) -> None:
-        ctx = click.get_current_context()
-        name = ctx.invoked_subcommand
-        if name is None:
-            command(**values)
-            return
-        for option in ("month", "by", "token"):
-            if ctx.get_parameter_source(option) is ParameterSource.COMMANDLINE:
-                raise click.UsageError(f"--{option} shows usage; it does not go with {name!r}.", ctx)
-        ctx.default_map = {name: {each: values[each] for each in ("team", "as_json") if values[each]}}
-
-    return call
-
-
 @click.group(
     cls=Group,
     invoke_without_command=True,
     epilog="Example: tollgate usage --team acme --month 2026-11 --by token",
 )
-@_alone
+@alone("shows usage")
 @click.option(
     "--month",
     metavar="MONTH",

@@ -72,6 +72,12 @@ class Actor(Struct, frozen=True):
         return self.account.id if self.account else ""
 
     @property
+    def is_operator(self) -> bool:
+        """Whether this is an account that `tollgate admin operator` has marked, by a login for all its teams."""
+        of_team = self.login is not None and self.login.team_id is not None
+        return self.account is not None and self.account.operator and not of_team
+
+    @property
     def label(self) -> str:
         """This actor's name in the audit log."""
         return self.account.email if self.account else self.other

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from enum import IntEnum
 from functools import lru_cache
 from typing import Annotated, Any
 
@@ -28,14 +27,13 @@ import msgspec
 from msgspec import Meta, Struct
 
 from tollgate.api import logs
+from tollgate.api.logs import MAX_ATTEMPTS_KEPT, AttemptVerdict
 from tollgate.core.pricing import OwnPrice
 
 # What a caller sent is cut to these, in bytes, so that the size of a record is bounded.
 MAX_METHOD_BYTES, MAX_TEXT_BYTES = logs.MAX_METHOD, logs.MAX_TEXT
 # Calls of one record; a larger batch is written as several.
 MAX_CALLS = 1_000
-# Attempts of one call that a record keeps: the first seven and the last.
-MAX_ATTEMPTS_KEPT = 8
 # Outcomes that are billed: a node has answered.
 BILLABLE = frozenset({"ok", "node_error"})
 
@@ -44,45 +42,6 @@ Moment = Annotated[float, Meta(ge=0, lt=253_402_300_800)]
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Code = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Multiple = Annotated[int, Meta(ge=1, le=2**53)]
-
-
-class AttemptVerdict(IntEnum):
-    """What became of an attempt. The numbers are stored; the API, the tool and the console show the names."""
-
-    OTHER = 0
-    """None of these: also what a later version wrote."""
-    ANSWERED = 1
-    HEDGE_WON = 2
-    """A hedge whose answer was used."""
-    HEDGE_LOST = 3
-    """Another attempt was quicker."""
-    STATUS = 4
-    """An HTTP status that is no answer."""
-    NODE_ERROR = 5
-    """A JSON-RPC error of the node."""
-    TIMEOUT = 6
-    QUOTA = 7
-    """The upstream limits our rate."""
-    OUT_OF_STEP = 8
-    """An answer that contradicts the head of the chain."""
-    CONNECTION = 9
-    """Refused, reset or closed."""
-    INVALID = 10
-    """No JSON-RPC response."""
-    TOO_LARGE = 11
-    """A response over the limit."""
-    BUSY = 12
-    """Not sent: all connections to the upstream, or the memory for responses, were in use."""
-    CANCELLED = 13
-    """The client closed its connection, or the service stopped."""
-
-    @classmethod
-    def _missing_(cls, _value: object) -> AttemptVerdict:
-        return cls.OTHER
-
-    @property
-    def label(self) -> str:
-        return self.name.lower()
 
 
 class AttemptEntry(Struct, frozen=True, array_like=True, gc=False):

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tollgate.core.entries import AttemptEntry
 
@@ -50,6 +51,15 @@ class LogRow(Struct, frozen=True, gc=False):
     cost: int
     month: str
     stands_for: int
+
+
+def without_names(row: LogRow) -> LogRow:
+    """Name its upstreams `upstream 1`, `upstream 2`, in the order in which they were called first."""
+    names = dict.fromkeys([*(attempt.upstream for attempt in row.attempts), row.upstream])
+    names.pop("", None)
+    numbers = {name: f"upstream {number}" for number, name in enumerate(names, 1)}
+    attempts = tuple(replace(each, upstream=numbers.get(each.upstream, "")) for each in row.attempts)
+    return replace(row, upstream=numbers.get(row.upstream, ""), attempts=attempts)
 
 
 class LogFilter(Struct, frozen=True, dict=True):

@@ -18,11 +18,12 @@ from msgspec.structs import replace
 
 from tollgate.api.billing import BillingChange
 from tollgate.api.domains import NewDomain
+from tollgate.api.logs import AttemptVerdict
 from tollgate.api.members import NewInvitation
 from tollgate.api.tokens import NewToken, TokenChange
 from tollgate.chains.catalogue import Catalogue
 from tollgate.core import secrets, upstream_history
-from tollgate.core.entries import AttemptEntry, AttemptVerdict, CallEntry, Entry, KeptAttempts, encode
+from tollgate.core.entries import AttemptEntry, CallEntry, Entry, KeptAttempts, encode
 from tollgate.core.models import Domain, Team, Token
 from tollgate.core.months import month_of, previous_month, start_of
 from tollgate.core.people import Account

@@ -345,6 +345,13 @@ class LedgerSettings(Section, frozen=True):
         Meta(ge=1, le=3_650),
         Help("How long request logs are kept; usage totals are kept for ever."),
     ] = 30
+    show_upstreams: Annotated[
+        bool,
+        Help(
+            "Show teams the names of upstreams in their request logs. Otherwise they see `upstream 1`, "
+            "`upstream 2`, numbered in each entry; operators always see names."
+        ),
+    ] = True
 
 
 class PricingSettings(Section, frozen=True):

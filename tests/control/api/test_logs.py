@@ -113,6 +113,7 @@ def test_call_with_a_token(api: Api) -> None:
         "duration_us": 1_200,
         "upstream": "node-1",
         "attempts": 1,
+        "trace": [{"upstream": "node-1", "start_us": 0, "end_us": 1_200, "verdict": "answered", "status": None}],
         "cache": "bypass",
         "billable": True,
         "cost_micros": 0,

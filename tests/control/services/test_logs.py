@@ -10,19 +10,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.control.log_harness import BASE_URL, PEPPER, LogHarness, seqs
 from tests.store.log_rows import ACME, CI, DAY, NOON, RIVAL, THEIRS, WEB, entry
 
-from tollgate.api.logs import LogQuery
+from tollgate.api.logs import AttemptVerdict, LogQuery
 from tollgate.api.tokens import Rotation
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import InvalidInput, NoSuchTeam, NotFound, RoleNeeded
+from tollgate.control.service_context import Actor
 from tollgate.control.services import logs
 from tollgate.control.services.logs import Cursors, LogPosition, filters_of
+from tollgate.core.entries import AttemptEntry
 from tollgate.core.logs import LogFilter, LogRow
+from tollgate.core.people import PERSONAL, Login
 from tollgate.core.roles import Role
 from tollgate.core.sealed import Seal
-from tollgate.settings.model import Settings
+from tollgate.settings.model import LedgerSettings, Settings
 from tollgate.store.base import StoreUnavailable
 
 
@@ -334,3 +338,53 @@ def test_without_a_ledger_it_is_an_outage(store: LogHarness) -> None:
     bare = ControlPlane(store.store, Settings(), PEPPER, BASE_URL, lambda: NOON)
     with pytest.raises(StoreUnavailable):
         store.do(bare.logs.page(store.actor(), "acme", LogQuery()))
+
+
+# --- Names of upstreams -------------------------------------------------------------------------------------
+
+TRIED = (
+    AttemptEntry("acme-node", 0, 700, AttemptVerdict.STATUS, 503),
+    AttemptEntry("beta", 710, 900, AttemptVerdict.ANSWERED),
+)
+
+
+def upstreams(row: LogRow) -> tuple[str, ...]:
+    return (row.upstream, *(attempt.upstream for attempt in row.attempts))
+
+
+@pytest.mark.parametrize(
+    ("show", "who", "names"),
+    [
+        (True, "owner", ("beta", "acme-node", "beta")),
+        (False, "owner", ("upstream 2", "upstream 1", "upstream 2")),
+        (False, "operator", ("beta", "acme-node", "beta")),
+        (False, "operator of a team", ("upstream 2", "upstream 1", "upstream 2")),
+    ],
+)
+def test_names_of_upstreams_are_for_teams_whose_operator_shows_them_and_for_operators(
+    store: LogHarness, show: bool, who: str, names: tuple[str, ...]
+) -> None:
+    store.plane.change(Settings(ledger=LedgerSettings(show_upstreams=show)))
+    store.ledger.commit(entry(NOON, upstream="beta", attempts=TRIED, duration_micros=950))
+    owner = store.actor().account
+    assert owner is not None
+    account = replace(owner, operator=who != "owner")
+    login = (
+        Login("lgn_1", account.id, PERSONAL, "ci", NOON, b"d" * 32, team_id=ACME)
+        if who == "operator of a team"
+        else None
+    )
+    actor = Actor(account, login)
+    logs = store.plane.logs
+    page = store.do(logs.page(actor, "acme", LogQuery()))
+    _, row = store.do(logs.entry(actor, "acme", logs.cursors.id_of(page.rows[0])))
+    newer = store.do(logs.page(actor, "acme", LogQuery(newer=page.newer)))
+    assert (upstreams(page.rows[0]), upstreams(row), newer.rows) == (names, names, [])
+    assert page.rows[0].attempts[0].end_micros == 700
+
+
+def test_tail_that_all_members_share_names_no_upstreams_where_teams_see_none(store: LogHarness) -> None:
+    store.plane.change(Settings(ledger=LedgerSettings(show_upstreams=False)))
+    store.ledger.commit(entry(NOON, upstream="beta", attempts=TRIED))
+    rows, _ = store.do(store.plane.logs.fresh(LogFilter(ACME), 0, 10))
+    assert upstreams(rows[0]) == ("upstream 2", "upstream 1", "upstream 2")

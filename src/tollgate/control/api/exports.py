@@ -20,7 +20,7 @@ from litestar import Response
 from litestar.response import Stream
 
 from tollgate.api.base import CSV, JSON_LINES
-from tollgate.api.logs import Log, LogQuery
+from tollgate.api.logs import Attempt, Log, LogQuery
 from tollgate.control.api.errors import NO_STORE
 from tollgate.control.api.rates import Shares
 from tollgate.control.problems import InvalidInput
@@ -35,7 +35,8 @@ QUIET_SECONDS = 15.0
 # Exports under way. One account may have a fourteenth of the places that are free, one client address a third.
 MAX_EXPORTS, ACCOUNT_PART, ADDRESS_PART = 64, 14, 3
 MEDIA_TYPES = {"csv": CSV, "jsonl": JSON_LINES}
-COLUMNS = Log.__struct_fields__
+# A cell has no room for the trace; `attempts` counts it.
+COLUMNS = tuple(name for name in Log.__struct_fields__ if name != "trace")
 
 _exports: WeakKeyDictionary[LogService, Shares] = WeakKeyDictionary()
 _ending: set[asyncio.Future[None]] = set()
@@ -102,6 +103,16 @@ def shown(row: LogRow, logs: LogService, team_name: str) -> Log:
         duration_us=row.duration_micros,
         upstream=row.upstream or None,
         attempts=len(row.attempts),
+        trace=[
+            Attempt(
+                upstream=each.upstream,
+                start_us=each.start_micros,
+                end_us=each.end_micros,
+                verdict=each.verdict.label,
+                status=each.status or None,
+            )
+            for each in row.attempts
+        ],
         cache=row.cache,
         billable=row.billable,
         cost_micros=row.cost,

@@ -20,7 +20,7 @@ from tollgate.control.problems import InvalidInput, NotFound
 from tollgate.control.service_context import Actor, Membership, ServiceContext, required, seconds_of
 from tollgate.control.services.tokens import token_ids
 from tollgate.core import origins
-from tollgate.core.logs import LogFilter, LogRow, LogSlice
+from tollgate.core.logs import LogFilter, LogRow, LogSlice, without_names
 from tollgate.core.models import Team
 from tollgate.core.roles import Action
 from tollgate.core.sealed import BrokenSeal, Seal
@@ -137,8 +137,10 @@ class LogService:
             raise InvalidInput("`after` goes back and `newer` goes on: give one of the two.", field="newer")
         book = required(self._book)
         if query.newer is not None:
-            return await self._newer(book, found, query, query.newer, wanted)
-        return await self._older(book, found, query, wanted)
+            part = await self._newer(book, found, query, query.newer, wanted)
+        else:
+            part = await self._older(book, found, query, wanted)
+        return msgspec.structs.replace(part, rows=self._shown(part.rows, actor))
 
     async def wanted(self, actor: Actor, team: str, query: LogQuery) -> tuple[Team, LogFilter]:
         """The team and the filter that a query means; raises where these logs may not be read."""
@@ -165,7 +167,8 @@ class LogService:
 
     async def fresh(self, wanted: LogFilter, above: int, limit: int) -> tuple[list[LogRow], int]:
         """Entries that fit from above a number on, oldest first, and the number that was looked up to."""
-        return await required(self._book).newer(wanted, above, limit)
+        rows, position = await required(self._book).newer(wanted, above, limit)
+        return self._shown(rows), position
 
     async def entry(self, actor: Actor, team: str, entry_id: str) -> tuple[Team, LogRow]:
         async with self._context.store.reading() as records:
@@ -174,7 +177,13 @@ class LogService:
         found = await required(self._book).older(LogFilter(membership.team.id), place + 1, 1)
         if not found.rows or found.rows[0].seq != place:
             raise _gone(entry_id)
-        return membership.team, found.rows[0]
+        return membership.team, self._shown(found.rows, actor)[0]
+
+    def _shown(self, rows: list[LogRow], actor: Actor | None = None) -> list[LogRow]:
+        """Rows with the names of upstreams, where these are for the actor; None: any member of the team."""
+        if self._context.settings.ledger.show_upstreams or (actor is not None and actor.is_operator):
+            return rows
+        return [without_names(row) for row in rows]
 
     async def _older(self, book: LogBook, team: Team, query: LogQuery, wanted: LogFilter) -> LogResults:
         identity = filters_of(wanted)

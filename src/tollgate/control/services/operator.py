@@ -147,10 +147,7 @@ class Operator:
 
     def check(self, actor: Actor) -> None:
         """Refuse everybody but operators."""
-        if actor is OPERATOR:
-            return
-        of_team = actor.login is not None and actor.login.team_id is not None
-        if actor.account is None or not actor.account.operator or of_team:
+        if actor is not OPERATOR and not actor.is_operator:
             raise RoleNeeded("see the operator's pages", "member", ["operator"])
 
     async def upstreams(self, actor: Actor) -> Sequence[ShownNetwork]:
