@@ -38,10 +38,8 @@ from tollgate.gateway.call.served import (
     UNREADABLE,
     Served,
     SlowState,
-    cache_index,
     encode_json,
     is_text,
-    packed_route,
 )
 from tollgate.gateway.http import response
 from tollgate.gateway.http.response import FEW, LENGTHS
@@ -303,7 +301,7 @@ class ServedCall(Served):
         slow = self._slow
         assert slow is not None  # noqa: S101 - it has left the fast path
         try:
-            self._cache = cache_index(slow.route)
+            self._cache = CACHE_RESULTS.index(slow.route.cache)
             self.completed(result)
         except Exception as error:  # noqa: BLE001 - the border: no other code answers this caller
             request = self._request(slow.route)
@@ -409,8 +407,9 @@ class ServedCall(Served):
 
     def record(self, at: bytes, now: float) -> bytes:
         """Its record, put together from parts that are encoded already."""
-        if self._slow is not None:
-            return self._record_slow(at, now, self._slow)
+        slow = self._slow
+        if slow is not None and slow.outcome is not None:
+            return self._record_by_name(at, now, slow.route, *slow.outcome)
         admission, upstream, request_id = self._admission, self._upstream, self.request_id
         plan: MethodPlan = self._plan  # type: ignore[assignment] # every read that comes here has one
         micros = floor((now - self._began) * 1e6)
@@ -422,14 +421,17 @@ class ServedCall(Served):
                 _numbers(micros, _ONE_DETAIL, self._size, UINT32, len(self._body)),
                 _ID24 if len(request_id) == 24 else pack(request_id)[: -len(request_id)],
                 request_id,
-                NO_UPSTREAM if upstream is None else upstream.record,
+                NO_UPSTREAM
+                if upstream is None
+                else upstream.record
+                if slow is None
+                else pack(slow.route.upstream) + pack(slow.route.attempts),
                 admission.records[self._cache],
             )
         )
 
-    def _record_slow(self, at: bytes, now: float, slow: SlowState) -> bytes:
+    def _record_by_name(self, at: bytes, now: float, route: Route, outcome: str, code: int | None) -> bytes:
         admission = self._admission
-        outcome, code = slow.outcome or (OK, None)
         micros = floor((now - self._began) * 1e6)
         admission.context.journal.latencies.durations(admission.network.path, outcome).append(micros)
         return b"".join(
@@ -441,7 +443,7 @@ class ServedCall(Served):
                 pack(code),
                 _sizes(UINT32, self._size, UINT32, len(self._body)),
                 pack(self.request_id),
-                packed_route(slow.route),
+                pack(route.upstream) + pack(route.attempts),
                 admission.records[self._cache],
             )
         )

@@ -24,6 +24,7 @@ from tollgate.gateway.messages import Route
 from tollgate.gateway.upstream import sticky
 from tollgate.gateway.upstream.attempts import AttemptOutcome, Attempts, FirstAttempt
 from tollgate.gateway.upstream.broadcast import SIGNED, Broadcast
+from tollgate.gateway.upstream.choice import Requirements
 from tollgate.gateway.upstream.get_logs import GET_LOGS, Logs, is_wide
 from tollgate.gateway.upstream.health import Upstream
 from tollgate.shm.upstream_status import Stamp
@@ -153,10 +154,11 @@ class Resolution:
         slot: int | None = None,
         tried: Sequence[Upstream] = (),
     ) -> Attempts[Reply]:
-        resolver, scope = self._resolver, self._scope
+        resolver, scope, method = self._resolver, self._scope, self._call.method
+        oldest = scope.oldest if scope.state else None
         return Attempts(
             resolver.exchange,
-            resolver.requirements(self._call.method, scope, slot),
+            Requirements(method, method in resolver.repeatable, scope.tip, oldest, slot, scope.number),
             self._deadline,
             body,
             jsonrpc.decode_reply,

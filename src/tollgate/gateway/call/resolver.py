@@ -12,14 +12,13 @@ from typing import Any
 
 from msgspec import Struct
 
-from tollgate.chains.catalogue import Holds, Scope
+from tollgate.chains.catalogue import Holds, Look, Scope
 from tollgate.core.shapes import ABSENT, Call, Reply
 from tollgate.errors import Overloaded, Refusal
 from tollgate.gateway.call.cache import Cache, key_of
-from tollgate.gateway.call.reply_validator import ReplyValidator, reveals_tip
+from tollgate.gateway.call.reply_validator import ReplyValidator
 from tollgate.gateway.upstream import sticky
 from tollgate.gateway.upstream.broadcast import SIGNED
-from tollgate.gateway.upstream.choice import Requirements
 from tollgate.gateway.upstream.exchange import Exchange
 from tollgate.gateway.upstream.get_logs import GET_LOGS
 from tollgate.shm.upstream_status import Snapshot, Stamp
@@ -145,14 +144,10 @@ class Resolver:
         read = self.readers.get(call.method)
         return NOTHING_KNOWN if read is None else read(call.params)
 
-    def requirements(self, method: str, scope: Scope, slot: int | None = None) -> Requirements:
-        """What a call requires of the upstream that answers it."""
-        oldest = scope.oldest if scope.state else None
-        return Requirements(method, method in self.repeatable, scope.tip, oldest, slot, scope.number)
-
     def validator(self, method: str, scope: Scope) -> ReplyValidator:
         """The validator of replies to a call. To be made before it is sent."""
-        if reveals_tip(scope):
+        # As `reveals_tip`, without its call.
+        if scope.holds is Holds.TIP and scope.look is not Look.NOWHERE:
             return ReplyValidator(self.exchange, method, scope)
         # It remembers nothing of a call, so all calls of the method share it.
         validator = self._validators.get(method)

@@ -7,9 +7,8 @@ from abc import ABC, abstractmethod
 import msgspec
 from msgspec import Struct
 
-from tollgate.core.entries import pack
 from tollgate.errors import Overloaded
-from tollgate.gateway.call.admission import CACHE_RESULTS, Admission
+from tollgate.gateway.call.admission import Admission
 from tollgate.gateway.call.resolution import Cancellable
 from tollgate.gateway.call.resolver import STOPPING
 from tollgate.gateway.http.response import render_result
@@ -149,16 +148,6 @@ class Served(ABC):
             request.rates, request.began = admission.rates_left(), self._began
         request.route, request.work = route, self
         return request
-
-
-def packed_route(route: Route) -> bytes:
-    """The record's part about the upstream."""
-    return pack(route.upstream) + pack(route.attempts)
-
-
-def cache_index(route: Route) -> int:
-    """What the cache did for a call, as a plan and an admission count it."""
-    return CACHE_RESULTS.index(route.cache)
 
 
 def is_text(body: bytes) -> bool:

@@ -127,7 +127,8 @@ class View:
             rank = found if is_good else second
             if not rank or rank[0].priority == upstream.priority:
                 rank.append(upstream)
-        return _cheaper(found or second, random)
+        fit = found or second
+        return fit[0] if len(fit) == 1 else _cheaper(fit, random)
 
     def last_resort(self, requirements: Requirements, tried: Sequence[Upstream], now: float) -> Upstream | None:
         """An upstream out of rotation, where no other is left: an error would be the only other answer."""
