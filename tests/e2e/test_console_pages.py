@@ -116,6 +116,12 @@ def click(page: Page, name: str) -> None:
     page.get_by_role("button", name=name, exact=True).click()
 
 
+def failed_request(console: Console, page: Page) -> str:
+    """The address of a request with two attempts, opened beside the list."""
+    page.goto(f"{console.base_url}{TEAM}/logs?status=502")
+    return f"{TEAM}/logs{page.locator('#lines a').first.get_attribute('href')}"
+
+
 def words(page: Page) -> str:
     return page.locator("main").inner_text()
 
@@ -146,7 +152,7 @@ def test_every_page_fits_its_window_and_axe_finds_nothing_serious(
         options["device_scale_factor"] = 0.75  # small files; the layout stays as it is
     with console.context(**options, bypass_csp=True) as context:
         page = context.new_page()
-        for name, path in PAGES.items():
+        for name, path in {**PAGES, "attempts": failed_request(console, page)}.items():
             page.goto(console.base_url + path)
             assert page.evaluate("document.documentElement.scrollWidth") <= width, (name, width)
             if os.environ.get("WRITE_SCREENSHOTS"):
@@ -350,6 +356,25 @@ def test_logs_are_filtered_by_address_opened_beside_the_list_and_exported(consol
         assert {row["network"] for row in table} <= {"mainnet"}
         page.goto(f"{console.base_url}{TEAM}/logs?request_id=nothing-of-the-kind")
         assert "Nothing fits" in words(page)
+
+
+def test_opened_request_shows_its_attempts_one_below_the_other(console: Console) -> None:
+    with console.page() as page:
+        page.goto(console.base_url + failed_request(console, page))
+        group = page.locator("#opened .group")
+        assert re.fullmatch(r"Attempts\s*[\d,.]+ ms, 2 attempts", group.locator("h3").inner_text())
+        assert [what.inner_text() for what in group.locator(".what").all()] == [
+            "HTTP 503, tried elsewhere",
+            "Timeout",
+        ]
+        first, second = (lane.bounding_box() for lane in group.locator("rect.k-bad").all())
+        assert first is not None
+        assert second is not None
+        assert first["x"] + first["width"] <= second["x"] + 1
+        assert first["y"] < second["y"]
+        page.goto(f"{console.base_url}{TEAM}/logs?method=eth_getLogs&status=200")
+        page.locator("#lines a").first.click()
+        assert group.locator("li").count() in (0, 1), "a hit has none"
 
 
 def test_live_tail_shows_a_call_within_seconds(console: Console) -> None:

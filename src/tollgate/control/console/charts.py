@@ -45,7 +45,7 @@ def bars(timeline: UsageTimeline, now: float, tones: dict[str, int] | None = Non
     begun = sum(1 for step in timeline.steps if step.start <= now)
     future = _expected(table, begun) if timeline.span == "month" else []
     drawn = table[:begun] + [future] * (len(table) - begun) if future else table
-    top = _ceiling(max((sum(values) for values in drawn), default=0))
+    top = ceiling(max((sum(values) for values in drawn), default=0))
     parts = [_lines(top)]
     pace = (WIDTH - LEFT) / max(1, len(table))
     for place, (step, values) in enumerate(zip(timeline.steps, drawn, strict=True)):
@@ -124,7 +124,7 @@ def _expected(table: list[list[int]], begun: int) -> list[int]:
     return [sum(values) // len(whole) for values in zip(*whole, strict=True)]
 
 
-def _ceiling(value: int) -> int:
+def ceiling(value: int) -> int:
     """The least round number that is not below a value."""
     unit = 1
     while True:

@@ -18,6 +18,7 @@ from tollgate.control.api.operations import COST, SEARCH_COST
 from tollgate.control.commands import from_query
 from tollgate.control.console.frame import Frame, open_frame, page
 from tollgate.control.console.paths import HttpRequest, Part, Plane, shown
+from tollgate.control.console.waterfall import waterfall
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import InvalidInput, Problem
 from tollgate.control.service_context import PageRequest
@@ -73,6 +74,7 @@ async def logs_page(request: HttpRequest, plane: Plane, team: Part) -> Response[
         next=_address(given, after=found.next) if found and found.next else "",
         first=_address(given) if after else "",
         opened=opened,
+        trace=waterfall(opened.row) if opened else None,
         close=_address(given, after=after) if after else _address(given),
         networks=[each.network for each in networks],
         sources=names,
