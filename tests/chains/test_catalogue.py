@@ -74,7 +74,7 @@ def test_methods_have_the_prefixes_of_their_family(family: str) -> None:
 
 
 @pytest.mark.parametrize("family", TABLES)
-def test_no_method_stands_twice(family: str) -> None:
+def test_every_method_is_listed_once(family: str) -> None:
     names = [method.name for method in TABLES[family]]
     assert len(names) == len(set(names)) == len(Catalogue(family).methods)
 
@@ -147,7 +147,7 @@ def test_catalogue_has_every_method_of_the_specification(family: str) -> None:
 
 
 @pytest.mark.parametrize("family", TABLES)
-def test_only_reads_are_ever_kept(family: str) -> None:
+def test_only_reads_are_cached(family: str) -> None:
     catalogue = Catalogue(family)
     assert catalogue.cached < catalogue.reads
     assert {name for name in catalogue.methods if _holds(catalogue, name) is not Holds.NEVER} == catalogue.cached
@@ -160,7 +160,7 @@ def _holds(catalogue: Catalogue, name: str) -> Holds:
 
 
 @pytest.mark.parametrize("family", TABLES)
-def test_methods_that_name_a_block_show_where_it_stands(family: str) -> None:
+def test_methods_with_a_block_argument_name_its_position(family: str) -> None:
     slots = {
         method.name: method.block is not None and (family == "eth" or method.member != "")
         for method in TABLES[family]
@@ -190,12 +190,12 @@ def test_methods_that_name_a_block_show_where_it_stands(family: str) -> None:
         (STARKNET, "starknet_addInvokeTransaction"),
     ],
 )
-def test_answers_of_one_node_or_of_one_moment_are_never_kept(catalogue: Catalogue, name: str) -> None:
+def test_answers_specific_to_a_node_or_a_moment_are_never_cached(catalogue: Catalogue, name: str) -> None:
     assert name not in catalogue.cached
     assert catalogue.scope(name, []).holds is Holds.NEVER
 
 
-def test_what_the_catalogue_does_not_know_is_not_there() -> None:
+def test_methods_outside_the_catalogue_are_absent() -> None:
     assert ETH.method("foo_bar") is None
     assert ETH.method("eth_call") is not None
     assert Catalogue("solana").cached == frozenset()
@@ -266,5 +266,5 @@ def test_tables_name_what_each_method_needs() -> None:
     assert {method.name: method.block for method in methods if method.block is not None} == placed
 
 
-def test_readers_are_those_of_the_methods_that_are_wanted() -> None:
+def test_readers_are_those_of_the_requested_methods() -> None:
     assert set(ETH.readers(frozenset({"eth_call", "eth_none"}))) == {"eth_call"}

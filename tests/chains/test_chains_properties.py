@@ -47,7 +47,7 @@ def test_reading_a_call_never_raises(named: tuple[str, str], given_params: Any) 
 
 
 @given(st.sampled_from(NAMES), st.lists(st.binary(max_size=40), max_size=4))
-def test_bytes_that_are_no_json_do_not_raise(named: tuple[str, str], texts: list[bytes]) -> None:
+def test_invalid_json_does_not_raise(named: tuple[str, str], texts: list[bytes]) -> None:
     family, name = named
     CATALOGUES[family].scope(name, [Raw(text) for text in texts])
     for text in texts:
@@ -78,7 +78,7 @@ answers = trees | st.builds(
 
 @settings(max_examples=3 * settings().max_examples)
 @given(st.sampled_from(KEPT), calls, answers, heights, heights)
-def test_what_is_kept_is_about_blocks_that_are_there(
+def test_only_answers_about_existing_blocks_are_cached(
     named: tuple[str, str], given_params: Any, answer: Any, head: int, finalized: int
 ) -> None:
     catalogue = CATALOGUES[named[0]]
@@ -97,7 +97,7 @@ def test_what_is_kept_is_about_blocks_that_are_there(
 
 
 @given(st.sampled_from(KEPT), st.none() | st.lists(trees, max_size=3), heights, heights)
-def test_null_is_never_kept(named: tuple[str, str], given_params: Any, head: int, finalized: int) -> None:
+def test_null_is_never_cached(named: tuple[str, str], given_params: Any, head: int, finalized: int) -> None:
     scope = scope_of(*named, given_params)
     for nothing in (Raw(b"null"), b"null", b"", b"\nnull "):
         assert CATALOGUES[named[0]].keep(scope, nothing, head, finalized) == Keep(Holds.NEVER)
@@ -107,7 +107,7 @@ TAGS = {"eth": "pending", "starknet": "pre_confirmed"}
 
 
 @given(st.sampled_from(KEPT), answers, heights)
-def test_what_is_pending_is_never_kept(named: tuple[str, str], answer: Any, head: int) -> None:
+def test_pending_answers_are_never_cached(named: tuple[str, str], answer: Any, head: int) -> None:
     family, name = named
     method = CATALOGUES[family].method(name)
     assert method is not None
@@ -127,7 +127,7 @@ def test_what_is_pending_is_never_kept(named: tuple[str, str], answer: Any, head
 
 @settings(deadline=None)
 @given(st.sampled_from(NAMES), calls, trees | st.binary(max_size=50))
-def test_what_an_answer_shows_never_raises(named: tuple[str, str], given_params: Any, answer: Any) -> None:
+def test_reading_an_answer_never_raises(named: tuple[str, str], given_params: Any, answer: Any) -> None:
     family, name = named
     raw = answer if isinstance(answer, bytes) else msgspec.json.encode(answer)
     shown = CATALOGUES[family].revealed(name, scope_of(family, name, given_params), raw)

@@ -19,7 +19,7 @@ def families_of(row: Fault) -> list[str]:
 
 
 @pytest.mark.parametrize("row", FAULTS, ids=lambda row: f"{row.family or 'all'}:{row.code}:{row.example[:40]}")
-def test_example_of_a_row_is_judged_by_that_row_and_no_other_before_it(row: Fault) -> None:
+def test_example_of_a_row_matches_that_row_first(row: Fault) -> None:
     for family in families_of(row):
         code = ANY_CODE if row.code is None else row.code
         assert fault(family, kind_of(row), code, row.example) is row
@@ -27,7 +27,7 @@ def test_example_of_a_row_is_judged_by_that_row_and_no_other_before_it(row: Faul
         assert verdict(family, kind_of(row), code, row.example) is row.verdict
 
 
-def test_table_is_large_and_knows_many_nodes() -> None:
+def test_table_is_large_and_covers_many_nodes() -> None:
     assert len(FAULTS) >= 100
     sources = " ".join(row.by for row in FAULTS).lower()
     nodes = ("geth", "erigon", "nethermind", "reth", "besu", "anvil", "pathfinder", "juno", "madara")
@@ -36,13 +36,13 @@ def test_table_is_large_and_knows_many_nodes() -> None:
         assert name in sources
 
 
-def test_no_two_rows_are_alike() -> None:
+def test_rows_are_distinct() -> None:
     assert len({(row.family, row.code, row.pattern) for row in FAULTS}) == len(FAULTS)
     assert len({(row.family, row.code, row.example) for row in FAULTS}) == len(FAULTS)
 
 
 @pytest.mark.parametrize("row", FAULTS, ids=lambda row: row.pattern or f"code {row.code}")
-def test_pattern_is_in_small_letters_because_messages_are_made_so(row: Fault) -> None:
+def test_patterns_are_lower_case_like_normalised_messages(row: Fault) -> None:
     assert not re.search(r"(?<!\\)[A-Z]", row.pattern)
 
 
@@ -155,7 +155,7 @@ def test_message_of_an_eth_node(code: int | None, message: str, expected: Verdic
 
 
 @pytest.mark.parametrize("code", [20, 21, 27, 28, 29, 31, 33, 34, 40, 41, *range(51, 59), *range(60, 66)])
-def test_errors_of_the_starknet_specification_stand_whatever_their_message_is(code: int) -> None:
+def test_errors_of_the_starknet_specification_are_known_by_code_whatever_the_message(code: int) -> None:
     for message in ("", "Internal error", "Too many requests", "Method not found"):
         assert verdict("starknet", Kind.READ, code, message) is Verdict.FINAL
         assert verdict("starknet", Kind.WRITE, code, message) is Verdict.FINAL
@@ -168,7 +168,7 @@ def test_code_of_one_family_means_nothing_in_another() -> None:
     assert verdict("starknet", Kind.READ, 27, "Unknown state. First available state is 1") is Verdict.FINAL
 
 
-def test_family_without_a_catalogue_has_the_words_of_providers() -> None:
+def test_family_without_a_catalogue_uses_the_messages_of_providers() -> None:
     assert verdict("solana", Kind.UNKNOWN, -32005, "Rate limit exceeded") is Verdict.QUOTA
     assert verdict("solana", Kind.UNKNOWN, -32601, "Method not found") is Verdict.UNSUPPORTED
     assert verdict("solana", Kind.UNKNOWN, -32603, "Internal error") is Verdict.ELSEWHERE
@@ -192,7 +192,7 @@ def test_transaction_is_known_only_where_one_was_sent(kind: Kind) -> None:
         "Known transaction",
     ],
 )
-def test_known_transaction_in_the_words_of_several_nodes(message: str) -> None:
+def test_known_transaction_is_recognised_in_messages_of_several_nodes(message: str) -> None:
     assert verdict("eth", Kind.WRITE, -32000, message) is Verdict.KNOWN
 
 
@@ -203,7 +203,7 @@ def test_refused_transaction_is_not_a_known_one(message: str) -> None:
     assert verdict("eth", Kind.WRITE, -32000, message) is Verdict.FINAL
 
 
-def test_end_of_a_long_message_is_not_looked_at() -> None:
+def test_end_of_a_long_message_is_ignored() -> None:
     assert verdict("eth", Kind.READ, -32000, "x" * 1_000 + " header not found") is Verdict.FINAL
     assert verdict("eth", Kind.READ, -32000, "header not found" + "x" * 100_000) is Verdict.FINAL
     assert verdict("eth", Kind.READ, -32000, "header not found " + "x" * 100_000) is Verdict.LAGGING

@@ -80,7 +80,7 @@ def test_first_block_may_have_a_parent_of_nothing() -> None:
 
 @pytest.mark.parametrize("family", sorted(heads.FAMILIES))
 @pytest.mark.parametrize("result", [b"null", b"", b"[]", b'"0x5"', b"{}", b"{", b"5", b"\xff", b"[" * 99_999])
-def test_answer_that_is_no_block_is_misread(family: str, result: bytes) -> None:
+def test_answer_without_a_block_is_misread(family: str, result: bytes) -> None:
     with pytest.raises(Misread):
         heads.read_block(family, result)
     with pytest.raises(Misread):
@@ -164,12 +164,12 @@ def test_node_that_is_nearly_there_is_not_catching_up(family: str) -> None:
     assert not heads.read_syncing(family, progress(family, 1_001, 1_000))
 
 
-def test_progress_in_numbers_that_are_none_counts_as_catching_up() -> None:
+def test_malformed_sync_progress_counts_as_catching_up() -> None:
     assert heads.read_syncing("eth", b'{"currentBlock":"soon","highestBlock":"0x5"}')
     assert heads.read_syncing("eth", b'{"currentBlock":null,"highestBlock":"0x5"}')
 
 
 @pytest.mark.parametrize("result", [b"null", b"5", b'"no"', b"[]", b""])
-def test_answer_about_syncing_that_is_none_is_misread(result: bytes) -> None:
+def test_malformed_syncing_answer_is_misread(result: bytes) -> None:
     with pytest.raises(Misread):
         heads.read_syncing("eth", result)

@@ -31,17 +31,17 @@ def balance(block: Any, answer: Any = "0x1bc16d674ec80000", **chain: int) -> Kee
 # --- By number ----------------------------------------------------------------------------------------------
 
 
-def test_final_block_is_kept_for_ever() -> None:
+def test_final_block_is_cached_for_ever() -> None:
     assert balance(hex(FINALIZED)) == Keep(Holds.FOREVER, FINALIZED)
     assert balance("0x0") == Keep(Holds.FOREVER, 0)
 
 
-def test_block_above_the_final_one_is_kept_until_a_reorganisation() -> None:
+def test_block_above_the_final_one_is_cached_until_a_reorganisation() -> None:
     assert balance(hex(FINALIZED + 1)) == Keep(Holds.BLOCK, FINALIZED + 1)
     assert balance(hex(HEAD)) == Keep(Holds.BLOCK, HEAD)
 
 
-def test_block_above_the_head_is_not_kept() -> None:
+def test_block_above_the_head_is_not_cached() -> None:
     assert balance(hex(HEAD + 1)) == NOT
     assert balance("0x0", head=-1, finalized=-1) == NOT
     assert balance("earliest", head=-1, finalized=-1) == NOT
@@ -51,31 +51,31 @@ def test_nothing_is_final_where_finality_is_not_known() -> None:
     assert balance("0x5", finalized=-1) == Keep(Holds.BLOCK, 5)
 
 
-def test_latest_is_kept_until_the_next_block() -> None:
+def test_latest_is_cached_until_the_next_block() -> None:
     assert balance("latest") == balance(None) == balance("finalized") == TIP
     assert kept("eth_getBlockByNumber", ["latest", False], {"number": hex(HEAD)}) == TIP
     assert kept("eth_gasPrice", [], "0x5") == kept("eth_syncing", [], False) == TIP
 
 
-def test_pending_is_not_kept() -> None:
+def test_pending_is_not_cached() -> None:
     assert balance("pending") == NOT
     assert NOT.number == -1, "about no block"
     assert kept("starknet_call", [{}, "pre_confirmed"], ["0x1"]) == NOT
 
 
-def test_earliest_and_the_chain_id_are_kept_for_ever() -> None:
+def test_earliest_and_the_chain_id_are_cached_for_ever() -> None:
     assert balance("earliest") == Keep(Holds.FOREVER, 0)
     assert (
         kept("eth_chainId", [], "0x1") == kept("starknet_chainId", [], "0x534e5f4d41494e") == Keep(Holds.FOREVER)
     )
 
 
-def test_earliest_block_of_a_node_without_old_history_is_kept_for_the_tip() -> None:
+def test_earliest_block_of_a_pruned_node_is_cached_for_the_tip() -> None:
     assert kept("eth_getBlockByNumber", ["earliest", False], {"number": "0x0"}) == Keep(Holds.FOREVER, 0)
     assert kept("eth_getBlockByNumber", ["earliest", False], {"number": "0x1"}) == TIP
 
 
-def test_call_with_a_state_override_is_kept_like_any_other() -> None:
+def test_call_with_a_state_override_is_cached_like_any_other() -> None:
     assert kept("eth_call", [{}, "0x10", {"0x11": {"balance": "0x0"}}], "0x01") == Keep(Holds.FOREVER, 16)
 
 
@@ -96,17 +96,17 @@ def test_call_with_a_state_override_is_kept_like_any_other() -> None:
         ("starknet_getTransactionReceipt", [HASH]),
     ],
 )
-def test_null_is_never_kept(name: str, given: list[Any]) -> None:
+def test_null_is_never_cached(name: str, given: list[Any]) -> None:
     assert kept(name, given, None) == NOT
 
 
 @pytest.mark.parametrize("empty", [b"null", b" null", b"null".rjust(_EMPTY_BYTES), b"", b" "])
-def test_null_with_blanks_and_no_answer_at_all_are_not_kept(empty: bytes) -> None:
+def test_null_with_whitespace_and_an_empty_answer_are_not_cached(empty: bytes) -> None:
     assert ETH.keep(ETH.scope("eth_chainId", None), empty, HEAD, FINALIZED) == NOT
 
 
 @pytest.mark.parametrize("empty", [b"[]", b"{}", b'""', b'"0x"', b"[ ]", b"{\n}"])
-def test_empty_answer_is_kept_for_the_tip_at_most(empty: bytes) -> None:
+def test_empty_answer_is_cached_for_the_tip_at_most(empty: bytes) -> None:
     calls: list[tuple[str, list[Any]]] = [
         ("eth_getCode", ["0x11", "0x10"]),
         ("eth_getCode", ["0x11", {"blockHash": HASH}]),
@@ -126,7 +126,7 @@ def test_short_answer_is_not_an_empty_one(short: bytes) -> None:
     assert ETH.keep(scope, Raw(short), HEAD, FINALIZED) == Keep(Holds.FOREVER, 16)
 
 
-def test_empty_answer_about_a_block_above_the_head_is_not_kept() -> None:
+def test_empty_answer_about_a_block_above_the_head_is_not_cached() -> None:
     assert kept("eth_getLogs", [{"fromBlock": "0x1", "toBlock": hex(HEAD + 1)}], []) == NOT
     assert kept("eth_getLogs", [{"fromBlock": hex(HEAD + 1)}], []) == NOT
 
@@ -134,12 +134,12 @@ def test_empty_answer_about_a_block_above_the_head_is_not_kept() -> None:
 # --- By hash ------------------------------------------------------------------------------------------------
 
 
-def test_state_at_a_hash_is_kept_for_ever() -> None:
+def test_state_at_a_hash_is_cached_for_ever() -> None:
     assert balance({"blockHash": HASH}) == Keep(Holds.FOREVER)
     assert balance({"blockHash": HASH, "requireCanonical": True}) == TIP
 
 
-def test_block_by_hash_is_kept_for_ever_with_its_number() -> None:
+def test_block_by_hash_is_cached_for_ever_with_its_number() -> None:
     block = {"transactions": [{"blockNumber": "0x1", "number": "0x1"}], "number": hex(HEAD)}
     assert kept("eth_getBlockByHash", [HASH, True], block) == Keep(Holds.FOREVER, HEAD)
     assert kept("eth_getBlockByHash", [HASH, True], {**block, "number": hex(HEAD + 1)}) == NOT
@@ -153,14 +153,14 @@ def receipt(number: Any, **rest: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", ["eth_getTransactionReceipt", "eth_getTransactionByHash"])
-def test_transaction_is_kept_with_its_block(name: str) -> None:
+def test_transaction_is_cached_with_its_block(name: str) -> None:
     assert kept(name, [HASH], receipt(hex(FINALIZED))) == Keep(Holds.FOREVER, FINALIZED)
     assert kept(name, [HASH], receipt(hex(FINALIZED + 1))) == Keep(Holds.BLOCK, FINALIZED + 1)
     assert kept(name, [HASH], receipt(hex(HEAD + 1))) == NOT
 
 
 @pytest.mark.parametrize("number", [None, "pending", "", -1, True, 1.5, "0x", [], {}, hex(1 << 70)])
-def test_transaction_without_a_block_is_not_kept(number: Any) -> None:
+def test_transaction_without_a_block_is_not_cached(number: Any) -> None:
     assert kept("eth_getTransactionByHash", [HASH], receipt(number)) == NOT
     assert kept("eth_getTransactionByHash", [HASH], {"hash": HASH}) == NOT
 
@@ -172,7 +172,7 @@ def test_block_number_in_texts_and_deeper_objects_is_not_taken_for_the_transacti
     assert kept("eth_getTransactionReceipt", [HASH], {**answer, **receipt("0x3e7")}) == Keep(Holds.BLOCK, 999)
 
 
-def test_traces_of_a_transaction_are_kept_with_the_block_that_they_name() -> None:
+def test_traces_of_a_transaction_are_cached_with_the_block_they_name() -> None:
     traces = [{"action": {"value": "0x0"}, "blockNumber": 950, "type": "call"}] * 3
     assert kept("trace_transaction", [HASH], traces) == Keep(Holds.BLOCK, 950)
     assert kept("trace_transaction", [HASH], traces[:1]) == Keep(Holds.BLOCK, 950)
@@ -181,14 +181,14 @@ def test_traces_of_a_transaction_are_kept_with_the_block_that_they_name() -> Non
 
 
 @pytest.mark.parametrize("answer", ["0x1", 5, True, [5], [[]], "null"])
-def test_transaction_that_is_none_is_not_kept(answer: Any) -> None:
+def test_malformed_transaction_is_not_cached(answer: Any) -> None:
     assert kept("eth_getTransactionReceipt", [HASH], answer) == NOT
 
 
 # --- Ranges -------------------------------------------------------------------------------------------------
 
 
-def test_range_is_kept_with_its_upper_end() -> None:
+def test_range_is_cached_with_its_upper_end() -> None:
     found = [{"blockNumber": "0x2"}]
     wide = {"fromBlock": "0x1", "toBlock": hex(FINALIZED)}
     assert kept("eth_getLogs", [wide], found) == Keep(Holds.FOREVER, FINALIZED)
@@ -200,7 +200,7 @@ def test_range_is_kept_with_its_upper_end() -> None:
 
 
 @pytest.mark.parametrize("none", [{"events": []}, {"events": [], "continuation_token": None}])
-def test_page_without_events_is_kept_for_the_tip_at_most(none: dict[str, Any]) -> None:
+def test_page_without_events_is_cached_for_the_tip_at_most(none: dict[str, Any]) -> None:
     wanted = {"from_block": {"block_number": 1}, "to_block": {"block_number": 5}, "chunk_size": 10}
     assert kept("starknet_getEvents", [wanted], none) == TIP
     assert kept("starknet_getEvents", [wanted], {"events": [{"block_number": 2}]}) == Keep(Holds.FOREVER, 5)
@@ -214,14 +214,14 @@ def block(number: int, status: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("block_id", [{"block_number": 800}, {"block_hash": "0x5"}])
-def test_block_of_starknet_is_kept_for_ever_once_its_status_cannot_change(block_id: dict[str, Any]) -> None:
+def test_block_of_starknet_is_cached_for_ever_once_its_status_is_final(block_id: dict[str, Any]) -> None:
     for name in ("starknet_getBlockWithTxHashes", "starknet_getBlockWithTxs", "starknet_getBlockWithReceipts"):
         assert kept(name, [block_id], block(800, "ACCEPTED_ON_L1")) == Keep(Holds.FOREVER, 800)
         assert kept(name, [block_id], block(800, "ACCEPTED_ON_L2")) == TIP
         assert kept(name, [block_id], block(800, "PRE_CONFIRMED")) == NOT
 
 
-def test_block_of_starknet_that_we_do_not_know_to_be_final_is_kept_until_a_reorganisation() -> None:
+def test_block_of_starknet_not_known_to_be_final_is_cached_until_a_reorganisation() -> None:
     found = kept("starknet_getBlockWithTxs", [{"block_number": 950}], block(950, "ACCEPTED_ON_L1"))
     assert found == Keep(Holds.BLOCK, 950)
 
@@ -247,7 +247,7 @@ def test_state_of_starknet_has_no_status() -> None:
         ("ACCEPTED_ON_L2", None, {"block_hash": "0x5"}, NOT),
     ],
 )
-def test_receipt_of_starknet_is_kept_with_its_finality(
+def test_receipt_of_starknet_is_cached_with_its_finality(
     status: str, number: int | None, rest: dict[str, Any], keep: Keep
 ) -> None:
     answer = {"finality_status": status, "execution_status": "SUCCEEDED", "block_number": number, **rest}

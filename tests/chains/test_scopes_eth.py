@@ -37,12 +37,12 @@ def test_tags_that_move_hold_for_the_tip(name: str, tag: str) -> None:
 
 
 @pytest.mark.parametrize("name", STATE)
-def test_pending_is_never_kept_and_depends_on_the_head(name: str) -> None:
+def test_pending_is_never_cached_and_depends_on_the_head(name: str) -> None:
     found = at(name, "pending")
     assert (found.holds, found.tip) == (Holds.NEVER, True)
 
 
-def test_pending_nonce_is_never_kept() -> None:
+def test_pending_nonce_is_never_cached() -> None:
     assert scope("eth_getTransactionCount", ADDRESS, "pending").holds is Holds.NEVER
     assert scope("eth_getTransactionCount", ADDRESS, "latest").holds is Holds.TIP
 
@@ -107,7 +107,7 @@ def test_greatest_number_is_read() -> None:
         1 << 80,
     ],
 )
-def test_block_that_cannot_be_read_is_not_kept_and_may_depend_on_the_head(block: Any) -> None:
+def test_unreadable_block_argument_is_not_cached_and_may_depend_on_the_head(block: Any) -> None:
     assert at("eth_getBalance", block) == UNREADABLE == Scope(Holds.NEVER, tip=True)
 
 
@@ -143,7 +143,7 @@ def test_block_by_number_or_tag_in_an_object(number: str, holds: Holds) -> None:
     assert at("eth_getBalance", {"blockNumber": number}).holds is holds
 
 
-def test_bare_hash_stands_for_a_block_where_nodes_take_one() -> None:
+def test_bare_hash_is_a_block_where_nodes_accept_one() -> None:
     assert at("eth_getBalance", HASH).holds is Holds.HASH
     assert scope("eth_getBlockReceipts", HASH).holds is Holds.HASH
     assert scope("eth_getBlockByNumber", HASH, False) == UNREADABLE
@@ -186,7 +186,7 @@ def test_simulation_at_latest_holds_for_the_tip(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["eth_getTransactionReceipt", "eth_getTransactionByHash", "trace_transaction"])
-def test_transaction_by_hash_holds_with_its_block_and_wants_an_upstream_at_the_head(name: str) -> None:
+def test_transaction_by_hash_holds_with_its_block_and_requires_an_upstream_at_the_head(name: str) -> None:
     assert (scope(name, HASH).holds, scope(name, HASH).tip) == (Holds.MINED, True)
 
 
@@ -220,12 +220,12 @@ def test_range_from_a_tag_holds_for_the_tip() -> None:
     assert logs().holds is Holds.TIP
 
 
-def test_range_that_touches_pending_is_never_kept() -> None:
+def test_range_that_includes_pending_is_never_cached() -> None:
     assert logs(fromBlock="0x10", toBlock="pending") == Scope(Holds.NEVER, True, 0x10, 0x10)
     assert logs(fromBlock="pending").holds is Holds.NEVER
 
 
-def test_range_upside_down_is_never_kept() -> None:
+def test_inverted_range_is_never_cached() -> None:
     assert logs(fromBlock="0x20", toBlock="0x10") == Scope(Holds.NEVER, False, 0x20, 0x10)
 
 
@@ -247,7 +247,7 @@ def test_traces_of_a_range_need_state() -> None:
     )
 
 
-def test_unknown_method_is_not_kept_and_may_depend_on_the_head() -> None:
+def test_unknown_method_is_not_cached_and_may_depend_on_the_head() -> None:
     assert ETH.scope("foo_bar", params(["latest"])) == UNREADABLE
     assert Catalogue("solana").scope("getSlot", None) == UNREADABLE
 
@@ -265,7 +265,7 @@ def test_blocks_and_tags_are_read_alike_however_many_were_read_before() -> None:
         assert at("eth_call", {"blockNumber": hex(number)}).number == number
 
 
-def test_what_was_read_lately_is_bounded() -> None:
+def test_cache_of_parsed_arguments_is_bounded() -> None:
     kept = _Written({b"tag": UNREADABLE}, lambda text: Scope(Holds.BLOCK, number=len(text)))
     for number in range(1_000):
         assert kept[b"x" * (number % 300)].number == number % 300

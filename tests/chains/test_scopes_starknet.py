@@ -139,12 +139,12 @@ def test_range_up_to_a_tag_holds_for_the_tip(stop: str | None) -> None:
     assert events().holds is Holds.TIP
 
 
-def test_range_that_touches_what_is_not_confirmed_is_never_kept() -> None:
+def test_range_that_includes_unconfirmed_blocks_is_never_cached() -> None:
     assert events(from_block={"block_number": 1}, to_block="pre_confirmed").holds is Holds.NEVER
     assert events(from_block="pending", to_block={"block_number": 1}).holds is Holds.NEVER
 
 
-def test_range_upside_down_is_never_kept() -> None:
+def test_inverted_range_is_never_cached() -> None:
     assert events(from_block={"block_number": 9}, to_block={"block_number": 5}) == Scope(Holds.NEVER, False, 9, 5)
 
 

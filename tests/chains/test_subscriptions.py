@@ -103,7 +103,7 @@ def test_eth_subscription(params: list[Any], wanted: Subscription) -> None:
         (["logs", {"blockHash": T1}], -32602),
     ],
 )
-def test_eth_subscription_that_is_wrong(params: Any, code: int) -> None:
+def test_invalid_eth_subscription_is_refused(params: Any, code: int) -> None:
     with pytest.raises(Wrong) as caught:
         eth.parse("eth_subscribe", raw(params))
     assert caught.value.code == code
@@ -127,7 +127,7 @@ def test_filters_may_be_as_large_as_is_documented() -> None:
     )
 
 
-def test_no_more_of_what_was_given_is_repeated_than_is_needed_to_find_it() -> None:
+def test_error_quotes_only_the_start_of_a_bad_value() -> None:
     long = "x" * 200
     for parse, method, params, size in (
         (eth.parse, "eth_subscribe", [long], 64),
@@ -175,12 +175,12 @@ def test_eth_header_shows_whether_there_are_logs(bloom: str | None, has_logs: bo
     assert head.has_logs is has_logs
 
 
-def test_eth_block_that_is_not_there() -> None:
+def test_missing_eth_block_is_none() -> None:
     assert eth.read_block(b"null") is None
 
 
 @pytest.mark.parametrize("result", [b"[]", b'{"number":"0xa"}', b'{"number":"x","hash":"","parentHash":""}', b"1"])
-def test_eth_nonsense_is_no_block(result: bytes) -> None:
+def test_malformed_eth_block_is_refused(result: bytes) -> None:
     with pytest.raises(Misread):
         eth.read_block(result)
 
@@ -196,7 +196,7 @@ def test_eth_logs_are_reported_as_they_are_written() -> None:
 @pytest.mark.parametrize(
     "result", [b"{}", b"null", b"[1]", written([{"address": A, "topics": [], "blockHash": "0xbb"}])]
 )
-def test_eth_logs_of_another_block_or_nonsense_are_none(result: bytes) -> None:
+def test_eth_logs_of_another_block_and_malformed_ones_are_refused(result: bytes) -> None:
     with pytest.raises(Misread):
         eth.read_logs(result, HEAD)
 
@@ -277,7 +277,7 @@ def test_starknet_call(method: str, params: Any, wanted: Subscription | End) -> 
         ("subscribePendingTransactions", None, -32601),
     ],
 )
-def test_starknet_call_that_is_wrong(method: str, params: Any, code: int) -> None:
+def test_invalid_starknet_call_is_refused(method: str, params: Any, code: int) -> None:
     with pytest.raises(Wrong) as caught:
         starknet.parse(f"starknet_{method}", raw(params))
     assert caught.value.code == code
@@ -338,7 +338,7 @@ def test_starknet_transactions_and_receipts_of_a_block() -> None:
         (starknet.read_number, b'"0x1"'),
     ],
 )
-def test_starknet_nonsense_and_other_blocks_are_refused(read: Any, result: bytes) -> None:
+def test_malformed_starknet_answers_and_other_blocks_are_refused(read: Any, result: bytes) -> None:
     with pytest.raises(Misread):
         read(result)
 
@@ -404,7 +404,7 @@ def test_filter(
         assert len(set(slots(subscription)) & set(places_of(found, range(-1, 4)))) == 1
 
 
-def test_filter_is_found_by_what_shows_most_about_it() -> None:
+def test_filter_is_indexed_by_its_most_selective_term() -> None:
     def places(addresses: str, *keys: str) -> set[tuple[str | None, int, str | None]]:
         chosen = tuple(frozenset(each) for each in keys)
         return set(slots(Subscription(Topic.LOGS, frozenset(addresses), chosen, least_keys=len(keys))))
@@ -416,7 +416,7 @@ def test_filter_is_found_by_what_shows_most_about_it() -> None:
     assert places("abcdefghij", "1234567") == {(None, 0, key) for key in "1234567"}, "too many pairs"
 
 
-def test_terms_are_what_there_is_to_keep_of_a_filter() -> None:
+def test_terms_are_the_stored_part_of_a_filter() -> None:
     chosen: tuple[frozenset[str], ...] = (frozenset("12"), frozenset(), frozenset("345"))
     assert terms(Subscription(Topic.LOGS, frozenset("ab"), chosen)) == 8
     assert terms(Subscription(Topic.HEADS)) == 1

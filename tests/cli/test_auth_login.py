@@ -95,7 +95,7 @@ def test_a_login_that_is_refused_keeps_nothing(api: Api, tool: Tool, reason: str
     assert not (tool.home / "tollgate" / "credentials.json").exists()
 
 
-def test_a_code_that_nobody_approves_expires(api: Api, tool: Tool) -> None:
+def test_a_code_that_is_not_approved_expires(api: Api, tool: Tool) -> None:
     starts(api, expires_in=0.001)
     pending(api)
     ran = tool.run("auth", "login")

@@ -76,7 +76,7 @@ def test_an_expired_login_is_not_renewed_for_a_completion(api: Api, tool: Tool) 
 
 
 @pytest.mark.e2e
-def test_a_server_that_is_away_is_no_word_in_the_shell(acme: Tool) -> None:
+def test_an_unavailable_server_prints_nothing_in_a_completion(acme: Tool) -> None:
     assert completed(acme, "tollgate audit --team ", TOLLGATE_URL="http://127.0.0.1:1", TOLLGATE_TOKEN="x") == []
 
 

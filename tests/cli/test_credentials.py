@@ -82,13 +82,13 @@ def test_only_the_owner_can_read_what_is_kept_whatever_the_umask(tmp_path: Path)
     assert {path.name for path in keep.folder.iterdir()} == {"credentials.json", "config.json", "lock"}
 
 
-def test_a_folder_that_others_can_enter_is_closed(tmp_path: Path) -> None:
+def test_a_folder_that_others_can_enter_is_restricted(tmp_path: Path) -> None:
     (tmp_path / "tollgate").mkdir(mode=0o755)
     keep_in(tmp_path).put(URL, LOGIN)
     assert mode(tmp_path / "tollgate") == 0o700
 
 
-def test_a_file_that_others_can_read_is_mended_with_a_word_and_still_used(tmp_path: Path) -> None:
+def test_a_file_that_others_can_read_is_restricted_with_a_warning_and_used(tmp_path: Path) -> None:
     warnings: list[str] = []
     keep = keep_in(tmp_path, warnings=warnings)
     keep.put(URL, LOGIN)
@@ -174,7 +174,7 @@ def test_a_lock_held_by_another_is_waited_for_only_so_long(tmp_path: Path) -> No
     keep.put(URL, LOGIN)
 
 
-def test_who_holds_the_lock_can_keep_a_login(tmp_path: Path) -> None:
+def test_holder_of_the_lock_can_store_a_login(tmp_path: Path) -> None:
     keep = keep_in(tmp_path)
     with keep.locked():
         keep.put(URL, LOGIN)
@@ -187,7 +187,7 @@ def test_who_holds_the_lock_can_keep_a_login(tmp_path: Path) -> None:
 # ---- the keyring
 
 
-def test_a_usable_keyring_holds_the_login_and_the_file_only_reports_it(tmp_path: Path) -> None:
+def test_a_usable_keyring_holds_the_login_and_the_file_only_refers_to_it(tmp_path: Path) -> None:
     keyring = FakeVault()
     keep = keep_in(tmp_path, keyring)
     keep.put(URL, LOGIN)
@@ -242,7 +242,7 @@ def test_a_keyring_that_has_gone_shows_how_to_go_on(tmp_path: Path, keyring: Key
         keep_in(tmp_path, keyring).credential(URL)
 
 
-def test_nonsense_in_the_keyring_shows_how_to_go_on(tmp_path: Path) -> None:
+def test_an_invalid_keyring_entry_shows_how_to_go_on(tmp_path: Path) -> None:
     keyring = FakeVault()
     keep = keep_in(tmp_path, keyring)
     keep.put(URL, LOGIN)
@@ -252,7 +252,7 @@ def test_nonsense_in_the_keyring_shows_how_to_go_on(tmp_path: Path) -> None:
     assert "hunter2" not in str(caught.value)
 
 
-def test_a_login_that_somebody_took_out_of_the_keyring_is_no_login(tmp_path: Path) -> None:
+def test_a_login_deleted_from_the_keyring_is_no_login(tmp_path: Path) -> None:
     keyring = FakeVault()
     keep = keep_in(tmp_path, keyring)
     keep.put(URL, LOGIN)
@@ -260,7 +260,7 @@ def test_a_login_that_somebody_took_out_of_the_keyring_is_no_login(tmp_path: Pat
     assert keep.credential(URL) is None
 
 
-def test_a_keyring_that_does_not_let_go_is_reported(tmp_path: Path) -> None:
+def test_a_keyring_that_fails_to_delete_is_reported(tmp_path: Path) -> None:
     warnings: list[str] = []
     keep = keep_in(tmp_path, FakeVault(fails="delete"), warnings)
     keep.put(URL, LOGIN)

@@ -35,7 +35,7 @@ def test_an_error_of_the_start_names_options_and_no_settings(message: str, in_wo
     assert str(in_options(StartError(message))) == in_words_of_the_demo
 
 
-def test_who_starts_a_second_demo_is_shown_the_option_for_another_port(taken: int) -> None:
+def test_a_second_demo_names_the_option_for_another_port(taken: int) -> None:
     with pytest.raises(StartError) as refused:
         bind("127.0.0.1", taken, 1, "server.port")
     assert str(in_options(refused.value)).endswith("is in use: stop what listens there, or set another --port.")

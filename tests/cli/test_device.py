@@ -122,7 +122,7 @@ def test_a_final_answer_ends_it(reason: str, words: str) -> None:
     assert (str(caught.value), caught.value.exit_code) == (words, 1)
 
 
-def test_an_answer_of_somebody_else_ends_it() -> None:
+def test_an_answer_of_another_service_ends_it() -> None:
     with pytest.raises(NotTollgate):
         PendingLogin().answer(NotTollgate("not a Tollgate"))
 
@@ -171,7 +171,7 @@ def test_starting_shows_which_machine_logs_in(api: Api) -> None:
 
 
 @pytest.mark.parametrize("page", ["file:///etc/passwd", "javascript:alert(1)", "", "-x", "https://a/\x1b[2J"])
-def test_a_page_that_is_no_page_is_never_handed_to_a_browser(api: Api, page: str) -> None:
+def test_an_invalid_url_is_never_opened_in_a_browser(api: Api, page: str) -> None:
     answer = {"device_code": "x", "user_code": "y", "verification_uri": page, "expires_in": 900}
     api.on("POST", "oauth/device_authorization", answer)
     with Transport(api.url) as transport, pytest.raises(NotTollgate, match="names no page"):

@@ -89,14 +89,14 @@ def test_settings_may_come_from_a_file(tool: Tool, folder: Path) -> None:
     assert tool.run("doctor", "--config", str(file)).code == 0
 
 
-def test_a_folder_without_a_ledger_is_reported_in_words(tool: Tool, tmp_path: Path) -> None:
+def test_a_folder_without_a_ledger_is_reported(tool: Tool, tmp_path: Path) -> None:
     ran = run(tool, tmp_path / "nowhere")
     assert (ran.code, ran.out) == (1, "")
     assert "There is no ledger in" in ran.err
     assert not (tmp_path / "nowhere").exists()
 
 
-def test_something_else_in_its_place_is_reported_in_words(tool: Tool, tmp_path: Path) -> None:
+def test_another_kind_of_file_in_its_place_is_reported(tool: Tool, tmp_path: Path) -> None:
     (tmp_path / "ledger.db").write_text("no database, but long enough to be examined " * 20)
     ran = run(tool, tmp_path)
     assert (ran.code, ran.out) == (1, "")
@@ -137,9 +137,7 @@ def audit_lines(tool: Tool, folder: Path) -> list[str]:
     return run(tool, folder).out.splitlines()[7:]
 
 
-def test_whole_chains_of_the_audit_log_are_well_though_their_oldest_entries_are_swept(
-    tool: Tool, folder: Path
-) -> None:
+def test_audit_chains_pass_after_their_oldest_entries_are_swept(tool: Tool, folder: Path) -> None:
     url = chained(folder, 1_500)
     assert audit_lines(tool, folder) == ["audit     ok       1500 entries in 1 chains"]
     change(url, "DELETE FROM audit WHERE number < 7")

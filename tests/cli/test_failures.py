@@ -110,7 +110,7 @@ def test_a_store_that_is_away_shows_when_to_try_again(api: Api, acme: Tool) -> N
     assert acme.run("rpc", "tokens", "list").err == "tollgate: The store is away. Try again in 2 s.\n"
 
 
-def test_the_words_of_a_server_cannot_move_the_cursor(api: Api, acme: Tool) -> None:
+def test_control_characters_of_a_server_are_stripped(api: Api, acme: Tool) -> None:
     api.problem("GET", LIST, 404, "not_found", "gone\x1b[2J\u202e\nsecond line")
     assert acme.run("rpc", "tokens", "list").err == "tollgate: gone\\x1b[2J\\u202e\nsecond line\n"
 
@@ -159,7 +159,7 @@ def test_several_wrong_members_are_shown_one_a_line(api: Api, acme: Tool) -> Non
 # ---- the server is not there, or is somebody else
 
 
-def test_nobody_listening_is_exit_1_with_the_address_and_the_way_to_another(acme: Tool) -> None:
+def test_a_refused_connection_is_exit_1_and_names_the_address_and_how_to_change_it(acme: Tool) -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))  # bound and not listening: refused, and nobody else gets the port
         url = f"http://127.0.0.1:{closed.getsockname()[1]}"
@@ -191,7 +191,7 @@ def test_a_host_that_does_not_exist_is_exit_1(acme: Tool) -> None:
         (500, b'{"oops": true}', "application/json"),
     ],
 )
-def test_somebody_else_answering_is_reported_and_never_taken_for_an_exit_code_of_ours(
+def test_an_answer_of_another_service_is_reported_and_sets_no_exit_code_of_ours(
     api: Api, acme: Tool, status: int, body: bytes, content_type: str
 ) -> None:
     api.on("GET", LIST, body=body, status=status, headers={"Content-Type": content_type})
@@ -209,7 +209,9 @@ def test_a_redirect_is_named_and_not_followed(api: Api, acme: Tool) -> None:
 
 
 @pytest.mark.parametrize("status", [502, 503, 504])
-def test_a_proxy_before_a_dead_server_is_distinguished_from_a_stranger(api: Api, acme: Tool, status: int) -> None:
+def test_a_proxy_whose_server_is_down_is_distinguished_from_another_service(
+    api: Api, acme: Tool, status: int
+) -> None:
     api.on("GET", LIST, status=status, body=b"<html>", headers={"Content-Type": "text/html"})
     ran = acme.run("rpc", "tokens", "list")
     assert ran.code == 1
@@ -236,7 +238,7 @@ def test_a_connection_that_breaks_is_exit_1(api: Api, acme: Tool) -> None:
         ("https://[::1", "is not an address"),
     ],
 )
-def test_an_address_that_is_none_is_wrong_usage(tool: Tool, url: str, words: str) -> None:
+def test_an_invalid_address_is_wrong_usage(tool: Tool, url: str, words: str) -> None:
     ran = tool.run("teams", "list", env={"TOLLGATE_URL": url})
     assert ran.code == 2
     assert ran.err.startswith("tollgate: TOLLGATE_URL ")

@@ -88,7 +88,7 @@ def test_init_writes_nothing_after_a_mistake(
     assert not (folder / "tollgate.toml").exists()
 
 
-def test_init_leaves_a_file_that_is_there_alone(tool: Tool, folder: Path) -> None:
+def test_init_leaves_an_existing_file_unchanged(tool: Tool, folder: Path) -> None:
     (folder / "tollgate.toml").write_text("mine")
     ran = tool.run("init", "--upstream", "eth/mainnet=publicnode://", "--offline")
     assert (ran.code, "write over it with --force" in ran.err) == (1, True)
@@ -97,7 +97,7 @@ def test_init_leaves_a_file_that_is_there_alone(tool: Tool, folder: Path) -> Non
     assert 'url = "publicnode://"' in (folder / "tollgate.toml").read_text()
 
 
-def test_settings_that_are_wrong_do_not_cost_the_file_that_is_there(tool: Tool, folder: Path) -> None:
+def test_wrong_settings_leave_an_existing_file_unchanged(tool: Tool, folder: Path) -> None:
     (folder / "tollgate.toml").write_text("mine")
     given = ("--upstream", "eth/mainnet=publicnode://", "--set", "server.port=99999999")
     ran = tool.run("init", *given, "--offline", "--force")

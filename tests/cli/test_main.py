@@ -77,7 +77,7 @@ def test_every_help_fits_one_screen_and_gives_an_example() -> None:
             assert lines[-1].strip().startswith("Example: "), f"the example of {path} is no single last line"
 
 
-def test_every_option_and_command_has_its_words() -> None:
+def test_every_option_and_command_has_a_description() -> None:
     for path, command, ctx in tree():
         assert command.help, path
         for param in command.get_params(ctx):
@@ -207,7 +207,7 @@ def test_the_package_can_be_run_as_a_module() -> None:
 
 
 @pytest.mark.e2e
-def test_a_reader_that_goes_away_is_no_reason_to_complain(api: Api, acme: Tool) -> None:
+def test_a_closed_pipe_causes_no_error(api: Api, acme: Tool) -> None:
     item = {"id": "team_1", "name": "acme", "role": "owner", "created_at": "2026-11-15T06:44:44Z"}
     api.on("GET", "teams?limit=100", {"items": [item] * 1000, "next": None})
     read, write = os.pipe()
@@ -233,14 +233,14 @@ def test_a_reader_that_stops_early_gets_what_it_wanted(api: Api, acme: Tool) -> 
 
 
 @pytest.mark.e2e
-def test_an_encoding_that_lacks_a_letter_is_no_reason_to_fail(api: Api, acme: Tool) -> None:
+def test_an_encoding_that_lacks_a_letter_causes_no_failure(api: Api, acme: Tool) -> None:
     api.on("GET", "teams/acme", sample(Team, name="令牌"))
     ran = acme.process("teams", "show", env={"PYTHONIOENCODING": "latin-1"})
     assert (ran.code, "\\u4ee4\\u724c" in ran.out) == (0, True)
 
 
 @pytest.mark.e2e
-def test_data_is_alone_on_stdout_and_words_on_stderr(api: Api, acme: Tool) -> None:
+def test_data_goes_to_stdout_and_messages_to_stderr(api: Api, acme: Tool) -> None:
     made = {**TOKEN, "secret": "tg_x"}
     api.on("POST", "teams/acme/tokens", made, status=201)
     ran = acme.process("rpc", "tokens", "create", "ci", "--json")

@@ -33,7 +33,7 @@ def test_teams_in_one_state_are_listed(api: Api, acme: Tool) -> None:
     assert acme.run("operator", "teams", "--state", "asleep").code == 2
 
 
-def test_team_is_suspended_and_let_go(api: Api, acme: Tool) -> None:
+def test_team_is_suspended_and_resumed(api: Api, acme: Tool) -> None:
     api.on("PATCH", "operator/teams/acme", {**TEAM, "suspended_at": AT, "suspended_reason": "unpaid"})
     ran = acme.run("operator", "suspend", "acme", "--reason", "unpaid")
     assert "unpaid" in ran.out
@@ -75,9 +75,7 @@ def test_plan_without_options_is_shown(api: Api, acme: Tool) -> None:
     "options",
     [("--reset", "--free", "1"), ("--price", "none"), ("--free", "-1"), ("--limit", "0"), ("--cap", "x")],
 )
-def test_plan_that_cannot_be_is_refused_before_anything_is_sent(
-    api: Api, acme: Tool, options: tuple[str, ...]
-) -> None:
+def test_invalid_plan_is_refused_before_anything_is_sent(api: Api, acme: Tool, options: tuple[str, ...]) -> None:
     assert acme.run("operator", "plan", "acme", *options).code == 2
     assert api.requests == []
 

@@ -62,5 +62,5 @@ def test_an_end_is_a_duration_a_day_or_a_time(text: str, moment: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "soon", "2026-02-30", "2026-12-31T10:00:00", "999999999w", "20261231"])
-def test_anything_else_is_no_end(text: str) -> None:
+def test_anything_else_is_refused_as_an_end(text: str) -> None:
     assert expiry(text, NOW) is None

@@ -169,7 +169,7 @@ def test_service_without_a_file_reports_it(harness: Harness) -> None:
 
 
 @pytest.mark.parametrize("left", ["nothing", "a stale id", "an old outcome"])
-def test_where_nobody_runs_it_is_reported_and_nobody_is_signalled(harness: Harness, left: str) -> None:
+def test_without_a_running_service_it_is_reported_and_no_process_is_signalled(harness: Harness, left: str) -> None:
     if left == "a stale id":
         (harness.data / NAME).write_text(f"{os.getpid()} x\n")  # SIGHUP would end this test
     elif left == "an old outcome":
@@ -219,14 +219,14 @@ def test_service_in_another_container_is_left_alone(harness: Harness) -> None:
     assert "another container" in ran.err
 
 
-def test_service_that_dies_meanwhile_is_not_waited_for(harness: Harness) -> None:
+def test_service_that_exits_meanwhile_is_not_waited_for(harness: Harness) -> None:
     with harness.service(str(harness.file), "--dies"):
         ran = harness.reload()
     assert ran.code == 1
     assert "ended before it reported" in ran.err
 
 
-def test_service_that_is_silent_is_given_up(harness: Harness) -> None:
+def test_silent_service_is_abandoned_at_the_deadline(harness: Harness) -> None:
     with (
         harness.service(str(harness.file), "--deaf"),
         pytest.raises(Failure, match=r"has not reported within 0\.2 s"),

@@ -36,7 +36,7 @@ def test_api_ends_as_the_other_commands_do(api: Api, acme: Tool, status: int, co
 
 
 @pytest.mark.parametrize("arguments", [("GET", "a b"), ("POST", "teams", "--data", "{bad"), ("FETCH", "teams")])
-def test_api_refuses_what_is_no_request(acme: Tool, arguments: tuple[str, ...]) -> None:
+def test_api_refuses_an_invalid_request(acme: Tool, arguments: tuple[str, ...]) -> None:
     assert acme.run("api", *arguments).code == 2
 
 
@@ -67,7 +67,7 @@ def test_a_call_that_ends_in_an_error_exits_with_1(api: Api, acme: Tool) -> None
     assert api.requests[0].bearer == "tg_mine"
 
 
-def test_an_answer_that_is_none_is_distinguished(api: Api, acme: Tool) -> None:
+def test_an_invalid_answer_is_reported_as_such(api: Api, acme: Tool) -> None:
     api.on("POST", "/x/eth/mainnet", ["not", "an", "answer"])
     ran = acme.run("rpc", "call", "eth/mainnet", "eth_chainId", "--token", "tg_mine")
     assert ran.code == 1

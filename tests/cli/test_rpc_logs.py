@@ -96,7 +96,7 @@ def test_columns_are_chosen_by_name(api: Api, acme: Tool) -> None:
     assert (ran.code, "there is no column 'colour'. Columns: time, method," in ran.err) == (2, True)
 
 
-def test_lines_that_are_followed_stand_under_each_other(api: Api, acme: Tool) -> None:
+def test_followed_lines_are_aligned(api: Api, acme: Tool) -> None:
     long = {**LOG, "method": "debug_traceBlockByNumberWithAllThereIs", "token_name": "a" * 40}
     api.on("GET", f"{PATH}?limit=1000", page(LOG, long, PAGE_CALL, REFUSALS))
     title, *lines = acme.run("rpc", "logs", "--all").out.splitlines()
@@ -146,13 +146,13 @@ def test_calls_of_today_fit_80_columns_without_their_date(api: Api, acme: Tool) 
     assert "DURATION" in terminal.seen
 
 
-def test_nothing_is_printed_in_words(api: Api, acme: Tool) -> None:
+def test_empty_result_prints_a_message(api: Api, acme: Tool) -> None:
     api.on("GET", f"{PATH}?limit=100", page())
     output = acme.run("rpc", "logs").err
     assert output == f"No calls yet. Send one to {api.url}/x/<family>/<network>, with a token of the team.\n"
 
 
-def test_a_page_that_the_server_ended_early_is_gone_on_with(api: Api, acme: Tool) -> None:
+def test_a_page_that_the_server_ended_early_is_continued(api: Api, acme: Tool) -> None:
     api.on("GET", f"{PATH}?limit=2&errors=true", page(after="c2"))
     api.on("GET", f"{PATH}?limit=2&after=c2&errors=true", page(LOG, after="c3", newer="n2"))
     api.on("GET", f"{PATH}?limit=1&after=c3&errors=true", page(REFUSALS, after="c4"))
@@ -160,7 +160,7 @@ def test_a_page_that_the_server_ended_early_is_gone_on_with(api: Api, acme: Tool
     assert ran.json == {"items": [LOG, REFUSALS], "next": "c4"}
 
 
-def test_a_page_that_stands_still_is_not_requested_again(api: Api, acme: Tool) -> None:
+def test_a_page_whose_cursor_does_not_advance_is_not_requested_again(api: Api, acme: Tool) -> None:
     api.on("GET", f"{PATH}?limit=100&errors=true", page(after="c2"))
     api.on("GET", f"{PATH}?limit=100&after=c2&errors=true", page(after="c2"))
     output = acme.run("rpc", "logs", "--errors").err
@@ -280,7 +280,7 @@ def test_a_server_that_answers_is_called_now_and_then_and_at_once_when_there_is_
     assert steps.send((None, False, 2.2)) == (POLL_SECONDS, "")
 
 
-def test_an_outage_is_reported_once_waited_out_and_reported_to_be_over() -> None:
+def test_an_outage_is_reported_once_and_so_is_its_end() -> None:
     steps = following()
     next(steps)
     failures: list[Failure] = [
@@ -296,7 +296,7 @@ def test_an_outage_is_reported_once_waited_out_and_reported_to_be_over() -> None
     assert steps.send((NoServer("no"), False, 11.0)) == (1.5 * POLL_SECONDS, AWAY)
 
 
-def test_patience_has_an_end() -> None:
+def test_retries_end_at_the_deadline() -> None:
     steps = following()
     next(steps)
     now = 0.0
@@ -308,7 +308,7 @@ def test_patience_has_an_end() -> None:
 
 
 @pytest.mark.parametrize("failure", [NotAllowed("no"), Failure("broken", reason="internal_error")])
-def test_what_does_not_pass_ends_it(failure: Failure) -> None:
+def test_permanent_error_ends_following(failure: Failure) -> None:
     steps = following()
     next(steps)
     with pytest.raises(type(failure)):
@@ -379,7 +379,7 @@ def test_a_person_sees_lines_under_titles(api: Api, acme: Tool) -> None:
     assert "a\\x1b[2Jb" in acme.run("rpc", "logs", "--follow").out
 
 
-def test_a_full_part_is_gone_on_with_at_once(api: Api, acme: Tool) -> None:
+def test_a_full_page_is_continued_at_once(api: Api, acme: Tool) -> None:
     api.on("GET", f"{PATH}?limit=100", page())
     api.on("GET", f"{PATH}?limit=1000&newer=n1", page(*map(entry, range(1_000)), newer="n2"))
     api.on("GET", f"{PATH}?limit=1000&newer=n2", page(entry(1_000), newer="n3"))

@@ -135,7 +135,7 @@ def test_the_state_is_why_a_token_works_or_not(api: Api, acme: Tool, members: di
     assert f"state                {state}\n" in acme.run("rpc", "tokens", "show", TOKEN["id"]).out
 
 
-def test_a_name_cannot_move_the_cursor_or_turn_the_text(api: Api, acme: Tool) -> None:
+def test_control_and_bidi_characters_of_a_name_are_stripped(api: Api, acme: Tool) -> None:
     evil = {**TOKEN, "name": "a\x1b[2Jb\nc\u202ed\x9be"}
     api.on("GET", f"{PATH}?limit=100", page(evil))
     assert r"a\x1b[2Jb\x0ac\u202ed\x9be" in acme.run("rpc", "tokens", "list").out
@@ -145,7 +145,7 @@ def test_a_name_cannot_move_the_cursor_or_turn_the_text(api: Api, acme: Tool) ->
     assert not {"\x1b", "\u202e", "\x9b"} & set(ran.out)
 
 
-def test_a_name_outside_ascii_stands_in_json_as_it_is(api: Api, acme: Tool) -> None:
+def test_a_non_ascii_name_is_unescaped_in_json(api: Api, acme: Tool) -> None:
     api.on("GET", ONE, {**TOKEN, "name": "größe 令牌"})
     assert "größe 令牌" in acme.run("rpc", "tokens", "show", TOKEN["id"], "--json").out
 
@@ -246,9 +246,7 @@ def test_delete_as_json_is_one_object(api: Api, acme: Tool) -> None:
 
 @pytest.mark.e2e
 @pytest.mark.parametrize(("answer", "code"), [("n", 1), ("", 1)])
-def test_delete_on_a_terminal_prompts_and_takes_no_for_an_answer(
-    api: Api, acme: Tool, answer: str, code: int
-) -> None:
+def test_delete_on_a_terminal_prompts_and_accepts_no(api: Api, acme: Tool, answer: str, code: int) -> None:
     api.on("GET", ONE, TOKEN)
     with acme.terminal("rpc", "tokens", "delete", TOKEN["id"]) as terminal:
         terminal.until(f'Delete token "ci" ({TOKEN["id"]})? [y/N]')
@@ -289,7 +287,7 @@ def test_ctrl_c_at_the_question_deletes_nothing(api: Api, acme: Tool) -> None:
     ("token_id", "path"),
     [("tok_/..", "tok_%2F.."), ("tok_a/b", "tok_a%2Fb"), ("tok_a?b#c", "tok_a%3Fb%23c"), ("tok_ü", "tok_%C3%BC")],
 )
-def test_an_id_never_leaves_its_place_in_the_path(api: Api, acme: Tool, token_id: str, path: str) -> None:
+def test_an_id_is_escaped_in_the_path(api: Api, acme: Tool, token_id: str, path: str) -> None:
     api.problem("GET", f"{PATH}/{path}", 404, "not_found", "There is no such token.")
     assert acme.run("rpc", "tokens", "show", token_id).code == 3
 

@@ -56,7 +56,7 @@ def test_a_further_team_does_not_change_the_default(api: Api, acme: Tool) -> Non
     assert acme.keep.choices().team == "acme"
 
 
-def test_a_token_of_the_environment_chooses_nothing(api: Api, tool: Tool) -> None:
+def test_a_token_of_the_environment_sets_no_default_team(api: Api, tool: Tool) -> None:
     api.on("POST", "teams", TEAM, status=201)
     assert tool.run("teams", "create", "acme", env={"TOLLGATE_TOKEN": "tgp_x"}).code == 0
     assert tool.keep.choices() == Choices()
@@ -91,7 +91,7 @@ def test_rename_takes_the_default_along(api: Api, tool: Tool, default: str, afte
     assert tool.keep.choices().team == after
 
 
-def test_an_invitation_to_the_service_alone_is_accepted_with_a_word(api: Api, acme: Tool) -> None:
+def test_an_invitation_to_the_service_alone_is_accepted_with_a_message(api: Api, acme: Tool) -> None:
     api.on("POST", "invitations/accept", status=204)
     ran = acme.run("teams", "join", "tgi_x")
     assert (ran.code, ran.out) == (0, "")
@@ -107,7 +107,7 @@ def test_join_sends_the_link_and_makes_the_first_team_the_default(api: Api, tool
     assert tool.keep.choices().team == "acme"
 
 
-def test_an_invitation_for_somebody_else_is_not_allowed(api: Api, acme: Tool) -> None:
+def test_an_invitation_for_another_person_is_refused(api: Api, acme: Tool) -> None:
     api.problem("POST", "invitations/accept", 403, "invitation_for_other", "It is for eve@example.com.")
     ran = acme.run("teams", "join", "tgi_x")
     assert (ran.code, ran.err) == (5, "tollgate: It is for eve@example.com.\n")
@@ -189,7 +189,7 @@ def test_an_email_that_is_not_in_the_team_is_not_found(api: Api, acme: Tool, ema
     assert (ran.code, ran.err) == (3, f"tollgate: {words}\n")
 
 
-def test_the_last_owner_is_given_the_reason(api: Api, acme: Tool) -> None:
+def test_removing_the_last_owner_shows_the_reason(api: Api, acme: Tool) -> None:
     api.problem("DELETE", f"{MEMBERS}/mem_1", 409, "last_owner", "Make somebody else an owner first.")
     assert acme.run("teams", "members", "remove", "mem_1").code == 1
 

@@ -178,7 +178,7 @@ def test_a_redirect_is_an_answer_like_any_other() -> None:
         assert transport.send("GET", "/").status == 302
 
 
-def test_a_certificate_that_nobody_vouches_for_is_refused_with_the_way_to_trust_it(tmp_path: Path) -> None:
+def test_an_untrusted_certificate_is_refused_and_the_error_names_how_to_trust_it(tmp_path: Path) -> None:
     context = make_certificate(tmp_path).server_context()
 
     def shake_hands(connection: socket.socket) -> None:
@@ -209,7 +209,7 @@ def test_http_on_a_port_for_tls_proposes_https(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("method", "speaks"), [("GET", False), ("POST", True), ("PATCH", True), ("DELETE", True)])
-def test_only_what_changes_something_speaks_of_a_change(method: str, speaks: bool) -> None:
+def test_only_requests_that_change_something_warn_of_a_possible_change(method: str, speaks: bool) -> None:
     def leave(connection: socket.socket) -> None:
         connection.recv(65_536)
 
@@ -251,7 +251,7 @@ def test_a_proxy_of_the_environment_is_used_but_never_for_this_machine(monkeypat
     assert requests == [b"GET http://tollgate.invalid/api/v1/service HTTP/1.1"]
 
 
-def test_a_proxy_that_is_away_is_distinguished_from_a_server_that_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unavailable_proxy_is_distinguished_from_an_unavailable_server(monkeypatch: pytest.MonkeyPatch) -> None:
     closed, url = unheard()
     monkeypatch.setenv("http_proxy", url)
     with closed, Transport("http://tollgate.invalid") as transport, pytest.raises(NoServer, match="The proxy on"):

@@ -106,7 +106,7 @@ def test_without_a_service_that_is_reported(tool: Tool, tmp_path: Path, argument
     assert f"No service runs on {tmp_path}. Start it with `tollgate serve`" in ran.err
 
 
-def test_what_is_old_is_not_shown(tool: Tool, tmp_path: Path) -> None:
+def test_outdated_status_is_not_shown(tool: Tool, tmp_path: Path) -> None:
     write(tmp_path, {}, age=42)
     ran = run(tool, tmp_path)
     assert (ran.code, ran.out) == (1, "")
@@ -114,14 +114,14 @@ def test_what_is_old_is_not_shown(tool: Tool, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b'{"at": "soon"}', b"\xff"])
-def test_something_else_in_its_place_is_reported_in_words(tool: Tool, tmp_path: Path, content: bytes) -> None:
+def test_another_kind_of_file_in_its_place_is_reported(tool: Tool, tmp_path: Path, content: bytes) -> None:
     (tmp_path / FILE).write_bytes(content)
     ran = run(tool, tmp_path)
     assert (ran.code, ran.out) == (1, "")
     assert "was written by another version" in ran.err
 
 
-def test_a_file_that_cannot_be_read_is_reported_in_words(tool: Tool, tmp_path: Path) -> None:
+def test_an_unreadable_file_is_reported(tool: Tool, tmp_path: Path) -> None:
     (tmp_path / FILE).mkdir()
     ran = run(tool, tmp_path)
     assert ran.code == 1

@@ -129,13 +129,13 @@ def test_cap_takes_dollars_or_none(api: Api, acme: Tool, typed: str, micros: int
 
 
 @pytest.mark.parametrize("typed", ["", "x", "1,000", "1e3", "25.1234567", "25 USD", "1000000000", ".5"])
-def test_cap_refuses_what_is_no_amount(acme: Tool, typed: str) -> None:
+def test_cap_refuses_an_invalid_amount(acme: Tool, typed: str) -> None:
     ran = acme.run("usage", "cap", typed)
     assert ran.code == 2
     assert "is neither an amount in US dollars (25.00) nor none" in ran.err
 
 
-def test_a_negative_amount_is_no_option(acme: Tool) -> None:
+def test_a_negative_amount_is_not_read_as_an_option(acme: Tool) -> None:
     assert acme.run("usage", "cap", "-5").code == 2
 
 

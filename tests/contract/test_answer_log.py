@@ -79,7 +79,7 @@ async def test_networks_are_apart(make: Make) -> None:
     assert await other.exchange([MAIN, TEST], {}) == {MAIN: [ANSWER]}
 
 
-async def test_newcomer_gets_what_was_sent_before(make: Make) -> None:
+async def test_new_reader_gets_earlier_answers(make: Make) -> None:
     answers = [SharedAnswer(b"eth_call(%d" % number, number, b'"0x"') for number in range(40)]
     await make().exchange([MAIN], {MAIN: answers})
     newcomer = make()
@@ -87,11 +87,11 @@ async def test_newcomer_gets_what_was_sent_before(make: Make) -> None:
     assert got == answers, "some in each turn"
 
 
-async def test_nothing_to_do_is_done(make: Make) -> None:
+async def test_empty_exchange_is_accepted(make: Make) -> None:
     assert await make().exchange([], {}) == {}
 
 
-async def test_forgotten_answers_reach_nobody(make: Make) -> None:
+async def test_forgotten_answers_are_not_delivered(make: Make) -> None:
     one, other = make(), make()
     await one.exchange([MAIN], {MAIN: [ANSWER]})
     await one.forget(MAIN)
@@ -102,13 +102,13 @@ async def test_forgotten_answers_reach_nobody(make: Make) -> None:
 
 
 @pytest.mark.e2e
-async def test_what_another_installation_wrote_is_passed_over() -> None:
+async def test_answers_of_another_installation_are_skipped() -> None:
     server().command("FLUSHALL")
-    stranger, one = in_valkey(b"another secret"), in_valkey(b"secret")
-    await stranger.exchange([MAIN], {MAIN: [ANSWER]})
+    other, one = in_valkey(b"another secret"), in_valkey(b"secret")
+    await other.exchange([MAIN], {MAIN: [ANSWER]})
     server().command("XADD", f"{prefix(b'test')}answers:{MAIN}", "*", "block", "x")
     assert await one.exchange([MAIN], {}) == {MAIN: []}
-    for each in (stranger, one):
+    for each in (other, one):
         await each.close()
 
 

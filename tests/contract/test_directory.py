@@ -46,7 +46,7 @@ async def test_token_is_found_by_its_digest(change: Change, directory: Directory
     assert await directory.token(b"") is None
 
 
-async def test_expired_token_is_found_so_that_its_caller_can_be_informed(
+async def test_expired_token_is_found_so_that_its_caller_gets_the_reason(
     change: Change, directory: Directory
 ) -> None:
     expired = replace(TOKEN, expires_at=1.0)
@@ -296,7 +296,7 @@ async def test_worker_that_is_ahead_of_the_store_is_directed_to_forget_everythin
     assert changes.revision == revision
 
 
-async def test_empty_store_has_a_place_to_begin(directory: Directory) -> None:
+async def test_empty_store_has_a_start_position(directory: Directory) -> None:
     revision = await start(directory)
     assert await directory.changes(revision) is None
 

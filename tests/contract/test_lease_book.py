@@ -35,7 +35,7 @@ async def share(book: LeaseBook, node: str, *reports: LeaseReport) -> float:
     return lease.share
 
 
-async def test_nodes_are_counted_and_known_from_their_second_turn_on(book: LeaseBook) -> None:
+async def test_nodes_are_counted_from_their_second_tick_on(book: LeaseBook) -> None:
     first = await book.exchange(A, [])
     assert (first.nodes, first.known, first.leases) == (1, False, ())
     assert (await book.exchange(B, [])).nodes == 2
@@ -49,7 +49,7 @@ async def test_node_that_leaves_is_not_counted(book: LeaseBook) -> None:
     assert (await book.exchange(A, [])).nodes == 1
 
 
-async def test_what_nobody_wants_more_of_is_not_leased(book: LeaseBook) -> None:
+async def test_limit_without_demand_is_not_leased(book: LeaseBook) -> None:
     await joined(book, A, B)
     assert (await book.exchange(A, [report(0.0)])).leases == ()
 
@@ -68,7 +68,7 @@ async def test_share_grows_only_after_others_went_down(book: LeaseBook) -> None:
     assert (await book.exchange(A, [report(1.0)])).leases[0].tokens == 0.0
 
 
-async def test_nobody_gives_up_more_burst_than_it_had(book: LeaseBook) -> None:
+async def test_node_gives_up_at_most_the_burst_it_had(book: LeaseBook) -> None:
     await joined(book, A, B)
     pool = leased(2, 100)
     await share(book, A, report(1.0))
@@ -76,7 +76,7 @@ async def test_nobody_gives_up_more_burst_than_it_had(book: LeaseBook) -> None:
     assert (await book.exchange(A, [report(1.0)])).leases[0].tokens == pytest.approx(60.0 * pool / 2)
 
 
-async def test_who_wants_little_gets_it_and_the_rest_is_divided(book: LeaseBook) -> None:
+async def test_small_demand_is_met_and_the_rest_is_divided(book: LeaseBook) -> None:
     await joined(book, A, B, C)
     pool = leased(3, 100)
     for _ in range(3):

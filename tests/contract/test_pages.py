@@ -70,7 +70,7 @@ async def test_rows_that_are_added_between_pages_come_last_or_not_at_all(store: 
 @pytest.mark.parametrize(
     ("place", "older"), [(Position(-1e308, ""), 0), (Position(1e308, ""), 8), (Position(2.0, "\x00é'"), 2)]
 )
-async def test_page_after_any_place_is_answered(place: Position, older: int, store: Store) -> None:
+async def test_page_after_any_cursor_is_answered(place: Position, older: int, store: Store) -> None:
     await fill_audit(store, MADE)
     async with store.reading() as records:
         assert len(await records.audit.page(100, place, newest_first=True)) == older
@@ -89,7 +89,7 @@ async def test_numbered_rows_come_in_the_order_of_their_numbers_whatever_the_clo
         assert await records.audit.numbered(3, 9, chain="a") == []
 
 
-async def test_only_what_was_made_in_a_time(store: Store) -> None:
+async def test_rows_are_filtered_by_time_of_creation(store: Store) -> None:
     await fill_audit(store, MADE)
     made = [each for each in IN_ORDER if 2.0 <= each[0] < 3.0]
     assert await walk(store, 2, newest_first=False, made_since=2.0, made_before=3.0) == made

@@ -44,7 +44,7 @@ async def test_row_keeps_every_field(samples: dict[str, Any], store: Store) -> N
             assert await these.count() == 1
 
 
-async def test_what_is_not_there_is_not_found_changed_or_removed(store: Store) -> None:
+async def test_missing_row_is_not_found_changed_or_removed(store: Store) -> None:
     async with store.changing() as records:
         for table in TABLES:
             row, these = FULL[table], rows(records, table)

@@ -48,7 +48,7 @@ TAKEN: list[tuple[str, Any]] = [
 
 
 @pytest.mark.parametrize(("table", "second"), TAKEN)
-async def test_what_is_unique_is_given_once(table: str, second: Any, store: Store) -> None:
+async def test_unique_values_are_given_once(table: str, second: Any, store: Store) -> None:
     """Neither by adding nor by replacing."""
     await put(store, FULL)
     await put(store, PLAIN)
@@ -95,7 +95,7 @@ NOT_TAKEN: list[tuple[str, Any]] = [
 
 
 @pytest.mark.parametrize(("table", "second"), NOT_TAKEN)
-async def test_what_need_not_be_unique_may_repeat(table: str, second: Any, store: Store) -> None:
+async def test_other_values_may_repeat(table: str, second: Any, store: Store) -> None:
     await put(store, FULL)
     await put(store, PLAIN)
     await put(store, {table: second}, [table])
@@ -109,7 +109,7 @@ async def test_reference_to_nothing_is_a_defect_and_no_conflict(store: Store) ->
         assert await records.tokens.count() == 0
 
 
-async def test_error_repeats_nothing_that_is_kept(store: Store) -> None:
+async def test_error_quotes_no_stored_value(store: Store) -> None:
     """An error that is logged with its causes must not write digests and addresses of people into the log."""
 
     async def fail(table: str, row: Any) -> str:

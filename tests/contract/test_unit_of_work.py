@@ -83,7 +83,7 @@ async def test_conflict_undoes_what_came_before_it(store: Store) -> None:
         assert await records.accounts.count() == 1
 
 
-async def test_changer_that_is_cancelled_leaves_nothing_and_keeps_nobody(store: Store) -> None:
+async def test_cancelled_writer_leaves_nothing_and_blocks_no_other(store: Store) -> None:
     inside = asyncio.Event()
 
     async def endless() -> None:
@@ -118,7 +118,7 @@ async def test_block_reads_what_it_wrote_and_others_only_afterwards(store: Store
 # --- Turns -------------------------------------------------------------------------------------------------
 
 
-async def test_changers_at_once_take_turns_and_all_of_it_happens(store: Store, another_worker: Store) -> None:
+async def test_concurrent_writers_take_turns_and_all_changes_are_kept(store: Store, another_worker: Store) -> None:
     """Each reads a number and writes the next one; without turns some would be lost."""
 
     async def one_more(by: Store) -> None:
@@ -147,7 +147,7 @@ async def test_two_teams_that_claim_a_domain_at_once_get_it_once(store: Store, a
     assert sorted(type(outcome).__name__ for outcome in outcomes) == ["Conflict", "NoneType"]
 
 
-async def test_reader_sees_one_moment_while_others_change(store: Store, another_worker: Store) -> None:
+async def test_reader_sees_one_snapshot_while_others_write(store: Store, another_worker: Store) -> None:
     await put(store, FULL)
     async with store.reading() as records:
         assert await records.teams.count() == 1
@@ -162,7 +162,7 @@ async def test_reader_sees_one_moment_while_others_change(store: Store, another_
         assert await records.tokens.get(TOKEN.id) is None
 
 
-async def test_look_ups_do_not_wait_for_a_line_of_changers(store: Store) -> None:
+async def test_look_ups_do_not_wait_for_queued_writers(store: Store) -> None:
     await put(store, FULL)
     inside, go_on = asyncio.Event(), asyncio.Event()
 
@@ -214,7 +214,7 @@ async def test_look_ups_do_not_wait_for_a_line_of_changers(store: Store) -> None
         ("members", "mem_1", {"members"}),
     ],
 )
-async def test_what_belongs_to_a_removed_row_goes_along_and_nothing_else(
+async def test_removing_a_row_removes_its_dependants_and_nothing_else(
     table: str, row_id: str, gone: set[str], store: Store
 ) -> None:
     await put(store, FULL)

@@ -34,11 +34,11 @@ async def people(records: Repositories) -> None:
     """Put everybody down."""
     for team_id, name in ((ACME, "acme"), (RIVAL, "rival")):
         await records.teams.add(Team(team_id, name, created_at=NOON - DAY))
-    for who in (*Role, "stranger"):
+    for who in (*Role, "outsider"):
         await records.accounts.add(Account(f"acc_{who}", f"{who}@x.example", NOON - DAY, verified_at=NOON - DAY))
     for role in Role:
         await records.members.add(Member(f"mem_{role}", ACME, f"acc_{role}", role.value, NOON - DAY))
-    await records.members.add(Member("mem_stranger", RIVAL, "acc_stranger", "owner", NOON - DAY))
+    await records.members.add(Member("mem_outsider", RIVAL, "acc_outsider", "owner", NOON - DAY))
     for number, (token_id, team_id, name) in enumerate(((CI, ACME, "ci"), (THEIRS, RIVAL, "theirs"))):
         await records.tokens.add(Token(token_id, team_id, name, "tg_", NOON - DAY), digest=bytes([number]) * 32)
     await records.domains.add(Domain(WEB, ACME, "web.example", NOON - DAY))

@@ -265,14 +265,14 @@ async def test_certificate_for_the_address_but_another_name_is_not_accepted(benc
 
 
 async def test_certificate_of_an_unknown_authority_is_not_accepted(bench: Bench, tmp_path: Path) -> None:
-    stranger = make_certificate(tmp_path, HOST).client_context()
+    untrusted = make_certificate(tmp_path, HOST).client_context()
     async with on_the_web(Site(answer(BODY)), bench.certificate) as site:
         with pytest.raises(Unreachable, match="certificate is refused"):
-            await bench.fetcher(site, tls=stranger).get(HOST, WELL_KNOWN)
+            await bench.fetcher(site, tls=untrusted).get(HOST, WELL_KNOWN)
     assert site.requests == []
 
 
-async def test_site_without_tls_is_not_spoken_to(bench: Bench) -> None:
+async def test_site_without_tls_is_refused(bench: Bench) -> None:
     site = Site(answer(BODY), eager=True)
     with pytest.raises(Unreachable, match="cannot be reached: TLS failed"):
         await bench.get(site, plain=True)

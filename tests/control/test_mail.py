@@ -200,7 +200,9 @@ async def test_server_without_starttls_gets_nothing(lines: Lines) -> None:
 
 
 @pytest.mark.parametrize("security", ["starttls", "tls"])
-async def test_server_that_nobody_vouches_for_gets_nothing(tmp_path: Path, lines: Lines, security: str) -> None:
+async def test_server_with_an_untrusted_certificate_gets_nothing(
+    tmp_path: Path, lines: Lines, security: str
+) -> None:
     context = make_certificate(tmp_path).server_context()
     starttls, tls = (context, None) if security == "starttls" else (None, context)
     with serving(tls, starttls) as server:
@@ -235,7 +237,7 @@ async def test_server_that_is_down_is_logged(lines: Lines) -> None:
     assert failures(lines) == failed("ConnectionRefusedError")
 
 
-async def test_login_that_cannot_be_written_down_is_logged(lines: Lines) -> None:
+async def test_login_that_cannot_be_encoded_is_logged(lines: Lines) -> None:
     with serving() as server:
         assert await send(settings(server.port, username="toll", password="swordfish-ü"))
     assert failures(lines) == failed("UnicodeEncodeError")
@@ -258,7 +260,7 @@ by_hand = pytest.mark.parametrize("new_loop", [Hands])
 
 
 @by_hand
-async def test_silent_server_holds_nobody_up_and_is_not_waited_for(lines: Lines) -> None:
+async def test_silent_server_does_not_block_callers_or_shutdown(lines: Lines) -> None:
     with serving() as server:
         server.answering.clear()
         mailer = Mailer(settings(server.port))

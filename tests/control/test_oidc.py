@@ -35,7 +35,7 @@ def provider() -> Provider:
 # ---- a sign-in
 
 
-async def test_sign_in_gives_who_somebody_is(provider: Provider) -> None:
+async def test_sign_in_returns_the_identity(provider: Provider) -> None:
     assert await provider.run() == PERSON
     assert provider.paths == [DISCOVERY, "/keys", "/token"]
 
@@ -228,7 +228,7 @@ async def test_verification_of_one_source_does_not_vouch_for_the_email_of_anothe
 
 
 @pytest.mark.parametrize("sent_claim", [{"sub": "somebody"}, {}, {"sub": None}])
-async def test_description_of_somebody_else_is_refused(provider: Provider, sent_claim: dict[str, object]) -> None:
+async def test_userinfo_of_another_subject_is_refused(provider: Provider, sent_claim: dict[str, object]) -> None:
     del provider.claims["email"]
     provider.userinfo = {"email": "eve@example.com", "email_verified": True, **sent_claim}
     with pytest.raises(OidcError, match="returned another person"):
@@ -246,7 +246,7 @@ async def test_access_token_that_cannot_be_sent_is_refused(provider: Provider, t
 @pytest.mark.parametrize(
     "email", ["", "ada", "a@b@c", "ada @example.com", "a\u202e@example.com", 5, None, "a@" + "b" * 254]
 )
-async def test_what_is_no_email_address_counts_as_none(provider: Provider, email: object) -> None:
+async def test_invalid_email_address_counts_as_none(provider: Provider, email: object) -> None:
     provider.claims["email"] = provider.userinfo["email"] = email
     with pytest.raises(OidcError, match="gave no email address"):
         await provider.run()

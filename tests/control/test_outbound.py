@@ -108,7 +108,7 @@ def test_metadata_service_of_a_cloud_is_forbidden(address: str) -> None:
 
 
 @given(inner_ipv4())
-def test_inner_ipv4_address_in_ipv6_clothes_is_forbidden(inner: ipaddress.IPv4Address) -> None:
+def test_inner_ipv4_address_embedded_in_ipv6_is_forbidden(inner: ipaddress.IPv4Address) -> None:
     number = int(inner)
     clothes = {
         "mapped": 0xFFFF << 32 | number,
@@ -138,7 +138,7 @@ def test_allowed_ipv6_address_is_global_unicast(address: ipaddress.IPv6Address) 
 
 
 @pytest.mark.parametrize("text", ["", "example.com", "127.1", "2130706433", "fe80::1%lo", "2606:4700::1%lo"])
-def test_what_is_no_plain_address_is_forbidden(text: str) -> None:
+def test_malformed_address_is_forbidden(text: str) -> None:
     assert forbidden_kind(text) is not None
 
 
@@ -179,7 +179,7 @@ async def test_host_without_an_address_has_nothing() -> None:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "[::1]", "", "a b", "a@b.example", "b.example:80", "0x7f.1", "a/b"])
-async def test_what_is_no_host_name_is_refused_before_dns(host: str) -> None:
+async def test_invalid_host_name_is_refused_before_dns(host: str) -> None:
     names = Names(["9.9.9.9"])
     with pytest.raises(FetchRefused, match="no URL of a named host"):
         await fetch(names, host)
@@ -187,7 +187,7 @@ async def test_what_is_no_host_name_is_refused_before_dns(host: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["", "a", "@evil.example/", "/a b", "/a\r\nX: y", "/ü"])
-async def test_what_is_no_path_is_refused_before_dns(path: str) -> None:
+async def test_invalid_path_is_refused_before_dns(path: str) -> None:
     names = Names(["9.9.9.9"])
     with pytest.raises(FetchRefused, match="no URL of a named host"):
         await fetch(names, path=path)
@@ -378,6 +378,6 @@ def test_servers_are_addresses_with_or_without_a_port(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["", "dns.example", "9.9.9.9:", "9.9.9.9:0", "9.9.9.9:65536", "[9.9.9.9", "[]:53", ":53", "9.9.9"]
 )
-def test_what_is_no_server_keeps_the_service_from_starting(text: str) -> None:
+def test_invalid_dns_server_keeps_the_service_from_starting(text: str) -> None:
     with pytest.raises(StartError, match="is not a DNS server"):
         DnsResolver([text])

@@ -96,7 +96,7 @@ async def test_any_text_can_be_a_password(text: str) -> None:
     assert await passwords.fits(text, await passwords.hash(text))
 
 
-async def test_nobodys_password_is_checked_with_the_same_work_and_never_fits() -> None:
+async def test_password_of_an_unknown_account_costs_the_same_work_and_never_matches() -> None:
     counters = Recorder()
     passwords = Passwords(counters)
     for password in (PASSWORD, "nobody", ""):
@@ -136,7 +136,7 @@ def test_others_are_accepted(password: str) -> None:
 # --- Too much at once ----------------------------------------------------------------------------------
 
 
-async def test_few_are_hashed_at_once_and_few_wait(gate: Gate) -> None:
+async def test_concurrent_hashes_and_waiting_callers_are_bounded(gate: Gate) -> None:
     passwords = Passwords(gate)
     count = AT_ONCE + MAX_WAITING + 8
     works = [asyncio.create_task(passwords.hash(PASSWORD, f"192.0.{n}.0/24")) for n in range(count)]
@@ -162,7 +162,7 @@ async def test_one_network_leaves_room_for_others(gate: Gate) -> None:
 
 
 @pytest.mark.parametrize("new_loop", [Hands])
-async def test_nobody_waits_for_ever(gate: Gate) -> None:
+async def test_wait_for_a_turn_has_a_deadline(gate: Gate) -> None:
     passwords = Passwords(gate)
     running = [asyncio.create_task(passwords.hash(PASSWORD)) for _ in range(AT_ONCE)]
     late = asyncio.create_task(passwords.hash(PASSWORD))
@@ -175,7 +175,7 @@ async def test_nobody_waits_for_ever(gate: Gate) -> None:
     assert await asyncio.gather(*running) == ["hashed"] * AT_ONCE
 
 
-async def test_work_that_nobody_waits_for_any_more_still_counts(gate: Gate) -> None:
+async def test_work_of_a_cancelled_caller_still_counts(gate: Gate) -> None:
     """A thread cannot be stopped: whoever goes away must not make room for another 64 MiB."""
     passwords = Passwords(gate)
     first = [asyncio.create_task(passwords.hash(PASSWORD)) for _ in range(AT_ONCE)]
@@ -192,7 +192,7 @@ async def test_work_that_nobody_waits_for_any_more_still_counts(gate: Gate) -> N
     assert gate.most == AT_ONCE
 
 
-async def test_turn_is_given_back_after_a_failure() -> None:
+async def test_slot_is_released_after_a_failure() -> None:
     class Broken(PasswordHasher):
         def hash(self, password: str | bytes, *, salt: bytes | None = None) -> str:
             raise MemoryError

@@ -61,7 +61,7 @@ async def test_a_refusal_in_other_words_is_one_too(body: bytes) -> None:
 @pytest.mark.parametrize(
     "response", [httpx.Response(500), httpx.Response(503), httpx.Response(409), httpx.Response(200, content=b"{}")]
 )
-async def test_nobody_knows_what_became_of_it(response: httpx.Response) -> None:
+async def test_unclear_response_leaves_the_outcome_unknown(response: httpx.Response) -> None:
     with pytest.raises(StripeUnsure):
         await report(lambda _: response)
 
@@ -74,7 +74,7 @@ async def test_nobody_knows_what_became_of_it(response: httpx.Response) -> None:
         (httpx.RemoteProtocolError("broke"), StripeUnsure),
     ],
 )
-async def test_only_what_was_never_sent_was_surely_not_done(error: Exception, kind: type[Exception]) -> None:
+async def test_only_an_unsent_request_is_certainly_not_done(error: Exception, kind: type[Exception]) -> None:
     def broken(_: httpx.Request) -> httpx.Response:
         raise error
 
@@ -83,7 +83,7 @@ async def test_only_what_was_never_sent_was_surely_not_done(error: Exception, ki
     assert KEY not in str(caught.value)
 
 
-async def test_the_key_stands_in_no_repr() -> None:
+async def test_the_key_is_in_no_repr() -> None:
     settings = StripeSettings(api_key=KEY)
     client = StripeClient(settings)
     assert KEY not in f"{settings!r} {client!r}"

@@ -58,11 +58,11 @@ def test_verification_is_a_change_of_a_domain() -> None:
 
 
 @pytest.mark.parametrize("if_match", [None, "*", " * ", SEEN, f" {SEEN} ", f'"x", {SEEN}', f'{SEEN},"y"'])
-def test_what_fits_passes(if_match: str | None) -> None:
+def test_matching_version_passes(if_match: str | None) -> None:
     check_version(TOKEN, if_match)
 
 
 @pytest.mark.parametrize("if_match", ["", '"x"', SEEN.strip('"'), f"W/{SEEN}", f"{SEEN}x", '"*"', '"x", *', ","])
-def test_what_does_not_fit_is_refused(if_match: str) -> None:
+def test_other_version_is_refused(if_match: str) -> None:
     with pytest.raises(ChangedMeanwhile):
         check_version(TOKEN, if_match)

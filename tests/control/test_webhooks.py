@@ -97,7 +97,7 @@ def answer(status: str, *headers: str, body: bytes = b"") -> bytes:
 
 
 @pytest.mark.parametrize("status", ["200 OK", "201 Created", "202 Accepted", "204 No Content"])
-async def test_every_success_will_do(certificate: Certificate, status: str) -> None:
+async def test_every_2xx_is_a_success(certificate: Certificate, status: str) -> None:
     receiver = Receiver(answer(status))
     await call(receiver, certificate)
     (sent,) = receiver.calls
@@ -112,7 +112,7 @@ async def test_every_success_will_do(certificate: Certificate, status: str) -> N
     assert headers["user-agent"].startswith("tollgate/")
 
 
-async def test_what_it_has_besides_is_not_read(certificate: Certificate) -> None:
+async def test_body_of_a_success_is_not_read(certificate: Certificate) -> None:
     await call(Receiver(answer("200 OK", body=b"x" * 1_000_000)), certificate)
 
 
@@ -151,16 +151,16 @@ async def test_a_receiver_that_is_silent_costs_no_more_than_the_deadline(certifi
         await call(Receiver(b"", silent=True), certificate, seconds=0.3)
 
 
-async def test_a_certificate_of_nobody_is_refused(certificate: Certificate, tmp_path: Path) -> None:
-    stranger = make_certificate(tmp_path, HOST)
+async def test_an_untrusted_certificate_is_refused(certificate: Certificate, tmp_path: Path) -> None:
+    untrusted = make_certificate(tmp_path, HOST)
     receiver = Receiver(answer("200 OK"))
     with pytest.raises(Unreachable, match="certificate is refused"):
-        await call(receiver, certificate, tls=stranger.client_context())
+        await call(receiver, certificate, tls=untrusted.client_context())
     assert receiver.calls == []
 
 
 @pytest.mark.parametrize("reply", [b"", b"SSH-2.0\r\n", answer("500 Oops"), answer("302 Found")])
-async def test_no_word_of_a_failure_names_the_path(certificate: Certificate, reply: bytes) -> None:
+async def test_no_error_message_contains_the_path(certificate: Certificate, reply: bytes) -> None:
     with pytest.raises((FetchRefused, Unreachable)) as caught:
         await call(Receiver(reply), certificate)
     assert SECRET not in str(caught.value)

@@ -49,7 +49,7 @@ def test_calls_that_are_stopped_below_the_cap_have_reached_it() -> None:
     assert reached(STARTED, 2 * MILLION, 5 * MILLION, 7 * MILLION) == (50, 100)
 
 
-def test_a_cap_of_nothing_is_reached_when_the_free_requests_are_used() -> None:
+def test_a_cap_of_zero_is_reached_when_the_free_requests_are_used() -> None:
     assert reached(EACH, MILLION - 1, 0, 0) == ()
     assert reached(EACH, MILLION, 0, 0) == (100,)
 

@@ -159,7 +159,7 @@ def test_a_fork_below_all_that_is_known_needs_nothing_more() -> None:
     assert claim("a", trunk("abcdefgh", 6), 7, chain("axxxxxxx", 2)) == Claim("a", 7, DEEP, "axxxxxx")
 
 
-def test_who_is_far_behind_is_not_contradicted() -> None:
+def test_upstream_far_behind_is_not_contradicted() -> None:
     assert missing(trunk("abcdefgh", 6), 7, chain("ab")) == []
     assert claim("a", trunk("abcdefgh", 6), 7, chain("ab")) == Claim("a", 1, 1)
 

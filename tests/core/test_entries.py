@@ -138,7 +138,7 @@ def test_verdicts_are_stored_by_number_and_unknown_ones_are_other() -> None:
     assert decode(encode(tuple(later.values()))).attempts == (AttemptEntry("n0", 0, 5, AttemptVerdict.OTHER),)
 
 
-def test_what_is_left_out_is_nothing() -> None:
+def test_omitted_fields_are_none() -> None:
     least = Entry(
         at=0.0, team_id="t", source_id="s", network="n", source_name="", status=0, calls=(CallEntry("m", "ok"),)
     )

@@ -55,7 +55,7 @@ def states(*sights: Sight, **rules: Any) -> list[State]:
         (sight(syncing=True, failures=2, fault="breaks off"), DOWN, "breaks off"),
     ],
 )
-def test_state_of_one_alone(one: Sight, state: State, reason: str) -> None:
+def test_state_of_a_single_upstream(one: Sight, state: State, reason: str) -> None:
     assert assess([one], HealthRules()) == [UpstreamVerdict(state, reason)]
 
 
@@ -92,7 +92,7 @@ def test_a_minority_does_not_become_right_while_the_others_are_down() -> None:
     assert states(right, right, sight(chain_id="0x2")) == [DOWN, DOWN, WRONG_CHAIN]
 
 
-def test_head_of_a_wrong_chain_makes_nobody_lag() -> None:
+def test_head_of_a_wrong_chain_makes_no_upstream_lag() -> None:
     others = sight(100, chain_id="0x1"), sight(100, chain_id="0x1")
     assert states(*others, sight(9_000_000, chain_id="0x2")) == [UP, UP, WRONG_CHAIN]
 
@@ -111,7 +111,7 @@ def test_lag_is_reported_in_blocks() -> None:
 
 
 @pytest.mark.parametrize("fields", [{"failures": 2}, {"syncing": True}, {"disagreements": 1}])
-def test_heads_that_do_not_count_make_nobody_lag(fields: dict[str, Any]) -> None:
+def test_ignored_heads_make_no_upstream_lag(fields: dict[str, Any]) -> None:
     assert states(sight(2_000, **fields), sight(100))[1] is UP
 
 
@@ -125,7 +125,7 @@ def test_a_fast_chain_is_judged_by_what_was_known_when_the_upstream_was_called()
     )
 
 
-def test_who_was_called_before_anybody_answered_does_not_lag() -> None:
+def test_upstream_called_before_any_answer_does_not_lag() -> None:
     assert states(sight(100, at=10.0), sight(50, at=9.0)) == [UP, UP]
 
 
@@ -182,7 +182,7 @@ sights = st.builds(
 
 
 @given(st.lists(sights, max_size=6), st.integers(0, 10))
-def test_everybody_gets_a_verdict_with_a_reason_where_it_is_not_up(every: list[Sight], lag: int) -> None:
+def test_every_upstream_gets_a_state_and_a_reason_unless_it_is_up(every: list[Sight], lag: int) -> None:
     verdicts = assess(every, HealthRules(lag_blocks=lag))
     assert len(verdicts) == len(every)
     for one, verdict in zip(every, verdicts, strict=True):
@@ -192,7 +192,7 @@ def test_everybody_gets_a_verdict_with_a_reason_where_it_is_not_up(every: list[S
 
 
 @given(st.lists(sights, max_size=6))
-def test_somebody_is_up_where_somebody_counts_and_agrees(every: list[Sight]) -> None:
+def test_an_upstream_is_up_where_one_counts_and_agrees(every: list[Sight]) -> None:
     """Lag alone never takes everybody out of rotation."""
     chain_id = health.expected_chain(every, HealthRules())
     leaders = [each for each in every if health.counts(each, chain_id) and each.tried and not each.disagreements]

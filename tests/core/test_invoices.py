@@ -68,7 +68,7 @@ def test_price_is_written_with_its_unit(price: Price, unit: str) -> None:
     assert draw(used((MONTH, 2 * MILLION)), "acme", price).lines[1].text == f"Requests at $5.00 per {unit}"
 
 
-def test_rounding_stands_on_a_line_of_its_own_up_and_down() -> None:
+def test_rounding_up_and_down_has_its_own_line() -> None:
     rounded = {n: lines(draw(used((MONTH, MILLION + n)), "acme", EACH))[-1] for n in (999, 1_000, 1_999, 2_400)}
     assert rounded == {
         999: (LineKind.ROUNDING, None, -4_995),
@@ -78,7 +78,7 @@ def test_rounding_stands_on_a_line_of_its_own_up_and_down() -> None:
     }
 
 
-def test_what_a_cap_took_off_stands_on_a_line_of_its_own() -> None:
+def test_reduction_by_a_cap_has_its_own_line() -> None:
     cap = 2 * MILLION
     drawn = draw(used((MONTH, 2 * MILLION), cap=cap), "acme", EACH, cap)
     assert lines(drawn) == [

@@ -72,7 +72,7 @@ def test_result_or_error_reaches_the_caller_as_the_node_wrote_it(body: bytes, fa
     ],
     ids=lambda body: repr(body[:40]),
 )
-def test_what_is_no_response_is_unparsable(body: bytes) -> None:
+def test_invalid_response_is_unparsable(body: bytes) -> None:
     with pytest.raises(Unparsable):
         decode_reply(body)
 

@@ -143,7 +143,7 @@ def test_deny_list_refuses_in_any_case_and_wins_over_the_allow_list() -> None:
         ("", [""], ["a"]),
     ],
 )
-def test_star_stands_for_any_characters_and_everything_else_for_itself(
+def test_star_matches_any_characters_and_everything_else_itself(
     pattern: str, fits: list[str], misses: list[str]
 ) -> None:
     assert [method for method in fits if not matches(method, [pattern])] == []

@@ -3,7 +3,7 @@
 from tollgate.core.nodes import JobLease, taken
 
 
-def test_job_is_had_until_its_time_and_by_another_from_then_on() -> None:
+def test_job_is_held_until_its_expiry_and_then_free_for_another_node() -> None:
     first = taken(None, "close", "a", 100.0, 30.0)
     assert first == JobLease("close", 100.0, "a", 130.0)
     assert taken(first, "close", "b", 129.9, 30.0) is None

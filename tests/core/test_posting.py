@@ -83,7 +83,7 @@ def column(posting: Posting, name: str) -> list[Any]:
 # --- Subjects ----------------------------------------------------------------------------------------------
 
 
-def test_subject_counts_its_errors_and_bills_for_all_that_it_stands_for() -> None:
+def test_subject_counts_its_errors_and_bills_every_request_it_represents() -> None:
     subjects = Subjects(lambda _, method: method)
     (found,) = subjects.read([read_counted(encode(entry("ok", "node_error", "rate_limited", stands_for=3)))])
     assert (found.rows, found.errors, found.billable) == (3, 2, 6)
@@ -118,7 +118,7 @@ def test_records_of_a_new_team_are_numbered_from_one_and_their_errors_counted(co
 
 
 @pytest.mark.parametrize("times", [1, 20], ids=["a few", "many"])
-def test_every_call_stands_once_in_the_histogram_of_its_network_and_outcome(times: int) -> None:
+def test_every_call_counts_once_in_the_histogram_of_its_network_and_outcome(times: int) -> None:
     """One hour comes again, and all but one of a team's kinds of records as well."""
     requests = [
         entry(*outcomes, at=NOVEMBER + 3_600 * hour, team=team, network=network, duration_micros=micros)
@@ -251,7 +251,7 @@ def test_calls_of_a_batch_are_billed_each_for_itself() -> None:
     assert posting.months == {("team_1", "2026-11"): [3, 3]}
 
 
-def test_row_that_stands_for_many_refusals_counts_as_many() -> None:
+def test_row_of_many_refusals_counts_as_many() -> None:
     posting = posted([entry("rate_limited", status=429, stands_for=312)])
     assert (column(posting, "stands_for"), column(posting, "cost")) == ([312], [0])
     assert list(posting.usage.values()) == [[312, 0]]
@@ -434,7 +434,7 @@ def test_record_is_charged_by_the_price_that_it_carries_and_others_by_the_usual_
     assert sum(line[1] for line in posting.usage.values()) == 12
 
 
-def test_price_that_falls_within_a_month_lets_nobody_spend_more_than_the_cap() -> None:
+def test_price_that_falls_within_a_month_does_not_raise_spending_above_the_cap() -> None:
     usual = Price(free_requests=0)
     cheap = [entry(price=OwnPrice(micros_per_million=MILLION), cap=12) for _ in range(4)]
     assert costs_of(posted([entry(cap=12), entry(cap=12), *cheap], usual)) == [5, 5, 1, 1, 0, 0]

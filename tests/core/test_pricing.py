@@ -168,7 +168,7 @@ def test_calls_stop_when_the_next_would_cost_more_than_the_cap(
     assert cap_reached(price, requests, cap) is reached
 
 
-def test_million_that_the_cap_did_not_cover_is_not_used_up_for_nothing() -> None:
+def test_million_beyond_the_cap_is_not_consumed() -> None:
     assert cap_reached(STARTED, 1_500_000, 5 * DOLLAR - 1, spent=5 * DOLLAR - 1)
     assert not cap_reached(STARTED, 1_500_000, 5 * DOLLAR, spent=5 * DOLLAR)
 

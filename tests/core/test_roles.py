@@ -136,12 +136,12 @@ def test_roles_are_the_five_of_the_specification() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "Owner", "root", "owner ", "member"])
-def test_what_is_no_role_is_refused(name: str) -> None:
+def test_unknown_role_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match="not a valid Role"):
         Role(name)
 
 
-def test_holders_are_listed_the_mightiest_first() -> None:
+def test_roles_are_listed_from_most_to_least_rights() -> None:
     assert holders(Action.CHANGE_TOKENS) == ["owner", "admin", "developer"]
     assert holders(Action.SEE_AUDIT) == ["owner", "admin"]
     assert holders(Action.SEE_TEAM) == ["owner", "admin", "developer", "billing", "viewer"]

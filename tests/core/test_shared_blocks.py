@@ -26,7 +26,7 @@ def grouped(*rows: tuple[int, int]) -> list[list[int]]:
     return [[part.first_no for part, _ in group] for group in _groups(parts(*rows))]
 
 
-def test_nothing_is_no_group() -> None:
+def test_no_blocks_make_no_group() -> None:
     assert grouped() == []
 
 

@@ -30,7 +30,7 @@ def test_step_is_as_bad_as_its_worst_moment_and_counts_each_minute_once() -> Non
     assert (step.state, step.calls, step.failures, step.behind, step.latency_ms) == ("down", 15, 1, 7, 30.0)
 
 
-def test_it_is_written_once_a_minute() -> None:
+def test_history_is_written_once_a_minute() -> None:
     keeper = HistoryKeeper()
     written = [second for second in range(180) if keeper.note(network(), NOON + second) is not None]
     assert written == [0, 60, 120]

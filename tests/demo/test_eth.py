@@ -16,7 +16,7 @@ HEAD = 5_001
 NOW = GENESIS + HEAD * BLOCK_SECONDS + 0.5
 NODE = eth_network("mainnet", GENESIS)
 TOKEN_ADDRESS = "0x" + TOKEN.hex()
-STRANGER = "0x" + "ab" * 20
+UNKNOWN = "0x" + "ab" * 20
 NOWHERE = "0x" + "00" * 32
 
 
@@ -147,16 +147,16 @@ def test_state_is_read_at_a_hash_as_at_its_number() -> None:
     assert rpc("getTransactionCount", sender, "pending") == rpc("getTransactionCount", sender)
 
 
-def test_a_stranger_has_a_little_ether_and_nothing_else() -> None:
-    assert rpc("getBalance", STRANGER, "latest") == hex(10**18)
-    assert rpc("getTransactionCount", STRANGER, "latest") == "0x0"
-    assert rpc("getCode", STRANGER, "latest") == "0x"
-    assert rpc("getStorageAt", STRANGER, "0x0", "latest") == NOWHERE
+def test_an_unknown_address_has_a_little_ether_and_nothing_else() -> None:
+    assert rpc("getBalance", UNKNOWN, "latest") == hex(10**18)
+    assert rpc("getTransactionCount", UNKNOWN, "latest") == "0x0"
+    assert rpc("getCode", UNKNOWN, "latest") == "0x"
+    assert rpc("getStorageAt", UNKNOWN, "0x0", "latest") == NOWHERE
 
 
 def test_state_of_a_block_that_does_not_exist_is_an_error() -> None:
-    assert refused("getBalance", STRANGER, hex(HEAD + 1)).code == -32000
-    assert refused("getBalance", STRANGER, {"blockHash": NOWHERE}).code == -32000
+    assert refused("getBalance", UNKNOWN, hex(HEAD + 1)).code == -32000
+    assert refused("getBalance", UNKNOWN, {"blockHash": NOWHERE}).code == -32000
 
 
 def call(data: str, block: str = "latest") -> Any:
@@ -185,7 +185,7 @@ def test_token_balances_follow_the_logs() -> None:
     for holder, difference in change.items():
         question = "0x70a08231" + holder[2:]
         assert int(call(question, hex(block)), 16) - int(call(question, hex(block - 1)), 16) == difference
-    assert int(call("0x70a08231" + word(STRANGER)), 16) == 0
+    assert int(call("0x70a08231" + word(UNKNOWN)), 16) == 0
 
 
 @pytest.mark.parametrize("data", ["0x", "0xdeadbeef", "0x70a08231", "0x70a08231ff"])
@@ -197,13 +197,13 @@ def test_the_token_reverts_what_it_does_not_know(data: str) -> None:
 
 
 def test_a_call_to_no_contract_returns_nothing() -> None:
-    assert rpc("call", {"to": STRANGER, "data": "0x06fdde03"}, "latest") == "0x"
+    assert rpc("call", {"to": UNKNOWN, "data": "0x06fdde03"}, "latest") == "0x"
     assert rpc("call", {"input": "0x00"}) == "0x"
 
 
 def test_gas_is_estimated_for_a_plain_transfer_and_for_data() -> None:
-    assert rpc("estimateGas", {"to": STRANGER, "value": "0x1"}) == hex(21_000)
-    assert rpc("estimateGas", {"to": STRANGER, "input": "0x0102"}) == hex(21_032)
+    assert rpc("estimateGas", {"to": UNKNOWN, "value": "0x1"}) == hex(21_000)
+    assert rpc("estimateGas", {"to": UNKNOWN, "input": "0x0102"}) == hex(21_032)
 
 
 def test_logs_are_filtered_by_address_and_topics() -> None:
@@ -211,8 +211,8 @@ def test_logs_are_filtered_by_address_and_topics() -> None:
     everything = rpc("getLogs", block)
     first = everything[0]["topics"]
     assert rpc("getLogs", {**block, "address": TOKEN_ADDRESS}) == everything
-    assert rpc("getLogs", {**block, "address": [STRANGER, TOKEN_ADDRESS]}) == everything
-    assert rpc("getLogs", {**block, "address": STRANGER}) == []
+    assert rpc("getLogs", {**block, "address": [UNKNOWN, TOKEN_ADDRESS]}) == everything
+    assert rpc("getLogs", {**block, "address": UNKNOWN}) == []
     assert rpc("getLogs", {**block, "topics": [first[0]]}) == everything
     assert rpc("getLogs", {**block, "topics": [None, None, None, None]}) == []
     by_sender = rpc("getLogs", {**block, "topics": [None, first[1]]})
@@ -280,10 +280,10 @@ def test_unknown_methods_are_refused() -> None:
     ("method", "params"),
     [
         ("getBalance", []),
-        ("getBalance", [STRANGER[:-2], "latest"]),
-        ("getBalance", [STRANGER, "newest"]),
-        ("getBalance", [STRANGER, "latest", 1]),
-        ("getBalance", [STRANGER, {}]),
+        ("getBalance", [UNKNOWN[:-2], "latest"]),
+        ("getBalance", [UNKNOWN, "newest"]),
+        ("getBalance", [UNKNOWN, "latest", 1]),
+        ("getBalance", [UNKNOWN, {}]),
         ("getBlockByNumber", ["latest", "yes"]),
         ("getBlockByNumber", ["0x_1", False]),
         ("getBlockByNumber", ["0x1 ", False]),
@@ -302,13 +302,13 @@ def test_bad_params_are_refused(method: str, params: list[object]) -> None:
 
 def test_params_by_name_are_refused_as_geth_does() -> None:
     with pytest.raises(RpcError) as caught:
-        NODE.answer("eth_getBalance", {"address": STRANGER}, NOW)
+        NODE.answer("eth_getBalance", {"address": UNKNOWN}, NOW)
     assert caught.value.code == -32602
 
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8)
-    | st.sampled_from(["latest", "pending", "0x1", NOWHERE, STRANGER, TOKEN_ADDRESS, "0x70a08231"]),
+    | st.sampled_from(["latest", "pending", "0x1", NOWHERE, UNKNOWN, TOKEN_ADDRESS, "0x70a08231"]),
     lambda inner: st.lists(inner, max_size=3)
     | st.dictionaries(
         st.sampled_from(["fromBlock", "toBlock", "address", "topics", "blockHash", "to", "data", "x"]),

@@ -33,7 +33,7 @@ def size(*entries: Entry) -> int:
 # --- Ordinary days -----------------------------------------------------------------------------------------
 
 
-def test_segments_of_dead_workers_are_committed_and_deleted(harness: Harness) -> None:
+def test_segments_of_ended_workers_are_committed_and_deleted(harness: Harness) -> None:
     harness.segment(1, A, BATCH)
     harness.segment(2, B)
     assert harness.collect() == 5
@@ -43,7 +43,7 @@ def test_segments_of_dead_workers_are_committed_and_deleted(harness: Harness) ->
     assert harness.files() == []
 
 
-def test_living_worker_is_read_on_and_its_file_stays(harness: Harness) -> None:
+def test_segment_of_a_running_worker_is_read_on_and_kept(harness: Harness) -> None:
     spool, collector = writer(harness), harness.collector()
     seen = []
     for each in (A, B, C):
@@ -117,7 +117,7 @@ def test_costs_follow_the_order_of_commit_over_batches(harness: Harness) -> None
     assert FREE == 3
 
 
-def test_row_that_stands_for_many_counts_as_many(harness: Harness) -> None:
+def test_row_of_many_refusals_counts_as_many(harness: Harness) -> None:
     many = entry("many", "rate_limited", stands_for=312, status=429)
     harness.segment(1, many)
     harness.collect()
@@ -160,7 +160,7 @@ def test_cap_that_is_set_while_the_collector_is_behind_frees_nothing_of_the_back
 
 
 @pytest.mark.parametrize("kept", [1, 11, 12, 13, 40])
-def test_torn_end_of_a_dead_worker_is_cut(harness: Harness, kept: int) -> None:
+def test_torn_end_of_an_ended_worker_is_cut(harness: Harness, kept: int) -> None:
     harness.put("1.seg", segment_bytes(1, [A, B]) + frame(encode(C))[:kept])
     collector = harness.collector()
     harness.collect(collector)
@@ -193,7 +193,7 @@ def test_torn_end_is_not_counted_again_after_a_crash_between_commit_and_removal(
     harness.check(A, B)
 
 
-def test_unfinished_record_of_a_living_worker_is_waited_for(harness: Harness) -> None:
+def test_unfinished_record_of_a_running_worker_is_waited_for(harness: Harness) -> None:
     spool, collector = writer(harness), harness.collector()
     spool.append(encode(A))
     spool.write()
@@ -209,7 +209,7 @@ def test_unfinished_record_of_a_living_worker_is_waited_for(harness: Harness) ->
     spool.close()
 
 
-def test_file_that_a_person_copies_in_is_waited_for(harness: Harness) -> None:
+def test_file_copied_into_the_spool_is_waited_for(harness: Harness) -> None:
     data = segment_bytes(1, [A, B, C])
     collector = harness.collector()
     for length in (0, 5, HEADER_BYTES, HEADER_BYTES + 5, HEADER_BYTES + size(A) + 30, len(data)):
@@ -288,7 +288,7 @@ def broken(data: bytes, at: int) -> bytes:
     return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
 
 
-def test_damage_in_the_middle_keeps_what_stands_before_and_puts_the_rest_aside(harness: Harness) -> None:
+def test_damage_in_the_middle_keeps_records_before_it_and_quarantines_the_rest(harness: Harness) -> None:
     data = broken(segment_bytes(1, [A, B, C]), HEADER_BYTES + size(A) + 30)
     harness.put("1.seg", data)
     harness.segment(2, D)
@@ -318,7 +318,7 @@ def test_every_byte_flipped_never_makes_a_row_that_was_not_recorded(harness: Har
             path.unlink()
 
 
-def test_sound_copy_of_a_damaged_segment_heals_it(harness: Harness) -> None:
+def test_intact_copy_of_a_damaged_segment_replaces_it(harness: Harness) -> None:
     data = segment_bytes(1, [A, B, C])
     harness.put("1.seg", broken(data, HEADER_BYTES + size(A) + 30))
     harness.put("2.seg", data)
@@ -326,7 +326,7 @@ def test_sound_copy_of_a_damaged_segment_heals_it(harness: Harness) -> None:
     harness.check(A, B, C)
 
 
-def test_damaged_segment_that_a_person_has_mended_is_read_on(harness: Harness) -> None:
+def test_repaired_segment_is_read_on(harness: Harness) -> None:
     data = segment_bytes(1, [A, B, C])
     harness.put("1.seg", broken(data, HEADER_BYTES + size(A) + 30))
     harness.collect()
@@ -351,7 +351,7 @@ def test_frame_with_something_that_is_no_record_is_damage_and_frames_before_it_c
     assert harness.files() == [f"1{DAMAGED_SUFFIX}"]
 
 
-def test_segment_of_another_version_is_put_aside_with_the_reason(harness: Harness) -> None:
+def test_segment_of_another_version_is_quarantined_with_the_reason(harness: Harness) -> None:
     data = segment_bytes(1, [A])
     harness.put("1.seg", data.replace(MAGIC, b"TGSPOOL9", 1))
     with capture_logs() as lines:
@@ -368,7 +368,7 @@ def test_record_that_is_no_entry_is_damage_and_those_before_it_count(harness: Ha
     assert harness.files() == [f"1{DAMAGED_SUFFIX}"]
 
 
-def test_damaged_segment_of_a_living_worker_is_left_to_it_until_it_is_done(harness: Harness) -> None:
+def test_damaged_segment_of_a_running_worker_is_left_until_the_worker_ends(harness: Harness) -> None:
     spool, collector = writer(harness), harness.collector()
     spool.append(encode(A))
     spool.write()
@@ -387,7 +387,7 @@ def test_damaged_segment_of_a_living_worker_is_left_to_it_until_it_is_done(harne
     harness.check(A)
 
 
-def test_cut_header_is_put_aside_when_nobody_is_at_it_any_more(harness: Harness) -> None:
+def test_cut_header_is_quarantined_when_it_has_no_writer(harness: Harness) -> None:
     harness.put("1.seg", segment_bytes(1, [])[:-1], settled=False)
     collector = harness.collector()
     harness.collect(collector)
@@ -400,7 +400,7 @@ def test_cut_header_is_put_aside_when_nobody_is_at_it_any_more(harness: Harness)
 # --- Litter ------------------------------------------------------------------------------------------------
 
 
-def test_file_that_never_became_a_segment_is_thrown_away_when_its_writer_is_dead(harness: Harness) -> None:
+def test_file_without_a_header_is_deleted_when_its_writer_has_ended(harness: Harness) -> None:
     harness.put(f"old{HIDDEN_SUFFIX}", b"TGSPOOL2")
     harness.put(f"young{HIDDEN_SUFFIX}", b"", settled=False)
     collector = harness.collector()
@@ -409,7 +409,7 @@ def test_file_that_never_became_a_segment_is_thrown_away_when_its_writer_is_dead
     assert harness.files() == [f"young{HIDDEN_SUFFIX}"]
 
 
-def test_file_that_is_taken_away_meanwhile_is_no_reason_to_fail(harness: Harness) -> None:
+def test_file_removed_meanwhile_causes_no_failure(harness: Harness) -> None:
     paths = [harness.segment(number, entry(f"r{number}")) for number in (1, 2, 3)]
     collector = harness.collector()
     collector._segments()
@@ -418,7 +418,7 @@ def test_file_that_is_taken_away_meanwhile_is_no_reason_to_fail(harness: Harness
     assert harness.names() == ["r1", "r3"]
 
 
-def test_file_that_is_taken_away_between_commit_and_removal_is_no_reason_to_fail(harness: Harness) -> None:
+def test_file_removed_between_commit_and_removal_causes_no_failure(harness: Harness) -> None:
     path = harness.segment(1, A)
 
     def take_away(point: str) -> None:
@@ -454,7 +454,7 @@ def test_file_under_the_name_of_a_workers_is_waited_for_like_any_other(harness: 
     assert (harness.names(), path.exists(), collector.torn_bytes) == (["a", "b"], True, 0)
 
 
-def test_memory_of_segments_that_are_gone_is_given_back(harness: Harness) -> None:
+def test_memory_of_removed_segments_is_freed(harness: Harness) -> None:
     collector = harness.collector()
     for number in range(1, 20):
         harness.segment(number, entry(f"r{number}"))
@@ -477,7 +477,7 @@ def test_writers_and_what_is_left_are_seen(harness: Harness) -> None:
     assert not collector.has_writers()
 
 
-def test_fault_points_stand_between_all_steps(harness: Harness) -> None:
+def test_fault_points_are_between_all_steps(harness: Harness) -> None:
     harness.segment(1, A)
     harness.put("2.seg", segment_bytes(2, [B]) + b"\0" * 64)
     points: list[str] = []
@@ -502,7 +502,7 @@ def test_two_collectors_that_read_the_same_cannot_both_commit_it(harness: Harnes
     harness.check(A, B)
 
 
-def test_collector_that_was_overtaken_finds_its_place_again(harness: Harness) -> None:
+def test_collector_overtaken_by_another_continues_from_the_committed_offset(harness: Harness) -> None:
     spool, slow = writer(harness), harness.collector()
     spool.append(encode(A))
     spool.write()
@@ -519,5 +519,5 @@ def test_collector_that_was_overtaken_finds_its_place_again(harness: Harness) ->
     assert harness.marks() == {int.from_bytes(next(iter(slow._marks)), "big"): (size(A, B), True)}
 
 
-def test_ids_of_tests_are_what_they_seem() -> None:
+def test_request_ids_of_the_harness_are_readable() -> None:
     assert identity(7) == b"\0" * 15 + b"\7"

@@ -143,14 +143,14 @@ def nights(blank: Path) -> Iterator[Callable[[], Harness]]:
         harnesses[-1].close()
 
 
-def test_undisturbed_night_ends_as_it_should(nights: Callable[[], Harness]) -> None:
+def test_run_without_a_crash_ends_with_the_expected_ledger(nights: Callable[[], Harness]) -> None:
     harness = nights()
     harness.collect()
     check(harness)
 
 
 @pytest.mark.e2e
-def test_death_at_every_fault_point(nights: Callable[[], Harness]) -> None:
+def test_crash_at_every_fault_point(nights: Callable[[], Harness]) -> None:
     number = 0
     killed = signal.SIGKILL.value
     while killed:
@@ -168,7 +168,7 @@ def _collect_dying_at_point(harness: Harness, number: int) -> None:
 
 @pytest.mark.e2e
 @pytest.mark.timeout(400)  # a life for each of some hundred lines, and the machine may be busy
-def test_death_at_every_line(nights: Callable[[], Harness]) -> None:
+def test_crash_at_every_line(nights: Callable[[], Harness]) -> None:
     lines: list[Line] = []
     collect_traced(nights(), lines.append)
     # A line is run many times; at which of them to die is left to chance, which a failure shows.
@@ -187,7 +187,7 @@ def test_death_at_every_line(nights: Callable[[], Harness]) -> None:
 
 @pytest.mark.e2e
 @pytest.mark.parametrize("seed", range(3))
-def test_death_again_and_again(nights: Callable[[], Harness], seed: int) -> None:
+def test_repeated_crashes(nights: Callable[[], Harness], seed: int) -> None:
     chance = random.Random(seed)
     harness = nights()
     for _ in range(12):

@@ -68,12 +68,12 @@ def wrong(harness: Harness) -> dict[str, tuple[str, ...]]:
     return {name: check.differences for name, check in look(harness).items() if not check.ok}
 
 
-def test_an_empty_ledger_is_well(harness: Harness) -> None:
+def test_an_empty_ledger_passes(harness: Harness) -> None:
     assert wrong(harness) == {}
     assert list(look(harness)) == ALL
 
 
-def test_a_used_one_is_well_and_shows_what_was_looked_at(used: Harness) -> None:
+def test_a_used_ledger_passes_and_lists_what_was_checked(used: Harness) -> None:
     assert wrong(used) == {}
     assert {name: check.looked_at for name, check in look(used).items()} == {
         "spool": "0 segments, 0 records wait for the collector",
@@ -86,14 +86,14 @@ def test_a_used_one_is_well_and_shows_what_was_looked_at(used: Harness) -> None:
     }
 
 
-def test_a_closed_month_in_which_nothing_was_billable_is_well(harness: Harness) -> None:
+def test_a_closed_month_without_billable_calls_passes(harness: Harness) -> None:
     harness.segment(1, entry("a", "rate_limited"))
     harness.collect()
     close(harness, MONTH)
     assert wrong(harness) == {}
 
 
-def test_nothing_is_changed_by_looking(used: Harness) -> None:
+def test_checking_changes_nothing(used: Harness) -> None:
     used.segment(3, entry("waits"))
 
     def print_of(path: Path) -> tuple[str, str]:
@@ -110,18 +110,18 @@ def test_nothing_is_changed_by_looking(used: Harness) -> None:
 # ---- the spool
 
 
-def test_what_waits_for_the_collector_is_counted_and_well(used: Harness) -> None:
+def test_backlog_of_the_collector_is_counted_and_passes(used: Harness) -> None:
     used.segment(3, entry("x"), entry("y"))
     assert wrong(used) == {}
     assert look(used)["spool"].looked_at == "1 segments, 2 records wait for the collector"
 
 
-def test_a_torn_end_is_well(used: Harness) -> None:
+def test_a_torn_end_passes(used: Harness) -> None:
     used.put("3.seg", segment_bytes(3, [entry("x"), entry("y")])[:-5])
     assert look(used)["spool"] == Check("spool", "1 segments, 1 records wait for the collector")
 
 
-def test_a_segment_that_is_half_read_is_well(used: Harness) -> None:
+def test_a_partly_read_segment_passes(used: Harness) -> None:
     first = segment_bytes(3, [entry("x")])
     used.sql("INSERT INTO segments VALUES (?, ?, 0, 0)", identity(3), len(first))
     used.segment(3, entry("x"), entry("y"))
@@ -149,7 +149,7 @@ def test_a_segment_that_vanished_before_its_end_is_reported(used: Harness) -> No
     assert wrong(used) == {"spool": (f"segment {identity(7).hex()} is gone before it was read to its end",)}
 
 
-def test_damage_is_reported_with_what_stands_before_it(used: Harness) -> None:
+def test_damage_is_reported_with_the_records_before_it(used: Harness) -> None:
     data = bytearray(segment_bytes(3, [entry("x"), entry("y"), entry("z")]))
     middle = len(segment_bytes(3, [entry("x")])) + FRAME_BYTES + 3
     data[middle] ^= 0xFF
@@ -294,7 +294,7 @@ def test_lines_that_do_not_add_up_are_reported(used: Harness, cents: int, differ
     assert wrong(used) == ({"invoices": (words,)} if difference else {})
 
 
-def test_months_whose_logs_were_thrown_away_in_part_are_left_out(used: Harness) -> None:
+def test_months_with_dropped_logs_are_skipped(used: Harness) -> None:
     used.collector()
     store = used.store()
     assert store.drop_days("20261201") == ["20261115"]
@@ -339,7 +339,7 @@ def test_damaged_data_is_named_and_blocks_beside_it_are_shown(harness: Harness) 
     assert shown(harness) == [("z", "ok"), ("x", "ok")]
 
 
-def test_damage_in_the_blocks_of_a_day_is_named_and_what_stands_beside_it_is_counted(
+def test_damage_in_the_blocks_of_a_day_is_named_and_the_other_blocks_are_counted(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ledger_shared, "MAX_COMMITS", 1)
@@ -393,7 +393,7 @@ def test_clock_far_beyond_the_ledger_is_reported(used: Harness) -> None:
 
 
 @pytest.mark.parametrize("content", [b"this is no database\n" * 100, b""])
-def test_something_else_in_its_place_is_reported_in_words(tmp_path: Path, content: bytes) -> None:
+def test_another_kind_of_file_in_its_place_is_reported(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "ledger.db").write_bytes(content)
     ledger = LedgerFacts(read_only(tmp_path / "ledger.db"))
     with pytest.raises(StoreUnavailable, match="The ledger cannot be read: "):

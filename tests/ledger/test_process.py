@@ -107,7 +107,7 @@ def turn_until_idle(loop: CollectorLoop) -> None:
 # --- Patience ----------------------------------------------------------------------------------------------
 
 
-def test_few_records_may_gather_and_many_are_followed_at_once(
+def test_few_records_are_batched_and_many_are_collected_at_once(
     bootstrap: Bootstrap, loops: list[CollectorLoop]
 ) -> None:
     loops.append(loop := CollectorLoop(bootstrap))
@@ -125,7 +125,7 @@ def test_few_records_may_gather_and_many_are_followed_at_once(
 # --- Alone -------------------------------------------------------------------------------------------------
 
 
-def test_second_collector_is_shown_that_there_is_one(bootstrap: Bootstrap) -> None:
+def test_second_collector_is_refused(bootstrap: Bootstrap) -> None:
     first = CollectorLoop(bootstrap)
     with pytest.raises(CollectorRuns, match=r"Another collector works on .*spool"):
         CollectorLoop(bootstrap)
@@ -179,7 +179,7 @@ def test_two_collectors_that_got_past_the_lock_still_count_nothing_twice(
 # --- Duties ------------------------------------------------------------------------------------------------
 
 
-def test_uses_are_noted_and_caps_kept(bootstrap: Bootstrap, loops: list[CollectorLoop]) -> None:
+def test_uses_are_recorded_and_caps_enforced(bootstrap: Bootstrap, loops: list[CollectorLoop]) -> None:
     sql(bootstrap, "control.db", "UPDATE teams SET spending_cap = 3")
     leave(bootstrap, 1, *(entry(f"r{number}", at=NOW + number, cap=3) for number in range(5)))
     loop = CollectorLoop(bootstrap)
@@ -211,7 +211,7 @@ def test_cap_that_is_set_or_toggled_while_the_collector_is_behind_frees_nothing(
     assert sql(bootstrap, "ledger.db", "SELECT requests, cost FROM months") == [(5, 4)], "by the cap of their time"
 
 
-def test_uses_that_a_collector_committed_before_it_died_are_noted_by_the_next(
+def test_uses_committed_by_a_killed_collector_are_recorded_by_the_next(
     bootstrap: Bootstrap, loops: list[CollectorLoop]
 ) -> None:
     leave(bootstrap, 1, entry("a", at=NOW), entry("b", at=NOW + 1, source_id="tok_2"))
@@ -224,7 +224,7 @@ def test_uses_that_a_collector_committed_before_it_died_are_noted_by_the_next(
     assert sql(bootstrap, "control.db", "SELECT last_used_at FROM tokens ORDER BY id") == [(NOW,), (NOW + 1,)]
 
 
-def test_old_days_and_litter_are_thrown_away(bootstrap: Bootstrap, loops: list[CollectorLoop]) -> None:
+def test_old_days_and_leftover_files_are_deleted(bootstrap: Bootstrap, loops: list[CollectorLoop]) -> None:
     engine = create_engine(bootstrap.ledger_url)
     with engine.begin() as connection:
         Days(connection).make("20200101")
@@ -283,7 +283,7 @@ def test_clock_that_jumps_far_ahead_drops_nothing_and_closes_nothing_until_it_ha
     assert days() == 1, "a service that was down for long goes on after a day"
 
 
-def test_signs_of_life_come_from_a_timer_and_stop_when_a_turn_takes_too_long() -> None:
+def test_heartbeats_come_from_a_timer_and_stop_when_a_tick_takes_too_long() -> None:
     now, beats = [0.0], []
     pulse = Pulse(lambda: beats.append(now[0]), lambda: now[0])
     for seconds in (0, 30, 200, MAX_TURN_SECONDS - 1, MAX_TURN_SECONDS, MAX_TURN_SECONDS + 50):

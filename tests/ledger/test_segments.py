@@ -217,13 +217,13 @@ def held(path: Path) -> Iterator[int]:
     os.close(descriptor)
 
 
-def test_segment_is_alive_while_its_writer_has_it(path: Path, held: int) -> None:
+def test_segment_is_in_use_while_its_writer_holds_it(path: Path, held: int) -> None:
     assert segments.is_alive(path)
     fcntl.flock(held, fcntl.LOCK_UN)
     assert not segments.is_alive(path)
 
 
-def test_checking_does_not_take_it_away_from_anyone(path: Path, held: int) -> None:
+def test_checking_does_not_take_the_lock(path: Path, held: int) -> None:
     fcntl.flock(held, fcntl.LOCK_UN)
     assert not segments.is_alive(path)
     fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -231,7 +231,7 @@ def test_checking_does_not_take_it_away_from_anyone(path: Path, held: int) -> No
     assert segments.is_alive(path)
 
 
-def test_writer_that_is_killed_no_longer_has_it(path: Path) -> None:
+def test_killed_writer_releases_its_segment(path: Path) -> None:
     segment(path)
     ready, report = os.pipe()
     pid = os.fork()
@@ -255,7 +255,7 @@ def test_writer_that_is_killed_no_longer_has_it(path: Path) -> None:
 # --- What waits --------------------------------------------------------------------------------------------
 
 
-def test_backlog_is_what_stands_behind_the_marks_and_how_long_it_waits(tmp_path: Path) -> None:
+def test_backlog_is_the_bytes_after_the_marks_and_their_age(tmp_path: Path) -> None:
     files: dict[Path, bytes] = {}
     for name, identity, at in (
         ("a", b"a", 50),

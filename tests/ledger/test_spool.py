@@ -323,7 +323,7 @@ def test_refusing_disk_is_tried_once_a_second_and_not_for_every_answer(tmp_path:
     assert len(tried) == 2
 
 
-def test_log_that_stands_on_the_same_full_disk_is_no_reason_to_fail(tmp_path: Path) -> None:
+def test_log_on_the_same_full_disk_causes_no_failure(tmp_path: Path) -> None:
     opener = Full()
     disk = Disk(tmp_path, opener=opener, max_held_bytes=1)
     with Path("/dev/full").open("w") as nowhere:
@@ -350,7 +350,7 @@ def test_folder_that_is_gone_is_a_refusing_disk(tmp_path: Path) -> None:
     assert disk.read() == [[b"a"]]
 
 
-def test_last_records_that_no_disk_takes_are_reported_as_lost(tmp_path: Path, lines: Lines) -> None:
+def test_last_records_that_cannot_be_written_are_reported_as_lost(tmp_path: Path, lines: Lines) -> None:
     disk = Disk(tmp_path, opener=Full())
     disk.put(b"a", b"b")
     disk.spool.close()
@@ -367,7 +367,7 @@ def test_last_records_that_no_disk_takes_are_reported_as_lost(tmp_path: Path, li
         ((MAX_WRITTEN_BYTES + 1, 1), 1),
     ],
 )
-def test_so_many_bytes_are_written_at_once_and_at_least_one_piece(sizes: tuple[int, ...], together: int) -> None:
+def test_bytes_of_one_write_are_bounded_and_at_least_one_frame(sizes: tuple[int, ...], together: int) -> None:
     assert len(_beginning([bytes(size) for size in sizes])) == together
 
 
@@ -499,7 +499,7 @@ def test_header_that_is_not_taken_whole_leaves_no_file(tmp_path: Path) -> None:
     assert disk.read() == [[b"a"]]
 
 
-def test_disk_that_is_really_full(tmp_path: Path) -> None:
+def test_full_disk(tmp_path: Path) -> None:
     folder = tmp_path / "small"
     folder.mkdir()
     mounted = subprocess.run(

@@ -107,7 +107,7 @@ def test_file_is_what_the_definitions_specify(path: str) -> None:
     assert kept == telemetry_files.files()[path], "run `make reference`"
 
 
-def test_every_metric_stands_on_the_dashboard_once() -> None:
+def test_every_metric_is_on_the_dashboard_once() -> None:
     shown = [spec.name for _, specs in telemetry_files.rows() for spec in specs]
     assert sorted(shown) == sorted(spec.name for spec in metrics.ALL)
 
@@ -204,7 +204,7 @@ def played(name: str, series: Series, firing: Mapping[str, tuple[dict[str, str],
     }
 
 
-def test_each_alert_fires_in_trouble_and_none_in_health(tmp_path: Path) -> None:
+def test_each_alert_fires_on_its_failure_and_none_when_healthy(tmp_path: Path) -> None:
     assert FIRES.keys() | {DOWN} == KNOWN.keys()
     (tmp_path / "alerts.yaml").write_text(telemetry_files.rules(), encoding="utf-8")
     tests = [

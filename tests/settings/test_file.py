@@ -125,7 +125,7 @@ def test_an_upstream_beyond_the_last_is_refused_and_leaves_nothing_behind() -> N
     assert problem.startswith(f"{variable}: `families.eth.mainnet.upstreams[1].url` has no place")
 
 
-def test_an_underscore_in_the_variable_of_a_family_stands_for_a_hyphen() -> None:
+def test_an_underscore_in_the_variable_of_a_family_means_a_hyphen() -> None:
     variable = "TOLLGATE_FAMILIES__MY_CHAIN__MAINNET__UPSTREAMS"
     families = load(None, {variable: '[{name="x", url="http://x"}]'}).settings.families
     assert list(families) == ["my-chain"]
@@ -205,12 +205,12 @@ def test_the_sources_cover_exactly_the_settings_in_effect() -> None:
     assert list(loaded.sources) == list(effective(loaded.settings))
 
 
-def test_variables_that_are_no_settings_are_left_alone() -> None:
+def test_variables_of_other_programs_are_ignored() -> None:
     environ = dict.fromkeys(RESERVED, "x")
     assert load(None, environ).settings == Settings()
 
 
-def test_variables_that_kubernetes_makes_for_a_service_are_left_alone() -> None:
+def test_variables_that_kubernetes_sets_for_a_service_are_ignored() -> None:
     environ = {
         "TOLLGATE_PORT": "tcp://10.0.0.1:8402",
         "TOLLGATE_PORT_8402_TCP": "tcp://10.0.0.1:8402",
@@ -342,7 +342,7 @@ def test_a_byte_order_mark_and_windows_line_ends_are_accepted(file: Path) -> Non
     assert load(file, {}).sources["server.port"] == f"{file}:2"
 
 
-def test_a_missing_file_and_a_folder_are_refused_in_clear_words(tmp_path: Path, file: Path) -> None:
+def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path, file: Path) -> None:
     assert problems(file, {})[0].startswith(f"{file}: there is no such file")
     assert problems(tmp_path, {})[0].startswith(f"{tmp_path}: is a folder")
 
@@ -406,7 +406,9 @@ def test_secrets_stay_out_of_the_repr_of_loaded_settings() -> None:
         ('data_dir = "data"', {"TOLLGATE_CACHE__BYTES": "7"}),
     ],
 )
-def test_the_data_folder_alone_is_that_of_the_whole(file: Path, text: str, environ: dict[str, str]) -> None:
+def test_the_data_folder_read_alone_equals_that_of_all_settings(
+    file: Path, text: str, environ: dict[str, str]
+) -> None:
     file.write_text(text)
     assert data_folder(file, environ) == Path(load(file, environ).settings.data_dir)
     assert data_folder(None, environ) == Path(load(None, environ).settings.data_dir)
@@ -419,7 +421,7 @@ def test_the_data_folder_is_found_whatever_else_is_wrong(file: Path) -> None:
     assert data_folder(file, {}) == Path("tollgate-data")
 
 
-def test_an_origin_is_read_anew_each_time_and_wants_networks(file: Path) -> None:
+def test_an_origin_is_reread_each_time_and_requires_networks(file: Path) -> None:
     origin = Origin(file, ONE_UPSTREAM)
     for calls in (7, 8):
         file.write_text(f"[limits]\nbatch_calls = {calls}\n")

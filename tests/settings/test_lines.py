@@ -165,7 +165,7 @@ def test_a_table_under_an_array_of_tables_belongs_to_its_last_element() -> None:
     }
 
 
-def test_nothing_needs_a_blank_around_it() -> None:
+def test_whitespace_around_keys_is_optional() -> None:
     assert locate("[a]# b = 1\nc=[1,[2]]\n[[d]]#x\ne={fg=1,h=[3]}\n") == {
         ("a",): 1,
         ("a", "c"): 2,

@@ -63,7 +63,7 @@ TABLE = [line.split() for line in ROWS.strip().splitlines()]
 
 
 @pytest.mark.parametrize(("shorthand", "path", "url", "ws_url"), TABLE)
-def test_a_shorthand_stands_for_the_providers_addresses(shorthand: str, path: str, url: str, ws_url: str) -> None:
+def test_a_shorthand_expands_to_the_providers_addresses(shorthand: str, path: str, url: str, ws_url: str) -> None:
     family, _, network = path.partition("/")
     assert expand(shorthand, family, network) == (url, "" if ws_url == "-" else ws_url)
 
@@ -95,13 +95,13 @@ def test_the_settings_accept_every_provider() -> None:
         ("https://eth.example.com/v2/YOUR_API_KEY", "still holds a placeholder"),
     ],
 )
-def test_a_shorthand_that_cannot_be_is_refused_without_its_key(url: str, message: str) -> None:
+def test_an_invalid_shorthand_is_refused_without_quoting_its_key(url: str, message: str) -> None:
     problems = check({"families": {"eth": {"mainnet": {"upstreams": [{"name": "a", "url": url}]}}}})
     assert [message in problem.text for problem in problems] == [True]
     assert "SECRET" not in problems[0].text
 
 
-def test_a_network_that_a_provider_is_not_known_for_names_those_it_is() -> None:
+def test_an_unknown_network_of_a_provider_is_refused_with_the_known_ones() -> None:
     (problem,) = check({"families": {"eth": {"gnosis": {"upstreams": [{"name": "a", "url": "ankr://SECRET"}]}}}})
     assert "not known for eth/gnosis (only eth/arbitrum, eth/base," in problem.text
     assert "SECRET" not in problem.text
@@ -131,7 +131,7 @@ def test_a_shorthand_is_loaded_as_addresses_and_shown_without_its_key(tmp_path: 
     assert "SECRET" not in repr(settings)
 
 
-def test_a_chain_id_that_is_no_chain_id_is_refused(tmp_path: Path) -> None:
+def test_an_invalid_chain_id_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "tollgate.toml"
     file.write_text(
         '[families.eth.mainnet]\nchain_id = true\n[[families.eth.mainnet.upstreams]]\nname = "a"\n'

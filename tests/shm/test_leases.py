@@ -262,7 +262,7 @@ def test_rows_that_nothing_was_taken_from_yet_show_what_others_have_left(meters:
     assert meters.left(meters.rows(limits, 100.0), 100.0) == (3, 3, 1)
 
 
-def test_who_was_overtaken_stands_behind_the_other_with_all_that_it_takes(tmp_path: Path) -> None:
+def test_writer_that_lost_a_race_adds_its_take_after_the_other(tmp_path: Path) -> None:
     meters = LeasedMeters(64, 3, tmp_path / "lock", b"pepper")
     rows = meters.rows([("a", Limit(8, 1.0))], 128.0)
     row = rows[0][0]

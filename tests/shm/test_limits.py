@@ -90,7 +90,7 @@ def test_key_gets_its_count_and_no_more(meters: SharedMeters) -> None:
     assert not take(meters, "key", limit, NOW + 20.0).allowed
 
 
-def test_keys_do_not_touch_each_other(meters: SharedMeters) -> None:
+def test_keys_are_counted_separately(meters: SharedMeters) -> None:
     limit = Limit(1, 60.0)
     assert all(take(meters, f"key {number}", limit, NOW).allowed for number in range(50))
     assert not any(take(meters, f"key {number}", limit, NOW).allowed for number in range(50))
@@ -111,7 +111,7 @@ def test_peek_sees_and_takes_nothing(meters: SharedMeters) -> None:
     assert not meters.peek("key", limit, NOW).allowed
 
 
-def test_wait_that_was_given_is_enough(meters: SharedMeters) -> None:
+def test_reported_wait_is_long_enough(meters: SharedMeters) -> None:
     limit = Limit(5, 1.0)
     take(meters, "key", limit, NOW, 5)
     refused = take(meters, "key", limit, NOW, 2)
@@ -178,7 +178,7 @@ def test_restarted_worker_gives_no_fresh_allowance(meters: SharedMeters) -> None
 # --- Locks -------------------------------------------------------------------------------------------------
 
 
-def test_killed_worker_leaves_no_lock(meters: SharedMeters, tmp_path: Path) -> None:
+def test_killed_worker_releases_its_lock(meters: SharedMeters, tmp_path: Path) -> None:
     limit = Limit(1, 60.0)
     for attempt in range(10):
         started, signal_end = os.pipe()
@@ -204,7 +204,7 @@ def test_killed_worker_leaves_no_lock(meters: SharedMeters, tmp_path: Path) -> N
         assert not take(meters, f"fresh {attempt}", limit, NOW).allowed
 
 
-def test_holder_of_the_lock_that_was_stopped_stops_nobody_else(meters: SharedMeters, tmp_path: Path) -> None:
+def test_stopped_holder_of_the_lock_blocks_no_other_worker(meters: SharedMeters, tmp_path: Path) -> None:
     limit = Limit(1, 60.0)
     with (tmp_path / "limits.lock").open("wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -345,7 +345,7 @@ def test_row_that_is_given_to_another_key_leaves_the_next_row_as_it_is(workers: 
     assert left == [17 - number for number in range(1, WAYS)]
 
 
-def test_who_was_overtaken_stands_behind_the_other_with_all_that_it_takes(meters: SharedMeters) -> None:
+def test_writer_that_lost_a_race_adds_its_take_after_the_other(meters: SharedMeters) -> None:
     written: list[tuple[float, ...]] = []
     limit = Limit(10, 1.0)
     rows = meters.rows([("a", limit)], NOW)
@@ -361,7 +361,7 @@ def test_who_was_overtaken_stands_behind_the_other_with_all_that_it_takes(meters
 
 
 @pytest.mark.parametrize("workers", [1, WORKERS])
-def test_rounding_costs_nobody_a_request(workers: int, tmp_path: Path) -> None:
+def test_rounding_costs_no_request(workers: int, tmp_path: Path) -> None:
     meters = SharedMeters(64, workers, tmp_path / "limits.lock")
     for count in (3, 7, 10, 30, 49, 1_000):
         rows = meters.rows([(str(count), Limit(count, 1.0))], 1_000_000.1)

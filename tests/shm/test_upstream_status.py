@@ -36,13 +36,13 @@ def rows(workers: int = 2) -> tuple[NetworkStatus, ...]:
 # --- Places ------------------------------------------------------------------------------------------------
 
 
-def test_everybody_gets_a_row_of_its_own() -> None:
+def test_every_upstream_gets_its_own_row() -> None:
     slots = assign_slots(StatusSlots(), {"eth/mainnet": ["a", "b"], "starknet/mainnet": ["a"]})
     assert slots.networks == {"eth/mainnet": 0, "starknet/mainnet": 1}
     assert slots.upstreams == {"eth/mainnet/a": 0, "eth/mainnet/b": 1, "starknet/mainnet/a": 2}
 
 
-def test_who_has_a_row_keeps_it_and_nobody_gets_it_after_them() -> None:
+def test_upstream_keeps_its_row_and_the_row_is_not_reused() -> None:
     before = assign_slots(StatusSlots(), {"eth/a": ["x", "y"], "eth/b": ["z"]})
     after = assign_slots(before, {"eth/b": ["new", "z"], "eth/c": ["x"]})
     assert after.networks == {"eth/a": 0, "eth/b": 1, "eth/c": 2}
@@ -62,7 +62,7 @@ def test_more_than_there_are_rows_is_reported_with_what_to_do(names: dict[str, l
         assign_slots(StatusSlots(), names)
 
 
-def test_all_rows_can_be_had() -> None:
+def test_all_rows_can_be_used() -> None:
     names = {f"eth/{number}": ["a", "b", "c", "d"] for number in range(MAX_NETWORKS)}
     slots = assign_slots(StatusSlots(), names)
     shared_status = SharedStatus(3)
@@ -170,7 +170,7 @@ def test_floor_is_the_highest_that_any_worker_has_shown() -> None:
     assert (other.floor, other.shown, prober.seen) == (110, 103, NOTHING)
 
 
-def test_block_that_is_new_to_everybody_changes_the_version_once() -> None:
+def test_block_new_to_all_workers_changes_the_version_once() -> None:
     prober, one, other = rows()
     prober.publish(100, NOTHING, changed=True)
     for saw, version in [(one, 2), (one, 2), (other, 2)]:
@@ -216,7 +216,7 @@ def test_floor_never_goes_down_between_reorganisations(steps: list[tuple[int, in
         floor, version = prober.floor, prober.version
 
 
-def test_nudge_of_any_worker_is_another_version() -> None:
+def test_probe_request_of_any_worker_changes_the_version() -> None:
     prober, one, other = rows()
     versions = [one.version]
     for row in (one, other, one):
@@ -227,7 +227,7 @@ def test_nudge_of_any_worker_is_another_version() -> None:
     assert list(prober._probe_requests) == [2, 1], "each in its own column"
 
 
-def test_network_is_fresh_until_the_prober_is_silent() -> None:
+def test_network_is_fresh_until_the_prober_stops() -> None:
     clock = Clock(5.0)
     shared_status = SharedStatus(1, clock)
     row = shared_status.network(0)
@@ -284,7 +284,7 @@ def test_network_is_wanted_when_a_worker_last_had_callers() -> None:
         assert other.active_at == clock()
 
 
-def test_tip_that_is_forgotten_is_another_version() -> None:
+def test_forgotten_tip_changes_the_version() -> None:
     prober, worker, _ = rows()
     prober.publish(100, 90, changed=True)
     prober.forget_tip()

@@ -62,7 +62,7 @@ def final(used: TeamMonth) -> Invoice:
 # ---- usage
 
 
-async def test_usage_by_each_of_the_five(books: Books, book: SqlAccountBook) -> None:
+async def test_usage_by_each_of_the_five_views(books: Books, book: SqlAccountBook) -> None:
     books.commit(
         calls(3, source=CI),
         calls(4, source=CD, method="eth_chainId", at=NOON + DAY),
@@ -187,7 +187,7 @@ async def test_a_month_in_which_nothing_happened_closes_too(books: Books, book: 
     assert (await book.bill(ACME, MONTH)).closed
 
 
-async def test_a_drawing_that_fails_leaves_the_month_open(books: Books, book: SqlAccountBook) -> None:
+async def test_a_failing_invoice_leaves_the_month_open(books: Books, book: SqlAccountBook) -> None:
     books.commit(calls(3), calls(4, team=RIVAL))
 
     def broken(used: TeamMonth) -> Invoice:
@@ -312,7 +312,7 @@ async def test_no_call_falls_between_two_months_while_a_busy_collector_goes_on(
         "INSERT OR REPLACE INTO months SELECT * FROM months WHERE month = '2026-11'",
     ],
 )
-async def test_not_even_a_hand_in_the_database_changes_what_is_final(
+async def test_manual_sql_cannot_change_a_final_invoice(
     books: Books, book: SqlAccountBook, statement: str
 ) -> None:
     books.commit(calls(MILLION + 2))

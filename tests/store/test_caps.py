@@ -128,7 +128,7 @@ def test_team_is_stopped_when_its_next_request_would_cost_too_much_until_the_mon
     assert town.until(team) == DECEMBER
 
 
-def test_cap_of_nothing_leaves_the_free_requests(town: Town) -> None:
+def test_cap_of_zero_leaves_the_free_requests(town: Town) -> None:
     team = town.team("acme", cap=0)
     town.use(team, 9)
     town.caps.reconcile(NOON)
@@ -179,7 +179,7 @@ def test_nothing_is_written_where_nothing_changes(town: Town) -> None:
     assert town.revision() == before
 
 
-def test_workers_are_informed_when_a_team_or_a_token_is_stopped(town: Town) -> None:
+def test_stopping_a_team_or_a_token_is_published_to_workers(town: Town) -> None:
     town.team("acme", cap=5)
     town.token("ci", 7)
     before = town.revision()
@@ -264,7 +264,7 @@ def test_successor_begins_the_next_month_with_nothing(town: Town) -> None:
     assert town.until(second) is None
 
 
-def test_tokens_that_replace_each_other_do_not_go_round_for_ever(town: Town) -> None:
+def test_cycle_of_rotated_tokens_ends(town: Town) -> None:
     town.team("acme")
     first, second = town.token("first", 7, replaces="tok_second"), town.token("second", 7, replaces="tok_first")
     town.use("team_acme", 7, first)
@@ -275,7 +275,7 @@ def test_tokens_that_replace_each_other_do_not_go_round_for_ever(town: Town) -> 
 # --- Last uses ---------------------------------------------------------------------------------------------
 
 
-def test_last_use_is_noted_never_goes_back_and_is_no_change_for_workers(town: Town) -> None:
+def test_last_use_is_recorded_never_decreases_and_is_no_change_for_workers(town: Town) -> None:
     town.team("acme")
     token, other = town.token("ci"), town.token("other")
     before = town.revision()

@@ -143,7 +143,7 @@ def test_failure_after_the_rows_takes_them_back(ledger: Ledger) -> None:
     assert repr(ID) not in str(failure.value), "no recorded value is in an error's text"
 
 
-def test_nobody_else_writes_from_the_first_look_on(ledger: Ledger) -> None:
+def test_ledger_is_locked_for_writing_from_the_first_read_on(ledger: Ledger) -> None:
     def look(opening: Opening) -> Posting:
         with pytest.raises(sqlite3.OperationalError, match="locked"):
             ledger.sql("INSERT INTO closed_months VALUES ('2026-11', 1)")
@@ -180,13 +180,13 @@ def test_batch_that_was_read_from_elsewhere_is_refused_whole(
     assert ledger.store.marks() == {ID: Mark(9)}
 
 
-def test_commit_outlives_a_power_cut(ledger: Ledger) -> None:
+def test_commit_survives_a_power_cut(ledger: Ledger) -> None:
     with ledger.store._engine.connect() as connection:
         assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 2  # FULL
         assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
 
 
-def test_collector_waits_for_whoever_closes_a_month(ledger: Ledger) -> None:
+def test_collector_waits_while_a_month_is_closed(ledger: Ledger) -> None:
     with ledger.store._engine.connect() as connection:
         assert connection.exec_driver_sql("PRAGMA busy_timeout").scalar() == storing.BUSY_MILLISECONDS
 
@@ -204,7 +204,7 @@ def test_batches_of_very_many_teams_and_segments_are_fine(ledger: Ledger) -> Non
 # --- Days --------------------------------------------------------------------------------------------------
 
 
-def test_rows_stand_in_the_day_of_their_commit_not_of_their_time(ledger: Ledger) -> None:
+def test_rows_belong_to_the_day_of_their_commit_not_of_their_time(ledger: Ledger) -> None:
     ledger.commit(entry(at=NOON - 3 * DAY))
     ledger.now += DAY
     ledger.commit(entry(), entry())

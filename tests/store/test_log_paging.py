@@ -122,7 +122,7 @@ def test_every_row_of_before_the_first_page_appears_once(
     sizes=st.lists(st.integers(1, 9), min_size=1, max_size=4),
     looks=LOOKS,
 )
-def test_whoever_follows_sees_every_new_row_once_in_order(
+def test_follower_sees_every_new_row_once_in_order(
     template: Path,
     steps: list[tuple[str, Any]],
     filters: LogFilter,

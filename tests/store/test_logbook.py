@@ -145,14 +145,14 @@ def test_days_without_rows_of_the_team_are_passed_over_many_at_once(
         assert len(looks) == 6
 
 
-def test_a_day_thrown_away_between_pages_is_no_longer_shown(ledger: Ledger, reader: Reader) -> None:
+def test_a_day_dropped_between_pages_is_no_longer_shown(ledger: Ledger, reader: Reader) -> None:
     for _ in range(3):
         ledger.commit(entry(ledger.now), entry(ledger.now))
         ledger.now += DAY
     assert reader.all_older(ALL, 2, between=ledger.drop_oldest_day) == [6, 5, 4, 3]
 
 
-def test_a_day_thrown_away_in_the_middle_of_a_page_is_still_read(ledger: Ledger, reader: Reader) -> None:
+def test_a_day_dropped_in_the_middle_of_a_page_is_still_read(ledger: Ledger, reader: Reader) -> None:
     for _ in range(3):
         ledger.commit(entry(ledger.now), entry(ledger.now))
         ledger.now += DAY

@@ -136,7 +136,7 @@ async def until(is_so: Callable[[], bool]) -> None:
 # --- Notifications -----------------------------------------------------------------------------------------
 
 
-async def test_no_look_is_needed_until_something_is_notified_or_the_net_is_due(migrated: URL) -> None:
+async def test_no_poll_is_needed_until_a_notification_or_the_periodic_check(migrated: URL) -> None:
     now = [0.0]
     store = postgresql.PostgresStore(
         postgresql.make_async_engine(migrated, postgresql.CONTROL_SCHEMA, pool_size=4, seconds=5.0), migrated, 5.0
@@ -313,7 +313,7 @@ class _Context:
         return self.time
 
 
-async def test_job_is_done_by_one_node_and_by_another_when_that_one_is_dead(migrated: URL) -> None:
+async def test_job_runs_on_one_node_and_on_another_when_that_one_is_gone(migrated: URL) -> None:
     store = postgresql.open_store(migrated)
     context: Any = _Context(store)
     first, second = JobLeases(context, "a"), JobLeases(context, "b")

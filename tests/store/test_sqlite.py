@@ -79,14 +79,14 @@ def test_second_migration_has_nothing_to_do(url: URL) -> None:
         assert connection.execute("SELECT name FROM teams").fetchall() == [("acme",)]
 
 
-def test_database_of_version_nought_is_migrated(url: URL) -> None:
+def test_database_of_version_0_is_migrated(url: URL) -> None:
     with database(url) as connection:
         connection.execute("CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL PRIMARY KEY)")
     assert upgrade.migrate(url)
     assert tables_of(url) == TABLES
 
 
-def test_newer_database_is_refused_with_a_clear_word_and_left_alone(url: URL) -> None:
+def test_newer_database_is_refused_and_left_unchanged(url: URL) -> None:
     upgrade.migrate(url)
     with database(url) as connection:
         connection.execute("UPDATE alembic_version SET version_num = '9999'")
@@ -96,7 +96,7 @@ def test_newer_database_is_refused_with_a_clear_word_and_left_alone(url: URL) ->
         assert connection.execute("SELECT version_num FROM alembic_version").fetchall() == [("9999",)]
 
 
-def test_file_that_is_no_database_is_refused_and_left_alone(url: URL) -> None:
+def test_file_that_is_no_database_is_refused_and_left_unchanged(url: URL) -> None:
     path = Path(url.database or "")
     path.write_bytes(b"my diary\n" * 1_000)
     with pytest.raises(StartError, match="not a database"):
@@ -244,7 +244,7 @@ async def test_reader_does_not_wait_for_a_writer(url: URL) -> None:
 
 
 @pytest.mark.parametrize(("busy", "deadline"), [(20, 5.0), (300, 0.02)])
-async def test_writer_that_waits_too_long_is_shown_that_the_store_is_unavailable_and_leaves_no_lock(
+async def test_writer_that_waits_too_long_gets_unavailable_and_leaves_no_lock(
     busy: int, deadline: float, url: URL
 ) -> None:
     upgrade.migrate(url)
@@ -283,7 +283,7 @@ async def test_connection_that_breaks_at_the_commit_is_an_outage(url: URL) -> No
     await store.close()
 
 
-async def test_store_can_be_used_again_after_a_wait_in_vain(url: URL) -> None:
+async def test_store_can_be_used_again_after_a_timeout(url: URL) -> None:
     upgrade.migrate(url)
     store = sqlite.open_store(url, busy_milliseconds=20)
     with database(url) as other:

@@ -8,7 +8,7 @@ from tests.control.api.caller import Api, reason
 from tests.control.services.harness import Harness
 
 
-def test_every_change_stands_in_the_log_newest_first(api: Api, harness: Harness) -> None:
+def test_every_change_is_in_the_log_newest_first(api: Api, harness: Harness) -> None:
     made = api.make("/teams/acme/tokens", {"name": "ci"})
     harness.clock.advance(1)
     _, personal = harness.program("developer", "deploy")
@@ -55,13 +55,13 @@ def test_log_is_filtered_by_who_what_to_what_and_when(api: Api, harness: Harness
         assert reason(api.request("GET", f"/teams/acme/audit?{query}")) == (400, "invalid_request")
 
 
-def test_log_is_for_those_who_lead(api: Api) -> None:
+def test_log_is_for_owners_and_admins(api: Api) -> None:
     answer = api.request("GET", "/teams/acme/audit", who="developer")
     assert reason(answer) == (403, "role_needed")
     assert (answer.json()["role"], answer.json()["roles"]) == ("developer", ["owner", "admin"])
 
 
-def test_no_secret_stands_in_the_log(api: Api) -> None:
+def test_log_contains_no_secret(api: Api) -> None:
     made = api.make("/teams/acme/tokens", {"name": "ci"})
     link = api.make("/teams/acme/invitations", {"email": "a@b.example", "role": "viewer"})["link"]
     text = api.request("GET", "/teams/acme/audit").text + api.request("GET", "/me/audit").text
@@ -93,11 +93,11 @@ def test_export_can_be_checked_by_hand_and_continued(api: Api, harness: Harness)
     assert api.request("GET", "/teams/acme/audit/export?after=3").text == ""
 
 
-def test_export_is_for_those_who_lead_and_of_their_team_alone(api: Api) -> None:
+def test_export_is_for_owners_and_admins_and_of_their_team_alone(api: Api) -> None:
     assert reason(api.request("GET", "/teams/acme/audit/export", who="developer")) == (403, "role_needed")
-    assert reason(api.request("GET", "/teams/acme/audit/export", who="stranger")) == (403, "no_such_team")
+    assert reason(api.request("GET", "/teams/acme/audit/export", who="outsider")) == (403, "no_such_team")
 
 
 @pytest.mark.parametrize("query", ["after=-1", "after=x", "after=", "after=2147483648", "limit=0", "limit=1001"])
-def test_export_refuses_what_is_no_number(api: Api, query: str) -> None:
+def test_export_refuses_an_invalid_number(api: Api, query: str) -> None:
     assert reason(api.request("GET", f"/teams/acme/audit/export?{query}")) == (400, "invalid_request")

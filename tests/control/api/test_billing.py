@@ -22,7 +22,7 @@ def change(api: Api, body: object, **more: Any) -> Any:
     return api.request("PATCH", "/teams/acme/billing", json=body, **more)
 
 
-def test_what_is_set_is_shown_and_the_secret_once(api: Api) -> None:
+def test_settings_are_shown_and_the_secret_once(api: Api) -> None:
     assert api.get("/teams/acme/billing") == NOTHING
     answer = change(api, {"spending_cap_micros": 25 * DOLLAR, "alert_webhook": HOOK, "alert_emails": False})
     assert answer.status_code == 200
@@ -37,7 +37,7 @@ def test_what_is_set_is_shown_and_the_secret_once(api: Api) -> None:
     assert secret not in again.text
 
 
-def test_null_lifts_and_an_empty_object_changes_nothing(api: Api) -> None:
+def test_null_removes_a_setting_and_an_empty_object_changes_nothing(api: Api) -> None:
     change(api, {"spending_cap_micros": 5, "alert_webhook": HOOK})
     assert change(api, {}).json()["spending_cap_micros"] == 5
     assert change(api, {"spending_cap_micros": None, "alert_webhook": None}).json() == {
@@ -63,9 +63,7 @@ def test_null_lifts_and_an_empty_object_changes_nothing(api: Api) -> None:
         ({"cap": 5}, "cap", "`spending_cap_micros`, `alert_webhook`, `alert_emails`"),
     ],
 )
-def test_what_does_not_fit_is_refused_by_its_name(
-    api: Api, body: dict[str, Any], field: str, accepted: str
-) -> None:
+def test_invalid_member_is_refused_by_name(api: Api, body: dict[str, Any], field: str, accepted: str) -> None:
     answer = change(api, body)
     assert reason(answer) == (400, "invalid_request")
     assert answer.json()["field"] == field
@@ -73,7 +71,7 @@ def test_what_does_not_fit_is_refused_by_its_name(
     assert api.get("/teams/acme/billing") == NOTHING
 
 
-def test_a_version_that_was_changed_meanwhile_is_refused(api: Api) -> None:
+def test_an_outdated_version_is_refused(api: Api) -> None:
     tag = api.request("GET", "/teams/acme/billing").headers["ETag"]
     changed = change(api, {"spending_cap_micros": 5}, headers={"If-Match": tag})
     assert changed.status_code == 200
@@ -91,7 +89,7 @@ def test_another_secret_of_the_same_webhook_is_another_version(api: Api) -> None
 
 
 @pytest.mark.parametrize("given", ['"other"', "W/{}", "nonsense", '""'])
-def test_nothing_changes_where_the_version_is_another(api: Api, given: str) -> None:
+def test_an_outdated_version_changes_nothing(api: Api, given: str) -> None:
     tag = api.request("GET", "/teams/acme/billing").headers["ETag"]
     wanted = {"spending_cap_micros": 5, "alert_webhook": HOOK}
     answer = change(api, wanted, headers={"If-Match": given.replace("{}", tag)})

@@ -92,7 +92,7 @@ def test_key_in_another_team_or_route_is_another_key(api: Api) -> None:
 
 def test_request_that_still_runs_is_reported(api: Api, harness: Harness) -> None:
     body = {"domain": "example.com", "take_over": True}
-    api.make("/teams/rival/domains", {"domain": "example.com"}, who="stranger")
+    api.make("/teams/rival/domains", {"domain": "example.com"}, who="outsider")
     harness.proofs.proven.add(("example.com", ACME.id))
     seen: list[httpx.Response] = []
     token = api.secrets("owner").access
@@ -135,7 +135,7 @@ def test_key_is_kept_for_a_day(api: Api, harness: Harness) -> None:
     assert reason(send(api, "/teams/acme/tokens", {"name": "ci"})) == (409, "name_taken")
 
 
-def test_key_that_is_none_is_refused(api: Api) -> None:
+def test_malformed_key_is_refused(api: Api) -> None:
     for key in (b"", b" ", b"a b", b"\xe9", b"x" * 256):
         answer = api.request("POST", "/teams", json={"name": "lovelace"}, headers={"Idempotency-Key": key})
         assert reason(answer) == (400, "invalid_request"), key

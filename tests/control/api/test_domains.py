@@ -68,7 +68,7 @@ def test_missing_proof_is_reported_with_what_to_publish(api: Api) -> None:
 
 
 def test_domain_of_another_team_is_taken_over_by_proof(api: Api, harness: Harness) -> None:
-    api.make("/teams/rival/domains", {"domain": "example.com"}, who="stranger")
+    api.make("/teams/rival/domains", {"domain": "example.com"}, who="outsider")
     wanted = {"domain": "example.com"}
     taken = api.request("POST", "/teams/acme/domains", json=wanted)
     assert reason(taken) == (409, "domain_taken")
@@ -77,7 +77,7 @@ def test_domain_of_another_team_is_taken_over_by_proof(api: Api, harness: Harnes
     harness.proofs.proven.add(("example.com", ACME.id))
     made = api.make("/teams/acme/domains", wanted | {"take_over": True})
     assert made["verified_at"] == "2026-11-15T12:00:00Z"
-    assert api.get("/teams/rival/domains", who="stranger")["items"] == []
+    assert api.get("/teams/rival/domains", who="outsider")["items"] == []
 
 
 def test_root_to_use_instead_is_suggested(api: Api) -> None:
@@ -87,7 +87,7 @@ def test_root_to_use_instead_is_suggested(api: Api) -> None:
     assert answer.json()["suggestion"] == "example.com"
 
 
-def test_what_is_no_root_domain_is_refused(api: Api) -> None:
+def test_invalid_root_domain_is_refused(api: Api) -> None:
     for domain in ("com", "", "a b", "\0", "https://example.com", "💩.la" * 30, "xn--a", "1.2.3.4"):
         answer = api.request("POST", "/teams/acme/domains", json={"domain": domain})
         assert reason(answer) == (422, "not_a_root_domain"), domain

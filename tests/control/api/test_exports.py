@@ -23,7 +23,7 @@ def called(api: Api, count: int = 3) -> None:
     books.close()
 
 
-def test_spreadsheet_calculates_nothing(api: Api) -> None:
+def test_csv_cells_are_escaped_against_formula_injection(api: Api) -> None:
     called(api)
     answer = api.request("GET", "/teams/acme/logs/export/csv")
     assert answer.headers["Content-Disposition"] == 'attachment; filename="acme-logs.csv"'

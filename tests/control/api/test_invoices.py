@@ -97,9 +97,7 @@ def test_csv_has_the_same_lines_by_query_and_by_header(
 
 
 @pytest.mark.parametrize("name", ["-2-3", "=1", "\uff1d1", "\uff0b1", "\uff0d1", "\uff20A1"])
-def test_a_name_that_looks_like_a_formula_is_a_text_in_a_spreadsheet(
-    metering: Metering, money: Api, name: str
-) -> None:
+def test_a_name_that_looks_like_a_formula_is_escaped_in_csv(metering: Metering, money: Api, name: str) -> None:
     metering.write(lambda records: records.teams.replace(replace(ACME, name=name)))
     rows = list(
         csv.DictReader(io.StringIO(money.request("GET", f"{PATH.replace('acme', ACME.id)}?format=csv").text))
@@ -122,7 +120,7 @@ def test_a_name_of_a_token_never_gets_into_an_invoice(metering: Metering, money:
         ("TEXT/CSV; charset=utf-8", "text/csv"),
     ],
 )
-def test_json_unless_csv_alone_is_welcome(money: Api, accept: str, media_type: str) -> None:
+def test_json_unless_only_csv_is_accepted(money: Api, accept: str, media_type: str) -> None:
     answer = money.request("GET", PATH, headers={"Accept": accept})
     assert answer.headers["Content-Type"].partition(";")[0] == media_type
 
@@ -167,7 +165,7 @@ def test_missing_invoices_and_unknown_formats_are_refused(money: Api) -> None:
 
 
 @pytest.mark.parametrize("month", ["latest", "2026-13", "2026-1", "9999-12", "2026-11%0A", "%00"])
-def test_what_is_no_month_is_refused_with_the_accepted_form(money: Api, month: str) -> None:
+def test_invalid_month_is_refused_with_the_accepted_form(money: Api, month: str) -> None:
     answer = money.request("GET", f"/teams/acme/invoices/{month}")
     assert reason(answer) == (400, "invalid_request")
     assert answer.json()["field"] == "month"
@@ -181,5 +179,5 @@ def test_only_owners_admins_and_billing_members_may_see(money: Api, path: str) -
         answer = money.request("GET", path, who=who)
         assert reason(answer) == (403, "role_needed")
         assert answer.json()["roles"] == ["owner", "admin", "billing"]
-    assert reason(money.request("GET", path, who="stranger")) == (403, "no_such_team")
+    assert reason(money.request("GET", path, who="outsider")) == (403, "no_such_team")
     assert reason(money.request("GET", path, who=None)) == (401, "not_logged_in")

@@ -134,9 +134,9 @@ def test_wrong_limit_or_cursor_is_refused_by_name(api: Api, route: str) -> None:
 def test_cursor_of_another_list_is_refused(api: Api, harness: Harness) -> None:
     tokens(api)
     cursor = api.get("/teams/acme/tokens", params={"limit": 1})["next"]
-    harness.joins("stranger", "owner")
+    harness.joins("outsider", "owner")
     for path in ("/teams/acme/domains", "/teams/rival/tokens", "/me/logins"):
-        answer = api.request("GET", path, who="stranger", params={"after": cursor})
+        answer = api.request("GET", path, who="outsider", params={"after": cursor})
         assert reason(answer) == (400, "invalid_request")
         assert "another list" in answer.json()["detail"]
 
@@ -162,7 +162,7 @@ def test_made_up_cursor_of_a_moment_without_a_month_is_refused(api: Api, moment:
     assert answer.json()["field"] == "after"
 
 
-def test_list_of_nothing_is_an_empty_one(api: Api) -> None:
+def test_empty_list_has_no_items(api: Api) -> None:
     assert api.get("/teams", who="loner") == {"items": [], "next": None}
 
 

@@ -156,7 +156,7 @@ def test_list_is_read_row_by_row(api: Api) -> None:
     assert (seen, page["next"]) == (whole["items"], None)
 
 
-def test_what_is_newer_comes_oldest_first(api: Api) -> None:
+def test_newer_rows_come_oldest_first(api: Api) -> None:
     commit(api, CI)
     first = api.get("limit=1")
     commit(api, CI, WEB)
@@ -231,14 +231,14 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("query", "field", "words"), WRONG)
-def test_what_is_wrong_is_refused_with_the_accepted_form(api: Api, query: str, field: str, words: str) -> None:
+def test_invalid_parameter_is_refused_with_the_accepted_form(api: Api, query: str, field: str, words: str) -> None:
     answer = api.request(query)
     assert (answer.status_code, answer.json()["reason"]) == (400, "invalid_request")
     assert answer.json()["field"] == field
     assert words in answer.json()["detail"]
 
 
-def test_every_parameter_stands_in_the_document(api: Api) -> None:
+def test_every_parameter_is_in_the_document(api: Api) -> None:
     names = {each["name"] for each in api.operation["parameters"]} - {"team"}
     assert names == {field for _, field, _ in WRONG}
 
@@ -252,11 +252,11 @@ def test_unknown_token_or_domain_is_not_found(api: Api) -> None:
 def test_other_teams_and_roles_are_refused(api: Api) -> None:
     commit(api, CI)
     assert api.request(who="").json()["reason"] == "not_logged_in"
-    assert api.request(who="stranger").json()["reason"] == "no_such_team"
+    assert api.request(who="outsider").json()["reason"] == "no_such_team"
     denied = api.request(who="billing")
     assert (denied.status_code, denied.json()["reason"]) == (403, "role_needed")
     assert denied.json()["roles"] == ["owner", "admin", "developer", "viewer"]
-    assert api.get(who="stranger", path="/api/v1/teams/rival/logs")["items"] == []
+    assert api.get(who="outsider", path="/api/v1/teams/rival/logs")["items"] == []
 
 
 def test_ledger_that_cannot_be_read_is_reported(api: Api) -> None:

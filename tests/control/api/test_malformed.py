@@ -58,7 +58,7 @@ def refused(api: Api, method: str, path: str, content: Any, headers: dict[str, s
 
 
 @pytest.mark.parametrize("kind", NO_JSON)
-def test_what_is_no_json_is_refused(api: Api, kind: str) -> None:
+def test_invalid_json_is_refused(api: Api, kind: str) -> None:
     for method, path, _, schema in taking(api):
         name = next(iter(schema["properties"]), "name")
         problem = refused(api, method, path, NO_JSON[kind].replace(b"%s", name.encode()), JSON)
@@ -66,7 +66,7 @@ def test_what_is_no_json_is_refused(api: Api, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", NO_OBJECT)
-def test_what_is_no_object_is_refused(api: Api, kind: str) -> None:
+def test_body_that_is_not_an_object_is_refused(api: Api, kind: str) -> None:
     for method, path, _, _ in taking(api):
         assert "JSON object" in refused(api, method, path, NO_OBJECT[kind], JSON)["detail"]
 
@@ -146,7 +146,7 @@ def test_body_that_is_too_large_is_refused(api: Api) -> None:
 
 
 @pytest.mark.parametrize("path", ["/api/v1/oauth/token", "/console/sign-in"])
-def test_caller_that_leaves_within_its_body_is_no_defect(api: Api, path: str) -> None:
+def test_client_that_disconnects_within_its_body_is_no_defect(api: Api, path: str) -> None:
     """Answered with 400, which nobody reads: a 500 would stand in the log with a trace."""
     events = iter([{"type": "http.request", "body": b"grant_", "more_body": True}, {"type": "http.disconnect"}])
     statuses: list[int] = []
@@ -168,6 +168,6 @@ def test_caller_that_leaves_within_its_body_is_no_defect(api: Api, path: str) ->
     assert statuses == [400]
 
 
-def test_body_of_a_stranger_is_not_even_looked_at(api: Api) -> None:
+def test_body_is_not_read_without_a_credential(api: Api) -> None:
     for method, path, _, _ in taking(api):
         assert reason(api.request(method, path, who=None, content=b"{")) == (401, "not_logged_in")

@@ -9,7 +9,7 @@ from tollgate.core import secrets
 from tollgate.core.people import CONSOLE
 
 
-def test_oneself_is_shown_with_the_login_of_the_request(api: Api) -> None:
+def test_caller_is_shown_with_the_login_of_the_request(api: Api) -> None:
     me = api.get("/me")
     assert me == {
         "id": "acc_owner",
@@ -35,7 +35,7 @@ def test_scheme_is_known_in_any_case(api: Api) -> None:
         assert answer.status_code == 200
 
 
-def test_without_a_usable_credential_nobody_is_let_in(api: Api) -> None:
+def test_request_without_a_valid_credential_is_refused(api: Api) -> None:
     wrong = (b"", b"Bearer", b"Bearer ", b"Bearer nonsense", b"Basic b3duZXI6cHc=", b"tga_x", b"Bearer \xe9")
     for given in (*wrong, b"Bearer tga_" + b"0" * 38):
         answer = api.request("GET", "/me", who=None, headers={"Authorization": given})
@@ -43,7 +43,7 @@ def test_without_a_usable_credential_nobody_is_let_in(api: Api) -> None:
         assert answer.headers["WWW-Authenticate"] == "Bearer"
 
 
-def test_cookie_of_the_console_lets_nobody_in(api: Api, harness: Harness) -> None:
+def test_cookie_of_the_console_is_refused(api: Api, harness: Harness) -> None:
     session = harness.do(harness.plane.logins.open_session(VISIT, harness.account("owner")))
     assert harness.do(harness.plane.logins.actor(VISIT, session, CONSOLE)).id == "acc_owner"
     cookies = {"Cookie": f"__Host-tollgate={session}; tollgate={session}"}
@@ -51,7 +51,7 @@ def test_cookie_of_the_console_lets_nobody_in(api: Api, harness: Harness) -> Non
     assert reason(api.request("GET", "/me", token=session)) == (401, "not_logged_in")
 
 
-def test_other_secrets_of_ours_let_nobody_in(api: Api) -> None:
+def test_other_kinds_of_secrets_are_refused(api: Api) -> None:
     made = api.make("/teams/acme/tokens", {"name": "ci"})
     assert reason(api.request("GET", "/me", token=made["secret"])) == (401, "not_logged_in")
     assert reason(api.request("GET", "/me", token=api.secrets("owner").refresh)) == (401, "not_logged_in")
@@ -150,12 +150,12 @@ def test_login_of_any_kind_is_ended(api: Api, harness: Harness) -> None:
     assert reason(api.request("GET", "/me")) == (401, "login_expired")
 
 
-def test_login_of_somebody_else_is_not_found(api: Api) -> None:
+def test_login_of_another_person_is_not_found(api: Api) -> None:
     assert reason(api.request("DELETE", f"/me/logins/{api.login_id('admin')}")) == (404, "not_found")
     assert api.get("/me", who="admin")["email"] == "admin@acme.example"
 
 
-def test_own_deeds_are_listed_newest_first(api: Api, harness: Harness) -> None:
+def test_own_actions_are_listed_newest_first(api: Api, harness: Harness) -> None:
     api.secrets("owner")
     harness.clock.advance(MINUTE)
     api.request("PATCH", "/me", json={"name": "Ada"})
@@ -195,7 +195,7 @@ def test_personal_token_for_reading_changes_nothing(api: Api) -> None:
         assert reason(answer) == (403, "personal_token_refused"), path
 
 
-def test_personal_token_for_one_team_is_a_stranger_to_others(api: Api) -> None:
+def test_personal_token_for_one_team_is_refused_by_others(api: Api) -> None:
     made = personal(api, team="acme")
     token = made["secret"]
     assert made["team_id"].startswith("team_")

@@ -101,7 +101,7 @@ WRONG: list[tuple[dict[str, str], str]] = [
 ]
 
 
-def test_wrong_question_for_a_token_is_an_error_of_oauth(api: Api) -> None:
+def test_invalid_token_request_is_an_oauth_error(api: Api) -> None:
     for form, expected in WRONG:
         assert error(api.form("/oauth/token", **form)) == expected, form
 
@@ -118,14 +118,14 @@ MALFORMED: list[tuple[bytes, str]] = [
 ]
 
 
-def test_malformed_form_is_an_error_of_oauth(api: Api) -> None:
+def test_malformed_form_is_an_oauth_error(api: Api) -> None:
     for content, media_type in MALFORMED:
         headers = {"Content-Type": media_type} if media_type else {}
         answer = api.request("POST", "/oauth/device_authorization", who=None, content=content, headers=headers)
         assert error(answer) == "invalid_request", content
 
 
-def test_unknown_parameters_are_ignored_as_the_standard_wants(api: Api) -> None:
+def test_unknown_parameters_are_ignored_as_the_standard_requires(api: Api) -> None:
     assert start(api, scope="everything", machine="ada@laptop")["user_code"]
 
 
@@ -152,7 +152,7 @@ def test_old_refresh_token_that_comes_back_late_ends_the_login(api: Api, harness
     assert reason(api.request("GET", "/me", token=renewed["access_token"])) == (401, "login_expired")
 
 
-def test_refresh_token_that_was_not_used_for_long_is_over(api: Api, harness: Harness) -> None:
+def test_unused_refresh_token_expires(api: Api, harness: Harness) -> None:
     secrets = api.logged_in("owner")
     harness.clock.advance(91 * DAY)
     assert error(refresh(api, secrets.refresh)) == "invalid_grant"
@@ -167,7 +167,7 @@ def test_revoking_either_token_ends_the_login(api: Api, which: str) -> None:
     assert error(refresh(api, secrets.refresh)) == "invalid_grant"
 
 
-def test_revoking_what_is_not_known_is_no_error(api: Api) -> None:
+def test_revoking_an_unknown_token_is_no_error(api: Api) -> None:
     secrets = api.logged_in("owner")
     for token in ("nonsense", "tga_" + "0" * 38, "\0", secrets.access, secrets.access):
         assert api.form("/oauth/revoke", token=token).status_code == 200

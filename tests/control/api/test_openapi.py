@@ -135,7 +135,7 @@ def test_document_has_every_route_of_the_application(api: Api, document: Json) -
     assert all(path.startswith((BASE, "/.well-known/")) for path, _ in served)
 
 
-def test_every_operation_is_described_whole(document: Json) -> None:
+def test_every_operation_is_fully_described(document: Json) -> None:
     tags = {tag["name"] for tag in document["tags"]}
     for path, method, operation in operations(document):
         where = f"{method} {path}"
@@ -161,7 +161,7 @@ def test_every_operation_is_described_whole(document: Json) -> None:
                 assert "example" in content, where
 
 
-def test_every_reference_leads_somewhere(document: Json) -> None:
+def test_every_reference_resolves(document: Json) -> None:
     for node in nodes(document):
         if isinstance(node.get("$ref"), str):
             target: Any = document
@@ -170,7 +170,7 @@ def test_every_reference_leads_somewhere(document: Json) -> None:
             assert target
 
 
-def test_every_schema_is_one_and_its_examples_fit(document: Json) -> None:
+def test_every_schema_is_valid_and_accepts_its_examples(document: Json) -> None:
     schemas = document["components"]["schemas"]
     for name, schema in schemas.items():
         assert re.fullmatch(r"[A-Za-z]+", name)
@@ -181,7 +181,7 @@ def test_every_schema_is_one_and_its_examples_fit(document: Json) -> None:
             jsonschema_rs.Draft202012Validator(whole, validate_formats=True).validate(content["example"])
 
 
-def test_every_reason_stands_in_the_document(document: Json) -> None:
+def test_every_reason_is_in_the_document(document: Json) -> None:
     words = "\n".join(
         answer["description"]
         for _, _, operation in operations(document)
@@ -213,7 +213,7 @@ def test_page_shows_every_operation_with_an_example(api: Api, document: Json) ->
         assert (name in text) == (name != "`"), name
 
 
-def test_page_loads_nothing_and_runs_nothing(api: Api) -> None:
+def test_page_loads_no_resource_and_runs_no_script(api: Api) -> None:
     answer = api.request("GET", "/docs", who=None)
     style = re.findall(r"<style>(.*?)</style>", answer.text, re.DOTALL)
     assert len(style) == 1
@@ -225,7 +225,7 @@ def test_page_loads_nothing_and_runs_nothing(api: Api) -> None:
     assert set(re.findall(r'href="([^"#]+)', answer.text)) == {"openapi.json"}
 
 
-def test_anchors_of_the_page_lead_somewhere(api: Api) -> None:
+def test_anchors_of_the_page_resolve(api: Api) -> None:
     page = api.request("GET", "/docs", who=None).text
     names = re.findall(r'id="([^"]+)"', page)
     assert len(names) == len(set(names))

@@ -76,7 +76,7 @@ THROUGH_OWN: dict[str, Json] = {
     "updateBilling": {"alert_webhook": "{webhook}"},
 }
 # What a list or report is requested with: so that the owner is always shown the first team's things.
-ASKED = {"origin": "https://first-domain.com", "limit": "1000", "by": "token"}
+QUERY = {"origin": "https://first-domain.com", "limit": "1000", "by": "token"}
 # So often the first team called, in its last month and in this one.
 CALLS, CALLS_NOW = 7_654_321, 6_543_217
 
@@ -160,10 +160,14 @@ def called(harness: Harness, token_id: str) -> None:
         books.commit(calls(CALLS_NOW, source=token_id, method="first_method"))
 
 
-def asked_for(operation: Json) -> dict[str, str]:
-    """The query for an operation: what it knows of the above. What was requested may stand in the answer."""
-    known = [each["name"] for each in operation.get("parameters", []) if each["in"] == "query"]
-    return {name: ASKED[name] for name in known if name in ASKED}
+def query_of(operation: Json) -> dict[str, str]:
+    """The parameters of `QUERY` that an operation accepts."""
+    schemas = {each["name"]: each["schema"] for each in operation.get("parameters", []) if each["in"] == "query"}
+    return {
+        name: value
+        for name, value in QUERY.items()
+        if name in schemas and value in schemas[name].get("enum", [value])
+    }
 
 
 def operations(api: Api) -> Iterator[tuple[str, str, Json]]:
@@ -188,7 +192,7 @@ def snapshot(harness: Harness) -> dict[str, set[tuple[object, ...]]]:
                     rows[name] = connection.execute(others).fetchall()
                     continue
                 rows[f"{file} {name}"] = connection.execute(f"SELECT * FROM {name}").fetchall()
-    walkers = ("acc_stranger", "acc_loner", "acc_viewer")
+    walkers = ("acc_outsider", "acc_loner", "acc_viewer")
     return {
         name: {row for row in each if not any(intruder in row for intruder in walkers)}
         for name, each in rows.items()
@@ -216,7 +220,7 @@ class Intruder:
         if body is None:
             body = next((each["example"] for each in content.values()), None)
         form = "application/x-www-form-urlencoded" in content
-        params = asked_for(operation)
+        params = query_of(operation)
         target = path.removeprefix("/api/v1")
         sent: dict[str, Any] = {"params": params, "data" if form else "json": body}
         answer = self.api.request(method, target, token=self.token, headers=headers, **sent)
@@ -241,7 +245,7 @@ class Intruder:
 
 @pytest.fixture(params=["another team", "another team, a personal token", "no team", "removed"])
 def intruder(request: pytest.FixtureRequest, api: Api, harness: Harness, things: Things) -> Intruder:
-    who = {"no team": "loner", "removed": "viewer"}.get(request.param, "stranger")
+    who = {"no team": "loner", "removed": "viewer"}.get(request.param, "outsider")
     if request.param == "removed":
         assert api.request("DELETE", f"/teams/acme/members/{member_id('viewer')}", who="viewer").status_code == 204
         things.ids["member"] = member_id("billing")
@@ -249,7 +253,7 @@ def intruder(request: pytest.FixtureRequest, api: Api, harness: Harness, things:
     return Intruder(api, things, who, personal or api.secrets(who).access)
 
 
-def test_every_route_that_names_no_team_has_its_place_above(api: Api) -> None:
+def test_every_route_without_a_team_is_listed_above(api: Api) -> None:
     assert set(TEAMLESS) == {each["operationId"] for path, _, each in operations(api) if "{team}" not in path}
 
 
@@ -259,7 +263,7 @@ def test_owner_is_shown_the_guarded_things_wherever_something_is_read(api: Api, 
         if "{team}" not in path or method != "GET":
             continue
         filled = path.format(**{**things.ids, "team": ACME.name}).removeprefix("/api/v1")
-        params = asked_for(operation)
+        params = query_of(operation)
         answer = api.request("GET", filled, params=params)
         assert answer.status_code == 200, (filled, answer.text)
         here = {word for word in guarded if word in answer.text and word not in f"{filled} {params}"}
@@ -268,7 +272,7 @@ def test_owner_is_shown_the_guarded_things_wherever_something_is_read(api: Api, 
     assert set(things.names.values()) - leaked == {things.names["webhook_secret"]}
 
 
-def test_first_team_s_own_path_is_closed(api: Api, intruder: Intruder) -> None:
+def test_paths_of_the_first_team_are_refused(api: Api, intruder: Intruder) -> None:
     for path, method, operation in operations(api):
         if "{team}" not in path:
             continue
@@ -280,8 +284,8 @@ def test_first_team_s_own_path_is_closed(api: Api, intruder: Intruder) -> None:
     intruder.nothing_changed()
 
 
-def test_nothing_is_reached_through_one_s_own_team(api: Api, things: Things) -> None:
-    intruder = Intruder(api, things, "stranger", api.secrets("stranger").access)
+def test_things_of_the_first_team_are_not_reached_through_ones_own_team(api: Api, things: Things) -> None:
+    intruder = Intruder(api, things, "outsider", api.secrets("outsider").access)
     for path, method, operation in operations(api):
         # Its own team is needed for the rest of the walk.
         if "{team}" not in path or operation["operationId"] == "deleteTeam":
@@ -294,7 +298,7 @@ def test_nothing_is_reached_through_one_s_own_team(api: Api, things: Things) -> 
     intruder.nothing_changed()
 
 
-def test_nothing_is_shown_where_no_team_is_named(api: Api, intruder: Intruder) -> None:
+def test_things_of_the_first_team_are_not_shown_by_routes_without_a_team(api: Api, intruder: Intruder) -> None:
     for path, method, operation in operations(api):
         # After the account is deleted nothing more can be tried.
         if "{team}" in path or operation["operationId"] == "deleteSelf":
@@ -308,11 +312,11 @@ def test_nothing_is_shown_where_no_team_is_named(api: Api, intruder: Intruder) -
     assert intruder.walked == set(TEAMLESS) - {"deleteSelf"}
 
 
-def test_cursors_of_the_first_team_are_of_no_use(api: Api, things: Things) -> None:
+def test_cursors_of_the_first_team_are_refused(api: Api, things: Things) -> None:
     api.make("/teams/acme/tokens", {"name": "second"})
     cursor = api.get("/teams/acme/tokens", params={"limit": 1})["next"]
     for path in ("/teams/rival/tokens", "/teams/rival/audit", "/me/logins"):
-        assert reason(api.request("GET", path, who="stranger", params={"after": cursor})) == (
+        assert reason(api.request("GET", path, who="outsider", params={"after": cursor})) == (
             400,
             "invalid_request",
         )
@@ -320,30 +324,30 @@ def test_cursors_of_the_first_team_are_of_no_use(api: Api, things: Things) -> No
         first = api.get(f"/teams/acme/{kind}", params={"limit": 1})
         cursors = {"after": first["next"], **({"newer": first["newer"]} if kind == "logs" else {})}
         for name, each in cursors.items():
-            answer = api.request("GET", f"/teams/rival/{kind}", who="stranger", params={name: each})
+            answer = api.request("GET", f"/teams/rival/{kind}", who="outsider", params={name: each})
             assert reason(answer) == (400, "invalid_request"), name
 
 
 def test_same_webhook_has_another_secret_in_another_team(api: Api, things: Things) -> None:
     body = things.filled(THROUGH_OWN["updateBilling"])
-    answer = api.request("PATCH", "/teams/rival/billing", who="stranger", json=body)
+    answer = api.request("PATCH", "/teams/rival/billing", who="outsider", json=body)
     assert answer.json()["alert_webhook"] == things.names["webhook"]
     assert answer.json()["webhook_secret"] != things.names["webhook_secret"]
 
 
-def test_first_team_s_token_and_domain_filter_nothing_into_another_s_logs(api: Api, things: Things) -> None:
+def test_token_and_domain_of_the_first_team_find_nothing_in_logs_of_another(api: Api, things: Things) -> None:
     for kind in ("token", "domain"):
-        found = api.get("/teams/rival/logs", who="stranger", params={kind: things.ids[kind]})
+        found = api.get("/teams/rival/logs", who="outsider", params={kind: things.ids[kind]})
         assert found["items"] == []
         name = things.names[f"{kind}_name"]
-        answer = api.request("GET", "/teams/rival/logs", who="stranger", params={kind: name})
+        answer = api.request("GET", "/teams/rival/logs", who="outsider", params={kind: name})
         assert reason(answer) == (404, "not_found")
 
 
 def test_foreign_and_unknown_ids_answer_alike(api: Api, things: Things) -> None:
     for kind in ("token", "domain"):
         words = [
-            api.request("GET", f"/teams/rival/{kind}s/{thing}", who="stranger")
+            api.request("GET", f"/teams/rival/{kind}s/{thing}", who="outsider")
             .json()["detail"]
             .replace(thing, "x")
             for thing in (things.ids[kind], things.ids[kind][:-1] + "0")

@@ -68,14 +68,14 @@ def name_taken(api: Api) -> httpx.Response:
 
 
 def domain_taken(api: Api) -> httpx.Response:
-    api.make("/teams/rival/domains", {"domain": "example.com"}, who="stranger")
+    api.make("/teams/rival/domains", {"domain": "example.com"}, who="outsider")
     return api.request("POST", "/teams/acme/domains", json={"domain": "example.com"})
 
 
 def domain_verified(api: Api) -> httpx.Response:
-    made = api.make("/teams/rival/domains", {"domain": "example.com"}, who="stranger")
+    made = api.make("/teams/rival/domains", {"domain": "example.com"}, who="outsider")
     api.harness.proofs.proven |= {("example.com", RIVAL.id), ("example.com", ACME.id)}
-    api.request("POST", f"/teams/rival/domains/{made['id']}/verify", who="stranger")
+    api.request("POST", f"/teams/rival/domains/{made['id']}/verify", who="outsider")
     return api.request("POST", "/teams/acme/domains", json={"domain": "example.com", "take_over": True})
 
 

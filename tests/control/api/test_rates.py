@@ -42,7 +42,7 @@ def passed(rates: Rates, **request: Any) -> int:
     raise AssertionError("never refused")
 
 
-def test_credential_and_address_are_limited_each() -> None:
+def test_credential_and_address_are_limited_separately() -> None:
     rates = Rates(lambda: 1_000.0)
     assert passed(rates, token="a") == 60
     assert passed(rates, token="b") == 59, "the address has been there, too: the refused one counted for it"
@@ -58,7 +58,7 @@ def test_addresses_of_one_customer_are_limited_together() -> None:
     assert passed(rates, address="2001:db8:0:1::1", token=None) == 120
 
 
-def test_time_gives_back_what_was_used() -> None:
+def test_allowance_is_restored_with_time() -> None:
     now = 1_000.0
     rates = Rates(lambda: now)
     assert passed(rates) == 60
@@ -69,7 +69,7 @@ def test_time_gives_back_what_was_used() -> None:
     assert passed(rates) == 5
 
 
-def test_dear_operations_count_for_more_and_searches_only_where_they_search() -> None:
+def test_expensive_operations_cost_more_and_lists_only_when_they_filter() -> None:
     verify = Operation(id="v", tag="", summary="", cost=20)
     logs = Operation(id="l", tag="", summary="", searched_by=("method",))
     assert passed(Rates(lambda: 0.0), operation=verify) == 3
@@ -79,7 +79,7 @@ def test_dear_operations_count_for_more_and_searches_only_where_they_search() ->
     assert passed(Rates(lambda: 0.0), operation=huge) == 1
 
 
-def test_callers_that_are_remembered_are_bounded() -> None:
+def test_tracked_callers_are_bounded() -> None:
     rates = Rates(lambda: 0.0, max_callers=10)
     for place in range(1_000):
         rates.check(request_of(address=f"10.0.{place // 250}.{place % 250}", token=None), PLANE)
@@ -92,7 +92,7 @@ def test_unknown_credentials_of_one_address_are_limited_by_it_before_the_store_i
     assert statuses == [401] * 5 + [429] * 3
 
 
-def test_verify_and_filtered_logs_are_dear(api: Api) -> None:
+def test_verify_and_filtered_logs_are_expensive(api: Api) -> None:
     api.request("POST", "/teams/acme/domains", json={"domain": "example.com"})
     found = api.request("GET", "/teams/acme/domains").json()["items"][0]["id"]
     api.limit(credential=40)

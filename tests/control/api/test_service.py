@@ -37,7 +37,7 @@ def test_metadata_names_the_endpoints_of_oauth(api: Api) -> None:
     assert metadata["grant_types_supported"] == ["urn:ietf:params:oauth:grant-type:device_code", "refresh_token"]
 
 
-def test_unknown_path_shows_where_the_documentation_is(api: Api) -> None:
+def test_unknown_path_names_the_documentation(api: Api) -> None:
     for path in ("", "/nothing", "/teams/acme/nothing", "/me/logins/a/b"):
         answer = api.request("GET", path)
         assert reason(answer) == (404, "not_found")
@@ -50,7 +50,7 @@ def test_unknown_method_is_shown_the_known_ones(api: Api) -> None:
     assert {"GET", "POST"} <= set(answer.headers["Allow"].split(", "))
 
 
-def test_answers_are_never_stored_but_the_documentation(api: Api) -> None:
+def test_only_the_documentation_may_be_stored(api: Api) -> None:
     assert api.request("GET", "/me").headers["Cache-Control"] == "no-store"
     assert api.request("GET", "/openapi.json", who=None).headers["Cache-Control"] == "public, max-age=300"
 
@@ -60,7 +60,7 @@ def test_request_id_of_the_worker_is_on_every_answer(api: Api) -> None:
         assert api.request(method, path).headers["X-Request-Id"] == REQUEST_ID
 
 
-def test_worker_is_shown_whose_credential_is_good(api: Api) -> None:
+def test_answer_names_the_caller_of_a_valid_credential_to_the_worker(api: Api) -> None:
     assert api.request("GET", "/me").headers["X-Tollgate-Known"] == "1"
     assert api.request("GET", "/teams/nobodys").headers["X-Tollgate-Known"] == "1"
     for answer in (
@@ -72,7 +72,7 @@ def test_worker_is_shown_whose_credential_is_good(api: Api) -> None:
         assert "X-Tollgate-Known" not in answer.headers
 
 
-def test_path_of_any_text_is_refused_like_any_other(api: Api) -> None:
+def test_unknown_path_of_any_text_is_refused(api: Api) -> None:
     for part in ("%00", "%FF%FE", "a" * 5_000, "%F0%9F%92%A9", "%2e%2e", "team_%00", "{team}", "'--", "%0d%0aX:1"):
         for method in ("GET", "PATCH"):
             answer = api.request(method, f"/teams/{part}", json={"name": "other"} if method == "PATCH" else None)
@@ -82,7 +82,7 @@ def test_path_of_any_text_is_refused_like_any_other(api: Api) -> None:
         assert reason(api.request("DELETE", f"/me/logins/{part}")) == (404, "not_found"), part
 
 
-def test_defect_is_logged_under_the_request_id_and_shows_nothing(api: Api, harness: Harness) -> None:
+def test_defect_is_logged_under_the_request_id_and_reveals_nothing(api: Api, harness: Harness) -> None:
     harness.plane.teams = None  # type: ignore[assignment]
     with capture_logs() as logs:
         answer = api.request("GET", "/teams")
@@ -105,7 +105,7 @@ class Away:
         """Nothing to give back."""
 
 
-def test_store_that_is_away_is_reported_with_a_wait(api: Api, harness: Harness) -> None:
+def test_unavailable_store_is_reported_with_retry_after(api: Api, harness: Harness) -> None:
     secret = api.secrets("owner").access
     harness.plane.context.store = Away()
     for answer in (api.request("GET", "/teams", token=secret), api.form("/oauth/revoke", token="x")):

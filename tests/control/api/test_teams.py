@@ -46,7 +46,7 @@ def test_foreign_and_unknown_team_answer_alike(api: Api, team: str) -> None:
     assert body["detail"] == f'There is no team "{team}" that you belong to. List yours with: tollgate teams list'
 
 
-def test_mistyped_team_gets_a_suggestion_from_one_s_own(api: Api) -> None:
+def test_mistyped_team_gets_a_suggestion_from_ones_own(api: Api) -> None:
     body = api.request("GET", "/teams/acne").json()
     assert body["suggestion"] == "acme"
     assert body["detail"] == 'There is no team "acne" that you belong to. Did you mean "acme"?'
@@ -75,7 +75,7 @@ def test_role_is_set_and_member_removed(api: Api) -> None:
     assert reason(api.request("DELETE", path)) == (404, "not_found")
 
 
-def test_member_leaves_by_oneself(api: Api) -> None:
+def test_member_removes_itself(api: Api) -> None:
     assert api.request("DELETE", f"/teams/acme/members/{member_id('viewer')}", who="viewer").status_code == 204
 
 

@@ -117,7 +117,7 @@ def test_token_is_rotated_with_an_overlap(api: Api, harness: Harness) -> None:
 
 
 @pytest.mark.parametrize("body", [None, {}])
-def test_usual_overlap_is_a_day(api: Api, body: dict[str, Any] | None) -> None:
+def test_default_overlap_is_a_day(api: Api, body: dict[str, Any] | None) -> None:
     old = api.make("/teams/acme/tokens", {"name": "ci"})
     api.make(f"/teams/acme/tokens/{old['id']}/rotate", body)
     assert api.get(f"/teams/acme/tokens/{old['id']}")["expires_at"] == "2026-11-16T12:00:00Z"

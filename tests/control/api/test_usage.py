@@ -96,7 +96,7 @@ def test_every_member_may_see_it(money: Api, who: str) -> None:
 
 def test_usage_needs_a_login_and_membership(money: Api) -> None:
     assert reason(money.request("GET", "/teams/acme/usage", who=None)) == (401, "not_logged_in")
-    assert reason(money.request("GET", "/teams/acme/usage", who="stranger")) == (403, "no_such_team")
+    assert reason(money.request("GET", "/teams/acme/usage", who="outsider")) == (403, "no_such_team")
 
 
 @pytest.mark.parametrize("path", ["usage", "invoices", f"invoices/{MONTH}"])

@@ -37,7 +37,7 @@ def test_version_changes_with_every_change(api: Api, thing: tuple[httpx.Response
 
 
 @pytest.mark.parametrize("given", ['"other"', "W/{}", "nonsense", '""', '"a", "b"'])
-def test_change_of_what_was_changed_meanwhile_is_refused(
+def test_change_of_an_outdated_version_is_refused(
     api: Api, thing: tuple[httpx.Response, str, list[Json]], given: str
 ) -> None:
     made, path, changes = thing
@@ -47,7 +47,7 @@ def test_change_of_what_was_changed_meanwhile_is_refused(
 
 
 @pytest.mark.parametrize("given", ["*", "{}", '"other", {}'])
-def test_version_that_was_seen_is_good_in_every_form(
+def test_current_version_is_accepted_in_every_form(
     api: Api, thing: tuple[httpx.Response, str, list[Json]], given: str
 ) -> None:
     made, path, changes = thing

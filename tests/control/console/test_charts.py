@@ -15,7 +15,7 @@ def month(*values: dict[str, int], days: int = 30) -> UsageTimeline:
     return UsageTimeline(TimeRange.MONTH, Split.NETWORK, "day", keys, steps)
 
 
-def test_table_behind_the_chart_has_the_days_that_have_begun_and_their_sums() -> None:
+def test_table_behind_the_chart_has_past_and_current_days_and_their_sums() -> None:
     chart = charts.bars(month({"a": 3, "b": 4}, {"a": 5}), NOON)
     assert chart.legend == [("a", 1), ("b", 2)]
     assert chart.rows[:2] == [("1 Nov", [3, 4], 7), ("2 Nov", [5, 0], 5)]
@@ -29,7 +29,7 @@ def test_rest_of_the_month_is_pale_and_the_mean_of_the_days_that_are_over() -> N
     assert "16 Nov: 10 expected" in chart.svg
 
 
-def test_more_keys_than_colours_stand_together() -> None:
+def test_keys_beyond_the_colours_are_summed_up() -> None:
     chart = charts.bars(month({f"k{count}": 1 for count in range(9)}), NOON)
     assert [name for name, _ in chart.legend] == ["k0", "k1", "k2", "k3", "k4", "others"]
     assert chart.rows[0][1] == [1, 1, 1, 1, 1, 4]
@@ -41,6 +41,6 @@ def test_names_are_escaped_and_nothing_is_styled_inline() -> None:
     assert "style=" not in chart.svg
 
 
-def test_nothing_is_drawn_without_division_by_nothing() -> None:
+def test_chart_without_values_does_not_divide_by_zero() -> None:
     assert "<svg" in charts.bars(month(), NOON).svg
     assert "<polyline" in charts.sparkline([0, 0])

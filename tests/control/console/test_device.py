@@ -20,7 +20,7 @@ def _poll(site: Site, started: Started) -> str:
     return site.do(site.plane.logins.actor(ClientInfo(), given.access, TOOL)).label
 
 
-def test_stranger_signs_in_first_and_the_code_is_kept(site: Site) -> None:
+def test_visitor_without_a_session_signs_in_first_and_the_code_is_kept(site: Site) -> None:
     site.account()
     started, browser = site.waiting(), site.browser()
     path = started.verification_uri_complete.removeprefix(site.base_url)
@@ -44,7 +44,7 @@ def test_page_shows_which_machine_logs_in_and_as_whom(site: Site) -> None:
     assert "Approve only what you started yourself" in shown
 
 
-def test_machine_that_shows_nothing_of_itself_is_shown_so(site: Site) -> None:
+def test_machine_without_a_name_is_shown_as_unknown(site: Site) -> None:
     site.account()
     shown = words(site.signed_in().get("/console/device", user_code=site.waiting("", "").user_code))
     assert "Machine unknown" in shown
@@ -68,7 +68,7 @@ def test_form_prompts_for_the_code(site: Site) -> None:
     assert 'autocomplete="one-time-code"' in page.text
 
 
-def test_approval_lets_the_tool_in_as_oneself(site: Site) -> None:
+def test_approved_tool_acts_as_the_person_who_approved(site: Site) -> None:
     site.account()
     browser, started = site.signed_in(), site.waiting()
     answer = browser.post("/console/device", user_code=started.user_code, act="approve")
@@ -78,7 +78,7 @@ def test_approval_lets_the_tool_in_as_oneself(site: Site) -> None:
     assert "ada@laptop Command-line tool" in words(browser.get("/console/account"))
 
 
-def test_denial_sends_the_tool_away(site: Site) -> None:
+def test_denied_tool_is_refused(site: Site) -> None:
     site.account()
     browser, started = site.signed_in(), site.waiting()
     answer = browser.post("/console/device", user_code=started.user_code, act="deny")
@@ -167,7 +167,7 @@ def test_after_ten_wrong_codes_even_the_right_one_is_refused_for_a_while(site: S
         "&lt;script&gt;",
     ],
 )
-def test_what_a_machine_shows_of_itself_is_text(site: Site, text: str) -> None:
+def test_name_of_a_machine_is_escaped(site: Site, text: str) -> None:
     site.account()
     started = site.waiting(machine=text, agent=text)
     page = site.signed_in().get("/console/device", user_code=started.user_code)

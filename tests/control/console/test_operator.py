@@ -26,7 +26,7 @@ def browser(site: Site, tmp_path: Path) -> Iterator[Browser]:
     site.do(book.close())
 
 
-def test_plan_of_a_team_is_set_and_taken_back(browser: Browser) -> None:
+def test_plan_of_a_team_is_set_and_reset(browser: Browser) -> None:
     sent = {**PLAN, "price": "3.00", "free_requests": "2,000,000", "cap": "250"}
     assert browser.post(PAGE, **sent).headers["location"] == f"{PAGE}?done=changed"
     shown = browser.get(PAGE).text
@@ -54,7 +54,7 @@ def test_what_is_wrong_is_reported_beside_the_field_and_what_was_typed_stays(
     assert f'value="{value}"' in answer.text
 
 
-def test_team_is_suspended_with_a_reason_and_let_go(browser: Browser) -> None:
+def test_team_is_suspended_with_a_reason_and_resumed(browser: Browser) -> None:
     browser.post(PAGE, act="suspend", on="team", suspended_reason="unpaid")
     shown = words(browser.get(PAGE))
     assert "Suspended" in shown
@@ -65,7 +65,7 @@ def test_team_is_suspended_with_a_reason_and_let_go(browser: Browser) -> None:
     assert "Suspended" not in words(browser.get(PAGE))
 
 
-def test_whoever_is_no_operator_sees_no_team(site: Site, browser: Browser) -> None:
+def test_person_who_is_no_operator_sees_no_team(site: Site, browser: Browser) -> None:
     site.do(site.plane.admin.mark("ada@example.com", operator=False))
     assert browser.get(PAGE).status_code == 403
     assert browser.post(PAGE, **PLAN).status_code == 403

@@ -63,14 +63,14 @@ def test_link_that_was_sent_sets_the_password(site: Site, box: Box) -> None:
     assert leads_to(browser.post("/console/sign-in", email=ADA, password=NEW)) == "/console"
 
 
-def test_mistyped_address_stands_beside_its_field(site: Site, box: Box) -> None:
+def test_error_of_a_mistyped_address_is_beside_its_field(site: Site, box: Box) -> None:
     answer = site.browser().post("/console/forgot", email="ada")
     assert answer.status_code == 400
     assert "is not an email address" in words(answer)
     assert 'value="ada"' in answer.text
 
 
-def test_requesting_again_and_again_from_one_place_has_to_wait(site: Site, box: Box) -> None:
+def test_repeated_requests_from_one_address_are_limited(site: Site, box: Box) -> None:
     browser = site.browser()
     for _ in range(21):
         assert browser.post("/console/forgot", email=ADA).status_code == 200
@@ -79,7 +79,7 @@ def test_requesting_again_and_again_from_one_place_has_to_wait(site: Site, box: 
     assert "wait 2 seconds" in words(answer)
 
 
-def test_without_mail_the_operator_is_named_to_everybody(site: Site) -> None:
+def test_without_mail_the_page_refers_to_the_operator(site: Site) -> None:
     site.account()
     browser = site.browser()
     pages = [
@@ -102,7 +102,7 @@ def test_link_is_good_once_and_ends_every_session(site: Site) -> None:
         assert "This link was used or has expired: ask for another." in words(again)
 
 
-def test_link_ends_by_itself(site: Site) -> None:
+def test_link_expires(site: Site) -> None:
     site.account()
     path = _link(site)
     site.now += 3_600
@@ -123,7 +123,7 @@ def test_password_that_will_not_do_leaves_the_link_good(site: Site, password: st
     assert leads_to(site.browser().post(path, password=NEW, again=NEW)) == "/console/sign-in?done=reset"
 
 
-def test_password_managers_learn_whose_password_it_is(site: Site) -> None:
+def test_password_managers_get_the_address_of_the_account(site: Site) -> None:
     site.account()
     page = site.browser().get(_link(site)).text
     assert 'value="ada@example.com" autocomplete="username"' in page

@@ -57,7 +57,7 @@ def test_whole_sign_in_opens_a_session_and_goes_on(visited: Visited) -> None:
     assert "Signed in as ada@example.com" in words(visited.browser.get("/console"))
 
 
-def test_what_must_be_remembered_is_kept_for_minutes_where_only_we_see_it(visited: Visited) -> None:
+def test_state_of_a_sign_in_is_kept_for_minutes_in_a_sealed_cookie(visited: Visited) -> None:
     answer = visited.browser.get("/console/oidc/start")
     pair, *attributes = answer.headers["set-cookie"].split(";")
     assert pair.partition("=")[0] == KEPT
@@ -72,7 +72,7 @@ def test_cookie_over_plain_http_has_no_secure(open_site: OpenSite) -> None:
     assert "secure" not in header.lower()
 
 
-def test_callback_is_good_once(visited: Visited) -> None:
+def test_callback_works_once(visited: Visited) -> None:
     visited.site.account()
     params = visited.start()
     first = visited.back(params)
@@ -84,7 +84,7 @@ def test_callback_is_good_once(visited: Visited) -> None:
     assert "took too long, or was started in another browser. Start again." in words(again)
 
 
-def test_callback_in_another_browser_signs_nobody_in(visited: Visited) -> None:
+def test_callback_in_another_browser_is_refused(visited: Visited) -> None:
     visited.site.account()
     victim = visited.site.browser()
     answer = visited.back(visited.start(), victim)
@@ -92,7 +92,7 @@ def test_callback_in_another_browser_signs_nobody_in(visited: Visited) -> None:
     assert victim.session is None
 
 
-def test_callback_with_another_state_signs_nobody_in(visited: Visited) -> None:
+def test_callback_with_another_state_is_refused(visited: Visited) -> None:
     visited.site.account()
     answer = visited.back({**visited.start(), "state": "another"})
     assert answer.status_code == 400
@@ -102,20 +102,20 @@ def test_callback_with_another_state_signs_nobody_in(visited: Visited) -> None:
 
 
 @pytest.mark.parametrize("value", ["", "x", "W10", "WyJhIiwiYiIsImMiXQ", "é" * 3, "A" * 4_000])
-def test_cookie_that_is_none_of_ours_is_no_error_of_ours(visited: Visited, value: str) -> None:
+def test_foreign_cookie_causes_no_server_error(visited: Visited, value: str) -> None:
     headers = {"Cookie": f"{KEPT}={value}".encode("latin-1")}
     answer = visited.browser.request("GET", "/console/oidc/callback?state=x&code=y", headers=headers)
     assert answer.status_code == 400
 
 
-def test_cancelling_there_leads_back_to_the_form(visited: Visited) -> None:
+def test_cancelling_at_the_provider_leads_back_to_the_form(visited: Visited) -> None:
     answer = visited.browser.get("/console/oidc/callback", state=visited.start()["state"], error="access_denied")
     assert answer.status_code == 400
     assert "The sign-in was cancelled at the provider." in words(answer)
     assert 'action="/console/sign-in"' in answer.text
 
 
-def test_provider_that_is_away_is_reported_beside_the_form(visited: Visited) -> None:
+def test_unavailable_provider_is_reported_beside_the_form(visited: Visited) -> None:
     visited.provider.instead[DISCOVERY] = lambda _: httpx.Response(503)
     answer = visited.browser.get("/console/oidc/start", next="/console/device")
     assert answer.status_code == 502
@@ -123,14 +123,14 @@ def test_provider_that_is_away_is_reported_beside_the_form(visited: Visited) -> 
     assert 'name="next" value="/console/device"' in answer.text
 
 
-def test_stranger_gets_no_account_while_sign_up_is_closed(visited: Visited) -> None:
+def test_unknown_person_gets_no_account_while_sign_up_is_closed(visited: Visited) -> None:
     answer = visited.back(visited.start())
     assert answer.status_code == 403
     assert "ada@example.com has no account here." in words(answer)
     assert visited.browser.session is None
 
 
-def test_account_that_nobody_proved_is_not_taken_over(open_site: OpenSite) -> None:
+def test_account_with_an_unverified_address_is_not_taken_over(open_site: OpenSite) -> None:
     visited = Visited(open_site(oidc=SETTINGS, sign_up="open"))
     form = {"email": ADA, "password": "a password of another", "again": "a password of another"}
     visited.site.browser().post("/console/sign-up", **form)
@@ -157,7 +157,7 @@ def test_invitation_lets_an_account_be_made_and_waits_to_be_accepted(visited: Vi
     assert leads_to(visited.browser.post(path, act="accept")) == "/console?done=joined"
 
 
-def test_invitation_of_somebody_else_makes_no_account(visited: Visited) -> None:
+def test_invitation_of_another_person_creates_no_account(visited: Visited) -> None:
     link = visited.site.do(
         visited.site.plane.invitations.create_by_operator(OPERATOR, NewInvitation(BOB, "viewer"))
     ).link
@@ -166,7 +166,7 @@ def test_invitation_of_somebody_else_makes_no_account(visited: Visited) -> None:
     assert visited.browser.session is None
 
 
-def test_session_of_before_is_ended(visited: Visited) -> None:
+def test_previous_session_is_ended(visited: Visited) -> None:
     visited.site.account()
     visited.site.account(BOB)
     visited.browser = visited.site.signed_in(BOB)
@@ -193,7 +193,7 @@ def test_without_a_provider_there_is_no_button_and_no_page(site: Site) -> None:
         assert "sign in with email and password" in words(answer)
 
 
-def test_nothing_of_the_sign_in_stands_on_the_page(visited: Visited) -> None:
+def test_page_contains_no_secret_of_the_sign_in(visited: Visited) -> None:
     params = visited.start()
     answer: Any = visited.browser.get(
         "/console/oidc/callback", state=params["state"], error="<script>alert(1)</script>"

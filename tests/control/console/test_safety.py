@@ -39,7 +39,7 @@ OPEN_REDIRECTS = [
 
 
 @pytest.mark.parametrize("given", OPEN_REDIRECTS)
-def test_path_that_is_not_plainly_ours_leads_home(given: str) -> None:
+def test_path_outside_the_console_redirects_home(given: str) -> None:
     assert local_path(given) == HOME
 
 
@@ -91,7 +91,7 @@ ORIGIN = f"https://{HOST}"
         ({}, False),
     ],
 )
-def test_form_is_ours_by_what_the_browser_shows_of_its_source(headers: dict[str, str], ours: bool) -> None:
+def test_form_is_accepted_by_the_source_that_the_browser_reports(headers: dict[str, str], ours: bool) -> None:
     assert from_our_pages({"host": "10.0.0.5:8402", **headers}, BASE_URL) is ours
 
 
@@ -122,7 +122,7 @@ def test_form_of_another_site_is_refused_everywhere(browser: Browser, source: di
         assert "set-cookie" not in answer.headers
 
 
-def test_another_site_cannot_sign_anybody_out(site: Site) -> None:
+def test_another_site_cannot_sign_a_person_out(site: Site) -> None:
     site.account()
     browser = site.signed_in()
     assert browser.post_from({"Sec-Fetch-Site": "cross-site"}, "/console/sign-out").status_code == 403
@@ -137,7 +137,7 @@ def test_form_over_plain_http_is_known_by_its_origin(open_site: Callable[..., Si
         assert leads_to(site.browser().post_from(headers, "/console/sign-in", **form)) == HOME
 
 
-def test_headers_stand_on_every_answer(browser: Browser) -> None:
+def test_security_headers_are_on_every_answer(browser: Browser) -> None:
     for method, path, status in (
         ("GET", "/console/sign-in", 200),
         ("HEAD", "/console/sign-in", 200),

@@ -12,7 +12,7 @@ from tollgate.core import secrets
 HOUR = 3_600.0
 
 
-def test_home_sends_a_stranger_to_sign_in_and_back(site: Site) -> None:
+def test_home_redirects_to_sign_in_without_a_session_and_back(site: Site) -> None:
     site.account()
     browser = site.browser()
     assert leads_to(browser.get("/console")) == "/console/sign-in?next=%2Fconsole"
@@ -22,7 +22,7 @@ def test_home_sends_a_stranger_to_sign_in_and_back(site: Site) -> None:
     assert "Signed in as ada@example.com" in words(browser.get("/console"))
 
 
-def test_where_one_wanted_to_go_is_kept_through_a_wrong_password(site: Site) -> None:
+def test_target_page_is_kept_through_a_wrong_password(site: Site) -> None:
     site.account()
     browser, back = site.browser(), "/console/device?user_code=BCDF-GHJK"
     page = browser.post("/console/sign-in", email=ADA, password="wrong", next=back)
@@ -30,7 +30,7 @@ def test_where_one_wanted_to_go_is_kept_through_a_wrong_password(site: Site) -> 
     assert leads_to(browser.post("/console/sign-in", email=ADA, password=PASSWORD, next=back)) == back
 
 
-def test_who_is_signed_in_is_not_prompted_again(site: Site) -> None:
+def test_signed_in_person_is_not_prompted_again(site: Site) -> None:
     site.account()
     assert leads_to(site.signed_in().get("/console/sign-in", next="/console/device")) == "/console/device"
 
@@ -100,7 +100,7 @@ def test_each_sign_in_has_a_session_of_its_own_and_ends_the_one_before(site: Sit
         assert len(site.do(site.plane.logins.list(site.actor(account), PageRequest())).items) == held
 
 
-def test_session_that_somebody_chose_is_not_taken_up(site: Site) -> None:
+def test_session_id_chosen_by_a_client_is_not_accepted(site: Site) -> None:
     site.account()
     browser = site.browser()
     chosen = secrets.new_token(secrets.SESSION)
@@ -130,7 +130,7 @@ def test_signing_out_without_a_session_is_no_error(site: Site) -> None:
     assert leads_to(site.browser().post("/console/sign-out")) == "/console/sign-in?done=signed-out"
 
 
-def test_session_ends_by_itself(site: Site) -> None:
+def test_session_expires(site: Site) -> None:
     site.account()
     browser = site.signed_in()
     site.now += 12 * HOUR - 1
@@ -166,7 +166,7 @@ def test_fields_are_labelled_and_known_to_password_managers(site: Site) -> None:
     ("back", "purpose"),
     [("/console/device", "which terminal requests"), ("/console/invitations/tgi_x", "accept your invitation")],
 )
-def test_page_shows_what_one_signs_in_for(site: Site, back: str, purpose: str) -> None:
+def test_page_shows_the_reason_for_signing_in(site: Site, back: str, purpose: str) -> None:
     assert purpose in words(site.browser().get("/console/sign-in", next=back))
 
 

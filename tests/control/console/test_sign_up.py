@@ -43,7 +43,7 @@ def test_page_shows_how_to_get_an_account_where_it_is_not_open(
 
 
 @pytest.mark.parametrize("setting", ["closed", "invited"])
-def test_form_sent_all_the_same_makes_no_account(open_site: OpenSite, setting: str) -> None:
+def test_form_sent_while_sign_up_is_closed_creates_no_account(open_site: OpenSite, setting: str) -> None:
     site = open_site(sign_up=setting)
     answer = site.browser().post("/console/sign-up", **FORM)
     assert answer.status_code == 403
@@ -62,7 +62,7 @@ def test_form_sent_all_the_same_makes_no_account(open_site: OpenSite, setting: s
         ({"name": "x" * 101}, "name", "100 printable characters"),
     ],
 )
-def test_what_is_wrong_stands_beside_its_field(
+def test_error_is_shown_beside_its_field(
     open_site: OpenSite, change: dict[str, str], field: str, message: str
 ) -> None:
     form = {**FORM, **change}
@@ -75,7 +75,7 @@ def test_what_is_wrong_stands_beside_its_field(
     assert f'value="{form["password"]}"' not in answer.text.replace(f'value="{form["email"]}"', "")
 
 
-def test_taken_address_stands_beside_its_field(open_site: OpenSite) -> None:
+def test_error_of_a_taken_address_is_beside_its_field(open_site: OpenSite) -> None:
     site = open_site(sign_up="open")
     site.account()
     answer = site.browser().post("/console/sign-up", **FORM)
@@ -83,7 +83,7 @@ def test_taken_address_stands_beside_its_field(open_site: OpenSite) -> None:
     assert "ada@example.com has an account already: sign in" in words(answer)
 
 
-def test_many_accounts_from_one_address_have_to_wait(open_site: OpenSite) -> None:
+def test_sign_ups_from_one_address_are_limited(open_site: OpenSite) -> None:
     site = open_site(sign_up="open")
 
     async def many() -> None:

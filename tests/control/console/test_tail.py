@@ -84,7 +84,7 @@ def sent(feed: TailFeed, number: int) -> tuple[int, bool]:
     return len(data["lines"]), data["more"]
 
 
-def test_what_was_there_before_is_not_sent(watched: Watched) -> None:
+def test_earlier_entries_are_not_sent(watched: Watched) -> None:
     feed = watched.join()
     watched.look(feed)
     assert sent(feed, feed.position) == (0, False)
@@ -108,7 +108,7 @@ def test_new_entries_are_sent_once(watched: Watched) -> None:
     assert sent(feed, feed.position) == (0, False)
 
 
-def test_browser_that_connects_again_gets_what_came_meanwhile(watched: Watched) -> None:
+def test_browser_that_reconnects_gets_the_entries_it_missed(watched: Watched) -> None:
     feed = watched.join()
     asyncio.run(feed.look(7))
     assert sent(feed, 7) == (3, False)
@@ -160,7 +160,7 @@ def test_feed_ends_with_its_last_tail_and_tails_are_bounded(watched: Watched) ->
         watched.join("acc_another")
 
 
-def test_oldest_tail_makes_room_for_who_has_none(watched: Watched) -> None:
+def test_oldest_tail_is_closed_for_an_account_without_one(watched: Watched) -> None:
     with ExitStack() as held:
 
         def join(number: int) -> tail.Tail:
@@ -191,13 +191,13 @@ def test_tails_of_one_account_are_few_and_others_still_get_one(watched: Watched)
     watched.join()
 
 
-def test_many_accounts_leave_places_to_others_also_from_one_address(watched: Watched) -> None:
+def test_many_accounts_of_one_address_leave_tails_to_others(watched: Watched) -> None:
     assert sum(fill(watched, f"acc_{number}", "192.0.2.1") for number in range(50)) == 75
     assert sum(fill(watched, f"acc_{number}") for number in range(50, 65)) < 150
     assert fill(watched, "acc_another") > 2
 
 
-def test_tail_ends_for_whoever_may_read_the_logs_no_more(site: Site) -> None:
+def test_tail_ends_when_its_reader_loses_the_right_to_read_logs(site: Site) -> None:
     owner = site.team(site.account())
     link = site.do(site.plane.invitations.create(owner, "acme", NewInvitation(BOB, "developer"))).link
     joined = site.do(site.plane.invitations.accept(site.actor(site.account(BOB)), InvitationLink(link)))

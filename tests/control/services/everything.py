@@ -220,7 +220,7 @@ class Everything:
         self.step("domains.verify", service.verify(owner, ACME.id, entry.id))
         self.step("domains.check", service.check(owner, ACME.id, "https://app.example.com"))
         self.step("domains.remove", service.remove(owner, ACME.id, entry.id))
-        self.harness.do(service.add(self.actor("stranger"), "rival", NewDomain("example.com")))
+        self.harness.do(service.add(self.actor("outsider"), "rival", NewDomain("example.com")))
         self.step("domains.add (take over)", service.add(owner, ACME.id, NewDomain("example.com", take_over=True)))
 
     def _ledger(self) -> None:

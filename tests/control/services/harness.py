@@ -69,7 +69,7 @@ ACME = Team("team_acme000000000", "acme", created_at=NOON - DAY)
 RIVAL = Team("team_rival00000000", "rival", created_at=NOON - DAY)
 PEOPLE = {
     **{role: f"{role}@acme.example" for role in ROLES},
-    "stranger": "stranger@rival.example",
+    "outsider": "outsider@rival.example",
     "loner": "loner@nowhere.example",
 }
 
@@ -91,7 +91,7 @@ async def people(records: Repositories) -> None:
         await records.teams.add(team)
     for place, role in enumerate(ROLES):
         await records.members.add(Member(member_id(role), ACME.id, f"acc_{role}", role, NOON - DAY + place))
-    await records.members.add(Member(member_id("stranger"), RIVAL.id, "acc_stranger", "owner", NOON - DAY))
+    await records.members.add(Member(member_id("outsider"), RIVAL.id, "acc_outsider", "owner", NOON - DAY))
 
 
 def make_template(folder: Path) -> Path:

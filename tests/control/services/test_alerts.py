@@ -100,7 +100,7 @@ def test_call_shows_what_happened_and_is_signed_with_the_secret_that_was_shown(m
 
 
 @pytest.mark.parametrize("failure", [Unreachable("away"), FetchRefused("inner address"), Missing("no address")])
-def test_what_fails_is_tried_again_after_a_while_with_the_same_id(hooked: Metering, failure: Exception) -> None:
+def test_failed_delivery_is_retried_later_with_the_same_id(hooked: Metering, failure: Exception) -> None:
     hooked.hooks.failures.append(failure)
     hooked.call(HALF)
     run(hooked)
@@ -118,7 +118,7 @@ def test_what_fails_is_tried_again_after_a_while_with_the_same_id(hooked: Meteri
     assert [(row.state, row.attempts) for row in rows(hooked)] == [(DELIVERED, 2)]
 
 
-def test_after_the_last_wait_it_is_given_up_and_noted(hooked: Metering) -> None:
+def test_after_the_last_retry_delivery_fails_and_is_recorded(hooked: Metering) -> None:
     hooked.hooks.down = True
     hooked.call(HALF)
     run(hooked)
@@ -167,7 +167,7 @@ def test_an_attempt_counts_if_its_process_is_killed(hooked: Metering) -> None:
     assert [(row.state, row.attempts) for row in rows(hooked)] == [(DELIVERED, 2)]
 
 
-def test_many_that_look_and_deliver_at_once_show_once(hooked: Metering) -> None:
+def test_concurrent_checks_and_deliveries_send_an_alert_once(hooked: Metering) -> None:
     hooked.call(MILLION)
     hooked.at_once(*(hooked.plane.alerts.run() for _ in range(5)))
     run(hooked)
@@ -175,7 +175,7 @@ def test_many_that_look_and_deliver_at_once_show_once(hooked: Metering) -> None:
 
 
 def test_a_slow_receiver_does_not_hold_up_the_others(metering: Metering) -> None:
-    for team, who in ((ACME, "owner"), (RIVAL, "stranger")):
+    for team, who in ((ACME, "owner"), (RIVAL, "outsider")):
         wanted = BillingChange(
             spending_cap_micros=DOLLAR, alert_webhook=f"https://{team.name}.example/", alert_emails=False
         )
@@ -208,7 +208,7 @@ def test_slow_site_of_many_alerts_leaves_room_for_others_and_the_next_round_come
     monkeypatch.setattr(alerts_module, "AT_ONCE", 3)
     monkeypatch.setattr(alerts_module, "ROUND_SECONDS", 0.05)
     hooks = {ACME: "https://a.slow.com/", RIVAL: "https://rival.org/"}
-    for (team, url), who in zip(hooks.items(), ("owner", "stranger"), strict=True):
+    for (team, url), who in zip(hooks.items(), ("owner", "outsider"), strict=True):
         wanted = BillingChange(spending_cap_micros=DOLLAR, alert_webhook=url, alert_emails=False)
         metering.do(metering.plane.billing.change(metering.actor(who), team.id, wanted))
     metering.call(2 * MILLION, team=ACME.id)
@@ -264,7 +264,7 @@ def test_site_of_a_webhook_is_the_root_of_its_domain(webhook: str, site: str) ->
     assert alerts_module._site(webhook) == site
 
 
-def test_another_month_begins_anew(hooked: Metering) -> None:
+def test_alerts_start_again_with_a_new_month(hooked: Metering) -> None:
     hooked.call(HALF)
     run(hooked)
     hooked.clock.now = start_of("2026-12") + DAY
@@ -298,7 +298,7 @@ def test_without_a_cap_or_a_channel_nothing_is_reported(metering: Metering) -> N
     assert (metering.hooks.sent, metering.post.posted, rows(metering)) == ([], [], [])
 
 
-def test_a_webhook_that_is_set_later_is_shown_what_was_passed_before(hooked: Metering) -> None:
+def test_a_webhook_set_later_gets_thresholds_passed_before(hooked: Metering) -> None:
     choose(hooked, alert_webhook=None)
     hooked.call(HALF)
     run(hooked)
@@ -308,7 +308,7 @@ def test_a_webhook_that_is_set_later_is_shown_what_was_passed_before(hooked: Met
     assert [sent.host for sent in hooked.hooks.sent] == ["other.example"]
 
 
-def test_a_webhook_that_was_taken_away_is_not_called_any_more(hooked: Metering) -> None:
+def test_a_removed_webhook_is_not_called(hooked: Metering) -> None:
     hooked.hooks.down = True
     hooked.call(HALF)
     run(hooked)
@@ -364,7 +364,7 @@ def test_members_who_were_switched_off_get_no_mail(metering: Metering) -> None:
     assert [to for to, _, _ in metering.post.posted] == [PEOPLE["owner"]]
 
 
-def test_old_rows_go(hooked: Metering) -> None:
+def test_old_rows_are_removed(hooked: Metering) -> None:
     hooked.call(HALF)
     run(hooked)
     hooked.clock.advance(91 * DAY)
@@ -430,5 +430,5 @@ def test_webhook_is_not_tested_over_and_over(hooked: Metering) -> None:
 def test_webhook_is_tested_by_roles_that_may_set_it(hooked: Metering) -> None:
     for who in ("developer", "viewer"):
         hooked.refused(RoleNeeded, try_out(hooked, who))
-    hooked.refused(NoSuchTeam, try_out(hooked, "stranger"))
+    hooked.refused(NoSuchTeam, try_out(hooked, "outsider"))
     assert hooked.hooks.sent == []

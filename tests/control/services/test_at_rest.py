@@ -6,7 +6,7 @@ from tests.control.services.everything import Everything
 from tests.control.services.harness import PEOPLE
 
 
-def test_no_secret_password_or_code_stands_in_the_files(everything: Everything) -> None:
+def test_files_contain_no_secret_password_or_code(everything: Everything) -> None:
     kinds = {secret.partition("_")[0] for secret in everything.secrets if secret.startswith("tg")}
     assert kinds == {"tg", "tga", "tgr", "tgp", "tgs", "tgd", "tgi", "tgl", "tgw"}
     # While it is open, the newest pages stand in the write-ahead log.

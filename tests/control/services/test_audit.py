@@ -19,7 +19,7 @@ from tollgate.core.audit_chain import fault_of, shown
 from tollgate.core.people import PERSONAL, Login
 
 # What each deed notes: action, whose log, by whom, from where, by which way in.
-OWNER, STRANGER = PEOPLE["owner"], PEOPLE["stranger"]
+OWNER, OUTSIDER = PEOPLE["owner"], PEOPLE["outsider"]
 HERE, THERE, MACHINE = VISIT.address, ELSEWHERE.address, ""
 NOTED: dict[str, tuple[str, str | None, str, str, str]] = {
     "admin.create_account": ("account.create", None, "operator", MACHINE, "operator"),
@@ -98,7 +98,7 @@ INNER = {
 }  # fmt: skip
 
 
-def test_walk_leaves_no_method_out(everything: Everything) -> None:
+def test_walk_covers_every_method(everything: Everything) -> None:
     found = {
         f"{name}.{method}"
         for name in SERVICES
@@ -155,7 +155,7 @@ def test_team_reads_its_own_entries_newest_first_page_by_page(harness: Harness, 
     for number in range(5):
         harness.clock.advance(1)
         harness.do(plane.tokens.create(owner, "acme", NewToken(name=f"n{number}")))
-    harness.do(plane.tokens.create(harness.actor("stranger"), "rival", NewToken(name="theirs")))
+    harness.do(plane.tokens.create(harness.actor("outsider"), "rival", NewToken(name="theirs")))
     found: list[str] = []
     after: str | None = None
     for _ in range(3):
@@ -177,7 +177,7 @@ def test_new_entries_do_not_shift_the_pages(harness: Harness, plane: ControlPlan
     assert [entry.name for entry in first.items + rest.items] == ["c", "b", "a"]
 
 
-def test_one_reads_what_one_did_oneself_and_nobody_elses(harness: Harness, plane: ControlPlane) -> None:
+def test_account_reads_its_own_actions_and_no_others(harness: Harness, plane: ControlPlane) -> None:
     for who, name in (("owner", "a"), ("admin", "b"), ("owner", "c")):
         harness.clock.advance(1)
         harness.do(plane.tokens.create(harness.actor(who), "acme", NewToken(name=name)))
@@ -199,7 +199,7 @@ def test_made_up_cursors_are_refused(harness: Harness, plane: ControlPlane, afte
     assert "Give the `next` of an earlier page" in problem.detail
 
 
-def test_program_is_noted_by_the_name_of_its_token(harness: Harness, plane: ControlPlane) -> None:
+def test_program_is_recorded_by_the_name_of_its_token(harness: Harness, plane: ControlPlane) -> None:
     account = harness.account("owner")
     login = Login("log_1", account.id, PERSONAL, "deploy bot", 0.0, b"d" * 32)
     actor = Actor(account, login, ClientInfo("2001:db8::1", "", "req-9"))
@@ -210,7 +210,7 @@ def test_program_is_noted_by_the_name_of_its_token(harness: Harness, plane: Cont
     )  # fmt: skip
 
 
-def test_what_is_refused_is_not_noted(harness: Harness, plane: ControlPlane) -> None:
+def test_refused_action_is_not_recorded(harness: Harness, plane: ControlPlane) -> None:
     harness.refused(InvalidInput, plane.tokens.create(harness.actor("owner"), "acme", NewToken(name="")))
     harness.refused(InvalidInput, plane.teams.create(harness.actor("owner"), NewTeam("A")))
     assert harness.notes() == []

@@ -29,7 +29,7 @@ def fail(times: int, rule: Backoff, now: float = NOW) -> Failures:
 
 
 @RULES
-def test_nobody_who_has_not_failed_waits(rule: Backoff) -> None:
+def test_without_failures_there_is_no_wait(rule: Backoff) -> None:
     assert wait(None, rule, NOW) == 0.0
 
 
@@ -40,7 +40,7 @@ def test_first_failures_are_free(rule: Backoff) -> None:
     assert wait(fail(rule.free + 1, rule), rule, NOW) == rule.first_wait
 
 
-def test_waits_for_a_password_double_up_to_a_quarter_of_an_hour() -> None:
+def test_waits_for_a_password_double_up_to_15_minutes() -> None:
     waits = [wait(fail(count, PASSWORD), PASSWORD, NOW) for count in range(1, 18)]
     assert waits == [0, 0, 0, 0, 2, 4, 8, 16, 32, 64, 128, 256, 512, 900, 900, 900, 900]
 
@@ -55,7 +55,7 @@ def test_code_guessed_wrong_ten_times_is_locked() -> None:
     assert waits == [0, 0, 900, 900, 900]
 
 
-def test_guesser_who_never_tires_gets_some_hundred_attempts_a_day_at_one_account() -> None:
+def test_constant_guessing_gets_some_hundred_attempts_a_day_at_one_account() -> None:
     failures, now, attempts = None, NOW, 0
     while now < NOW + 86_400:
         failures = failed(failures, "key", PASSWORD, now)
@@ -84,7 +84,7 @@ def test_failure_after_the_wait_is_not_free_again(rule: Backoff) -> None:
 
 
 @RULES
-def test_quiet_time_forgives_all_and_nothing_less_does(rule: Backoff) -> None:
+def test_failures_are_forgotten_after_the_quiet_time_and_not_before(rule: Backoff) -> None:
     failures = fail(rule.free + 5, rule)
     quiet = NOW + rule.forgiven_after
     assert wait(failures, rule, quiet) == 0.0
@@ -93,7 +93,7 @@ def test_quiet_time_forgives_all_and_nothing_less_does(rule: Backoff) -> None:
 
 
 @given(rules, counts, times)
-def test_wait_is_never_below_nought_nor_above_the_longest(rule: Backoff, count: int, now: float) -> None:
+def test_wait_is_never_negative_nor_above_the_maximum(rule: Backoff, count: int, now: float) -> None:
     assert 0.0 <= wait(Failures("key", count, NOW), rule, now) <= rule.longest_wait
 
 
@@ -103,21 +103,21 @@ def test_more_failures_never_shorten_the_wait(rule: Backoff, count: int) -> None
 
 
 @given(rules, counts, times)
-def test_wait_that_was_given_is_enough(rule: Backoff, count: int, now: float) -> None:
+def test_reported_wait_is_long_enough(rule: Backoff, count: int, now: float) -> None:
     failures = Failures("key", count, NOW)
     if now >= NOW:
         assert wait(failures, rule, now + wait(failures, rule, now)) < 0.001
 
 
 @given(rules, counts, times)
-def test_every_failure_counts_or_begins_anew(rule: Backoff, count: int, now: float) -> None:
+def test_every_failure_counts_or_restarts_the_count(rule: Backoff, count: int, now: float) -> None:
     after = failed(Failures("key", count, NOW), "key", rule, now)
     assert after.created_at == now
     counts_on = -rule.longest_wait <= now - NOW < rule.forgiven_after
     assert after.count == (count + 1 if counts_on else 1)
 
 
-def test_clock_that_was_set_back_makes_nobody_wait_longer() -> None:
+def test_clock_set_back_does_not_lengthen_a_wait() -> None:
     assert wait(fail(5, PASSWORD, NOW + 900), PASSWORD, NOW) == 2.0
     # Otherwise every moment of a day would be too early.
     assert wait(fail(5, PASSWORD, NOW + 86_400), PASSWORD, NOW) == 0.0

@@ -45,7 +45,7 @@ def test_what_is_left_out_stays_as_it_is(metering: Metering) -> None:
     assert show(metering) == BillingTerms(None, None, alert_emails=False)
 
 
-def test_every_change_is_noted_with_before_and_after_and_no_secret_address(metering: Metering) -> None:
+def test_every_change_is_recorded_with_before_and_after_and_no_secret_address(metering: Metering) -> None:
     change(metering, spending_cap_micros=7, alert_webhook=HOOK)
     (entry,) = metering.notes()
     assert (entry.action, entry.actor, entry.team_id) == (
@@ -108,7 +108,7 @@ def test_a_team_is_never_charged_above_its_cap(metering: Metering) -> None:
     assert (found.billable_requests, found.cost_micros) == (MILLION + 50, 12)
 
 
-def test_a_webhook_gets_a_secret_that_is_shown_once_and_kept_nowhere(metering: Metering) -> None:
+def test_a_webhook_gets_a_secret_that_is_shown_once_and_not_stored(metering: Metering) -> None:
     terms, secret = change(metering, alert_webhook=HOOK)
     assert (terms.alert_webhook, secret is not None) == (HOOK, True)
     assert change(metering, spending_cap_micros=1)[1] is None
@@ -193,10 +193,10 @@ def test_other_roles_may_neither_change_nor_see_settings(metering: Metering, who
 
 
 def test_another_teams_settings_do_not_exist(metering: Metering) -> None:
-    metering.refused(NoSuchTeam, metering.plane.billing.show(metering.actor("stranger"), "acme"))
+    metering.refused(NoSuchTeam, metering.plane.billing.show(metering.actor("outsider"), "acme"))
     metering.refused(
         NoSuchTeam,
-        metering.plane.billing.change(metering.actor("stranger"), "acme", BillingChange(spending_cap_micros=5)),
+        metering.plane.billing.change(metering.actor("outsider"), "acme", BillingChange(spending_cap_micros=5)),
     )
 
 

@@ -28,7 +28,7 @@ async def failed(plane: ControlPlane, email: str) -> None:
 
 
 @pytest.mark.parametrize("work", [forgotten, signed_up, failed])
-def test_answer_comes_at_the_same_time_for_anybody_and_nobody(
+def test_answer_takes_the_same_time_with_and_without_an_account(
     harness: Harness, monkeypatch: pytest.MonkeyPatch, work: Any
 ) -> None:
     plane = harness.choose(sign_up="open")
@@ -45,7 +45,7 @@ def test_answer_comes_at_the_same_time_for_anybody_and_nobody(
     assert all(LONG / 2 < seconds <= LONG for seconds in waited)
 
 
-def test_work_that_takes_longer_waits_no_more(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_work_that_takes_longer_is_not_delayed_further(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service_context, "CONSTANT_SECONDS", -LONG)
     harness.do(forgotten(harness.plane, PEOPLE["owner"]))
     assert [to for to, _, _ in harness.post.posted] == [PEOPLE["owner"]]

@@ -39,8 +39,8 @@ def test_ten_wrong_codes_lock_the_person_even_for_the_right_one(harness: Harness
         assert problem.detail == "Too many wrong codes: wait 15 minutes, then try again."
     # Neither from elsewhere, nor as somebody else from here.
     harness.refused(TooManyAttempts, plane.devices.look(harness.actor("viewer", ELSEWHERE), started.user_code))
-    harness.refused(TooManyAttempts, plane.devices.look(harness.actor("stranger"), started.user_code))
-    harness.do(plane.devices.look(harness.actor("stranger", ELSEWHERE), started.user_code))
+    harness.refused(TooManyAttempts, plane.devices.look(harness.actor("outsider"), started.user_code))
+    harness.do(plane.devices.look(harness.actor("outsider", ELSEWHERE), started.user_code))
     harness.clock.advance(900)
     guess(harness, 1)
 
@@ -68,7 +68,7 @@ def test_many_guesses_at_once_are_ten(harness: Harness, plane: ControlPlane) -> 
     assert sum(isinstance(result, TooManyAttempts) for result in results) == 10
 
 
-def test_codes_are_guessed_by_one_customer_from_one_place(harness: Harness, plane: ControlPlane) -> None:
+def test_guesses_are_counted_by_account_and_address(harness: Harness, plane: ControlPlane) -> None:
     people = ("viewer", "owner", "admin")
     for place in range(10):
         guess(harness, 1, people[place % 3], ClientInfo(f"2001:db8::{place:x}"))
@@ -103,7 +103,7 @@ def fill(harness: Harness, number: int, address: str = "", networks: int = 0) ->
         connection.commit()
 
 
-def test_tools_that_wait_from_one_address_are_bounded(harness: Harness, plane: ControlPlane) -> None:
+def test_pending_logins_of_one_address_are_bounded(harness: Harness, plane: ControlPlane) -> None:
     fill(harness, devices.MAX_WAITING_FROM_ADDRESS - 1, ELSEWHERE.address)
     started = start(harness)
     problem = harness.refused(TooManyAttempts, plane.devices.start(ELSEWHERE, ""))
@@ -123,14 +123,14 @@ def waiting(harness: Harness) -> int:
     return harness.write(lambda records: records.device_logins.count())
 
 
-def test_tools_that_wait_are_bounded_in_all_and_the_older_half_makes_room(harness: Harness) -> None:
+def test_pending_logins_are_bounded_in_total_and_the_older_half_is_evicted(harness: Harness) -> None:
     fill(harness, devices.MAX_WAITING)
     harness.clock.advance(1)
     start(harness)
     assert waiting(harness) == devices.MAX_WAITING // 2 + 1
 
 
-def test_networks_that_took_all_places_make_room_for_others_however_often_they_poll(
+def test_networks_with_all_pending_logins_are_evicted_for_others_however_often_they_poll(
     harness: Harness, plane: ControlPlane
 ) -> None:
     mine = start(harness, VISIT)
@@ -158,7 +158,7 @@ def test_of_each_network_the_newest_few_stay_and_at_least_the_older_half_goes(
     assert devices.crowding([(str(place), address) for place, address in enumerate(addresses)]) == leaving
 
 
-def test_one_customer_with_many_addresses_cannot_fill_the_waiting_room(
+def test_one_network_with_many_addresses_cannot_use_all_pending_logins(
     harness: Harness, plane: ControlPlane
 ) -> None:
     key = plane.context.key_from("device-from", ClientInfo("2001:db8::1"))
@@ -178,7 +178,7 @@ def test_logins_that_are_finished_do_not_count(harness: Harness, plane: ControlP
     assert harness.write(lambda records: records.failures.count()) == 0
 
 
-def test_logins_that_nobody_polls_make_room_for_those_who_come(harness: Harness, plane: ControlPlane) -> None:
+def test_logins_without_polls_are_evicted_for_new_ones(harness: Harness, plane: ControlPlane) -> None:
     fill(harness, devices.MAX_WAITING - 1)
     mine = start(harness)
     harness.clock.advance(devices.SILENT_SECONDS - 1)

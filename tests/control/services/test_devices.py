@@ -114,7 +114,7 @@ def test_approval_is_reported_at_once_even_to_an_impatient_tool(harness: Harness
     assert isinstance(poll(harness, started), Secrets)
 
 
-def test_denied_tool_is_informed_once_and_then_forgotten(harness: Harness, plane: ControlPlane) -> None:
+def test_denial_is_reported_once_and_then_forgotten(harness: Harness, plane: ControlPlane) -> None:
     started = start(harness)
     harness.do(plane.devices.deny(harness.actor("viewer"), started.user_code))
     assert [poll(harness, started), poll(harness, started)] == ["access_denied", "invalid_grant"]
@@ -219,8 +219,8 @@ def test_program_approves_nothing(harness: Harness, plane: ControlPlane) -> None
 def test_code_is_decided_once(harness: Harness, plane: ControlPlane) -> None:
     started = start(harness)
     harness.do(plane.devices.approve(harness.actor("viewer"), started.user_code))
-    harness.refused(NotFound, plane.devices.deny(harness.actor("stranger"), started.user_code))
-    harness.refused(NotFound, plane.devices.approve(harness.actor("stranger"), started.user_code))
+    harness.refused(NotFound, plane.devices.deny(harness.actor("outsider"), started.user_code))
+    harness.refused(NotFound, plane.devices.approve(harness.actor("outsider"), started.user_code))
     given = poll(harness, started)
     assert isinstance(given, Secrets)
     assert harness.do(plane.logins.actor(VISIT, given.access, TOOL)).id == "acc_viewer"

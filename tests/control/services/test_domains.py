@@ -134,7 +134,7 @@ def test_domain_of_another_team_is_a_conflict_that_shows_how_to_prove(
 ) -> None:
     add(harness)
     problem = harness.refused(
-        DomainTaken, plane.domains.add(harness.actor("stranger"), "rival", NewDomain("example.com"))
+        DomainTaken, plane.domains.add(harness.actor("outsider"), "rival", NewDomain("example.com"))
     )
     assert words(problem)[:2] == (409, "domain_taken")
     assert problem.extras == {
@@ -153,20 +153,20 @@ def test_domain_of_another_team_is_a_conflict_that_shows_how_to_prove(
 def test_disabled_entry_keeps_its_claim(harness: Harness, plane: ControlPlane) -> None:
     entry = add(harness)
     harness.do(plane.domains.update(harness.actor("developer"), "acme", entry.id, DomainChange(active=False)))
-    harness.refused(DomainTaken, plane.domains.add(harness.actor("stranger"), "rival", NewDomain("example.com")))
+    harness.refused(DomainTaken, plane.domains.add(harness.actor("outsider"), "rival", NewDomain("example.com")))
 
 
 def test_removed_domain_is_free(harness: Harness, plane: ControlPlane) -> None:
     entry = add(harness)
     harness.do(plane.domains.remove(harness.actor("developer"), "acme", entry.id))
     assert harness.do(harness.store.domain(["example.com"])) is None
-    assert add(harness, who="stranger", team="rival").team_id == RIVAL.id
+    assert add(harness, who="outsider", team="rival").team_id == RIVAL.id
 
 
 def test_two_teams_at_once_get_it_once(harness: Harness, plane: ControlPlane) -> None:
     results = harness.at_once(
         plane.domains.add(harness.actor("developer"), "acme", NewDomain("example.com")),
-        plane.domains.add(harness.actor("stranger"), "rival", NewDomain("example.com")),
+        plane.domains.add(harness.actor("outsider"), "rival", NewDomain("example.com")),
     )
     assert sum(isinstance(result, DomainTaken) for result in results) == 1
 
@@ -198,7 +198,7 @@ def test_bad_limits_are_refused(harness: Harness, plane: ControlPlane, field: st
         assert problem.extras == {"field": field}
 
 
-def test_change_touches_only_what_is_given_and_notes_what_differs(harness: Harness, plane: ControlPlane) -> None:
+def test_change_sets_only_given_members_and_records_the_differences(harness: Harness, plane: ControlPlane) -> None:
     entry = add(harness, address_per_minute=60, domain_per_minute=600)
     developer = harness.actor("developer")
     wanted = DomainChange(address_per_minute=None, domain_per_minute=600, active=False)

@@ -57,7 +57,7 @@ def test_change_is_noted_for_oneself_and_in_every_team(harness: Harness, plane: 
 
 def test_link_works_once_for_its_account_in_its_time(harness: Harness, plane: ControlPlane) -> None:
     link = requested_link(harness)
-    for who in ("admin", "stranger"):
+    for who in ("admin", "outsider"):
         harness.refused(NotFound, plane.email_changes.confirm(harness.actor(who), EmailLink(link)))
     for broken in ("", "x", link[:-1], link + "A", link.replace("email/", "email/A"), "\udcff" * 40):
         harness.refused(NotFound, plane.email_changes.confirm(harness.actor("owner"), EmailLink(broken)))
@@ -87,7 +87,7 @@ def test_links_to_a_new_password_end_with_the_old_address(harness: Harness, plan
     harness.refused(NotFound, plane.accounts.account_of_reset(secret))
 
 
-def test_taken_address_is_reported_to_nobody_but_its_owner(harness: Harness, plane: ControlPlane) -> None:
+def test_taken_address_is_reported_to_its_owner_alone(harness: Harness, plane: ControlPlane) -> None:
     wanted = NewEmail(PEOPLE["admin"], PASSWORD)
     changed = harness.do(plane.email_changes.request(harness.actor("owner"), wanted))
     assert changed == EmailChange(PEOPLE["owner"], PEOPLE["admin"])
@@ -128,7 +128,7 @@ def test_no_address_and_ones_own_are_refused(harness: Harness, plane: ControlPla
     assert refused.extras["field"] == "email"
 
 
-def test_mails_are_few(harness: Harness, plane: ControlPlane) -> None:
+def test_mails_are_rate_limited(harness: Harness, plane: ControlPlane) -> None:
     for _ in range(5):
         requested_link(harness)
     harness.refused(TooManyAttempts, plane.email_changes.request(harness.actor("owner"), NewEmail(NEW, PASSWORD)))

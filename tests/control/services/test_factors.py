@@ -96,7 +96,7 @@ def test_passkey_signs_its_account_in(harness: Harness, plane: ControlPlane) -> 
     assert [entry.action for entry in harness.notes()][-1] == "passkey.add"
 
 
-def test_options_name_the_host_and_what_one_has_already(harness: Harness, plane: ControlPlane) -> None:
+def test_options_name_the_host_and_existing_passkeys(harness: Harness, plane: ControlPlane) -> None:
     device = Authenticator()
     added(harness, device)
     options = json.loads(harness.do(plane.factors.begin_passkey(harness.actor("owner"))).options)
@@ -173,7 +173,7 @@ def test_ticket_of_one_account_adds_nothing_to_another(harness: Harness, plane: 
 
 
 @pytest.mark.parametrize("credential", ["", "{}", "null", '{"rawId": 5}', '{"rawId": "eA"}', '{"rawId": "é"}'])
-def test_what_is_no_credential_is_refused(harness: Harness, plane: ControlPlane, credential: str) -> None:
+def test_malformed_credential_is_refused(harness: Harness, plane: ControlPlane, credential: str) -> None:
     challenge = plane.factors.begin_sign_in()
     harness.refused(WrongPassword, plane.factors.sign_in(challenge.ticket, credential))
     with pytest.raises(InvalidInput):
@@ -195,9 +195,7 @@ def test_credential_that_cannot_be_read_is_refused(
     assert problem.detail == "The browser's passkey could not be read: try again."
 
 
-def test_removed_passkey_and_one_of_an_account_that_is_off_sign_nobody_in(
-    harness: Harness, plane: ControlPlane
-) -> None:
+def test_removed_passkey_and_that_of_a_disabled_account_are_refused(harness: Harness, plane: ControlPlane) -> None:
     device, other = Authenticator(), Authenticator()
     row, _ = added(harness, device), added(harness, other, "admin")
     held = harness.do(plane.factors.list(harness.actor("owner")))
@@ -266,7 +264,7 @@ def test_codes_count_once_and_recovery_codes_too(harness: Harness, plane: Contro
     assert harness.actions() == ["totp.on", "totp.off"]
 
 
-def test_who_begins_anew_is_asked_for_a_code_of_the_newest_secret(harness: Harness, plane: ControlPlane) -> None:
+def test_restarted_enrolment_requires_a_code_of_the_newest_secret(harness: Harness, plane: ControlPlane) -> None:
     actor = harness.actor("owner")
     older, newest = (harness.do(plane.factors.begin_totp(actor)) for _ in range(2))
     harness.refused(InvalidInput, plane.factors.confirm_totp(actor, Code(code_of(harness, older.secret))))

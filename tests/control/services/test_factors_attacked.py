@@ -52,7 +52,7 @@ def app(harness: Harness, plane: ControlPlane) -> App:
     return App(secret, list(codes))
 
 
-def test_code_is_good_once(harness: Harness, plane: ControlPlane, app: App) -> None:
+def test_code_works_once(harness: Harness, plane: ControlPlane, app: App) -> None:
     owner, code = harness.account("owner"), app.code(harness.clock.now)
     harness.do(plane.factors.check_code(VISIT, owner, code))
     for client in (VISIT, ELSEWHERE):
@@ -62,7 +62,7 @@ def test_code_is_good_once(harness: Harness, plane: ControlPlane, app: App) -> N
     harness.refused(WrongPassword, plane.factors.check_code(VISIT, owner, older))
 
 
-def test_one_code_at_many_doors_at_once_opens_one(harness: Harness, plane: ControlPlane, app: App) -> None:
+def test_one_code_used_concurrently_works_once(harness: Harness, plane: ControlPlane, app: App) -> None:
     owner, code = harness.account("owner"), app.code(harness.clock.now)
     results = harness.at_once(*(plane.factors.check_code(VISIT, owner, code) for _ in range(5)))
     assert results.count(None) == 1
@@ -131,7 +131,7 @@ class Passkey:
         )
 
 
-def test_what_a_passkey_signed_is_good_once(harness: Harness, plane: ControlPlane) -> None:
+def test_signature_of_a_passkey_works_once(harness: Harness, plane: ControlPlane) -> None:
     passkey, challenge = Passkey(harness, "owner"), plane.factors.begin_sign_in()
     signed = passkey.signed(challenge.options)
     assert harness.do(plane.factors.sign_in(challenge.ticket, signed)).id == "acc_owner"

@@ -54,7 +54,7 @@ def test_invitation_has_a_link_that_is_shown_once(harness: Harness, plane: Contr
 
 
 @pytest.mark.parametrize("form", ["{0}", "https://toll.example/console/invitations/{0}", "  {0}\n", "x/y/{0}"])
-def test_whoever_it_is_for_joins_by_the_secret_or_the_whole_link(
+def test_invited_person_joins_by_the_secret_or_the_whole_link(
     harness: Harness, plane: ControlPlane, form: str
 ) -> None:
     secret = invite(harness).link.rpartition("/")[2]
@@ -96,14 +96,14 @@ def test_two_who_accept_at_once_join_once(harness: Harness, plane: ControlPlane)
     assert harness.write(lambda records: records.members.count(account_id="acc_loner")) == 1
 
 
-def test_link_is_for_nobody_else_and_stays_good(harness: Harness, plane: ControlPlane) -> None:
+def test_link_is_refused_for_another_person_and_stays_valid(harness: Harness, plane: ControlPlane) -> None:
     made = invite(harness)
     problem = harness.refused(
-        InvitationForOther, plane.invitations.accept(harness.actor("stranger"), InvitationLink(made.link))
+        InvitationForOther, plane.invitations.accept(harness.actor("outsider"), InvitationLink(made.link))
     )
     assert words(problem)[:2] == (403, "invitation_for_other")
     assert problem.detail == (
-        f"This invitation is for {LONER}, and you are logged in as {PEOPLE['stranger']}: log in with that address."
+        f"This invitation is for {LONER}, and you are logged in as {PEOPLE['outsider']}: log in with that address."
     )
     harness.refused(InvitationForOther, plane.invitations.accept(Actor(None), InvitationLink(made.link)))
     harness.do(plane.invitations.accept(harness.actor("loner"), InvitationLink(made.link)))
@@ -133,10 +133,10 @@ def test_newer_invitation_of_the_same_person_replaces_the_one_before(
     assert membership.role == "viewer"
 
 
-def test_invitations_of_two_teams_stand_beside_each_other(harness: Harness, plane: ControlPlane) -> None:
+def test_invitations_of_two_teams_coexist(harness: Harness, plane: ControlPlane) -> None:
     ours = invite(harness)
     theirs = harness.do(
-        plane.invitations.create(harness.actor("stranger"), "rival", NewInvitation(LONER, "admin"))
+        plane.invitations.create(harness.actor("outsider"), "rival", NewInvitation(LONER, "admin"))
     )
     for made in (ours, theirs):
         harness.do(plane.invitations.accept(harness.actor("loner"), InvitationLink(made.link)))
@@ -144,7 +144,7 @@ def test_invitations_of_two_teams_stand_beside_each_other(harness: Harness, plan
     assert sorted(each.role for each in joined) == ["admin", "developer"]
 
 
-def test_withdrawn_link_is_dead(harness: Harness, plane: ControlPlane) -> None:
+def test_withdrawn_link_is_refused(harness: Harness, plane: ControlPlane) -> None:
     made = invite(harness)
     harness.do(plane.invitations.revoke(harness.actor("admin"), "acme", made.invitation.id))
     harness.refused(NotFound, plane.invitations.accept(harness.actor("loner"), InvitationLink(made.link)))
@@ -163,7 +163,7 @@ def test_member_is_not_invited_again(harness: Harness, plane: ControlPlane) -> N
     assert problem.detail == f"{PEOPLE['viewer']} belongs to acme already."
 
 
-def test_who_became_a_member_meanwhile_keeps_the_role(harness: Harness, plane: ControlPlane) -> None:
+def test_person_who_joined_meanwhile_keeps_the_role(harness: Harness, plane: ControlPlane) -> None:
     made = invite(harness, role="admin")
     harness.joins("loner", "viewer")
     harness.refused(AlreadyMember, plane.invitations.accept(harness.actor("loner"), InvitationLink(made.link)))
@@ -183,7 +183,7 @@ def test_members_and_invitations_together_are_bounded(harness: Harness) -> None:
     results = harness.at_once(
         *(
             plane.invitations.create(
-                harness.actor("stranger"), "rival", NewInvitation(f"n{n}@x.example", "viewer")
+                harness.actor("outsider"), "rival", NewInvitation(f"n{n}@x.example", "viewer")
             )
             for n in range(9)
         )
@@ -234,7 +234,7 @@ def test_link_goes_out_by_mail_where_there_is_mail(harness: Harness) -> None:
     assert "7 days, once" in text
 
 
-def test_one_mailbox_is_not_flooded_whoever_invites(harness: Harness) -> None:
+def test_mails_to_one_address_are_limited_across_inviters(harness: Harness) -> None:
     mailed = [invite(harness, who=who).mailed for who in ("owner", "admin") * (throttle.LINK.free + 1)]
     assert mailed.count(True) == len(harness.post.posted) == throttle.LINK.free + 1
     assert invite(harness, "another@x.example").mailed
@@ -300,7 +300,7 @@ def test_operators_newer_invitation_replaces_the_one_before(harness: Harness, pl
 
 
 @pytest.mark.parametrize("how", ["removed", "demoted", "switched off"])
-def test_links_end_with_the_right_of_their_maker_to_make_them(
+def test_links_end_when_their_creator_loses_the_right_to_invite(
     harness: Harness, plane: ControlPlane, how: str
 ) -> None:
     made, others = invite(harness, who="admin"), invite(harness, "another@x.example", who="owner")
@@ -315,9 +315,7 @@ def test_links_end_with_the_right_of_their_maker_to_make_them(
     assert [row.id for row in left] == [others.invitation.id]
 
 
-def test_owner_who_becomes_an_admin_loses_the_invitations_of_owners_alone(
-    harness: Harness, plane: ControlPlane
-) -> None:
+def test_demoted_owner_loses_only_invitations_of_owners(harness: Harness, plane: ControlPlane) -> None:
     seat = harness.joins("loner", "owner")
     kept, lost = invite(harness, "a@x.example", "admin", "loner"), invite(harness, "b@x.example", "owner", "loner")
     harness.do(plane.teams.set_role(harness.actor("owner"), "acme", seat, RoleChange("admin")))

@@ -90,7 +90,7 @@ def test_later_records_are_lines_of_the_next_invoice(metering: Metering) -> None
     assert show(metering, AFTER).lines == following.lines
 
 
-def test_months_that_were_missed_are_made_up_for(metering: Metering) -> None:
+def test_missed_months_are_closed_later(metering: Metering) -> None:
     for month in ("2026-08", BEFORE, MONTH):
         metering.call(5, start_of(month))
     metering.clock.now = start_of("2027-01") + GRACE
@@ -99,7 +99,7 @@ def test_months_that_were_missed_are_made_up_for(metering: Metering) -> None:
     assert listed(metering) == [("2027-01", False), (MONTH, True), (BEFORE, True), ("2026-08", True)]
 
 
-def test_a_grace_of_nothing_closes_at_once(metering: Metering) -> None:
+def test_a_grace_of_zero_closes_at_once(metering: Metering) -> None:
     metering.charge(grace_hours=0)
     metering.call(5, start_of(BEFORE))
     assert close(metering) == [BEFORE]
@@ -182,9 +182,9 @@ def test_owners_admins_and_billing_members_may_see_invoices(metering: Metering, 
 
 
 @pytest.mark.parametrize(
-    ("who", "problem"), [("developer", RoleNeeded), ("viewer", RoleNeeded), ("stranger", NoSuchTeam)]
+    ("who", "problem"), [("developer", RoleNeeded), ("viewer", RoleNeeded), ("outsider", NoSuchTeam)]
 )
-def test_others_may_not(metering: Metering, who: str, problem: type[Exception]) -> None:
+def test_other_roles_may_not_see_invoices(metering: Metering, who: str, problem: type[Exception]) -> None:
     metering.refused(problem, metering.plane.invoices.show(metering.actor(who), "acme", MONTH))
     metering.refused(problem, metering.plane.invoices.list(metering.actor(who), "acme", ALL))
 

@@ -70,7 +70,7 @@ def test_session_ends_after_its_hours_whether_used_or_not(harness: Harness) -> N
 
 
 @pytest.mark.parametrize("secret", ["", "x", "tgs_", "tga_" + "0" * 38, "\ud800", "ä" * 42, "x" * 100_000])
-def test_what_is_no_secret_at_all_is_not_looked_up(harness: Harness, plane: ControlPlane, secret: str) -> None:
+def test_malformed_secret_is_not_looked_up(harness: Harness, plane: ControlPlane, secret: str) -> None:
     problem = harness.refused(NotLoggedIn, plane.logins.actor(VISIT, secret, TOOL, PERSONAL))
     assert problem.detail == "The credential is not valid: log in again."
 
@@ -80,11 +80,11 @@ def test_api_token_is_shown_what_it_is_for(harness: Harness, plane: ControlPlane
     assert "API tokens only work for /x/" in problem.detail
 
 
-def test_secret_that_nobody_has_is_refused_like_one_that_ended(harness: Harness, plane: ControlPlane) -> None:
+def test_unknown_secret_is_refused_like_an_ended_one(harness: Harness, plane: ControlPlane) -> None:
     harness.refused(LoginExpired, plane.logins.actor(VISIT, secrets.new_token("tgp_"), TOOL, PERSONAL))
 
 
-def test_secret_of_one_kind_does_not_open_the_door_of_another(harness: Harness, plane: ControlPlane) -> None:
+def test_secret_of_one_kind_is_not_accepted_as_another(harness: Harness, plane: ControlPlane) -> None:
     cookie = session(harness)
     harness.refused(NotLoggedIn, plane.logins.actor(VISIT, cookie, TOOL, PERSONAL))
     _, token = harness.program("owner")
@@ -165,7 +165,7 @@ def test_program_makes_no_personal_tokens(harness: Harness, plane: ControlPlane)
     assert "may not create personal access tokens" in problem.detail
 
 
-def test_personal_tokens_are_bounded_and_never_pushed_out(harness: Harness, plane: ControlPlane) -> None:
+def test_personal_tokens_are_bounded_and_never_evicted(harness: Harness, plane: ControlPlane) -> None:
     _fill(harness, PERSONAL, logins.MAX_LOGINS)
     problem = harness.refused(
         LimitReached, plane.logins.new_personal(harness.actor("owner"), NewPersonalToken("one more", None))
@@ -179,7 +179,7 @@ def test_personal_tokens_are_bounded_and_never_pushed_out(harness: Harness, plan
 
 
 @pytest.mark.parametrize("kind", [CONSOLE, TOOL])
-def test_oldest_session_makes_room_for_a_new_one(harness: Harness, plane: ControlPlane, kind: str) -> None:
+def test_oldest_session_is_evicted_for_a_new_one(harness: Harness, plane: ControlPlane, kind: str) -> None:
     _, token = harness.program("owner")
     _fill(harness, kind, logins.MAX_LOGINS)
     if kind == CONSOLE:
@@ -205,7 +205,7 @@ def _fill(harness: Harness, kind: str, number: int) -> None:
     harness.do(fill())
 
 
-def test_logins_are_listed_page_by_page_and_are_ones_own(harness: Harness, plane: ControlPlane) -> None:
+def test_account_lists_its_own_logins_page_by_page(harness: Harness, plane: ControlPlane) -> None:
     for who in ("owner", "viewer", "owner", "owner"):
         session(harness, who)
         harness.clock.advance(1)
@@ -220,7 +220,7 @@ def test_logins_are_listed_page_by_page_and_are_ones_own(harness: Harness, plane
     assert problem.extras == {"field": "after"}
 
 
-def test_one_ends_ones_own_logins_alone(harness: Harness, plane: ControlPlane) -> None:
+def test_account_ends_only_its_own_logins(harness: Harness, plane: ControlPlane) -> None:
     cookie, others = session(harness), session(harness, "viewer")
     [mine], [theirs] = held(harness), held(harness, "viewer")
     actor = harness.actor("owner")

@@ -121,7 +121,7 @@ def test_empty_logs(store: LogHarness) -> None:
 # --- What is newer ------------------------------------------------------------------------------------------
 
 
-def test_whoever_follows_begins_at_the_newest_of_the_first_page(store: LogHarness) -> None:
+def test_following_starts_at_the_newest_of_the_first_page(store: LogHarness) -> None:
     store.ledger.commit(entry(NOON), entry(NOON))
     first = store.page(limit=1)
     store.ledger.commit(entry(NOON), entry(NOON, THEIRS), entry(NOON - DAY))
@@ -153,9 +153,9 @@ def test_newer_keeps_filters_and_start(store: LogHarness) -> None:
 # --- Cursors and ids ----------------------------------------------------------------------------------------
 
 
-def test_cursor_is_good_for_its_team_alone(store: LogHarness) -> None:
+def test_cursor_is_valid_for_its_team_alone(store: LogHarness) -> None:
     store.ledger.commit(*(entry(NOON, source) for source in (CI, THEIRS, CI, THEIRS)))
-    theirs = store.page("stranger", "rival", limit=1)
+    theirs = store.page("outsider", "rival", limit=1)
     for query in ({"after": theirs.next}, {"newer": theirs.newer}):
         problem = store.refused(InvalidInput, **query)
         (field,) = query
@@ -237,7 +237,7 @@ def test_a_place_comes_back_as_it_was() -> None:
         assert LogPosition.unpacked(place.packed()) == place
 
 
-def test_longest_duration_is_since_ever(store: LogHarness) -> None:
+def test_longest_duration_covers_all_logs(store: LogHarness) -> None:
     store.ledger.commit(entry(NOON), entry(NOON))
     page = store.page(since="999999999w" * 20, limit=1)
     assert seqs(store.page(after=page.next)) == [1]
@@ -260,8 +260,8 @@ def rotated(store: LogHarness, token: str) -> str:
 def test_a_rotated_token_keeps_its_logs_by_its_name_and_every_id(store: LogHarness) -> None:
     second = rotated(store, CI)
     third = rotated(store, second)
-    stranger = "tok_other00000000000"
-    store.ledger.commit(entry(NOON), entry(NOON, second), entry(NOON, stranger), entry(NOON, third))
+    other = "tok_other00000000000"
+    store.ledger.commit(entry(NOON), entry(NOON, second), entry(NOON, other), entry(NOON, third))
     for given in ("ci", CI, second, third):
         assert seqs(store.page(token=given)) == [4, 2, 1]
         assert seqs(store.page(token=given, method="eth_chainId")) == []
@@ -269,7 +269,7 @@ def test_a_rotated_token_keeps_its_logs_by_its_name_and_every_id(store: LogHarne
         store.do(store.plane.tokens.delete(store.actor(), "acme", token))
         for given in ("ci", CI, second, third):
             assert seqs(store.page(token=given)) == [4, 2, 1], f"{token} is deleted"
-    assert seqs(store.page(token=stranger)) == [3]
+    assert seqs(store.page(token=other)) == [3]
 
 
 def test_a_cursor_of_a_tokens_logs_outlives_its_rotation(store: LogHarness) -> None:
@@ -325,16 +325,16 @@ def test_members_read_the_logs(store: LogHarness, role: Role) -> None:
     assert seqs(store.page(role.value, ACME)) == [1], "by the team's id as well"
 
 
-def test_whoever_is_there_for_the_bills_does_not(store: LogHarness) -> None:
+def test_billing_members_do_not_read_the_logs(store: LogHarness) -> None:
     assert "read request logs" in store.refused(RoleNeeded, "billing").detail
 
 
-def test_strangers_learn_nothing_before_anything_else_is_looked_at(store: LogHarness) -> None:
+def test_outsiders_are_refused_before_anything_else_is_checked(store: LogHarness) -> None:
     for query in ({}, {"after": "x"}, {"token": "nobody"}, {"token": "ci", "domain": "web.example"}):
-        assert "no team" in store.refused(NoSuchTeam, "stranger", **query).detail
+        assert "no team" in store.refused(NoSuchTeam, "outsider", **query).detail
 
 
-def test_without_a_ledger_it_is_an_outage(store: LogHarness) -> None:
+def test_without_a_ledger_logs_are_unavailable(store: LogHarness) -> None:
     bare = ControlPlane(store.store, Settings(), PEPPER, BASE_URL, lambda: NOON)
     with pytest.raises(StoreUnavailable):
         store.do(bare.logs.page(store.actor(), "acme", LogQuery()))

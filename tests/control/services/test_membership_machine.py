@@ -118,7 +118,7 @@ class Membership(RuleBasedStateMachine):
         assert "owner" in self.roles.values()
 
 
-def test_team_always_has_an_owner_and_strangers_learn_nothing(template: Path) -> None:
+def test_team_always_has_an_owner_and_outsiders_learn_nothing(template: Path) -> None:
     Membership.template = template
     run_state_machine_as_test(
         Membership,

@@ -44,7 +44,7 @@ DEEDS: dict[str, Callable[[Operator, Actor], Coroutine[Any, Any, object]]] = {
 
 
 @pytest.mark.parametrize("deed", DEEDS)
-def test_whoever_is_not_marked_is_refused(metering: Metering, deed: str) -> None:
+def test_account_that_is_no_operator_is_refused(metering: Metering, deed: str) -> None:
     program, _ = metering.program("owner")
     assert program.login is not None
     assert program.account is not None
@@ -55,7 +55,7 @@ def test_whoever_is_not_marked_is_refused(metering: Metering, deed: str) -> None
     assert metering.team() == ACME
 
 
-def test_account_is_marked_as_an_operators_and_not_any_more(metering: Metering) -> None:
+def test_account_becomes_an_operator_and_stops_being_one(metering: Metering) -> None:
     metering.do(metering.plane.admin.mark(PEOPLE["loner"], operator=True))
     metering.do(service(metering).teams(metering.actor("loner"), PageRequest()))
     metering.do(metering.plane.admin.mark(PEOPLE["loner"], operator=False))
@@ -91,7 +91,7 @@ def set_terms(metering: Metering, team: str = ACME.name, **terms: Any) -> Team:
     return metering.do(service(metering).set_terms(operator(metering), team, TermsChange(**terms))).team
 
 
-def test_team_is_suspended_limited_and_let_go(metering: Metering) -> None:
+def test_team_is_suspended_limited_and_resumed(metering: Metering) -> None:
     suspended = set_terms(metering, suspended=True, suspended_reason=" unpaid ")
     assert (suspended.suspended_at, suspended.suspended_reason) == (metering.clock.now, "unpaid")
     limited = set_terms(metering, ACME.id, requests_per_second=5)

@@ -47,7 +47,7 @@ def test_check_shows_whether_and_why(
 ) -> None:
     entry = add(harness)
     off = add(harness, "example.org", active=False)
-    add(harness, "rival.com", who="stranger", team="rival")
+    add(harness, "rival.com", who="outsider", team="rival")
     before = len(harness.notes())
     verdict = harness.do(plane.domains.check(harness.actor("viewer"), "acme", origin))
     assert (verdict.origin, verdict.allowed) == (origin, allowed)
@@ -68,6 +68,6 @@ def test_localhost_is_whitelisted_only_where_that_is_set(harness: Harness) -> No
         assert (verdict.allowed, verdict.domain_id) == (True, entry.id)
     assert "and localhost" in harness.do(plane.domains.check(viewer, "acme", "http://example.com")).why
     taken = harness.refused(
-        DomainTaken, plane.domains.add(harness.actor("stranger"), "rival", NewDomain("localhost"))
+        DomainTaken, plane.domains.add(harness.actor("outsider"), "rival", NewDomain("localhost"))
     )
     assert "its ownership cannot be proved" in taken.detail

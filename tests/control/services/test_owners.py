@@ -124,11 +124,11 @@ def test_of_two_owners_one_may_remove_or_demote_the_other(harness: Harness, plan
 
 
 def test_owner_of_another_team_does_not_count(harness: Harness, plane: ControlPlane) -> None:
-    harness.refused(LastOwner, plane.teams.remove(harness.actor("stranger"), "rival", member_id("stranger")))
+    harness.refused(LastOwner, plane.teams.remove(harness.actor("outsider"), "rival", member_id("outsider")))
 
 
 @pytest.mark.parametrize("deed", ["step down", "leave", "remove each other"])
-def test_two_owners_who_go_at_once_leave_one(harness: Harness, plane: ControlPlane, deed: str) -> None:
+def test_two_owners_leaving_concurrently_leave_one(harness: Harness, plane: ControlPlane, deed: str) -> None:
     memberships = {"owner": member_id("owner"), "loner": harness.joins("loner", "owner")}
     works: list[Coroutine[Any, Any, object]] = []
     for who, other in (("owner", "loner"), ("loner", "owner")):
@@ -142,7 +142,7 @@ def test_two_owners_who_go_at_once_leave_one(harness: Harness, plane: ControlPla
     assert len(owners(harness)) == 1
 
 
-def test_two_stores_that_demote_at_once_leave_one(harness: Harness, plane: ControlPlane) -> None:
+def test_two_concurrent_demotions_leave_one_owner(harness: Harness, plane: ControlPlane) -> None:
     """Two processes, as the operator's command beside the service: the database decides, not a lock of ours."""
     second = harness.joins("loner", "owner")
     first_store, harness.store = harness.store, sqlite.open_store(sqlite.store_url("", harness.folder))
@@ -161,14 +161,14 @@ def test_two_stores_that_demote_at_once_leave_one(harness: Harness, plane: Contr
 
 
 @pytest.mark.parametrize("role", ["admin", "developer", "billing", "viewer"])
-def test_everybody_else_may_leave(harness: Harness, plane: ControlPlane, role: str) -> None:
+def test_every_other_role_may_leave(harness: Harness, plane: ControlPlane, role: str) -> None:
     harness.do(plane.teams.remove(harness.actor(role), "acme", member_id(role)))
     members = harness.do(plane.teams.members(harness.actor("owner"), "acme", ALL)).items
     assert role not in {person.member.role for person in members}
     assert harness.actions() == ["member.remove"]
 
 
-def test_who_left_is_a_stranger(harness: Harness, plane: ControlPlane) -> None:
+def test_member_who_left_is_an_outsider(harness: Harness, plane: ControlPlane) -> None:
     viewer = harness.actor("viewer")
     harness.do(plane.teams.remove(viewer, "acme", member_id("viewer")))
     harness.refused(NoSuchTeam, plane.teams.show(viewer, "acme"))

@@ -53,12 +53,12 @@ def test_change_ends_all_other_logins_and_keeps_this_one(harness: Harness, plane
     actor, cookie = signed_in(harness)
     _, other = signed_in(harness)
     _, token = harness.program("owner")
-    _, strangers = signed_in(harness, "stranger")
+    _, outsiders = signed_in(harness, "outsider")
     harness.do(plane.accounts.change_password(actor, PasswordChange(PASSWORD, NEW)))
     harness.do(plane.logins.actor(VISIT, cookie, CONSOLE))
     harness.refused(LoginExpired, plane.logins.actor(VISIT, other, CONSOLE))
     harness.refused(LoginExpired, plane.logins.actor(VISIT, token, PERSONAL))
-    harness.do(plane.logins.actor(VISIT, strangers, CONSOLE))
+    harness.do(plane.logins.actor(VISIT, outsiders, CONSOLE))
     entry = harness.notes()[-1]
     harness.refused(WrongPassword, plane.accounts.check_password(VISIT, OWNER, PASSWORD))
     harness.do(plane.accounts.check_password(VISIT, OWNER, NEW))
@@ -77,7 +77,7 @@ def test_change_sends_away_a_tool_that_was_approved_but_has_not_called_yet(
     assert harness.refused(OAuthError, plane.devices.poll(ELSEWHERE, thief.device_code)).code == "invalid_grant"
 
 
-def test_first_password_is_set_by_who_has_logged_in_just_now(harness: Harness, plane: ControlPlane) -> None:
+def test_first_password_requires_a_recent_login(harness: Harness, plane: ControlPlane) -> None:
     actor, _ = signed_in(harness, "loner")
     harness.clock.advance(RECENT_SECONDS + 1)
     harness.refused(LogInAgain, plane.accounts.change_password(actor, PasswordChange("", NEW)))
@@ -87,8 +87,8 @@ def test_first_password_is_set_by_who_has_logged_in_just_now(harness: Harness, p
     harness.do(plane.accounts.check_password(VISIT, PEOPLE["loner"], NEW))
 
 
-def test_change_by_who_is_signed_in_proves_no_address(harness: Harness, plane: ControlPlane) -> None:
-    """Otherwise whoever signed up with a stranger's address would own that person's login."""
+def test_change_by_a_signed_in_person_verifies_no_address(harness: Harness, plane: ControlPlane) -> None:
+    """Otherwise the person who signed up with another person's address would own that person's login."""
     unproved = replace(harness.account("owner"), verified_at=None)
     identity = Identity("idn_1", "acc_owner", "https://idp.example", "owner", harness.clock.now)
     harness.write(lambda records: records.accounts.replace(unproved))
@@ -184,7 +184,7 @@ def test_change_of_the_password_ends_an_open_link(harness: Harness, plane: Contr
     harness.refused(NotFound, plane.accounts.account_of_reset(secret))
 
 
-def test_there_is_no_link_for_nobody(harness: Harness, plane: ControlPlane) -> None:
+def test_unknown_address_gets_no_link(harness: Harness, plane: ControlPlane) -> None:
     problem = harness.refused(NotFound, plane.accounts.reset_link(OPERATOR, "nobody@x.example"))
     assert "nobody@x.example has no account" in problem.detail
 
@@ -196,7 +196,7 @@ def test_there_is_no_link_for_an_account_that_is_switched_off(harness: Harness, 
 
 
 @pytest.mark.parametrize("secret", ["", "tgl_", "x" * 10_000, "\ud800", "tgl_" + "0" * 38])
-def test_made_up_links_are_nobodys(harness: Harness, plane: ControlPlane, secret: str) -> None:
+def test_invented_links_are_refused(harness: Harness, plane: ControlPlane, secret: str) -> None:
     harness.refused(NotFound, plane.accounts.account_of_reset(secret))
 
 
@@ -209,8 +209,8 @@ def test_reset_forgives_failures(harness: Harness, plane: ControlPlane) -> None:
     harness.do(plane.accounts.check_password(VISIT, OWNER, NEW))
 
 
-def test_link_proves_the_address_and_throws_out_whoever_took_it_first(harness: Harness) -> None:
-    """Someone signs up with a stranger's address, links a provider and adds a passkey; the stranger resets it."""
+def test_link_verifies_the_address_and_ends_the_access_of_a_squatter(harness: Harness) -> None:
+    """An attacker signs up with a person's address, links a provider, adds a passkey; the person resets it."""
     plane, harness.post.open = harness.choose(sign_up="open"), False
     squatted = harness.do(plane.accounts.sign_up(ELSEWHERE, "victim@x.example", PASSWORD))
     identity = Identity("idn_1", squatted.id, "https://idp.example", "attacker", harness.clock.now)
@@ -245,7 +245,7 @@ def test_forgotten_password_comes_back_by_mail(harness: Harness, plane: ControlP
     assert harness.actions() == ["account.reset_link", "account.password"]
 
 
-def test_who_has_no_account_is_shown_the_same_and_gets_no_mail(harness: Harness, plane: ControlPlane) -> None:
+def test_person_without_an_account_sees_the_same_and_gets_no_mail(harness: Harness, plane: ControlPlane) -> None:
     harness.do(plane.admin.switch(PEOPLE["viewer"], active=False))
     for email in ("nobody@x.example", PEOPLE["viewer"]):
         harness.do(plane.accounts.forgot(VISIT, email))
@@ -259,7 +259,7 @@ def test_without_mail_nothing_is_made(harness: Harness, plane: ControlPlane) -> 
     assert harness.write(lambda records: records.reset_links.count()) == 0
 
 
-def test_links_are_mailed_in_moderation_and_nobody_is_informed(harness: Harness, plane: ControlPlane) -> None:
+def test_links_are_rate_limited_without_a_visible_difference(harness: Harness, plane: ControlPlane) -> None:
     for email in (OWNER, "nobody@x.example"):
         for place in range(50):
             harness.do(plane.accounts.forgot(ClientInfo(f"192.0.2.{place}"), email))
@@ -269,7 +269,7 @@ def test_links_are_mailed_in_moderation_and_nobody_is_informed(harness: Harness,
     assert len(harness.post.posted) == 6
 
 
-def test_stranger_who_requests_again_and_again_cannot_spoil_the_owners_link(
+def test_repeated_requests_of_another_person_do_not_invalidate_the_owners_link(
     harness: Harness, plane: ControlPlane
 ) -> None:
     harness.do(plane.accounts.forgot(VISIT, OWNER))
@@ -292,7 +292,7 @@ def test_links_of_one_account_are_bounded(harness: Harness, plane: ControlPlane)
     assert min(link.created_at for link in left) == harness.clock.now - MAX_LINKS * HOUR, "the newest stay"
 
 
-def test_one_place_cannot_have_mail_sent_to_everybody(harness: Harness, plane: ControlPlane) -> None:
+def test_mails_requested_from_one_address_are_limited(harness: Harness, plane: ControlPlane) -> None:
     for number in range(21):
         harness.do(plane.accounts.forgot(ClientInfo(f"2001:db8::{number:x}"), f"n{number}@x.example"))
     harness.refused(TooManyAttempts, plane.accounts.forgot(ClientInfo("2001:db8::ffff"), OWNER))

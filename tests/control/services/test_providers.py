@@ -42,13 +42,13 @@ def test_proven_address_links_the_account_and_from_then_on_the_subject_is_enough
     assert len(harness.notes()) == 1
 
 
-def test_same_subject_of_another_issuer_is_somebody_else(harness: Harness, plane: ControlPlane) -> None:
+def test_same_subject_of_another_issuer_is_another_person(harness: Harness, plane: ControlPlane) -> None:
     harness.do(plane.accounts.by_provider(VISIT, claim(PEOPLE["owner"])))
     other = claim(PEOPLE["viewer"], issuer="https://other.example")
     assert harness.do(plane.accounts.by_provider(VISIT, other)).id == "acc_viewer"
 
 
-def test_address_that_the_provider_does_not_vouch_for_links_nothing(harness: Harness, plane: ControlPlane) -> None:
+def test_address_not_verified_by_the_provider_links_nothing(harness: Harness, plane: ControlPlane) -> None:
     work = plane.accounts.by_provider(VISIT, claim(PEOPLE["owner"], verified=False))
     problem = harness.refused(NameTaken, work)
     assert problem.extras == {"field": "email"}
@@ -56,15 +56,15 @@ def test_address_that_the_provider_does_not_vouch_for_links_nothing(harness: Har
     assert identities(harness) == []
 
 
-def test_account_whose_address_was_never_proven_is_not_handed_over(harness: Harness) -> None:
-    """Else whoever signs up first with a stranger's address keeps a password to that person's account."""
+def test_account_with_an_unverified_address_is_not_linked(harness: Harness) -> None:
+    """Otherwise the first to sign up with another person's address keeps a password to that person's account."""
     plane, harness.post.open = harness.choose(sign_up="open"), False
     harness.do(plane.accounts.sign_up(VISIT, "victim@x.example", PASSWORD))
     harness.refused(NameTaken, plane.accounts.by_provider(VISIT, claim("victim@x.example")))
     assert identities(harness) == []
 
 
-def test_account_that_an_inviter_made_with_the_link_is_not_handed_over(harness: Harness) -> None:
+def test_account_created_by_the_inviter_with_the_link_is_not_linked(harness: Harness) -> None:
     """Whoever invites sees the link, and must not get a password for the invited person's later logins."""
     plane = harness.choose(sign_up="invited")
     made = harness.do(plane.invitations.create(harness.actor("owner"), "acme", NewInvitation(NEW, "viewer")))
@@ -72,7 +72,7 @@ def test_account_that_an_inviter_made_with_the_link_is_not_handed_over(harness: 
     harness.refused(NameTaken, plane.accounts.by_provider(VISIT, claim(NEW)))
 
 
-def test_letter_that_only_looks_like_an_address_links_nothing(harness: Harness, plane: ControlPlane) -> None:
+def test_look_alike_of_an_address_links_nothing(harness: Harness, plane: ControlPlane) -> None:
     """The small form of the Kelvin sign is a plain k: another mailbox must not become this one."""
     harness.do(plane.admin.create_account("kate@x.example", PASSWORD))
     work = plane.accounts.by_provider(VISIT, claim("\N{KELVIN SIGN}ate@x.example"))
@@ -129,7 +129,7 @@ def test_open_sign_up_makes_an_account_which_is_as_proven_as_the_claim(harness: 
         ("invited", "operator", True),
     ],
 )
-def test_elsewhere_it_takes_an_invitation(
+def test_closed_sign_up_requires_an_invitation(
     harness: Harness, setting: str, invitation: str | None, allowed: bool
 ) -> None:
     plane = harness.choose(sign_up=setting)
@@ -143,7 +143,7 @@ def test_elsewhere_it_takes_an_invitation(
         assert harness.do(plane.accounts.find(NEW)) is None
 
 
-def test_invitation_of_somebody_else_or_without_a_proof_does_not_help(harness: Harness) -> None:
+def test_invitation_of_another_person_or_without_a_verified_address_is_refused(harness: Harness) -> None:
     plane = harness.choose(sign_up="invited")
     others = invited(harness, "other@x.example", by_operator=True)
     mine = invited(harness, NEW, by_operator=True)

@@ -132,7 +132,7 @@ def test_made_up_refresh_tokens_are_refused(harness: Harness, plane: ControlPlan
     harness.refused(LoginExpired, plane.logins.refresh(secret))
 
 
-def test_access_token_is_no_refresh_token_and_the_other_way_round(harness: Harness, plane: ControlPlane) -> None:
+def test_access_and_refresh_tokens_are_not_interchangeable(harness: Harness, plane: ControlPlane) -> None:
     given = tool(harness)
     harness.refused(LoginExpired, plane.logins.refresh(given.access))
     harness.refused(NotLoggedIn, plane.logins.actor(VISIT, given.refresh, TOOL, PERSONAL))
@@ -150,7 +150,7 @@ def test_switched_off_account_renews_nothing(harness: Harness, plane: ControlPla
 
 
 @pytest.mark.parametrize("which", ["access", "refresh", "old refresh"])
-def test_any_of_its_tokens_ends_the_login(harness: Harness, plane: ControlPlane, which: str) -> None:
+def test_either_token_ends_the_login(harness: Harness, plane: ControlPlane, which: str) -> None:
     given, others = tool(harness), tool(harness, "viewer")
     secret = given.access if which == "access" else given.refresh
     if which == "old refresh":
@@ -166,7 +166,7 @@ def test_any_of_its_tokens_ends_the_login(harness: Harness, plane: ControlPlane,
 
 
 @pytest.mark.parametrize("secret", ["", "x", "\ud800", "ä", secrets.new_token("tga_")])
-def test_ending_what_is_not_known_is_no_error(harness: Harness, plane: ControlPlane, secret: str) -> None:
+def test_ending_an_unknown_login_is_no_error(harness: Harness, plane: ControlPlane, secret: str) -> None:
     given = tool(harness)
     harness.do(plane.logins.revoke(VISIT, secret))
     assert works(harness, given)

@@ -65,7 +65,7 @@ def test_finished_request_is_not_abandoned(harness: Harness) -> None:
     assert begin(harness).status == 201
 
 
-def test_many_at_once_begin_once(harness: Harness, plane: ControlPlane) -> None:
+def test_concurrent_requests_with_one_key_run_once(harness: Harness, plane: ControlPlane) -> None:
     actor = harness.actor("owner")
     results = harness.at_once(*(plane.replays.begin(actor, ROUTE, KEY, BODY) for _ in range(6)))
     assert sum(isinstance(result, Replay) for result in results) == 1
@@ -80,7 +80,7 @@ def test_answers_are_kept_for_a_day(harness: Harness) -> None:
     assert begin(harness).status == 0
 
 
-def test_mark_of_a_request_whose_process_died_is_overcome(harness: Harness, plane: ControlPlane) -> None:
+def test_key_of_a_request_whose_process_was_killed_is_released(harness: Harness, plane: ControlPlane) -> None:
     begin(harness)
     harness.clock.advance(59)
     harness.refused(RequestRunning, plane.replays.begin(harness.actor("owner"), ROUTE, KEY, BODY))
@@ -95,7 +95,7 @@ def test_odd_keys_are_refused(harness: Harness, plane: ControlPlane, key: str) -
 
 
 @pytest.mark.parametrize("key", ["!", "~" * 255])
-def test_visible_characters_make_a_key(harness: Harness, key: str) -> None:
+def test_key_may_have_any_visible_characters(harness: Harness, key: str) -> None:
     assert begin(harness, key=key).status == 0
 
 

@@ -181,7 +181,7 @@ def _survive(metering: Metering, payments: Scripted) -> None:
 
 
 @pytest.mark.parametrize("lost", [StripeUnsure("no answer"), Killed()])
-def test_when_keys_are_forgotten_nobody_is_charged_twice(
+def test_no_team_is_charged_twice_when_keys_have_expired(
     metering: Metering, payments: Scripted, lost: BaseException
 ) -> None:
     run_until_item(metering, payments)
@@ -193,7 +193,7 @@ def test_when_keys_are_forgotten_nobody_is_charged_twice(
     assert len(payments.items) == 1
 
 
-def test_what_was_refused_is_tried_for_as_long_as_it_takes(metering: Metering, payments: Scripted) -> None:
+def test_refused_report_is_retried_until_it_succeeds(metering: Metering, payments: Scripted) -> None:
     for _ in range(5):
         payments.before = [StripeRefused("no such thing")]
         run(metering, payments)

@@ -150,11 +150,11 @@ def things(harness: Harness) -> None:
     harness.do(add())
 
 
-def test_table_and_deeds_name_the_same_methods() -> None:
+def test_table_and_actions_name_the_same_methods() -> None:
     assert set(MARKS) == set(DEEDS)
 
 
-def test_every_method_that_takes_a_team_stands_in_the_table() -> None:
+def test_every_method_with_a_team_is_in_the_table() -> None:
     services = {
         "teams": teams.Teams, "invitations": invitations.Invitations, "tokens": tokens.TokenService,
         "domains": domains.Domains, "audit": audit.Audit, "logs": logs.LogService, "usage": usage.Usages,
@@ -187,9 +187,9 @@ def test_role(harness: Harness, plane: ControlPlane, name: str, role: str) -> No
     assert harness.notes() == []
 
 
-@pytest.mark.parametrize("who", ["stranger", "loner"])
+@pytest.mark.parametrize("who", ["outsider", "loner"])
 @pytest.mark.parametrize("name", DEEDS)
-def test_unknown_and_foreign_teams_are_the_same_in_every_word(
+def test_unknown_and_foreign_teams_get_the_same_error(
     harness: Harness, plane: ControlPlane, name: str, who: str
 ) -> None:
     harness.write(lambda records: records.members.remove(id="mem_acme_loner"))
@@ -205,8 +205,8 @@ def test_unknown_and_foreign_teams_are_the_same_in_every_word(
     assert harness.proofs.looks == []
 
 
-def test_refusal_of_a_team_has_no_word_about_it(harness: Harness, plane: ControlPlane) -> None:
-    problem = harness.refused(NoSuchTeam, plane.teams.show(harness.actor("stranger"), "acme"))
+def test_refusal_of_a_team_reveals_nothing_about_it(harness: Harness, plane: ControlPlane) -> None:
+    problem = harness.refused(NoSuchTeam, plane.teams.show(harness.actor("outsider"), "acme"))
     assert words(problem) == (
         403,
         "no_such_team",
@@ -216,13 +216,13 @@ def test_refusal_of_a_team_has_no_word_about_it(harness: Harness, plane: Control
 
 
 def test_suggestion_comes_from_ones_own_teams_alone(harness: Harness, plane: ControlPlane) -> None:
-    member, stranger = harness.actor("viewer"), harness.actor("stranger")
+    member, outsider = harness.actor("viewer"), harness.actor("outsider")
     assert harness.refused(NoSuchTeam, plane.teams.show(member, "acmee")).extras["suggestion"] == "acme"
     assert harness.refused(NoSuchTeam, plane.teams.show(member, "ACME")).extras["suggestion"] == "acme"
-    assert "suggestion" not in harness.refused(NoSuchTeam, plane.teams.show(stranger, "acmee")).extras
+    assert "suggestion" not in harness.refused(NoSuchTeam, plane.teams.show(outsider, "acmee")).extras
     # The nearest of one's own, though another's fits better.
-    harness.do(plane.teams.create(stranger, NewTeam("acmes-rival")))
-    problem = harness.refused(NoSuchTeam, plane.teams.show(stranger, "acmes-riva"))
+    harness.do(plane.teams.create(outsider, NewTeam("acmes-rival")))
+    problem = harness.refused(NoSuchTeam, plane.teams.show(outsider, "acmes-riva"))
     assert problem.detail == 'There is no team "acmes-riva" that you belong to. Did you mean "acmes-rival"?'
 
 
@@ -231,12 +231,12 @@ def test_teams_are_found_by_name_and_by_id(harness: Harness, plane: ControlPlane
     assert harness.do(plane.teams.show(viewer, "acme")) == harness.do(plane.teams.show(viewer, ACME.id))
 
 
-def test_nobody_passes_for_a_member_without_an_account(harness: Harness, plane: ControlPlane) -> None:
+def test_person_without_an_account_is_no_member(harness: Harness, plane: ControlPlane) -> None:
     harness.refused(NoSuchTeam, plane.teams.show(Actor(None), "acme"))
 
 
 @pytest.mark.parametrize("team", ["", "_", "x" * 10_000, "acme'--", "\x00", "ä", "\N{ZERO WIDTH SPACE}acme"])
-def test_odd_names_of_teams_are_merely_unknown(harness: Harness, plane: ControlPlane, team: str) -> None:
+def test_malformed_team_names_are_unknown_teams(harness: Harness, plane: ControlPlane, team: str) -> None:
     problem = harness.refused(NoSuchTeam, plane.teams.show(harness.actor("owner"), team))
     assert len(problem.detail) < 200
 
@@ -245,23 +245,23 @@ def test_odd_names_of_teams_are_merely_unknown(harness: Harness, plane: ControlP
 def test_things_of_another_team_are_not_found_in_ones_own(
     harness: Harness, plane: ControlPlane, deed: str, held: str
 ) -> None:
-    stranger = harness.actor("stranger")
+    outsider = harness.actor("outsider")
     service = getattr(plane, deed)
-    mine = harness.refused(NotFound, service.show(stranger, "rival", held))
-    nobodys = harness.refused(NotFound, service.show(stranger, "rival", held + "x"))
+    mine = harness.refused(NotFound, service.show(outsider, "rival", held))
+    nobodys = harness.refused(NotFound, service.show(outsider, "rival", held + "x"))
     assert mine.detail.replace(held, held + "x") == nobodys.detail
     changes = {"tokens": TokenChange(active=False), "domains": DomainChange(active=False)}[deed]
-    harness.refused(NotFound, service.update(stranger, "rival", held, changes))
+    harness.refused(NotFound, service.update(outsider, "rival", held, changes))
     remove = plane.tokens.delete if deed == "tokens" else plane.domains.remove
-    harness.refused(NotFound, remove(stranger, "rival", held))
-    harness.refused(NotFound, plane.invitations.revoke(stranger, "rival", INVITATION))
-    harness.refused(NotFound, plane.teams.remove(stranger, "rival", member_id("viewer")))
-    harness.refused(NotFound, plane.teams.set_role(stranger, "rival", member_id("viewer"), RoleChange("owner")))
+    harness.refused(NotFound, remove(outsider, "rival", held))
+    harness.refused(NotFound, plane.invitations.revoke(outsider, "rival", INVITATION))
+    harness.refused(NotFound, plane.teams.remove(outsider, "rival", member_id("viewer")))
+    harness.refused(NotFound, plane.teams.set_role(outsider, "rival", member_id("viewer"), RoleChange("owner")))
     assert harness.notes() == []
 
 
 def test_emails_of_people_are_for_members_alone(harness: Harness, plane: ControlPlane) -> None:
     page = harness.do(plane.teams.members(harness.actor("viewer"), "acme", ALL))
     assert [person.account.email for person in page.items] == [PEOPLE[who] for who in (*ROLES, "loner")]
-    rivals = harness.do(plane.teams.members(harness.actor("stranger"), "rival", ALL))
-    assert [person.account.email for person in rivals.items] == [PEOPLE["stranger"]]
+    rivals = harness.do(plane.teams.members(harness.actor("outsider"), "rival", ALL))
+    assert [person.account.email for person in rivals.items] == [PEOPLE["outsider"]]

@@ -56,7 +56,7 @@ def test_successor_takes_over_the_name_and_every_setting(harness: Harness, plane
     assert {name for name, value in asdict(old).items() if value != getattr(ended, name)} == {"name", "expires_at"}
 
 
-def test_rotation_is_noted_once_with_both_tokens(harness: Harness) -> None:
+def test_rotation_is_recorded_once_with_both_tokens(harness: Harness) -> None:
     old, _ = make(harness)
     new, _ = rotate(harness, old, 60)
     assert harness.actions() == ["token.create", "token.rotate"]
@@ -114,7 +114,7 @@ def test_reached_cap_is_carried_and_the_use_is_not(harness: Harness) -> None:
 
 
 @pytest.mark.parametrize("how", ["disabled", "expired"])
-def test_dead_tokens_are_not_rotated(harness: Harness, plane: ControlPlane, how: str) -> None:
+def test_expired_and_disabled_tokens_are_not_rotated(harness: Harness, plane: ControlPlane, how: str) -> None:
     if how == "disabled":
         old, _ = make(harness, active=False)
     else:
@@ -146,7 +146,7 @@ def test_long_names_stay_within_their_bound(harness: Harness) -> None:
     assert len(show(harness, old).name) <= 100
 
 
-def test_name_for_the_old_one_that_someone_took_is_reported(harness: Harness, plane: ControlPlane) -> None:
+def test_taken_name_for_the_old_token_is_reported(harness: Harness, plane: ControlPlane) -> None:
     old, _ = make(harness)
     make(harness, name=f"ci-until-2026-11-16-{old.id[-6:]}")
     harness.refused(NameTaken, rotation(harness, old.id))
@@ -157,7 +157,7 @@ def test_unknown_tokens_are_not_rotated(harness: Harness, plane: ControlPlane) -
     harness.refused(NotFound, rotation(harness, "tok_nobodys"))
 
 
-def test_workers_learn_of_both(harness: Harness, plane: ControlPlane) -> None:
+def test_both_tokens_are_published_to_workers(harness: Harness, plane: ControlPlane) -> None:
     old, old_secret = make(harness)
     start = harness.do(harness.store.changes(None))
     assert start is not None

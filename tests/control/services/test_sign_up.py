@@ -71,7 +71,7 @@ def test_accounts_are_listed_oldest_first(harness: Harness, plane: ControlPlane)
     assert [account.email for account in harness.do(plane.admin.accounts(3))] == list(PEOPLE.values())[:3]
 
 
-def test_switched_off_account_is_out_at_once_and_comes_back(harness: Harness, plane: ControlPlane) -> None:
+def test_disabled_account_loses_access_at_once_and_can_be_enabled(harness: Harness, plane: ControlPlane) -> None:
     cookie = harness.do(plane.logins.open_session(VISIT, harness.account("owner")))
     _, token = harness.program("owner")
     link = harness.do(plane.accounts.reset_link(OPERATOR, PEOPLE["owner"]))
@@ -92,7 +92,7 @@ def test_switched_off_account_is_out_at_once_and_comes_back(harness: Harness, pl
 
 
 @pytest.mark.parametrize("setting", ["closed", "invited"])
-def test_nobody_signs_up_unless_it_is_open(harness: Harness, setting: str) -> None:
+def test_sign_up_is_refused_unless_it_is_open(harness: Harness, setting: str) -> None:
     plane = harness.choose(sign_up=setting)
     problem = harness.refused(SignUpClosed, plane.accounts.sign_up(VISIT, NEW, PASSWORD))
     assert (problem.status, problem.detail) == (
@@ -105,7 +105,7 @@ def without_mail(harness: Harness) -> ControlPlane:
     return harness.choose(sign_up="open")
 
 
-def test_anybody_signs_up_where_it_is_open_and_the_address_is_not_yet_theirs(harness: Harness) -> None:
+def test_open_sign_up_creates_an_account_with_an_unverified_address(harness: Harness) -> None:
     plane = without_mail(harness)
     made = harness.do(plane.accounts.sign_up(VISIT, NEW, PASSWORD, name="Nina"))
     assert (made.email, made.name, made.verified_at) == (NEW, "Nina", None)
@@ -120,7 +120,7 @@ def test_two_who_sign_up_at_once_with_one_address_make_one_account(harness: Harn
     assert sum(isinstance(result, NameTaken) for result in results) == 3
 
 
-def test_sign_ups_from_one_place_are_rationed(harness: Harness) -> None:
+def test_sign_ups_from_one_address_are_limited(harness: Harness) -> None:
     plane = without_mail(harness)
 
     def sign_up(number: int, address: str) -> None:
@@ -167,7 +167,7 @@ def test_account_is_made_by_the_mailed_link_alone_and_its_address_is_proved(harn
     assert harness.actions() == ["account.create"]
 
 
-def test_who_has_an_account_is_informed_by_mail_alone(harness: Harness) -> None:
+def test_existing_account_is_revealed_by_mail_alone(harness: Harness) -> None:
     plane = harness.choose(sign_up="open")
     harness.do(plane.invitations.request_link(VISIT, PEOPLE["owner"]))
     [(to, subject, text)] = harness.post.posted
@@ -178,7 +178,7 @@ def test_who_has_an_account_is_informed_by_mail_alone(harness: Harness) -> None:
 
 
 @pytest.mark.parametrize("setting", ["closed", "invited"])
-def test_nobody_is_mailed_a_link_unless_sign_up_is_open(harness: Harness, setting: str) -> None:
+def test_links_are_mailed_only_where_sign_up_is_open(harness: Harness, setting: str) -> None:
     plane = harness.choose(sign_up="open")
     harness.do(plane.invitations.request_link(VISIT, NEW))
     invitation, _ = harness.do(plane.invitations.look(link_to(harness, NEW)))
@@ -188,7 +188,7 @@ def test_nobody_is_mailed_a_link_unless_sign_up_is_open(harness: Harness, settin
     harness.refused(SignUpClosed, plane.accounts.sign_up_invited(VISIT, invitation, PASSWORD))
 
 
-def test_a_stranger_who_requests_again_and_again_neither_floods_a_mailbox_nor_spoils_the_first_link(
+def test_repeated_requests_neither_flood_a_mailbox_nor_invalidate_the_first_link(
     harness: Harness,
 ) -> None:
     plane = harness.choose(sign_up="open")
@@ -204,7 +204,7 @@ def test_a_stranger_who_requests_again_and_again_neither_floods_a_mailbox_nor_sp
     assert harness.write(lambda records: records.invitations.count(email=NEW)) == MAX_OWN
 
 
-def test_requests_from_one_place_are_rationed(harness: Harness) -> None:
+def test_requests_from_one_address_are_limited(harness: Harness) -> None:
     plane = harness.choose(sign_up="open")
     for number in range(21):
         harness.do(plane.invitations.request_link(VISIT, f"n{number}@x.example"))
@@ -224,7 +224,7 @@ def test_guest_of_a_team_owns_no_team_before_the_address_is_proved(harness: Harn
     assert harness.do(plane.teams.create(Actor(proved, None, VISIT), NewTeam("mine"))).team.name == "mine"
 
 
-def test_without_mail_and_by_a_provider_nobody_has_to_prove_an_address(harness: Harness) -> None:
+def test_without_mail_or_by_a_provider_no_address_verification_is_needed(harness: Harness) -> None:
     plane = without_mail(harness)
     made = harness.do(plane.accounts.sign_up(VISIT, NEW, PASSWORD))
     harness.do(plane.teams.create(Actor(made, None, VISIT), NewTeam("mine")))
@@ -291,7 +291,7 @@ def test_withdrawn_used_or_expired_invitation_makes_no_account(harness: Harness)
      f"a@{'x.' * 130}example", "a;b@x.example", "a:b@x.example", "(a)@x.example", "a\\b@x.example",
      "=?utf-8?q?victim=40x.example=3e=20?=@x.example"],
 )  # fmt: skip
-def test_what_is_no_address_is_refused(email: str) -> None:
+def test_invalid_address_is_refused(email: str) -> None:
     with pytest.raises(InvalidInput, match="is not an email address") as caught:
         email_of(email)
     assert caught.value.extras == {"field": "email"}
@@ -299,7 +299,7 @@ def test_what_is_no_address_is_refused(email: str) -> None:
 
 
 @pytest.mark.parametrize("email", ["a@b.cd", "A.b+c@X-y.example", "o'neil@x.example", "a_b%c=d?@x.example"])
-def test_addresses_are_kept_in_small_letters(email: str) -> None:
+def test_addresses_are_stored_in_lower_case(email: str) -> None:
     assert email_of(f" {email}\t") == email.lower()
 
 
@@ -321,7 +321,7 @@ def test_addresses_are_kept_in_small_letters(email: str) -> None:
         "\ud800",
     ],
 )
-def test_what_is_no_name_is_refused(name: str) -> None:
+def test_invalid_name_is_refused(name: str) -> None:
     with pytest.raises(InvalidInput, match=r"`name` has 1 to 100 printable characters"):
         name_of(name)
 
@@ -331,7 +331,7 @@ def test_names_are_kept_as_written_but_for_space_around(name: str) -> None:
     assert name_of(f"  {name} ") == name
 
 
-def test_one_renames_oneself_and_nobody_else(harness: Harness, plane: ControlPlane) -> None:
+def test_account_renames_itself_alone(harness: Harness, plane: ControlPlane) -> None:
     renamed = harness.do(plane.accounts.update(harness.actor("viewer", ELSEWHERE), SelfChange(" Vera ")))
     assert (renamed.name, harness.account("viewer").name) == ("Vera", "Vera")
     assert harness.do(plane.accounts.update(harness.actor("viewer"), SelfChange(""))).name == ""

@@ -47,7 +47,7 @@ def test_right_password_gives_the_account(harness: Harness, plane: ControlPlane)
     assert harness.write(lambda records: records.failures.count()) == 0
 
 
-def test_all_that_is_wrong_is_refused_in_the_same_words(harness: Harness, plane: ControlPlane) -> None:
+def test_every_failed_sign_in_gets_the_same_error(harness: Harness, plane: ControlPlane) -> None:
     harness.do(plane.admin.create_account("off@x.example", PASSWORD))
     harness.do(plane.admin.switch("off@x.example", active=False))
     refusals = {
@@ -78,7 +78,7 @@ def test_unknown_accounts_are_slowed_like_known_ones(harness: Harness) -> None:
     assert words(refusals[0]) == words(refusals[1])
 
 
-def test_stranger_cannot_lock_anybody_out(harness: Harness) -> None:
+def test_failures_from_elsewhere_do_not_lock_an_account_out(harness: Harness) -> None:
     """Wrong passwords from changing addresses, for as long as they like."""
     for place in range(31):
         fail(harness, 5, OWNER, ClientInfo(f"198.51.100.{place}"))
@@ -88,7 +88,7 @@ def test_stranger_cannot_lock_anybody_out(harness: Harness) -> None:
             harness.do(harness.plane.accounts.forgot(ELSEWHERE, OWNER))
 
 
-def test_failed_sign_ins_are_written_down_for_the_person_in_moderation(harness: Harness) -> None:
+def test_failed_sign_ins_are_recorded_for_the_account_at_a_bounded_rate(harness: Harness) -> None:
     for place in range(60):
         fail(harness, 1, OWNER, ClientInfo(f"198.51.100.{place}"))
         fail(harness, 1, "nobody@x.example", ClientInfo(f"198.51.100.{place}"))
@@ -135,7 +135,7 @@ def test_problem_shows_how_long_to_wait(harness: Harness) -> None:
     assert harness.refused(TooManyAttempts, work).detail.endswith("wait 9 minutes, then try again.")
 
 
-def test_success_forgives_the_account(harness: Harness) -> None:
+def test_success_resets_the_failures_of_the_account(harness: Harness) -> None:
     fail(harness, 4)
     harness.do(harness.plane.accounts.check_password(VISIT, OWNER, PASSWORD))
     fail(harness, 5)
@@ -175,7 +175,7 @@ def test_addresses_of_one_customer_are_slowed_together(harness: Harness) -> None
     harness.do(harness.plane.accounts.check_password(ClientInfo("2001:db8:0:1::1"), OWNER, PASSWORD))
 
 
-def test_successes_forgive_an_address_nothing_but_cost_it_nothing(harness: Harness) -> None:
+def test_successes_neither_reset_nor_add_to_failures_of_an_address(harness: Harness) -> None:
     """A guesser with an account of their own must not buy guesses with it, nor colleagues wait for each other."""
     for number in range(22):
         with suppress(TooManyAttempts):
@@ -210,9 +210,7 @@ def test_attempt_that_found_the_service_busy_is_not_counted(harness: Harness, pl
 
 
 @pytest.mark.parametrize("how", ["another password", "switched off", "deleted"])
-def test_password_that_ends_while_it_is_checked_lets_nobody_in(
-    harness: Harness, plane: ControlPlane, how: str
-) -> None:
+def test_password_replaced_while_it_is_checked_is_refused(harness: Harness, plane: ControlPlane, how: str) -> None:
     class Slow(Passwords):
         async def fits(self, password: str, hashed: str, network: str = "") -> bool:
             fits = await super().fits(password, hashed, network)
@@ -243,7 +241,7 @@ def test_no_address_or_email_is_kept_in_clear_among_the_failures(harness: Harnes
 # --- What happens to the account while a password is being checked -------------------------------------
 
 
-def test_hash_of_older_days_is_made_anew(harness: Harness, plane: ControlPlane) -> None:
+def test_outdated_hash_is_replaced(harness: Harness, plane: ControlPlane) -> None:
     _keep_hash(harness, PasswordHasher(time_cost=2, memory_cost=16, parallelism=1).hash(PASSWORD))
     old = harness.account("owner").password_hash
     account = harness.do(plane.accounts.check_password(VISIT, OWNER, PASSWORD))

@@ -78,7 +78,7 @@ def everything(harness: Harness) -> set[str]:
         return {row[0] for table in tables for row in connection.execute(f"SELECT id FROM {table}")}
 
 
-def test_what_has_expired_goes_and_nothing_else(harness: Harness) -> None:
+def test_only_expired_rows_are_removed(harness: Harness) -> None:
     harness.write(fill)
     harness.write(keep)
     before = everything(harness)
@@ -108,7 +108,7 @@ def test_clock_far_ahead_ends_neither_the_audit_log_nor_logins_nor_invitations(h
     assert before - everything(harness) - gone == {"inv_over", "log_console_over", "log_tool_over", "aud_over"}
 
 
-def test_sweep_of_nothing_does_nothing(harness: Harness) -> None:
+def test_sweep_without_expired_rows_changes_nothing(harness: Harness) -> None:
     before = everything(harness)
     harness.do(harness.plane.sweep.run())
     assert everything(harness) == before
@@ -123,7 +123,7 @@ def test_entries_of_the_audit_log_are_kept_as_long_as_is_set(harness: Harness, d
     assert ("aud_1" in everything(harness)) is (days == 1_000)
 
 
-def test_tool_learns_for_a_while_why_its_code_is_gone(harness: Harness) -> None:
+def test_expiry_of_a_code_is_reported_to_its_tool_for_a_while(harness: Harness) -> None:
     started = harness.do(harness.plane.devices.start(VISIT, ""))
     harness.clock.advance(15 * MINUTE + 1)
     harness.do(harness.plane.sweep.run())

@@ -29,7 +29,7 @@ TAKE_OVER = NewDomain("example.com", take_over=True)
 @pytest.fixture
 def held(harness: Harness) -> Domain:
     """An unverified entry of rival."""
-    return harness.do(harness.plane.domains.add(harness.actor("stranger"), "rival", NewDomain("example.com")))
+    return harness.do(harness.plane.domains.add(harness.actor("outsider"), "rival", NewDomain("example.com")))
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def holder(harness: Harness) -> str:
     return entry.team_id
 
 
-def test_unverified_claim_falls_to_a_proof(harness: Harness, held: Domain) -> None:
+def test_unverified_claim_is_lost_to_a_proof(harness: Harness, held: Domain) -> None:
     harness.proofs.proven.add(OURS)
     entry = take_over(harness, address_per_minute=5)
     assert (entry.team_id, entry.verified_at, entry.address_per_minute) == (ACME.id, harness.clock.now, 5)
@@ -62,11 +62,13 @@ def test_unverified_claim_falls_to_a_proof(harness: Harness, held: Domain) -> No
     assert grant.team.id == ACME.id
 
 
-def test_both_teams_read_of_it_and_the_old_one_is_not_shown_by_whom(harness: Harness, held: Domain) -> None:
+def test_both_audit_logs_have_it_and_that_of_the_old_team_does_not_name_the_new(
+    harness: Harness, held: Domain
+) -> None:
     harness.proofs.proven.add(OURS)
     entry = take_over(harness)
     plane = harness.plane
-    lost = harness.do(plane.audit.of_team(harness.actor("stranger"), "rival", ALL)).items
+    lost = harness.do(plane.audit.of_team(harness.actor("outsider"), "rival", ALL)).items
     gained = harness.do(plane.audit.of_team(harness.actor("owner"), "acme", ALL)).items
     assert sorted(note.action for note in lost) == ["domain.add", "domain.lost"]
     [note] = [note for note in lost if note.action == "domain.lost"]
@@ -84,7 +86,7 @@ def test_owners_of_the_old_team_get_mail(harness: Harness, held: Domain) -> None
     harness.joins("viewer", "admin", RIVAL)
     harness.proofs.proven.add(OURS)
     take_over(harness)
-    assert sorted(to for to, _, _ in harness.post.posted) == [PEOPLE["loner"], PEOPLE["stranger"]]
+    assert sorted(to for to, _, _ in harness.post.posted) == [PEOPLE["loner"], PEOPLE["outsider"]]
     _, subject, text = harness.post.posted[0]
     assert subject == "example.com left your whitelist"
     assert held.id in text
@@ -117,7 +119,7 @@ def test_verified_entry_stays_while_its_own_proof_is_published(
     assert holder(harness) == RIVAL.id
 
 
-def test_verified_claim_falls_when_its_proof_has_vanished_for_certain(harness: Harness, verified: Domain) -> None:
+def test_verified_claim_is_lost_when_its_proof_is_certainly_gone(harness: Harness, verified: Domain) -> None:
     harness.proofs.proven.add(OURS)
     assert take_over(harness).team_id == ACME.id
     assert harness.proofs.looks == [OURS, THEIRS]
@@ -152,26 +154,26 @@ def test_free_domain_is_simply_added(harness: Harness) -> None:
 
 
 def meanwhile(harness: Harness, held: Domain, what: str) -> Callable[[], Awaitable[object]]:
-    domains, stranger = harness.plane.domains, harness.actor("stranger")
+    domains, outsider = harness.plane.domains, harness.actor("outsider")
 
     async def verify() -> None:
         async with harness.store.changing() as records:
             await records.domains.replace(replace(held, verified_at=harness.clock.now))
 
     async def anew() -> None:
-        await domains.remove(stranger, "rival", held.id)
-        await domains.add(stranger, "rival", NewDomain("example.com"))
+        await domains.remove(outsider, "rival", held.id)
+        await domains.add(outsider, "rival", NewDomain("example.com"))
 
     return {
         "verified": verify,
         "anew": anew,
-        "removed": lambda: domains.remove(stranger, "rival", held.id),
-        "changed": lambda: domains.update(stranger, "rival", held.id, DomainChange(active=False)),
+        "removed": lambda: domains.remove(outsider, "rival", held.id),
+        "changed": lambda: domains.update(outsider, "rival", held.id, DomainChange(active=False)),
     }[what]
 
 
 @pytest.mark.parametrize("what", ["verified", "anew"])
-def test_entry_that_is_another_one_by_then_is_not_taken(
+def test_entry_replaced_meanwhile_is_not_taken_over(
     harness: Harness, plane: ControlPlane, held: Domain, what: str
 ) -> None:
     harness.proofs.proven.add(OURS)
@@ -182,7 +184,7 @@ def test_entry_that_is_another_one_by_then_is_not_taken(
     assert "domain.lost" not in harness.actions()
 
 
-def test_entry_that_was_removed_by_then_is_not_lost_by_anybody(harness: Harness, held: Domain) -> None:
+def test_entry_removed_meanwhile_is_no_loss_of_its_old_team(harness: Harness, held: Domain) -> None:
     harness.proofs.proven.add(OURS)
     harness.proofs.meanwhile = meanwhile(harness, held, "removed")
     assert take_over(harness).team_id == ACME.id
@@ -196,7 +198,7 @@ def test_changing_its_settings_all_the_time_does_not_keep_an_entry(harness: Harn
 
 
 @pytest.mark.parametrize(("role", "kind"), [("viewer", RoleNeeded), (None, NoSuchTeam)])
-def test_who_may_not_do_it_by_then_does_not_do_it(
+def test_role_lost_meanwhile_stops_the_take_over(
     harness: Harness, plane: ControlPlane, held: Domain, role: str | None, kind: type[Exception]
 ) -> None:
     owner = harness.actor("owner")
@@ -235,5 +237,5 @@ def test_old_team_may_take_it_back(harness: Harness, plane: ControlPlane, held: 
     harness.proofs.proven.add(OURS)
     take_over(harness)
     harness.proofs.proven = {THEIRS}
-    entry = harness.do(plane.domains.add(harness.actor("stranger"), "rival", TAKE_OVER))
+    entry = harness.do(plane.domains.add(harness.actor("outsider"), "rival", TAKE_OVER))
     assert (entry.team_id, entry.verified_at) == (RIVAL.id, harness.clock.now)

@@ -20,7 +20,7 @@ from tollgate.control.service_context import PageRequest
 from tollgate.control.versions import version_of
 
 
-def test_whoever_makes_a_team_owns_it(harness: Harness, plane: ControlPlane) -> None:
+def test_creator_of_a_team_owns_it(harness: Harness, plane: ControlPlane) -> None:
     membership = harness.do(plane.teams.create(harness.actor("loner"), NewTeam("nova")))
     assert (membership.team.name, membership.role, membership.member.account_id) == ("nova", "owner", "acc_loner")
     assert membership.team.id.startswith("team_")
@@ -33,12 +33,12 @@ def test_whoever_makes_a_team_owns_it(harness: Harness, plane: ControlPlane) -> 
 
 
 @pytest.mark.parametrize("name", ["ab", "a-b", "0x", "--", "x" * 40])
-def test_names_of_teams(harness: Harness, plane: ControlPlane, name: str) -> None:
+def test_valid_team_names_are_accepted(harness: Harness, plane: ControlPlane, name: str) -> None:
     assert harness.do(plane.teams.create(harness.actor("loner"), NewTeam(name))).team.name == name
 
 
 @pytest.mark.parametrize("name", ["", "a", "Acme", "a b", "a_b", "x" * 41, "ä-b", "ab\n", " ab", "team_acme"])
-def test_what_is_no_name_of_a_team(harness: Harness, plane: ControlPlane, name: str) -> None:
+def test_invalid_team_name_is_refused(harness: Harness, plane: ControlPlane, name: str) -> None:
     for deed in (
         plane.teams.create(harness.actor("loner"), NewTeam(name)),
         plane.teams.update(harness.actor("owner"), "acme", TeamChange(name)),
@@ -57,7 +57,7 @@ def test_name_is_taken_once_even_at_once(harness: Harness, plane: ControlPlane) 
     assert harness.actions() == ["team.create"]
 
 
-def test_teams_that_one_owns_are_bounded(harness: Harness) -> None:
+def test_owned_teams_of_an_account_are_bounded(harness: Harness) -> None:
     plane = harness.choose(teams_per_account=2)
     actor = harness.actor("viewer")  # belongs to acme, but owns nothing
     for name in ("one", "two"):
@@ -68,7 +68,7 @@ def test_teams_that_one_owns_are_bounded(harness: Harness) -> None:
     assert sum(isinstance(result, LimitReached) for result in results) == 3
 
 
-def test_one_lists_ones_own_teams_page_by_page(harness: Harness, plane: ControlPlane) -> None:
+def test_account_lists_its_own_teams_page_by_page(harness: Harness, plane: ControlPlane) -> None:
     actor = harness.actor("viewer")
     names = ["zeta", "beta", "eta"]
     for name in names:
@@ -123,7 +123,7 @@ def test_members_are_listed_page_by_page_in_the_order_of_joining(harness: Harnes
         after = page.next
     assert [person.account.email for person in found] == [PEOPLE[role] for role in ROLES]
     assert [person.member.role for person in found] == list(ROLES)
-    harness.refused(InvalidInput, plane.teams.members(harness.actor("stranger"), "rival", PageRequest(2, after)))
+    harness.refused(InvalidInput, plane.teams.members(harness.actor("outsider"), "rival", PageRequest(2, after)))
 
 
 def test_emptied_page_is_a_page(harness: Harness, plane: ControlPlane) -> None:

@@ -36,7 +36,7 @@ def test_month_has_all_its_days_and_the_year_its_months(metering: Metering) -> N
 
 
 @pytest.mark.parametrize(("span", "split", "field"), [("8d", "network", "range"), ("7d", "colour", "split")])
-def test_other_words_are_refused(metering: Metering, span: str, split: str, field: str) -> None:
+def test_unknown_period_is_refused(metering: Metering, span: str, split: str, field: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         read(metering, span, split)
     assert refused.value.extras["field"] == field

@@ -81,7 +81,7 @@ def test_name_is_unique_in_its_team_alone(harness: Harness, plane: ControlPlane)
         NameTaken, plane.tokens.create(harness.actor("developer"), "acme", NewToken("ci"))
     )
     assert problem_taken.detail == "The team has a token named 'ci' already: choose another name."
-    harness.do(plane.tokens.create(harness.actor("stranger"), "rival", NewToken("ci")))
+    harness.do(plane.tokens.create(harness.actor("outsider"), "rival", NewToken("ci")))
     results = harness.at_once(
         *(plane.tokens.create(harness.actor("owner"), "acme", NewToken("once")) for _ in range(4))
     )
@@ -182,7 +182,7 @@ def test_bounds_themselves_are_accepted(harness: Harness, field: str, value: Any
 # --- Changing ------------------------------------------------------------------------------------------
 
 
-def test_change_touches_only_what_is_given_and_notes_what_differs(harness: Harness, plane: ControlPlane) -> None:
+def test_change_sets_only_given_members_and_records_the_differences(harness: Harness, plane: ControlPlane) -> None:
     token, secret = make(harness, networks=["eth/mainnet"], requests_per_second=5)
     changed = change(
         harness, token, name="deploy", methods=["eth_call"], requests_per_second=5, show_upstream=True

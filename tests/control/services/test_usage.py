@@ -169,7 +169,7 @@ def test_every_member_may_see_usage(metering: Metering, who: str) -> None:
 
 
 def test_the_team_does_not_exist_for_others(metering: Metering) -> None:
-    metering.refused(NoSuchTeam, metering.plane.usage.of_team(metering.actor("stranger"), "acme"))
+    metering.refused(NoSuchTeam, metering.plane.usage.of_team(metering.actor("outsider"), "acme"))
 
 
 @pytest.mark.parametrize("month", ["", "2026", "2026-13", "11-2026", "2026-11-15", "now"])
