@@ -201,7 +201,7 @@ def test_methods_outside_the_catalogue_are_absent() -> None:
     assert Catalogue("solana").cached == frozenset()
 
 
-# The tables once more, by what methods need: with a wrong word there a caller gets the answer of another block.
+# The tables again, by what methods need: after a mistake there a caller gets the answer of another block.
 STATE = """
     debug_accountRange debug_executionWitness debug_storageRangeAt debug_traceBlockByHash
     debug_traceBlockByNumber debug_traceCall debug_traceCallMany debug_traceTransaction eth_call

@@ -53,7 +53,7 @@ def test_row_that_fits_every_message_names_a_code(row: Fault) -> None:
 
 @pytest.mark.parametrize("row", FAULTS, ids=lambda row: row.pattern or f"code {row.code}")
 def test_pattern_is_quick_on_a_long_message(row: Fault) -> None:
-    # The words that could make a pattern try again and again.
+    # Repetitions that could make a pattern backtrack.
     for text in ("range " * 80, "a " * 250, "exceeded " * 60, "nonce " * 80, "history " * 60):
         re.search(row.pattern, text[:500])
 
@@ -61,7 +61,7 @@ def test_pattern_is_quick_on_a_long_message(row: Fault) -> None:
 @pytest.mark.parametrize(
     ("code", "message", "expected"),
     [
-        # Answers that stand.
+        # Final answers.
         (3, "execution reverted: daily request limit reached", Verdict.FINAL),
         (-32000, "execution reverted: header not found", Verdict.FINAL),
         (-32603, "VM Exception while processing transaction: revert missing trie node", Verdict.FINAL),
@@ -95,7 +95,7 @@ def test_pattern_is_quick_on_a_long_message(row: Fault) -> None:
         (26, "Unknown block", Verdict.LAGGING),
         (-39001, "Unknown block", Verdict.LAGGING),
         (-32000, "Parent block not found", Verdict.LAGGING),
-        # State that is not there any more.
+        # State that was pruned.
         (-32000, "historical state 6b2d96b0 is not available", Verdict.PRUNED),
         (-32000, "state 0x71d5d5f7 is not available, not found", Verdict.PRUNED),
         (
@@ -130,7 +130,7 @@ def test_pattern_is_quick_on_a_long_message(row: Fault) -> None:
             "Under the Free tier plan, you can make eth_getLogs requests with up to a 10 block range.",
             Verdict.TOO_WIDE,
         ),
-        # Enough for now.
+        # Rate limits.
         (429, "Too Many Requests", Verdict.QUOTA),
         (-32007, "25/second request limit reached", Verdict.QUOTA),
         (-32003, "daily request limit reached - upgrade your account", Verdict.QUOTA),
@@ -141,7 +141,7 @@ def test_pattern_is_quick_on_a_long_message(row: Fault) -> None:
         (-32004, "Method eth_foo is not supported", Verdict.UNSUPPORTED),
         (-32604, "Method not enabled", Verdict.UNSUPPORTED),
         (-32000, "rpc method is not whitelisted", Verdict.UNSUPPORTED),
-        # Something is wrong there.
+        # Failures of the node.
         (-32000, "context deadline exceeded", Verdict.ELSEWHERE),
         (-32002, "request timed out", Verdict.ELSEWHERE),
         (-32603, "Timeout expired", Verdict.ELSEWHERE),

@@ -400,7 +400,7 @@ def test_filter(
     found = Item(*item, b"")
     assert passes(subscription, found) is wanted
     if wanted:
-        # It is looked for in exactly one of the places where it stands.
+        # It is indexed in exactly one of its positions.
         assert len(set(slots(subscription)) & set(places_of(found, range(-1, 4)))) == 1
 
 

@@ -225,7 +225,7 @@ class Terminal:
             try:
                 self.popen.wait(3.0)
             except subprocess.TimeoutExpired:
-                continue  # it came just before Python began to read the terminal, and was lost
+                continue  # it came just before Python read the terminal, and was lost
             return self.end()
         raise AssertionError(f"it did not end; seen was:\n{self.seen}")
 

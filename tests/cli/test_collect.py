@@ -1,4 +1,4 @@
-"""`tollgate collect --drain` and `tollgate nodes`: what they refuse, and with which words."""
+"""`tollgate collect --drain` and `tollgate nodes`: what they refuse, and the error messages."""
 
 from pathlib import Path
 

@@ -120,7 +120,7 @@ def test_a_file_that_is_not_ours_reports_it_and_how_to_go_on(tmp_path: Path, con
 
 
 def test_a_folder_that_cannot_be_made_shows_how_to_do_without(tmp_path: Path) -> None:
-    (tmp_path / "tollgate").write_text("a file stands in the way")
+    (tmp_path / "tollgate").write_text("a file in place of the folder")
     with pytest.raises(
         Failure, match=r"cannot be written \(.*\)\. Fix that.*XDG_CONFIG_HOME, or use TOLLGATE_TOKEN"
     ):

@@ -1,4 +1,4 @@
-"""The polling of the device login, step by step with a clock in the hand; then its driver on a scripted server."""
+"""The polling of the device login, step by step with a manual clock; then its driver on a scripted server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tollgate doctor`: its words and its exit codes. What it finds is tested in tests/ledger/test_doctor.py."""
+"""`tollgate doctor`: its output and its exit codes. What it finds is tested in tests/ledger/test_doctor.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every way in which a command can fail: its exit code, and words that show what to do next."""
+"""Failures of a command: exit code, and a message that shows what to do next."""
 
 from __future__ import annotations
 
@@ -156,12 +156,14 @@ def test_several_wrong_members_are_shown_one_a_line(api: Api, acme: Tool) -> Non
     assert (ran.code, ran.err) == (1, "tollgate: `name` is missing.\n'x' is not known here.\n")
 
 
-# ---- the server is not there, or is somebody else
+# ---- the server is unavailable, or another service
 
 
 def test_a_refused_connection_is_exit_1_and_names_the_address_and_how_to_change_it(acme: Tool) -> None:
     with socket.socket() as closed:
-        closed.bind(("127.0.0.1", 0))  # bound and not listening: refused, and nobody else gets the port
+        closed.bind(
+            ("127.0.0.1", 0)
+        )  # bound and not listening: connections are refused, and no other process gets the port
         url = f"http://127.0.0.1:{closed.getsockname()[1]}"
         ran = acme.run("teams", "list", env={"TOLLGATE_URL": url, "TOLLGATE_TOKEN": "tgp_x"})
     assert (ran.code, ran.out) == (1, "")

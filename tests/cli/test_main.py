@@ -69,7 +69,7 @@ def test_every_help_fits_one_screen_and_gives_an_example() -> None:
     for path, command, ctx in tree():
         page = command.get_help(ctx)
         lines = page.splitlines()
-        # The shell's next prompt wants a line, too.
+        # The shell's next prompt needs a line, too.
         assert len(lines) <= 23, f"{path} --help has {len(lines)} lines"
         assert max(map(len, lines)) <= 80, path
         assert "Example: " in page, path

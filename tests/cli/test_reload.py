@@ -141,7 +141,7 @@ def test_file_that_is_no_toml_is_refused_in_the_same_words(harness: Harness) -> 
 
 
 def test_the_service_judges_with_its_own_environment(harness: Harness) -> None:
-    """A variable that the service has and the operator's shell lacks must not stand in the way."""
+    """A variable that the service has and the operator's shell lacks causes no error."""
     with harness.service():
         harness.file.write_text('data_dir = "data"\n[families.eth.mainnet]\n')
         assert "has no upstreams" in harness.reload().err

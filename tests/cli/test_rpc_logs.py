@@ -339,7 +339,7 @@ def test_followed_calls_are_json_lines_oldest_first_without_gap_or_double(api: A
     api.on("GET", f"{PATH}?limit=2&since=1h&errors=true", page(entry(2), entry(1), after="c", newer="n1"))
     api.on("GET", f"{PATH}?limit=1000&newer=n1&errors=true", page(newer="n1"))
     api.on("GET", f"{PATH}?limit=1000&newer=n1&errors=true", page(entry(3), entry(4), newer="n2"))
-    # The server is being restarted: a broken connection, and a worker's word for its control plane.
+    # The server is being restarted: a broken connection, then a worker whose control plane is unavailable.
     where = f"{PATH}?limit=1000&newer=n2&errors=true"
     api.on("GET", where, drop=True)
     api.on("GET", where, {"status": 503, "detail": "The control plane is starting."}, status=503)

@@ -326,5 +326,5 @@ def test_a_name_works_wherever_an_id_does(
 
 def test_a_name_that_no_token_has_is_not_found(api: Api, acme: Tool) -> None:
     api.on("GET", f"{PATH}?limit=1000", page(TOKEN))
-    ran = acme.run("rpc", "tokens", "delete", "nobody", "--yes")
-    assert (ran.code, "has no token called 'nobody'" in ran.err) == (3, True)
+    ran = acme.run("rpc", "tokens", "delete", "unknown", "--yes")
+    assert (ran.code, "has no token called 'unknown'" in ran.err) == (3, True)

@@ -1,4 +1,4 @@
-"""Looks: on a terminal and off it, with colours and without, and with names that mean harm."""
+"""Output: on a terminal and in a pipe, with and without colours, and with hostile names."""
 
 from __future__ import annotations
 

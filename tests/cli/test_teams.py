@@ -190,7 +190,7 @@ def test_an_email_that_is_not_in_the_team_is_not_found(api: Api, acme: Tool, ema
 
 
 def test_removing_the_last_owner_shows_the_reason(api: Api, acme: Tool) -> None:
-    api.problem("DELETE", f"{MEMBERS}/mem_1", 409, "last_owner", "Make somebody else an owner first.")
+    api.problem("DELETE", f"{MEMBERS}/mem_1", 409, "last_owner", "Make another member an owner first.")
     assert acme.run("teams", "members", "remove", "mem_1").code == 1
 
 

@@ -24,7 +24,7 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 
 @pytest.fixture(autouse=True)
 def _no_proxies(clean_environment: None) -> None:
-    """The machine's own proxies play no part."""
+    """The machine's own proxies are not used."""
 
 
 @contextmanager

@@ -234,7 +234,7 @@ def _latencies(team: str, book: AccountBook) -> Any:
 
 
 def history(ledger: LedgerHarness, seed: int) -> None:
-    """Live through some days: commits large and small, chores, days that are dropped."""
+    """Simulate some days: commits large and small, chores, days that are dropped."""
     chance = random.Random(seed)
     offset = 0
     for turn in range(40):

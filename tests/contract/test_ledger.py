@@ -1,4 +1,4 @@
-"""What every backend owes collectors and readers of the ledger: the same as every other, to the last row."""
+"""What collectors and readers of the ledger get from every backend: the same, to the last row."""
 
 import threading
 from collections.abc import Iterator
@@ -148,7 +148,7 @@ def closed(ledger: LedgerHarness, month: str = MONTH) -> list[Invoice] | None:
     def final(used: TeamMonth) -> Invoice:
         return draw(used, used.team_id, PRICE, issued_at=ledger.now)
 
-    now = ledger.now  # whether a month is over is for the service to know
+    now = ledger.now  # whether a month is over is decided by the service
     found: list[Invoice] | None = ledger.account(lambda book: book.close_month(month, now, final))
     return found
 

@@ -1,4 +1,4 @@
-"""What every backend owes lists: pages in the order of making, from a place on, in both directions."""
+"""Lists of every backend: pages in order of creation, from a position on, in both directions."""
 
 from typing import Any
 

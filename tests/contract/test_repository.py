@@ -1,4 +1,4 @@
-"""What every backend owes the control plane of one table: the operations of `Rows`."""
+"""One table in every backend: the operations of `Rows`."""
 
 from typing import Any
 
@@ -204,7 +204,7 @@ async def test_removing_shows_how_many_went(store: Store) -> None:
             await records.audit.add(AuditEntry(f"a{number}", float(number // 2), "a", "operator", number=number))
         assert await records.audit.remove(created_at=(1.0, 2.0)) == 4
         assert await records.audit.remove(created_at=2.0) == 0
-        assert await records.audit.remove(id=("a0", "a1", "a7", "nobody"), created_at=0.0) == 2
+        assert await records.audit.remove(id=("a0", "a1", "a7", "unknown"), created_at=0.0) == 2
         assert await records.audit.remove(id=()) == 0
         assert [entry.id for entry in await records.audit.page(9)] == ["a6", "a7"]
 

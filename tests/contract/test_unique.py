@@ -1,4 +1,4 @@
-"""What every backend owes the control plane: what may be there once is there once, and failing shows no secret."""
+"""Uniqueness in every backend: a unique value exists once, and errors show no secret."""
 
 import traceback
 from typing import Any
@@ -123,7 +123,7 @@ async def test_error_quotes_no_stored_value(store: Store) -> None:
     for table, row in (
         ("accounts", replace(ACCOUNT, id="another")),
         ("logins", replace(LOGIN, id="another")),
-        ("tokens", replace(TOKEN, id="another", team_id="nobody")),
+        ("tokens", replace(TOKEN, id="another", team_id="unknown")),
     ):
         message = await fail(table, row)
         for secret in (ACCOUNT.email, ACCOUNT.password_hash, "L" * 32, "R" * 32, TOKEN.prefix):

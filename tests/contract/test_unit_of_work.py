@@ -1,4 +1,4 @@
-"""What every backend owes the control plane as a whole: transactions, what goes along, months, outages."""
+"""Every backend as a whole: transactions, dependent rows, months, outages."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -175,7 +175,7 @@ async def test_look_ups_do_not_wait_for_queued_writers(store: Store) -> None:
 
     async def add_team(number: int) -> None:
         async with store.changing() as records:
-            # A row that another one looks at to change is not looked at by the next.
+            # A row locked by one transaction is skipped by the next.
             await records.teams.get(TEAM.id)
             await records.teams.add(Team(f"t{number}", f"name {number}"))
 
@@ -194,7 +194,7 @@ async def test_look_ups_do_not_wait_for_queued_writers(store: Store) -> None:
         assert await records.teams.count() == 12
 
 
-# --- What goes along ---------------------------------------------------------------------------------------
+# --- Dependent rows ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -14,13 +14,13 @@ from tollgate.control import service_context
 
 @pytest.fixture(autouse=True)
 def _no_even_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody here measures how long an answer takes."""
+    """These tests do not measure how long an answer takes."""
     monkeypatch.setattr(service_context, "CONSTANT_SECONDS", 0.0)
 
 
 @pytest.fixture(scope="session")
 def stores(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A store with everybody in it, and an empty ledger."""
+    """A store with all people in it, and an empty ledger."""
     folder = tmp_path_factory.mktemp("stores")
     return make_template(folder), make_ledger(folder)
 

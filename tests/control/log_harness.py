@@ -1,4 +1,4 @@
-"""A control plane with a ledger to read: two teams, a member of each role, and whoever commits rows."""
+"""A control plane with a ledger to read: two teams, a member of each role, and rows to commit."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ BASE_URL = "https://toll.example"
 
 
 async def people(records: Repositories) -> None:
-    """Put everybody down."""
+    """Add all people."""
     for team_id, name in ((ACME, "acme"), (RIVAL, "rival")):
         await records.teams.add(Team(team_id, name, created_at=NOON - DAY))
     for who in (*Role, "outsider"):
@@ -68,11 +68,11 @@ class LogHarness:
             await people(records)
 
     def do(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """Do it, and return what comes of it."""
+        """Run it, and return its result."""
         return self._loop.run(work)
 
     def actor(self, who: str = "owner") -> Actor:
-        """Somebody."""
+        """One of the people."""
         return Actor(Account(f"acc_{who}", f"{who}@x.example", NOON - DAY))
 
     def page(self, who: str = "owner", team: str = "acme", **query: Any) -> LogResults:
@@ -92,5 +92,5 @@ class LogHarness:
 
 
 def seqs(page: LogResults) -> list[int]:
-    """Which rows stand on a page."""
+    """The rows of a page."""
     return [row.seq for row in page.rows]

@@ -121,7 +121,7 @@ class Metering(Harness):
         self._caps.reconcile(self.clock.now)
 
     def team(self, team: Team = ACME) -> Team:
-        """A team as it stands."""
+        """The current row of a team."""
         found = self.write(lambda records: records.teams.get(team.id))
         assert found is not None
         return found

@@ -48,7 +48,7 @@ class Site:
     server_names: list[str | None] = field(default_factory=list)
     connections: int = 0
     came: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when a first word has come, be it of TLS."""
+    """Set when the first bytes have come, be they of TLS."""
     left: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when a connection has ended."""
 

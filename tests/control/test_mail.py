@@ -59,7 +59,7 @@ class Server:
             while line := words.readline().decode().strip():
                 self.lines.append(line)
                 command = line.split(maxsplit=1)[0].upper()
-                answer = "550 who" if "nobody@" in line else self._answer(command, secure)
+                answer = "550 who" if "unknown@" in line else self._answer(command, secure)
                 connection.sendall(answer.encode() + b"\r\n")
                 if command == "STARTTLS" and self._starttls:
                     self._talk(self._starttls.wrap_socket(connection, server_side=True), secure=True)
@@ -246,7 +246,7 @@ async def test_login_that_cannot_be_encoded_is_logged(lines: Lines) -> None:
 async def test_one_failure_does_not_keep_the_next_mail(lines: Lines) -> None:
     with serving() as server:
         mailer = Mailer(settings(server.port))
-        mailer.post("nobody@x.example", "First", TEXT)
+        mailer.post("unknown@x.example", "First", TEXT)
         mailer.post("ada@x.example", "Second", TEXT)
         await mailer.close()
     assert [mail["Subject"] for mail in server.mails] == ["Second"]

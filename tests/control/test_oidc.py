@@ -227,7 +227,7 @@ async def test_verification_of_one_source_does_not_vouch_for_the_email_of_anothe
     assert (claim.email, claim.email_verified, claim.name) == (PERSON.email, False, PERSON.name)
 
 
-@pytest.mark.parametrize("sent_claim", [{"sub": "somebody"}, {}, {"sub": None}])
+@pytest.mark.parametrize("sent_claim", [{"sub": "another"}, {}, {"sub": None}])
 async def test_userinfo_of_another_subject_is_refused(provider: Provider, sent_claim: dict[str, object]) -> None:
     del provider.claims["email"]
     provider.userinfo = {"email": "eve@example.com", "email_verified": True, **sent_claim}

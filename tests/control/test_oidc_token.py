@@ -74,7 +74,7 @@ async def test_signature_of_another_key_is_refused(provider: Provider) -> None:
 async def test_changed_claims_are_refused(provider: Provider) -> None:
     def forge(claims: dict[str, Any]) -> str:
         head, _, tail = signed()(claims).split(".")
-        body = base64.urlsafe_b64encode(json.dumps({**claims, "sub": "somebody"}).encode()).decode().rstrip("=")
+        body = base64.urlsafe_b64encode(json.dumps({**claims, "sub": "another"}).encode()).decode().rstrip("=")
         return f"{head}.{body}.{tail}"
 
     provider.sign = forge

@@ -170,7 +170,7 @@ async def test_one_inner_address_among_public_ones_refuses_the_host(inner: str) 
     for addresses in ([inner], ["9.9.9.9", inner], [*PUBLIC, *PUBLIC6, inner]):
         with pytest.raises(FetchRefused, match=r"^example\.com has an? .+ address in DNS: only public") as refusal:
             await fetch(Names(addresses))
-        assert inner not in str(refusal.value), "addresses inside a network are nobody's business"
+        assert inner not in str(refusal.value), "addresses inside a network must not be shown"
 
 
 async def test_host_without_an_address_has_nothing() -> None:

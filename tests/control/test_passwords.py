@@ -1,4 +1,4 @@
-"""Passwords: Argon2id, the same work for nobody as for somebody, and never too much at once."""
+"""Passwords: Argon2id, the same work with and without an account, and bounded concurrency."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class Recorder(PasswordHasher):
 
 
 class Gate(PasswordHasher):
-    """Hashes when it is let."""
+    """Hashes when the test allows it."""
 
     def __init__(self) -> None:
         super().__init__(time_cost=1, memory_cost=8, parallelism=1)
         self.open = threading.Event()
-        self.begun = threading.Semaphore(0)
+        self.started = threading.Semaphore(0)
         self._lock = threading.Lock()
         self.running = self.most = 0
 
@@ -46,7 +46,7 @@ class Gate(PasswordHasher):
         with self._lock:
             self.running += 1
             self.most = max(self.most, self.running)
-        self.begun.release()
+        self.started.release()
         self.open.wait(20)
         with self._lock:
             self.running -= 1
@@ -61,7 +61,7 @@ def gate() -> Iterator[Gate]:
 
 
 async def turns() -> None:
-    """Let everybody come to their wait."""
+    """Run the loop until all callers wait."""
     for _ in range(10):
         await asyncio.sleep(0)
 
@@ -99,7 +99,7 @@ async def test_any_text_can_be_a_password(text: str) -> None:
 async def test_password_of_an_unknown_account_costs_the_same_work_and_never_matches() -> None:
     counters = Recorder()
     passwords = Passwords(counters)
-    for password in (PASSWORD, "nobody", ""):
+    for password in (PASSWORD, "unknown", ""):
         assert not await passwords.fits(password, "")
     assert len(counters.checked) == 3
     assert argon2.extract_parameters(counters.checked[0]) == argon2.extract_parameters(counters.hash(PASSWORD))
@@ -176,11 +176,11 @@ async def test_wait_for_a_turn_has_a_deadline(gate: Gate) -> None:
 
 
 async def test_work_of_a_cancelled_caller_still_counts(gate: Gate) -> None:
-    """A thread cannot be stopped: whoever goes away must not make room for another 64 MiB."""
+    """A thread cannot be stopped: a cancelled caller must not free its slot for another 64 MiB."""
     passwords = Passwords(gate)
     first = [asyncio.create_task(passwords.hash(PASSWORD)) for _ in range(AT_ONCE)]
     for _ in first:
-        await asyncio.to_thread(gate.begun.acquire, timeout=20)
+        await asyncio.to_thread(gate.started.acquire, timeout=20)
     for work in first:
         work.cancel()
     await asyncio.gather(*first, return_exceptions=True)

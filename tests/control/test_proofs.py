@@ -235,7 +235,7 @@ async def test_defect_is_not_taken_for_a_missing_proof() -> None:
         await look(Dns({DOMAIN: ZeroDivisionError()}), Web(Never()))
 
 
-# ---- localhost, and the words
+# ---- localhost, and instructions
 
 
 @pytest.mark.parametrize("domain", ["localhost", "app.localhost"])

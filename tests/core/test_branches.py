@@ -1,4 +1,4 @@
-"""Which chain a network follows: chains are written as words, a letter for each block."""
+"""Which chain a network follows: chains are strings, a letter for each block."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def test_claims(of: str, expected: Claim) -> None:
     assert claimed(of, "abcd") == expected
 
 
-# ---- whom the network follows
+# ---- which upstreams the network follows
 
 
 @pytest.mark.parametrize(
@@ -221,7 +221,7 @@ def test_claims(of: str, expected: Claim) -> None:
         ("abc", ["abc", "abxy"], 0, None),
         ("abc", ["abc", "abxyz"], 0, None),
         ("abc", ["abc", "abxyzz"], 0, "abxyzz"),
-        # Who does not reach the fork does not hold on to the old chain.
+        # An upstream below the fork does not support the old chain.
         ("abc", ["ab", "abx"], 0, "abx"),
         ("abcd", ["abc", "abxx"], 0, None),
         # Most.
@@ -229,9 +229,9 @@ def test_claims(of: str, expected: Claim) -> None:
         ("abc", ["abc", "abc", "abxyzzzzzz"], 0, None),
         ("abc", ["abx", "aby"], 0, "abx"),
         ("abc", ["abx", "axx", "axy"], 0, "axx"),
-        # Who goes on from the head goes before whoever contradicts it.
+        # An upstream that extends the head goes before one that contradicts it.
         ("abc", ["abcd", "abxyz", "abxyz"], 0, "abcd"),
-        # Somebody whose chain is not known yet may hold on to it.
+        # An upstream whose chain is not known yet may still have it.
         ("abc", ["abx"], 1, None),
         ("abc", ["abx", "abx"], 1, "abx"),
         ("abc", ["abcd"], 3, "abcd"),
@@ -258,4 +258,4 @@ def test_following_comes_to_rest_and_stays_there(network: str, chains: list[str]
     else:
         pytest.fail("it goes to and fro")
     agreed = [each for each in claims if not branches.is_contested(each, len(network) - 1)]
-    assert agreed, "somebody is on the network's chain"
+    assert agreed, "an upstream is on the network's chain"

@@ -1,4 +1,4 @@
-"""Cursors: they lead back to their place, in their own list alone, and anything else is refused with a word."""
+"""Cursors: they lead back to their position, in their own list alone, and anything else is refused."""
 
 import base64
 import re

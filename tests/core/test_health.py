@@ -193,7 +193,7 @@ def test_every_upstream_gets_a_state_and_a_reason_unless_it_is_up(every: list[Si
 
 @given(st.lists(sights, max_size=6))
 def test_an_upstream_is_up_where_one_counts_and_agrees(every: list[Sight]) -> None:
-    """Lag alone never takes everybody out of rotation."""
+    """Lag alone never takes all upstreams out of rotation."""
     chain_id = health.expected_chain(every, HealthRules())
     leaders = [each for each in every if health.counts(each, chain_id) and each.tried and not each.disagreements]
     if leaders and all(each.queried_at >= each.heads[-1].at for each in leaders):

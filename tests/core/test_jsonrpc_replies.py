@@ -112,7 +112,7 @@ def test_missing_foreign_or_shapeless_replies_spoil_the_batch(body: bytes, count
 
 
 def test_two_replies_to_one_call_spoil_the_batch() -> None:
-    # Nobody knows which of them is the answer.
+    # It is unknown which of them is the answer.
     with pytest.raises(Unparsable):
         decode_batch(b'[{"id":0,"result":1},{"id":1,"result":1},{"id":1,"result":2}]', range(2))
 

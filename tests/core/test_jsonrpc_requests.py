@@ -1,4 +1,4 @@
-"""Request bodies: what is a call, what is not, and that nothing but method, params and id goes on."""
+"""Request bodies: what is a call, what is not, and that only method, params and id are forwarded."""
 
 import json
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""People as values: nothing that could let someone in stands in a repr, a string or an error about one."""
+"""People as values: no credential appears in a repr, a string or an error about one."""
 
 import copy
 from collections.abc import Callable

@@ -479,7 +479,7 @@ prices = st.builds(
 
 
 def in_batches(entries: Sequence[Entry], cuts: Iterable[int], price: Price) -> list[Posting]:
-    """Post entries as several batches, each on what stands before it."""
+    """Post entries as several batches, each after the sums of the ones before."""
     postings: list[Posting] = []
     before: dict[MonthKey, tuple[int, int]] = {}
     numbers: dict[str, int] = {}
@@ -489,8 +489,8 @@ def in_batches(entries: Sequence[Entry], cuts: Iterable[int], price: Price) -> l
         opening = Opening(numbers, dict(before), frozenset({"2026-10"}))
         posting = post(batch, opening, Rules(lambda _: price, billing_month))
         for key, sums in posting.months.items():
-            stood = before.get(key, (0, 0))
-            before[key] = (stood[0] + sums[0], stood[1] + sums[1])
+            earlier = before.get(key, (0, 0))
+            before[key] = (earlier[0] + sums[0], earlier[1] + sums[1])
         numbers |= posting.next_no
         start = end
         postings.append(posting)

@@ -120,7 +120,7 @@ def test_cell_of_who_may_change_whom(mine: Role, theirs: Role, allowed: bool) ->
 
 @pytest.mark.parametrize(("mine", "theirs", "allowed"), MEMBERS)
 def test_role_as_it_is_kept_counts_like_the_role(mine: Role, theirs: Role, allowed: bool) -> None:
-    """A member's role comes out of the store as text; nobody may become untouchable or mighty by that."""
+    """A member's role comes out of the store as text; that must not change any right."""
     text_mine, text_theirs = str(mine.value), str(theirs.value)
     assert may_change_member(text_mine, text_theirs) is allowed  # type: ignore[arg-type]
 

@@ -1,4 +1,4 @@
-"""Tokens, other secrets and codes: how they look, that a typo is seen, and what the store knows of them."""
+"""Tokens, other secrets and codes: their form, that a typo is detected, and what the store keeps of them."""
 
 import math
 import re

@@ -46,7 +46,7 @@ def test_a_day_is_kept_and_no_more() -> None:
     [found] = keeper.note(network(), found.steps[-1].start + (STEPS - 1) * STEP_SECONDS) or []
     assert len(found.steps) == 2
     [found] = keeper.note(network(), found.steps[-1].start + STEPS * STEP_SECONDS) or []
-    assert len(found.steps) == 1, "also where the prober stood still"
+    assert len(found.steps) == 1, "also where the prober was stopped"
 
 
 def test_what_was_written_is_gone_on_with_and_what_is_not_served_any_more_is_forgotten() -> None:

@@ -78,7 +78,7 @@ class Harness:
             os.utime(path, (written, written))
 
     def segment(self, number: int, *entries: Entry, name: str | None = None) -> Path:
-        """Leave the segment of a dead worker."""
+        """Leave the segment of an ended worker."""
         return self.put(name or f"{number:014d}{SUFFIX}", segment_bytes(number, entries))
 
     def files(self) -> list[str]:

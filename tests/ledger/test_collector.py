@@ -20,7 +20,7 @@ BATCH = entry("batch", "ok", "node_error", "method_not_allowed")
 
 
 def writer(harness: Harness) -> Spool:
-    """A living worker's spool."""
+    """The spool of a running worker."""
     return Spool(
         harness.spool, segment_bytes=1 << 20, segment_seconds=10.0, max_held_bytes=1 << 20, now=lambda: harness.now
     )
@@ -30,7 +30,7 @@ def size(*entries: Entry) -> int:
     return sum(len(frame(encode(each))) for each in entries)
 
 
-# --- Ordinary days -----------------------------------------------------------------------------------------
+# --- Without damage ----------------------------------------------------------------------------------------
 
 
 def test_segments_of_ended_workers_are_committed_and_deleted(harness: Harness) -> None:
@@ -397,7 +397,7 @@ def test_cut_header_is_quarantined_when_it_has_no_writer(harness: Harness) -> No
     assert harness.files() == [f"1{DAMAGED_SUFFIX}"]
 
 
-# --- Litter ------------------------------------------------------------------------------------------------
+# --- Leftovers ---------------------------------------------------------------------------------------------
 
 
 def test_file_without_a_header_is_deleted_when_its_writer_has_ended(harness: Harness) -> None:

@@ -122,7 +122,7 @@ def collect_dying_at_line(harness: Harness, number: int) -> int:
 
 @pytest.fixture
 def nights(blank: Path) -> Iterator[Callable[[], Harness]]:
-    """Makes the same bad night again, as often as it is called; in memory where there is such a disk."""
+    """Makes the same spool again on each call; in memory where there is such a disk."""
     harnesses: list[Harness] = []
     memory = Path("/dev/shm")
 
@@ -167,11 +167,11 @@ def _collect_dying_at_point(harness: Harness, number: int) -> None:
 
 
 @pytest.mark.e2e
-@pytest.mark.timeout(400)  # a life for each of some hundred lines, and the machine may be busy
+@pytest.mark.timeout(400)  # a process for each of some hundred lines, and the machine may be busy
 def test_crash_at_every_line(nights: Callable[[], Harness]) -> None:
     lines: list[Line] = []
     collect_traced(nights(), lines.append)
-    # A line is run many times; at which of them to die is left to chance, which a failure shows.
+    # A line is run many times; the one to exit at is random, and a failure shows it.
     times: dict[Line, list[int]] = {}
     for number, line in enumerate(lines, 1):
         times.setdefault(line, []).append(number)

@@ -1,4 +1,4 @@
-"""The doctor: silent about what is well, exact about what is not, and without a trace of its own."""
+"""The doctor: it reports each disagreement exactly, nothing else, and changes nothing."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def test_damage_is_reported_with_the_records_before_it(used: Harness) -> None:
 
 
 def test_a_segment_that_is_finished_while_we_look_is_not_missed(used: Harness) -> None:
-    # Its file was there at the first look; by the time the ledger is read it is done, and gone.
+    # Its file is in the first listing; by the time the ledger is read it is collected and deleted.
     used.segment(3, entry("x"))
 
     class Meanwhile(LedgerFacts):

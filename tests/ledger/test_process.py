@@ -87,7 +87,7 @@ def loops(bootstrap: Bootstrap) -> Iterator[list[CollectorLoop]]:
 
 
 def leave(bootstrap: Bootstrap, number: int, *entries: Entry) -> Path:
-    """Leave a dead worker's segment."""
+    """Leave the segment of an ended worker."""
     path = bootstrap.spool_dir / f"{number:014d}.seg"
     path.write_bytes(segment_bytes(number, entries))
     os.utime(path, (NOW - 60, NOW - 60))
@@ -104,7 +104,7 @@ def turn_until_idle(loop: CollectorLoop) -> None:
         pass
 
 
-# --- Patience ----------------------------------------------------------------------------------------------
+# --- Batching ----------------------------------------------------------------------------------------------
 
 
 def test_few_records_are_batched_and_many_are_collected_at_once(

@@ -36,7 +36,7 @@ class Disk:
         self.spool = Spool(folder, now=lambda: self.now, **{**usual, **settings})
 
     def put(self, *records: bytes) -> None:
-        """Take records and write them, as one turn of the loop does."""
+        """Take records and write them, as one tick of the loop does."""
         for record in records:
             self.spool.append(record)
         self.spool.write()
@@ -430,7 +430,7 @@ def test_short_write_anywhere_loses_and_doubles_nothing(tmp_path: Path, room: in
     with files_of_at_most(room):
         # Three turns at once.
         disk.spool.tick()
-        # The collector may read at any time, also between the short write and its mending.
+        # The collector may read at any time, also between the short write and its repair.
         early = disk.flat()
     assert early == records[: max(0, room - HEADER_BYTES) // RECORD]
     assert disk.spool.held_bytes == (3 - len(early)) * RECORD

@@ -26,7 +26,7 @@ MINUTES = 60
 Series = dict[str, str]
 
 # Series, and their values a minute: Prometheus' own notation, start+step.
-TROUBLE: Series = {
+FAILING: Series = {
     'tollgate_build_info{version="1", python="3.11"}': "1",
     f'tollgate_upstream_state{{{EVERY}, upstream="a", state="up"}}': "0",
     f'tollgate_upstream_state{{{EVERY}, upstream="a", state="down"}}': "1",
@@ -53,12 +53,12 @@ TROUBLE: Series = {
     "tollgate_metrics_dropped_total": "0+1",
 }
 HEALTH: Series = {
-    **TROUBLE,
+    **FAILING,
     f'tollgate_upstream_state{{{EVERY}, upstream="a", state="up"}}': "1",
     f'tollgate_upstream_state{{{EVERY}, upstream="a", state="down"}}': "0",
     f'tollgate_upstream_attempts_total{{{EVERY}, upstream="a", outcome="timeout"}}': "0+6",
     f'tollgate_calls_total{{{EVERY}, method="eth_call", outcome="upstream_timeout"}}': "0+6",
-    # What callers do wrong wakes nobody.
+    # Errors of callers fire no alert.
     f'tollgate_calls_total{{{EVERY}, method="eth_call", outcome="rate_limited"}}': "0+5400",
     f'tollgate_request_seconds_bucket{{{EVERY}, outcome="ok", le="2.5"}}': "0+100",
     f"tollgate_network_head{{{EVERY}}}": "100+5",
@@ -74,7 +74,7 @@ HEALTH: Series = {
     'tollgate_trace_spans_total{outcome="failed"}': "7",
     "tollgate_metrics_dropped_total": "0",
 }
-# What each alert shows of the trouble: its labels, and its summary with them filled in.
+# What each alert shows of its failure: its labels, and its summary with them filled in.
 FIRES: Mapping[str, tuple[dict[str, str], str]] = {
     "TollgateNetworkWithoutUpstream": (NETWORK, "eth/mainnet has no upstream in rotation."),
     "TollgateUpstreamOutOfRotation": ({**UPSTREAM, "state": "down"}, "eth/mainnet: a is down."),
@@ -208,7 +208,7 @@ def test_each_alert_fires_on_its_failure_and_none_when_healthy(tmp_path: Path) -
     assert FIRES.keys() | {DOWN} == KNOWN.keys()
     (tmp_path / "alerts.yaml").write_text(telemetry_files.rules(), encoding="utf-8")
     tests = [
-        played("trouble", TROUBLE, FIRES),
+        played("failing", FAILING, FIRES),
         played("health", HEALTH, {}),
         played("nothing", {}, {DOWN: ({}, "No Tollgate is scraped.")}),
     ]

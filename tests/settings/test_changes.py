@@ -143,7 +143,7 @@ def test_every_secret_is_one_that_is_never_quoted() -> None:
         )
     )
     assert KEY not in shown
-    # Who adds a secret adds it above.
+    # A new secret must be added above.
     assert sum(row.secret for row in describe()) == 11
 
 

@@ -132,7 +132,7 @@ def test_an_underscore_in_the_variable_of_a_family_means_a_hyphen() -> None:
 
 
 def sample(row: Setting) -> tuple[str, Any]:
-    """A text for the variable of a setting that differs from its default, and the value it stands for."""
+    """A text for the variable of a setting that differs from its default, and the value it means."""
     special: dict[str, tuple[str, Any]] = {
         "server.base_url": ("https://rpc.example.com", "https://rpc.example.com"),
         "server.trusted_proxies": ('["10.0.0.0/8"]', ("10.0.0.0/8",)),

@@ -1,4 +1,4 @@
-"""Limits of which a node has a part, as one worker takes out of them again and again."""
+"""Limits of which a node has a part, taken by one worker repeatedly."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -284,7 +284,7 @@ def test_keeper_looks_at_every_row_that_was_used_since(workers: int, tmp_path: P
     assert list(meters.backlogged(100.0)) == list(range(WAYS)), "to the last"
     assert not meters._unsettled
     assert list(meters.backlogged(100.0)) == []
-    # What stands against a row counts as the keeper wrote it; what was taken is settled for the look.
+    # The backlog of a row counts as the keeper wrote it; what was taken is subtracted for this read.
     for rows, backlog in ((found[0], 0.0), (found[1], 0.5)):
         meters.lease(rows[0][0], 1.0, backlog, 100.0)
         assert meters.take_all(rows, 100.0)

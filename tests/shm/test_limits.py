@@ -242,7 +242,7 @@ def test_evicted_key_is_forgotten_by_every_worker(tmp_path: Path) -> None:
         return sum(take(meters, f"key {number}", limit, NOW + 1.0).allowed for number in range(100))
 
     assert in_processes([flood]) == [100]
-    # Whatever stands in its old row now is another's; a fresh allowance is the price of a full table.
+    # Its old row belongs to another key now; a fresh allowance is the price of a full table.
     assert take(meters, "mine", limit, NOW + 1.0).allowed
 
 

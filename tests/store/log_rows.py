@@ -45,7 +45,7 @@ def entry(at: float, source: str = CI, **more: Any) -> Entry:
 
 
 def fits(row: LogRow, wanted: LogFilter) -> bool:
-    """Whether a row is wanted: written down a second time."""
+    """Whether a row fits the filter, implemented a second time."""
     return (
         row.team_id == wanted.team_id
         and wanted.source_id in (None, row.source_id)
@@ -104,7 +104,7 @@ class Ledger:
         ]
 
     def drop_oldest_day(self) -> None:
-        """Throw a day away, as retention does; the newest always stays."""
+        """Drop a day, as retention does; the newest always stays."""
         days = sorted(set(self._day_of) - {""})
         if len(days) > 1:
             assert self.store.drop_days(days[1]) == days[:1]
@@ -144,7 +144,7 @@ class Reader:
         )
 
     def _tick(self) -> float:
-        """A clock that goes on by a second at each look; one is taken before each block."""
+        """A clock that advances by a second at each read; it is read once before each block."""
         self._ticks += 1
         return float(self._ticks)
 

@@ -275,7 +275,7 @@ async def test_no_call_falls_between_two_months_while_a_busy_collector_goes_on(
                 try:
                     busy.commit(calls(number + 1, team=(ACME, RIVAL)[number % 2]), now=CLOSED_AT)
                     break
-                except IntegrityError as error:  # it looked before the month was closed: it looks again
+                except IntegrityError as error:  # it read before the month was closed: it reads again
                     refused.append(error)
         busy.close()
 

@@ -32,7 +32,7 @@ def blank(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Town:
-    """The control plane's database and a ledger, and what looks after the caps of one by the other."""
+    """The control plane's database and a ledger, and the enforcement of caps between them."""
 
     def __init__(self, folder: Path) -> None:
         self.url = sqlite.store_url("", folder)

@@ -1,4 +1,4 @@
-"""Pages of logs: every row of before the first page, once, whatever is committed or thrown away meanwhile."""
+"""Pages of logs: every row of before the first page, once, whatever is committed or dropped meanwhile."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_every_row_of_before_the_first_page_appears_once(
         assert position is None
         assert seen == sorted(set(seen), reverse=True)
         assert set(seen) <= set(there)
-        # What retention threw away meanwhile may be missing, and nothing else.
+        # Only rows that retention dropped meanwhile may be missing.
         assert set(there) - set(seen) <= set(there) - set(ledger.kept(wanted))
 
 

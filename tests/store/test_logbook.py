@@ -52,7 +52,7 @@ def short_sighted(ledger: Ledger, loop: asyncio.Runner) -> Iterator[Reader]:
 
 
 def test_rows_that_arrive_all_the_time_never_disturb_a_page(ledger: Ledger, reader: Reader) -> None:
-    """A writer commits as fast as it can; every seventh batch is what a dead worker left behind."""
+    """A writer commits as fast as it can; every seventh batch is that of an ended worker."""
     for _ in range(20):
         ledger.commit(*(entry(ledger.now - 1, source) for source in (CI, WEB, THEIRS) for _ in range(10)))
         ledger.now += DAY / 8
@@ -160,7 +160,7 @@ def test_a_day_dropped_in_the_middle_of_a_page_is_still_read(ledger: Ledger, rea
 
     def drop(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
         if "FROM days" in statement and not dropped:
-            dropped.append([])  # dropping looks at the days, too
+            dropped.append([])  # dropping reads the days, too
             dropped[0] = ledger.store.drop_days("20991231")
 
     with listening("after_cursor_execute", drop):

@@ -373,7 +373,7 @@ def moving(tmp_path: Path, url: URL, report: Callable[[str], None] = lambda _: N
 def test_whole_installation_is_moved_and_goes_on_there(
     installation: LedgerHarness, tmp_path: Path, migrated: URL, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Interrupted after each table and page, and started again, it comes to its end with every row once."""
+    """Interrupted after each table and page, and started again, it completes with every row once."""
     monkeypatch.setattr(move, "PAGE_ROWS", 7)
     monkeypatch.setattr(move, "PAGE_DATA", 3)
 

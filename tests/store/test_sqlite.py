@@ -1,4 +1,4 @@
-"""SQLite alone: migrating at start, and what is refused with a clear word."""
+"""SQLite alone: migrating at start, and what is refused."""
 
 import asyncio
 import os

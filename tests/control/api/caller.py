@@ -44,7 +44,7 @@ def api_app() -> tuple[Litestar, Json, Description]:
 
 
 class Api:
-    """A client; `who` calls is one of the harness's people, with a login of the tool."""
+    """A client; `who` is one of the harness's people, with a login of the tool."""
 
     def __init__(self, harness: Harness) -> None:
         self.harness = harness
@@ -65,7 +65,7 @@ class Api:
         self.harness.plane.change(msgspec.structs.replace(self.harness.plane.settings, limits=limits))
 
     def secrets(self, who: str) -> Secrets:
-        """The secrets of somebody's login with the tool."""
+        """The secrets of a person's login with the tool."""
         given, until = self._secrets.get(who, (None, 0.0))
         now = self.harness.clock.now
         if given is None or now >= until:
@@ -76,7 +76,7 @@ class Api:
         return given
 
     def login_id(self, who: str) -> str:
-        """The id of somebody's login with the tool."""
+        """The id of a person's login with the tool."""
         found: str = self.request("GET", "/me", who=who).json()["login"]["id"]
         return found
 
@@ -90,7 +90,7 @@ class Api:
         headers: Mapping[str, str | bytes] | None = None,
         **more: Any,
     ) -> httpx.Response:
-        """Send a request as one of the harness's people, with a token, or as nobody."""
+        """Send a request as one of the harness's people, with a token, or without a credential."""
         if who is not None and token is None:
             token = self.secrets(who).access
         return self.harness.do(self.send(method, path, token=token, headers=headers, **more))
@@ -129,11 +129,11 @@ class Api:
         return shown(answer)
 
     def form(self, path: str, **form: str) -> httpx.Response:
-        """Send a form, as nobody."""
+        """Send a form without a credential."""
         return self.request("POST", path, who=None, data=form)
 
     def logged_in(self, who: str) -> Secrets:
-        """Log the tool in as somebody, the whole way."""
+        """Log the tool in as a person, by the device flow."""
         started = self.form("/oauth/device_authorization", client_id="tollgate-cli", machine="ada@laptop").json()
         self.harness.do(self.harness.plane.devices.approve(self.harness.actor(who), started["user_code"]))
         grant = "urn:ietf:params:oauth:grant-type:device_code"
@@ -165,7 +165,7 @@ class Description:
         return None
 
     def check(self, method: str, path: str, answer: httpx.Response) -> None:
-        """Hold an answer against the document."""
+        """Check an answer against the document."""
         operation = self.operation(method, path)
         if operation is None:
             return

@@ -53,7 +53,7 @@ def test_other_forms_are_refused(api: Api) -> None:
 
 
 async def test_search_that_finds_nothing_for_long_shows_that_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who carries the answer hangs up on one that is silent for too long."""
+    """Proxies close a response that is silent for too long."""
     pages: list[Any] = [SimpleNamespace(team=SimpleNamespace(id="t", name="acme"), rows=[], next="n")] * 3
     pages.append(SimpleNamespace(team=pages[0].team, rows=[], next=None))
 

@@ -52,7 +52,7 @@ def logs(api: Api) -> None:
 
 
 def invoices(api: Api) -> None:
-    """Two final ones with a month of nothing between them; beside them there is the draft of now."""
+    """Two final invoices with an empty month between them, and the draft of the current month."""
     with closing(Books(api.harness.folder)) as books:
         books.commit(calls(1, start_of("2026-08")), calls(2, start_of("2026-10")))
         books.commit(calls(3, start_of("2026-09"), team=RIVAL.id))
@@ -60,7 +60,7 @@ def invoices(api: Api) -> None:
 
 
 def operated(api: Api) -> None:
-    """Teams, and somebody who may see all of them."""
+    """Teams, and a person who may see all of them."""
     teams(api)
     api.harness.do(api.harness.plane.admin.mark(PEOPLE["owner"], operator=True))
 

@@ -21,7 +21,7 @@ LOGS = "/api/v1/teams/acme/logs"
 
 
 class Api:
-    """A client of the API, in-process; every part of a list is held against the document."""
+    """A client of the API, in-process; every page of a list is checked against the document."""
 
     def __init__(self, store: LogHarness) -> None:
         self.store = store
@@ -244,7 +244,7 @@ def test_every_parameter_is_in_the_document(api: Api) -> None:
 
 
 def test_unknown_token_or_domain_is_not_found(api: Api) -> None:
-    for query in ("token=nobody", "domain=other.example"):
+    for query in ("token=unknown", "domain=other.example"):
         answer = api.request(query)
         assert (answer.status_code, answer.json()["reason"]) == (404, "not_found")
 

@@ -1,4 +1,4 @@
-"""Bodies of all kinds, at every endpoint that takes one: refused in words, never a defect."""
+"""Malformed bodies, at every endpoint that takes one: a clear error, never a 500."""
 
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -147,7 +147,7 @@ def test_body_that_is_too_large_is_refused(api: Api) -> None:
 
 @pytest.mark.parametrize("path", ["/api/v1/oauth/token", "/console/sign-in"])
 def test_client_that_disconnects_within_its_body_is_no_defect(api: Api, path: str) -> None:
-    """Answered with 400, which nobody reads: a 500 would stand in the log with a trace."""
+    """Answered with 400, which no client reads: a 500 would be logged with a trace."""
     events = iter([{"type": "http.request", "body": b"grant_", "more_body": True}, {"type": "http.disconnect"}])
     statuses: list[int] = []
 

@@ -1,4 +1,4 @@
-"""One's own account, logins and personal access tokens, and how one is let in."""
+"""One's own account, logins and personal access tokens, and which credentials are accepted."""
 
 from typing import Any
 

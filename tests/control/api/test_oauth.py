@@ -55,7 +55,7 @@ def test_device_login_from_start_to_first_call(api: Api, harness: Harness) -> No
     me = api.get("/me", token=body["access_token"])
     assert me["email"] == "developer@acme.example"
     assert me["login"]["name"] == "ada@laptop"
-    # A code lets in once.
+    # A code works once.
     assert error(poll(api, started["device_code"])) == "invalid_grant"
 
 

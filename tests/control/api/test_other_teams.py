@@ -77,7 +77,7 @@ THROUGH_OWN: dict[str, Json] = {
 }
 # What a list or report is requested with: so that the owner is always shown the first team's things.
 QUERY = {"origin": "https://first-domain.com", "limit": "1000", "by": "token"}
-# So often the first team called, in its last month and in this one.
+# Calls of the first team in the previous month and in this one.
 CALLS, CALLS_NOW = 7_654_321, 6_543_217
 
 
@@ -102,7 +102,7 @@ class Things(Struct, frozen=True):
         )
         people = {f"acc_{role}" for role in ROLES} | {member_id(role) for role in ROLES}
         emails = {PEOPLE[role] for role in ROLES}
-        # A month is everybody's.
+        # A month is the same for all teams.
         ids = {thing for kind, thing in self.ids.items() if kind not in {"month", "format", "factor"}}
         return {*ids, *self.names.values(), *(row.id for row in logins), *people, *emails, ACME.id}
 
@@ -186,7 +186,7 @@ def snapshot(harness: Harness) -> dict[str, set[tuple[object, ...]]]:
         with closing(sqlite3.connect(harness.folder / file)) as connection:
             tables = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
             for (name,) in connection.execute(tables).fetchall():
-                # What people do to themselves moves the end of the service's own chain.
+                # Changes of accounts advance the service's own chain.
                 if name == "audit_chains":
                     others = "SELECT * FROM audit_chains WHERE id != 'service'"
                     rows[name] = connection.execute(others).fetchall()
@@ -200,7 +200,7 @@ def snapshot(harness: Harness) -> dict[str, set[tuple[object, ...]]]:
 
 
 class Intruder:
-    """Somebody who belongs to another team, or to none, and tries everything."""
+    """A person who belongs to another team, or to none, and tries everything."""
 
     def __init__(self, api: Api, things: Things, who: str, token: str) -> None:
         self.api = api
@@ -235,7 +235,7 @@ class Intruder:
         return answer
 
     def nothing_changed(self) -> None:
-        """See that all is as it was, and nothing new belongs to the first team."""
+        """Check that no row changed, and that no new one belongs to the first team."""
         after = snapshot(self.api.harness)
         for table, rows in self.before.items():
             assert rows <= after[table], table

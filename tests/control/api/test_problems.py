@@ -100,8 +100,8 @@ def limit_reached(api: Api) -> httpx.Response:
 
 def request_running(api: Api) -> httpx.Response:
     body = b'{"name":"lovelace"}'
-    begun = api.harness.plane.replays.begin(api.harness.actor("owner"), "POST /api/v1/teams", "key", body)
-    api.harness.do(begun)
+    replay = api.harness.plane.replays.begin(api.harness.actor("owner"), "POST /api/v1/teams", "key", body)
+    api.harness.do(replay)
     return api.request("POST", "/teams", content=body, headers={"Content-Type": "application/json", **KEY})
 
 

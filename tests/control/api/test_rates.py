@@ -1,4 +1,4 @@
-"""Rate limits of the API: by credential and by address, dearer requests count for more."""
+"""Rate limits of the API: by credential and by address, expensive requests count for more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What anybody may know, and what answers have in common."""
+"""Public endpoints, and what answers have in common."""
 
 from contextlib import AbstractAsyncContextManager
 
@@ -62,7 +62,7 @@ def test_request_id_of_the_worker_is_on_every_answer(api: Api) -> None:
 
 def test_answer_names_the_caller_of_a_valid_credential_to_the_worker(api: Api) -> None:
     assert api.request("GET", "/me").headers["X-Tollgate-Known"] == "1"
-    assert api.request("GET", "/teams/nobodys").headers["X-Tollgate-Known"] == "1"
+    assert api.request("GET", "/teams/unknown").headers["X-Tollgate-Known"] == "1"
     for answer in (
         api.request("GET", "/me", who=None),
         api.request("GET", "/me", token="tgp_guess"),

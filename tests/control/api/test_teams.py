@@ -37,7 +37,7 @@ def test_team_is_renamed(api: Api) -> None:
     assert reason(api.request("GET", "/teams/acme")) == (403, "no_such_team")
 
 
-@pytest.mark.parametrize("team", [RIVAL.name, RIVAL.id, "nobody", "team_nobody"])
+@pytest.mark.parametrize("team", [RIVAL.name, RIVAL.id, "unknown", "team_unknown"])
 def test_foreign_and_unknown_team_answer_alike(api: Api, team: str) -> None:
     answer = api.request("GET", f"/teams/{team}", who="loner")
     assert reason(answer) == (403, "no_such_team")

@@ -1,4 +1,4 @@
-"""GET /teams/{team}/usage; every answer is held against the OpenAPI document on the way."""
+"""GET /teams/{team}/usage; every answer is checked against the OpenAPI document."""
 
 from __future__ import annotations
 

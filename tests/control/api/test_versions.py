@@ -1,4 +1,4 @@
-"""`ETag` and `If-Match`: whoever changes something must have seen it as it is."""
+"""`ETag` and `If-Match`: a change applies only to the version that its caller has seen."""
 
 import httpx
 import pytest
@@ -8,7 +8,7 @@ from tests.control.services.harness import Harness
 
 from tollgate.store.base import Repositories
 
-# Where a thing is made and what of it is changed; a team stands already.
+# Where a thing is created and which member is changed; the team exists already.
 THINGS: dict[str, tuple[str, Json, list[Json]]] = {
     "token": ("/teams/acme/tokens", {"name": "ci"}, [{"active": False}, {"active": True}]),
     "domain": ("/teams/acme/domains", {"domain": "example.com"}, [{"active": False}, {"active": True}]),

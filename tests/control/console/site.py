@@ -1,4 +1,4 @@
-"""The pages over a real SQLite store and a clock whose hands the test turns, and browsers that look at them."""
+"""The pages over a real SQLite store and a manual clock, and browsers that read them."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ class Site:
         return browser
 
     def lose_the_store(self) -> None:
-        """Whoever connects from now on finds nothing."""
+        """New connections to the store fail from now on."""
         self.do(self.plane.context.store.close())
         shutil.rmtree(self.folder)
 
@@ -175,7 +175,7 @@ class Browser:
 
 
 def words(answer: httpx.Response) -> str:
-    """What stands on a page, without the markup."""
+    """The text of a page, without the markup."""
     body = answer.text.partition("<main")[2].partition(">")[2].partition("</main>")[0]
     return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", body)).split())
 

@@ -75,7 +75,7 @@ SECRET, TYPED = "tgi_secret", "typed-secret"
 
 
 class _Broken:
-    """A service with a defect that knows what was typed."""
+    """A service with a defect whose exception contains the typed text."""
 
     def __getattr__(self, name: str) -> Any:
         raise LookupError(SECRET, TYPED)

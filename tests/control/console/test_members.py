@@ -1,4 +1,4 @@
-"""Members: what is shown before somebody is invited."""
+"""Members: what is shown before a person is invited."""
 
 import pytest
 from tests.control.console.conftest import OpenSite

@@ -1,4 +1,4 @@
-"""A forgotten password: the same answer for everybody, and a link that is good once."""
+"""A forgotten password: the same answer for all addresses, and a link that works once."""
 
 from collections.abc import Callable
 

@@ -35,7 +35,7 @@ def test_signed_in_person_is_not_prompted_again(site: Site) -> None:
     assert leads_to(site.signed_in().get("/console/sign-in", next="/console/device")) == "/console/device"
 
 
-@pytest.mark.parametrize("email", [ADA, "nobody@example.com", "no address at all"])
+@pytest.mark.parametrize("email", [ADA, "unknown@example.com", "no address at all"])
 def test_wrong_password_and_unknown_address_are_reported_alike(site: Site, email: str) -> None:
     site.account()
     answer = site.browser().post("/console/sign-in", email=email, password="typed-secret")

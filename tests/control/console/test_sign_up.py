@@ -128,6 +128,6 @@ def test_where_mail_can_be_sent_a_link_makes_the_account(
     account = site.do(site.plane.accounts.find(ADA))
     assert account is not None
     assert account.verified_at == site.now
-    # The next one is answered by the same words, though there is an account.
+    # The next one gets the same answer, though there is an account.
     again = site.browser().post("/console/sign-up", **FORM)
     assert (again.status_code, words(again)) == (200, words(answer))

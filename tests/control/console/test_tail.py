@@ -50,7 +50,7 @@ class Ledger:
 
 
 class Watched:
-    """A hub over a ledger, with a clock that stands."""
+    """A hub over a ledger, with a stopped clock."""
 
     def __init__(self) -> None:
         self.ledger = Ledger()

@@ -1,4 +1,4 @@
-"""Everything that can be done, done once: what each deed noted, and every secret that was handed out or typed."""
+"""Everything that can be done, done once: what each action recorded, and every secret that was shown or typed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Result = TypeVar("Result")
 
 
 class Everything:
-    """A walk through all services, in an order in which each deed finds what it needs."""
+    """A walk through all services, in an order in which each action finds what it needs."""
 
     def __init__(self, harness: Harness) -> None:
         self.harness = harness
@@ -48,7 +48,7 @@ class Everything:
         self._rest()
 
     def step(self, name: str, work: Coroutine[Any, Any, Result]) -> Result:
-        """Do one thing, a second after the one before, and keep what it noted."""
+        """Do one thing, a second after the one before, and keep what it recorded."""
         self.harness.clock.advance(1)
         before = len(self.harness.notes())
         result = self.harness.do(work)
@@ -66,7 +66,7 @@ class Everything:
     def actor(self, who: str) -> Actor:
         return self.harness.actor(who)
 
-    # --- The deeds -------------------------------------------------------------------------------------
+    # --- The actions -----------------------------------------------------------------------------------
 
     def _operator(self) -> None:
         admin = self.plane.admin
@@ -91,7 +91,7 @@ class Everything:
     def _people(self) -> None:
         accounts, invitations = self.plane.accounts, self.plane.invitations
         self.step("accounts.find", accounts.find("made@x.example"))
-        password = self.typed("the password of somebody who signs up")
+        password = self.typed("the password of a person who signs up")
         self.step("invitations.request_link", self.plane.invitations.request_link(VISIT, "ask@x.example"))
         self.link(next(line for line in self.harness.post.posted[-1][2].splitlines() if "/invitations/" in line))
         self.harness.post.open = False
@@ -103,7 +103,7 @@ class Everything:
         )
         self.link(made.link)
         self.step("invitations.look", invitations.look(made.link))
-        password = self.typed("the password of somebody who was invited")
+        password = self.typed("the password of a person who was invited")
         guest = self.step(
             "accounts.sign_up_invited", accounts.sign_up_invited(VISIT, made.invitation, password, name="Ida")
         )
@@ -248,9 +248,9 @@ class Everything:
         self.step("audit.of_team", self.plane.audit.of_team(owner, ACME.id, ALL))
         self.step("audit.chain", self.plane.audit.chain(owner, ACME.id, 0, 10))
         self.step("audit.of_self", self.plane.audit.of_self(owner, ALL))
-        begun = self.step("replays.begin", replays.begin(owner, "POST /teams", "key", b"{}"))
-        self.step("replays.finish", replays.finish(begun, 201, b'{"secret": null}'))
-        self.step("replays.abandon", replays.abandon(begun))
+        replay = self.step("replays.begin", replays.begin(owner, "POST /teams", "key", b"{}"))
+        self.step("replays.finish", replays.finish(replay, 201, b'{"secret": null}'))
+        self.step("replays.abandon", replays.abandon(replay))
         self.step("sweep.run", self.plane.sweep.run())
         self.step("teams.delete", self.plane.teams.delete(owner, "nova"))
         self.step("accounts.delete", self.plane.accounts.delete(self.actor("viewer")))

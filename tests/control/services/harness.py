@@ -1,7 +1,7 @@
-"""A whole control plane in a folder: a real store, a clock with hands, scripted proofs and a box for its mail.
+"""A whole control plane in a folder: a real store, a manual clock, scripted proofs and a box for its mail.
 
 Its people are rows, made once: a team `acme` with one member of each role, a team `rival` with an owner, and
-somebody who belongs to none.
+a person who belongs to none.
 """
 
 from __future__ import annotations
@@ -75,12 +75,12 @@ PEOPLE = {
 
 
 def member_id(who: str) -> str:
-    """The id of somebody's seat."""
+    """The id of a person's membership."""
     return f"mem_{who}"
 
 
 async def people(records: Repositories) -> None:
-    """Put everybody down. The owner has a password; hashing one for each would take its time."""
+    """Add all people. Only the owner has a password, because hashing is slow."""
     hashed = CHEAP.hash(PASSWORD)
     for place, (who, email) in enumerate(PEOPLE.items()):
         at = NOON - DAY + place
@@ -95,7 +95,7 @@ async def people(records: Repositories) -> None:
 
 
 def make_template(folder: Path) -> Path:
-    """A migrated store with everybody in it, to be copied."""
+    """A migrated store with all people in it, to be copied."""
     url = sqlite.store_url("", folder)
     upgrade.migrate(url)
     upgrade.migrate(sqlite.ledger_url(folder), upgrade.LEDGER)
@@ -129,7 +129,7 @@ class Postbox(Mailer):
 
 
 class ScriptedProofs(Proofs):
-    """Proofs as the test sets it. `meanwhile` is done while somebody looks, once."""
+    """Proofs as the test sets it. `meanwhile` is called during the next look-up."""
 
     def __init__(self) -> None:
         super().__init__(_Nowhere(), _Nowhere())
@@ -216,7 +216,7 @@ class Harness:
     # --- Doing -----------------------------------------------------------------------------------------
 
     def do(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """Do it, and return what comes of it."""
+        """Run it, and return its result."""
         return self._loop.run(work)
 
     def refused(self, kind: type[Refused], work: Coroutine[Any, Any, Any]) -> Refused:
@@ -227,7 +227,7 @@ class Harness:
         return caught.value
 
     def at_once(self, *works: Coroutine[Any, Any, Result]) -> list[Result | BaseException]:
-        """Do all of it at once; what was refused stands among the results."""
+        """Run all of it concurrently; refusals are among the results."""
 
         async def together() -> list[Result | BaseException]:
             return await asyncio.gather(*works, return_exceptions=True)
@@ -246,34 +246,34 @@ class Harness:
     # --- People ----------------------------------------------------------------------------------------
 
     def account(self, who: str) -> Account:
-        """An account as it stands."""
+        """The current row of an account."""
         found = self.write(lambda records: records.accounts.get(f"acc_{who}"))
         assert found is not None
         return found
 
     def actor(self, who: str, client: ClientInfo = VISIT) -> Actor:
-        """Somebody at a browser."""
+        """A person at a browser."""
         return Actor(self.account(who), None, client)
 
     def program(self, who: str, name: str = "ci", days: int | None = None) -> tuple[Actor, str]:
-        """A program with somebody's personal access token, and the token."""
+        """A program with a person's personal access token, and the token."""
         _, secret = self.do(self.plane.logins.new_personal(self.actor(who), NewPersonalToken(name, days)))
         return self.do(self.plane.logins.actor(VISIT, secret, PERSONAL)), secret
 
     def joins(self, who: str, role: str, team: Team = ACME) -> str:
-        """Make somebody a member; return the member's id."""
+        """Make a person a member; return the member's id."""
         member = Member(f"mem_{team.name}_{who}", team.id, f"acc_{who}", role, self.clock.now)
         self.write(lambda records: records.members.add(member))
         return member.id
 
-    # --- What was noted --------------------------------------------------------------------------------
+    # --- The audit log ---------------------------------------------------------------------------------
 
     def notes(self) -> list[AuditEntry]:
-        """Everything that was noted, oldest first."""
+        """Every audit entry, oldest first."""
         with closing(sqlite3.connect(self.folder / "control.db")) as connection:
             order = [row[0] for row in connection.execute("SELECT id FROM audit ORDER BY rowid")]
         entries = self.write(lambda records: records.audit.page(10_000))
-        # By the clock alone, what happens in the same moment has no order.
+        # Entries of the same moment have no order by time alone.
         return sorted(entries, key=lambda entry: order.index(entry.id))
 
     def actions(self) -> list[str]:

@@ -18,7 +18,7 @@ from tollgate.control.service_context import Actor, ClientInfo, PageRequest
 from tollgate.core.audit_chain import fault_of, shown
 from tollgate.core.people import PERSONAL, Login
 
-# What each deed notes: action, whose log, by whom, from where, by which way in.
+# What each step records: action, whose log, by whom, from where, by which way in.
 OWNER, OUTSIDER = PEOPLE["owner"], PEOPLE["outsider"]
 HERE, THERE, MACHINE = VISIT.address, ELSEWHERE.address, ""
 NOTED: dict[str, tuple[str, str | None, str, str, str]] = {
@@ -66,7 +66,7 @@ NOTED: dict[str, tuple[str, str | None, str, str, str]] = {
     "domains.add (take over)": ("domain.add", "acme", OWNER, HERE, "console"),
     "billing.change": ("billing.change", "acme", OWNER, HERE, "console"),
 }
-# These change nothing that anybody owns: they read, count, or renew what was given.
+# These change no resource: they read, count, or renew a credential.
 SILENT = {
     "accounts.by_provider (known subject)", "accounts.check_password", "accounts.find",
     "email_changes.request (mailed)",

@@ -1,4 +1,4 @@
-"""Guessing the codes of device logins, and filling their waiting room."""
+"""Guessing the codes of device logins, and exhausting the pending logins."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_ten_wrong_codes_lock_the_person_even_for_the_right_one(harness: Harness
         problem = harness.refused(TooManyAttempts, deed(harness.actor("viewer"), started.user_code))
         assert problem.extras == {"retry_after": 900}
         assert problem.detail == "Too many wrong codes: wait 15 minutes, then try again."
-    # Neither from elsewhere, nor as somebody else from here.
+    # Neither from elsewhere, nor as another person from here.
     harness.refused(TooManyAttempts, plane.devices.look(harness.actor("viewer", ELSEWHERE), started.user_code))
     harness.refused(TooManyAttempts, plane.devices.look(harness.actor("outsider"), started.user_code))
     harness.do(plane.devices.look(harness.actor("outsider", ELSEWHERE), started.user_code))
@@ -81,7 +81,7 @@ def test_guesses_are_counted_by_account_and_address(harness: Harness, plane: Con
 
 
 def fill(harness: Harness, number: int, address: str = "", networks: int = 0) -> None:
-    """Put down tools that wait; past the store, which would take its time for thousands."""
+    """Insert pending logins directly, because thousands of calls would be slow."""
     now = harness.clock.now
     rows = [
         (
@@ -186,7 +186,7 @@ def test_logins_without_polls_are_evicted_for_new_ones(harness: Harness, plane: 
     harness.clock.advance(2)
     start(harness, VISIT)
     assert waiting(harness) == 2
-    # Who goes on polling has not lost its place.
+    # A tool that keeps polling keeps its login.
     harness.do(plane.devices.approve(harness.actor("viewer"), mine.user_code))
     harness.clock.advance(5)
     harness.do(plane.devices.poll(ELSEWHERE, mine.device_code))

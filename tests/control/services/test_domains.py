@@ -145,7 +145,7 @@ def test_domain_of_another_team_is_a_conflict_that_shows_how_to_prove(
     }
     for part in (*map(str, problem.extras.values()), "whitelist add example.com --take-over --team rival"):
         assert part in problem.detail
-    # Not a word of whose it is.
+    # The error does not name its team.
     assert "acme" not in problem.detail.replace("example", "")
     assert ACME.id not in str(problem.extras)
 

@@ -76,7 +76,7 @@ def passkey(challenge: Challenge, made: str, name: str = "Laptop") -> NewPasskey
 
 
 def added(harness: Harness, device: Authenticator, who: str = "owner") -> str:
-    """Give somebody a passkey; return its id."""
+    """Give a person a passkey; return its id."""
     factors, actor = harness.plane.factors, harness.actor(who)
     challenge = harness.do(factors.begin_passkey(actor))
     return harness.do(factors.add_passkey(actor, passkey(challenge, device.make(challenge)))).id
@@ -188,9 +188,9 @@ def test_credential_that_cannot_be_read_is_refused(
     harness: Harness, plane: ControlPlane, credential_id: str, response: dict[str, Any]
 ) -> None:
     actor = harness.actor("owner")
-    begun = harness.do(plane.factors.begin_passkey(actor))
+    enrolment = harness.do(plane.factors.begin_passkey(actor))
     credential = PasskeyCredential(credential_id, credential_id, "public-key", response)
-    wanted = NewPasskey(begun.ticket, credential)
+    wanted = NewPasskey(enrolment.ticket, credential)
     problem = harness.refused(InvalidInput, plane.factors.add_passkey(actor, wanted))
     assert problem.detail == "The browser's passkey could not be read: try again."
 
@@ -216,12 +216,12 @@ def test_passkey_is_kept_once_and_there_are_not_too_many(harness: Harness, plane
     harness.refused(
         InvalidInput, plane.factors.add_passkey(actor, passkey(challenge, device.make(challenge), "Again"))
     )
-    begun = harness.do(plane.factors.begin_passkey(actor))
+    enrolment = harness.do(plane.factors.begin_passkey(actor))
     for _ in range(MAX_PASSKEYS - 1):
         added(harness, Authenticator())
     harness.refused(LimitReached, plane.factors.begin_passkey(actor))
-    last = Authenticator().make(begun)
-    harness.refused(LimitReached, plane.factors.add_passkey(actor, passkey(begun, last, "One too many")))
+    last = Authenticator().make(enrolment)
+    harness.refused(LimitReached, plane.factors.add_passkey(actor, passkey(enrolment, last, "One too many")))
 
 
 def test_program_may_touch_no_factor(harness: Harness, plane: ControlPlane) -> None:

@@ -296,7 +296,7 @@ def test_operators_newer_invitation_replaces_the_one_before(harness: Harness, pl
     assert harness.write(lambda records: records.invitations.count()) == 2
 
 
-# --- The end of who invited ------------------------------------------------------------------------------
+# --- When the inviter loses rights -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("how", ["removed", "demoted", "switched off"])

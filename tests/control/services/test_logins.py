@@ -225,8 +225,8 @@ def test_account_ends_only_its_own_logins(harness: Harness, plane: ControlPlane)
     [mine], [theirs] = held(harness), held(harness, "viewer")
     actor = harness.actor("owner")
     foreign = harness.refused(NotFound, plane.logins.end(actor, theirs.id))
-    unknown = harness.refused(NotFound, plane.logins.end(actor, "log_nobodys"))
-    assert foreign.detail.replace(theirs.id, "log_nobodys") == unknown.detail
+    unknown = harness.refused(NotFound, plane.logins.end(actor, "log_unknown"))
+    assert foreign.detail.replace(theirs.id, "log_unknown") == unknown.detail
     harness.do(plane.logins.end(actor, mine.id))
     harness.refused(LoginExpired, plane.logins.actor(VISIT, cookie, CONSOLE))
     harness.do(plane.logins.actor(VISIT, others, CONSOLE))

@@ -1,4 +1,4 @@
-"""Reading request logs: pages that stand still while rows arrive, cursors that are a team's own, filters."""
+"""Reading request logs: pages that do not shift while rows arrive, cursors bound to a team, filters."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def store(tmp_path: Path, loop: asyncio.Runner) -> Iterator[LogHarness]:
 
 @pytest.fixture
 def short_sighted(tmp_path: Path, loop: asyncio.Runner, monkeypatch: pytest.MonkeyPatch) -> Iterator[LogHarness]:
-    """Opens one block for a look, and looks twice for a page."""
+    """Opens one block for each query, with two queries for a page."""
     ticks = itertools.count()
     opened = LogHarness(tmp_path, loop, look_seconds=1, clock=lambda: float(next(ticks)))
     monkeypatch.setattr(logs, "MAX_LOOKS", 2)
@@ -48,7 +48,7 @@ def short_sighted(tmp_path: Path, loop: asyncio.Runner, monkeypatch: pytest.Monk
 
 
 def pages(store: LogHarness, **query: Any) -> list[list[int]]:
-    """All pages; between them a second passes, a row arrives, and so does one that a dead worker left."""
+    """All pages; between them a second passes, a row arrives, and so does one of an ended worker."""
     found = []
     page = store.page(**query)
     while True:
@@ -292,7 +292,7 @@ def test_logs_of_a_deleted_token_are_read_by_its_id(store: LogHarness) -> None:
 @pytest.mark.parametrize(
     ("query", "words"),
     [
-        ({"token": "nobody"}, "no token 'nobody': list them with `tollgate rpc tokens list --team acme`"),
+        ({"token": "unknown"}, "no token 'unknown': list them with `tollgate rpc tokens list --team acme`"),
         ({"token": "theirs"}, "no token 'theirs'"),
         ({"token": WEB}, "no token"),
         ({"token": "tok_short"}, "no token 'tok_short'"),
@@ -330,7 +330,7 @@ def test_billing_members_do_not_read_the_logs(store: LogHarness) -> None:
 
 
 def test_outsiders_are_refused_before_anything_else_is_checked(store: LogHarness) -> None:
-    for query in ({}, {"after": "x"}, {"token": "nobody"}, {"token": "ci", "domain": "web.example"}):
+    for query in ({}, {"after": "x"}, {"token": "unknown"}, {"token": "ci", "domain": "web.example"}):
         assert "no team" in store.refused(NoSuchTeam, "outsider", **query).detail
 
 

@@ -1,4 +1,4 @@
-"""Members of a team under whatever anybody tries: never without an owner, and never a word to a non-member."""
+"""Members of a team under any sequence of actions: always an owner, and non-members learn nothing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tollgate.control.service_context import Actor
 
 people = st.sampled_from(sorted(PEOPLE))
 roles = st.sampled_from(ROLES)
-# What a member may get; whoever is none gets NoSuchTeam and nothing else.
+# What a member may get; a non-member gets NoSuchTeam and nothing else.
 MEMBERS_HEAR = (AlreadyMember, LastOwner, NotFound, RoleNeeded)
 
 

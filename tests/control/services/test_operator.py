@@ -137,7 +137,7 @@ def test_terms_may_be_as_low_as_their_bounds(metering: Metering) -> None:
 
 def test_unknown_team_and_state_are_refused_with_what_to_do(metering: Metering) -> None:
     with pytest.raises(NotFound, match="tollgate admin teams"):
-        set_terms(metering, "nobody", suspended=True)
+        set_terms(metering, "unknown", suspended=True)
     with pytest.raises(InvalidInput, match="active, suspended, capped"):
         listed(metering, "asleep")
 

@@ -143,7 +143,7 @@ def test_two_owners_leaving_concurrently_leave_one(harness: Harness, plane: Cont
 
 
 def test_two_concurrent_demotions_leave_one_owner(harness: Harness, plane: ControlPlane) -> None:
-    """Two processes, as the operator's command beside the service: the database decides, not a lock of ours."""
+    """Two processes, as the operator's command beside the service: the database decides, not a local lock."""
     second = harness.joins("loner", "owner")
     first_store, harness.store = harness.store, sqlite.open_store(sqlite.store_url("", harness.folder))
     another = harness.another(plane.settings)
@@ -176,9 +176,9 @@ def test_member_who_left_is_an_outsider(harness: Harness, plane: ControlPlane) -
 
 def test_unknown_members_are_not_found(harness: Harness, plane: ControlPlane) -> None:
     owner = harness.actor("owner")
-    problem = harness.refused(NotFound, plane.teams.remove(owner, "acme", "mem_nobody"))
-    assert "The team acme has no member mem_nobody" in problem.detail
-    harness.refused(NotFound, plane.teams.set_role(owner, "acme", "mem_nobody", RoleChange("viewer")))
+    problem = harness.refused(NotFound, plane.teams.remove(owner, "acme", "mem_unknown"))
+    assert "The team acme has no member mem_unknown" in problem.detail
+    harness.refused(NotFound, plane.teams.set_role(owner, "acme", "mem_unknown", RoleChange("viewer")))
 
 
 def test_unknown_roles_are_reported_with_the_known_ones(harness: Harness, plane: ControlPlane) -> None:

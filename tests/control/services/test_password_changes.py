@@ -36,7 +36,7 @@ NEW = "an even better password"
 
 
 def signed_in(harness: Harness, who: str = "owner") -> tuple[Actor, str]:
-    """Somebody at a browser with a session, and its cookie."""
+    """A person at a browser with a session, and its cookie."""
     cookie = harness.do(harness.plane.logins.open_session(VISIT, harness.account(who)))
     return harness.do(harness.plane.logins.actor(VISIT, cookie, CONSOLE)), cookie
 
@@ -185,8 +185,8 @@ def test_change_of_the_password_ends_an_open_link(harness: Harness, plane: Contr
 
 
 def test_unknown_address_gets_no_link(harness: Harness, plane: ControlPlane) -> None:
-    problem = harness.refused(NotFound, plane.accounts.reset_link(OPERATOR, "nobody@x.example"))
-    assert "nobody@x.example has no account" in problem.detail
+    problem = harness.refused(NotFound, plane.accounts.reset_link(OPERATOR, "unknown@x.example"))
+    assert "unknown@x.example has no account" in problem.detail
 
 
 def test_there_is_no_link_for_an_account_that_is_switched_off(harness: Harness, plane: ControlPlane) -> None:
@@ -247,7 +247,7 @@ def test_forgotten_password_comes_back_by_mail(harness: Harness, plane: ControlP
 
 def test_person_without_an_account_sees_the_same_and_gets_no_mail(harness: Harness, plane: ControlPlane) -> None:
     harness.do(plane.admin.switch(PEOPLE["viewer"], active=False))
-    for email in ("nobody@x.example", PEOPLE["viewer"]):
+    for email in ("unknown@x.example", PEOPLE["viewer"]):
         harness.do(plane.accounts.forgot(VISIT, email))
     assert harness.post.posted == []
     harness.refused(InvalidInput, plane.accounts.forgot(VISIT, "no address"))
@@ -260,7 +260,7 @@ def test_without_mail_nothing_is_made(harness: Harness, plane: ControlPlane) -> 
 
 
 def test_links_are_rate_limited_without_a_visible_difference(harness: Harness, plane: ControlPlane) -> None:
-    for email in (OWNER, "nobody@x.example"):
+    for email in (OWNER, "unknown@x.example"):
         for place in range(50):
             harness.do(plane.accounts.forgot(ClientInfo(f"192.0.2.{place}"), email))
     assert len(harness.post.posted) == 5

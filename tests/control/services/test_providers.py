@@ -1,4 +1,4 @@
-"""Signing in through a provider: known by subject, linked by a proven address alone, new where that may be."""
+"""Signing in through a provider: known by subject, linked by a verified address alone, new if sign-up is open."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_account_with_an_unverified_address_is_not_linked(harness: Harness) -> N
 
 
 def test_account_created_by_the_inviter_with_the_link_is_not_linked(harness: Harness) -> None:
-    """Whoever invites sees the link, and must not get a password for the invited person's later logins."""
+    """The inviter sees the link, and must not get a password for the invited person's later logins."""
     plane = harness.choose(sign_up="invited")
     made = harness.do(plane.invitations.create(harness.actor("owner"), "acme", NewInvitation(NEW, "viewer")))
     harness.do(plane.accounts.sign_up_invited(VISIT, made.invitation, "a password of the inviter"))

@@ -16,14 +16,14 @@ def begin(harness: Harness, who: str = "owner", route: str = ROUTE, key: str = K
     return harness.do(harness.plane.replays.begin(harness.actor(who), route, key, body))
 
 
-def finish(harness: Harness, begun: Replay) -> None:
-    harness.do(harness.plane.replays.finish(begun, 201, b'{"secret": null}'))
+def finish(harness: Harness, replay: Replay) -> None:
+    harness.do(harness.plane.replays.finish(replay, 201, b'{"secret": null}'))
 
 
 def test_finished_request_answers_again(harness: Harness) -> None:
-    begun = begin(harness)
-    assert begun.status == 0
-    finish(harness, begun)
+    replay = begin(harness)
+    assert replay.status == 0
+    finish(harness, replay)
     for _ in range(2):
         held = begin(harness)
         assert (held.status, held.answer) == (201, b'{"secret": null}')
@@ -36,13 +36,13 @@ def test_request_that_still_runs_is_reported(harness: Harness, plane: ControlPla
 
 
 def test_key_with_another_body_is_refused_running_or_finished(harness: Harness, plane: ControlPlane) -> None:
-    begun = begin(harness)
+    replay = begin(harness)
     for _ in range(2):
         problem = harness.refused(KeyReused, plane.replays.begin(harness.actor("owner"), ROUTE, KEY, b"{}"))
         assert (problem.status, problem.detail) == (
             422, "This Idempotency-Key was used with another body: take a new key."
         )  # fmt: skip
-        finish(harness, begun)
+        finish(harness, replay)
 
 
 def test_keys_belong_to_an_account_and_a_route(harness: Harness) -> None:
@@ -59,9 +59,9 @@ def test_failed_request_may_be_sent_again(harness: Harness) -> None:
 
 
 def test_finished_request_is_not_abandoned(harness: Harness) -> None:
-    begun = begin(harness)
-    finish(harness, begun)
-    harness.do(harness.plane.replays.abandon(begun))
+    replay = begin(harness)
+    finish(harness, replay)
+    harness.do(harness.plane.replays.abandon(replay))
     assert begin(harness).status == 201
 
 

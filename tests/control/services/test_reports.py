@@ -19,7 +19,7 @@ from tollgate.store.repository import SqlRepository
 
 
 class Killed(BaseException):
-    """The process dies."""
+    """Raised in place of a kill."""
 
 
 class Scripted:

@@ -36,12 +36,12 @@ from tollgate.core.people import Invitation
 
 Deed = Callable[[ControlPlane, Actor, str], Coroutine[Any, Any, Any]]
 
-# What the team has before each deed.
+# What the team has before each action.
 TOKEN, DOMAIN, INVITATION = "tok_held", "dom_held", "inv_held"
 
 
 async def _entry(plane: ControlPlane, who: Actor, team: str) -> None:
-    """Request an entry that is not there: whoever may not read logs learns nothing of that."""
+    """Request an entry that is not there: roles that may not read logs do not learn that."""
     with suppress(NotFound):
         await plane.logs.entry(who, team, "ent_x")
 
@@ -134,7 +134,7 @@ CELLS = [(name, role) for name in MARKS for role in ROLES]
 
 @pytest.fixture(autouse=True)
 def things(harness: Harness) -> None:
-    """A token, a domain and an invitation of acme, and a member whom anybody may touch who may touch members."""
+    """A token, a domain and an invitation of acme, and a member whom all roles that change members may change."""
     harness.joins("loner", "viewer")
     harness.proofs.proven.add(("example.com", ACME.id))
 
@@ -168,7 +168,7 @@ def test_every_method_with_a_team_is_in_the_table() -> None:
         and signature(function).parameters.get("team") is not None
         and "records" not in signature(function).parameters
     }  # fmt: skip
-    # The operator's own: nobody calls it from outside.
+    # The operator's own: it is not served over HTTP.
     assert found - {"invitations.create_by_operator"} == set(DEEDS)
 
 
@@ -248,8 +248,8 @@ def test_things_of_another_team_are_not_found_in_ones_own(
     outsider = harness.actor("outsider")
     service = getattr(plane, deed)
     mine = harness.refused(NotFound, service.show(outsider, "rival", held))
-    nobodys = harness.refused(NotFound, service.show(outsider, "rival", held + "x"))
-    assert mine.detail.replace(held, held + "x") == nobodys.detail
+    missing = harness.refused(NotFound, service.show(outsider, "rival", held + "x"))
+    assert mine.detail.replace(held, held + "x") == missing.detail
     changes = {"tokens": TokenChange(active=False), "domains": DomainChange(active=False)}[deed]
     harness.refused(NotFound, service.update(outsider, "rival", held, changes))
     remove = plane.tokens.delete if deed == "tokens" else plane.domains.remove

@@ -1,4 +1,4 @@
-"""Rotation: a successor with the name and all settings, and an old secret that goes on for a while."""
+"""Rotation: a successor with the name and all settings, and an old secret that keeps working for a while."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_taken_name_for_the_old_token_is_reported(harness: Harness, plane: Contr
 
 
 def test_unknown_tokens_are_not_rotated(harness: Harness, plane: ControlPlane) -> None:
-    harness.refused(NotFound, rotation(harness, "tok_nobodys"))
+    harness.refused(NotFound, rotation(harness, "tok_unknown"))
 
 
 def test_both_tokens_are_published_to_workers(harness: Harness, plane: ControlPlane) -> None:

@@ -1,4 +1,4 @@
-"""How an account comes to be: the operator's command, sign-up, invitations; and what the operator does to it."""
+"""Creating accounts: the operator's command, sign-up, invitations; and how the operator changes them."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_disabled_account_loses_access_at_once_and_can_be_enabled(harness: Harne
     # What was ended stays ended.
     harness.refused(LoginExpired, plane.logins.actor(VISIT, cookie, CONSOLE))
     assert harness.actions()[-3:] == ["account.disable", "login.failed", "account.enable"]
-    harness.refused(NotFound, plane.admin.switch("nobody@x.example", active=False))
+    harness.refused(NotFound, plane.admin.switch("unknown@x.example", active=False))
 
 
 # --- Sign-up -------------------------------------------------------------------------------------------
@@ -150,7 +150,7 @@ def test_poor_passwords_are_refused(harness: Harness, password: str) -> None:
 
 
 def link_to(harness: Harness, email: str) -> str:
-    """The link in the last mail to somebody."""
+    """The link in the last mail to an address."""
     text = next(text for to, _, text in reversed(harness.post.posted) if to == email)
     return next(line for line in text.splitlines() if "/console/invitations/" in line)
 

@@ -1,4 +1,4 @@
-"""Passwords at the door: right and wrong, and how guessing is slowed down."""
+"""Signing in with passwords: right and wrong, and how guessing is slowed down."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_every_failed_sign_in_gets_the_same_error(harness: Harness, plane: Contr
             (OWNER, ""),
             (OWNER, "x" * 10_000),
             (OWNER, PASSWORD + "\ud800"),
-            ("nobody@x.example", PASSWORD),
+            ("unknown@x.example", PASSWORD),
             ("no address at all", PASSWORD),
             (PEOPLE["viewer"], ""),  # has no password: a provider signs this person in
             (PEOPLE["viewer"], PASSWORD),
@@ -69,7 +69,7 @@ def test_every_failed_sign_in_gets_the_same_error(harness: Harness, plane: Contr
 
 def test_unknown_accounts_are_slowed_like_known_ones(harness: Harness) -> None:
     refusals = []
-    for email in (OWNER, "nobody@x.example"):
+    for email in (OWNER, "unknown@x.example"):
         client = ClientInfo(f"192.0.2.{len(email)}")
         fail(harness, 5, email, client)
         refusals.append(
@@ -91,7 +91,7 @@ def test_failures_from_elsewhere_do_not_lock_an_account_out(harness: Harness) ->
 def test_failed_sign_ins_are_recorded_for_the_account_at_a_bounded_rate(harness: Harness) -> None:
     for place in range(60):
         fail(harness, 1, OWNER, ClientInfo(f"198.51.100.{place}"))
-        fail(harness, 1, "nobody@x.example", ClientInfo(f"198.51.100.{place}"))
+        fail(harness, 1, "unknown@x.example", ClientInfo(f"198.51.100.{place}"))
     noted = [entry for entry in harness.notes() if entry.action == "login.failed"]
     assert [entry.address for entry in noted] == [f"198.51.100.{place}" for place in range(20)]
     assert {(entry.actor_id, entry.target, entry.team_id) for entry in noted} == {("acc_owner", "acc_owner", None)}

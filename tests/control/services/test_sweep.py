@@ -1,4 +1,4 @@
-"""The sweep: everything that has expired goes, and nothing else."""
+"""The sweep: everything that has expired is removed, and nothing else."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def fill(records: Repositories) -> None:
 
 
 async def keep(records: Repositories) -> None:
-    """What no sweep may touch, though its time has passed: it is people's own, and they may look at it."""
+    """Expired rows that the sweep keeps, because people may still look at them."""
     long_ago = NOON - 5_000 * DAY
     await records.tokens.add(
         Token("tok_1", ACME.id, "ci", "tg_", long_ago, expires_at=long_ago), digest=digest("k")
@@ -102,7 +102,7 @@ def test_clock_far_ahead_ends_neither_the_audit_log_nor_logins_nor_invitations(h
     harness.do(harness.plane.sweep.run())
     gone = before - everything(harness)
     assert {name.partition("_")[0] for name in gone} == {"dev", "rep", "fai", "rst"}
-    # As it was, or after a day in which it ran on: then what is over goes.
+    # Set right, or after a day of running on: then expired rows are removed.
     harness.clock.advance(-500 * DAY)
     harness.do(harness.plane.sweep.run())
     assert before - everything(harness) - gone == {"inv_over", "log_console_over", "log_tool_over", "aud_over"}

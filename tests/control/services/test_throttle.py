@@ -20,14 +20,14 @@ def test_success_takes_back_its_own_attempt_and_no_other(harness: Harness) -> No
             stands = await records.failures.get("key")
             return (stands.count, stands.created_at) if stands else None
 
-    begun = []
+    attempts = []
     for _ in range(4):
-        begun.append(harness.do(attempt()))
+        attempts.append(harness.do(attempt()))
         harness.clock.advance(1.0)
     now = harness.clock()
-    # The second succeeds after two others have begun: those stay counted, with their time.
-    assert harness.do(taken_back(begun[1])) == (3, now - 1.0)
-    # The last that stands alone goes with its time.
-    assert harness.do(taken_back(begun[2])) == (2, now - 3.0)
-    assert harness.do(taken_back(begun[0])) == (1, now - 3.0)
-    assert harness.do(taken_back(begun[0])) is None
+    # The second succeeds after two others have started: those stay counted, with their time.
+    assert harness.do(taken_back(attempts[1])) == (3, now - 1.0)
+    # The last one left is removed with its time.
+    assert harness.do(taken_back(attempts[2])) == (2, now - 3.0)
+    assert harness.do(taken_back(attempts[0])) == (1, now - 3.0)
+    assert harness.do(taken_back(attempts[0])) is None

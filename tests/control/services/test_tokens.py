@@ -1,4 +1,4 @@
-"""API tokens: made, shown once, changed, deleted; each setting with its words."""
+"""API tokens: created, shown once, changed, deleted; each setting with its error."""
 
 from __future__ import annotations
 
