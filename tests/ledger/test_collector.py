@@ -2,11 +2,11 @@
 
 import os
 import shutil
-from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
 from tests.ledger.harness import FREE, NOON, Harness, entry, identity, segment_bytes
+from tests.store.migrated import make_ledger
 
 from tollgate.core.entries import Entry, encode
 from tollgate.ledger import collector as collecting
@@ -301,10 +301,10 @@ def test_damage_in_the_middle_keeps_records_before_it_and_quarantines_the_rest(h
     assert harness.marks()[1] == (size(A), True)
 
 
-def test_every_byte_flipped_never_makes_a_row_that_was_not_recorded(harness: Harness, blank: Path) -> None:
+def test_every_byte_flipped_never_makes_a_row_that_was_not_recorded(harness: Harness) -> None:
     data = segment_bytes(1, [A, B])
     for at in range(0, len(data), 3):
-        shutil.copy(blank, harness.folder / "ledger.db")
+        make_ledger(harness.folder)
         harness.put("1.seg", broken(data, at))
         harness.collect()
         harness.close()

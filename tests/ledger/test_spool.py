@@ -499,7 +499,7 @@ def test_header_that_is_not_taken_whole_leaves_no_file(tmp_path: Path) -> None:
     assert disk.read() == [[b"a"]]
 
 
-def test_full_disk(tmp_path: Path) -> None:
+def test_records_written_to_a_full_disk_are_kept_until_it_has_room(tmp_path: Path) -> None:
     folder = tmp_path / "small"
     folder.mkdir()
     mounted = subprocess.run(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import shutil
 import sqlite3
 import tempfile
 from collections import Counter
@@ -16,6 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.store.migrated import make_ledger
 from tests.store.stored_blocks import batch_of, stored_rows
 
 from tollgate.api.usage import By, Plan
@@ -27,7 +27,7 @@ from tollgate.core.posting import MonthKey, Rules, post
 from tollgate.core.pricing import MILLION, OwnPrice, Price, cost
 from tollgate.core.usage import Period, TeamMonth
 from tollgate.processes.collector import billing_month
-from tollgate.store import ledger_blocks, ledger_shared, sqlite, upgrade
+from tollgate.store import ledger_blocks, ledger_shared, sqlite
 from tollgate.store.ledger import open_ledger
 
 DAY = 86_400.0
@@ -229,21 +229,13 @@ def _key(row: LogRow) -> tuple[str, int]:
 
 
 @contextmanager
-def fresh(template: Path) -> Iterator[Both]:
+def fresh() -> Iterator[Both]:
     with tempfile.TemporaryDirectory() as name, asyncio.Runner() as loop:
-        shutil.copy(template, Path(name) / "ledger.db")
-        both = Both(Path(name), loop)
+        both = Both(make_ledger(Path(name)).parent, loop)
         try:
             yield both
         finally:
             both.close()
-
-
-@pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("template")
-    upgrade.migrate(sqlite.ledger_url(folder), upgrade.LEDGER)
-    return folder / "ledger.db"
 
 
 @settings(max_examples=settings().max_examples // 2)
@@ -255,7 +247,6 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     commits=st.sampled_from([1, 2, 16]),
 )
 def test_blocks_and_a_plain_list_of_rows_are_equal(
-    template: Path,
     steps: list[tuple[str, Any]],
     filters: list[dict[str, Any]],
     limit: int,
@@ -264,7 +255,7 @@ def test_blocks_and_a_plain_list_of_rows_are_equal(
 ) -> None:
     if sum(entry["copies"] for kind, what in steps if kind == "commit" for entry in what) > 900:
         limit = 1_000
-    with fresh(template) as both, pytest.MonkeyPatch.context() as patch:
+    with fresh() as both, pytest.MonkeyPatch.context() as patch:
         patch.setattr(ledger_blocks, "FAN", fan)
         patch.setattr("tollgate.store.ledger.FAN", fan)
         patch.setattr(ledger_shared, "MAX_COMMITS", commits)

@@ -1,7 +1,6 @@
 """Who is stopped by a cap, until when, and when tokens were last used: what follows from the ledger."""
 
 import asyncio
-import shutil
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -9,10 +8,11 @@ from typing import cast
 
 import pytest
 from sqlalchemy import create_engine, select, update
+from tests.store.migrated import make_control, make_ledger
 
 from tollgate.core.models import Team, Token
 from tollgate.core.pricing import MILLION, Price
-from tollgate.store import sqlite, tables, upgrade
+from tollgate.store import sqlite, tables
 from tollgate.store.caps import Caps
 from tollgate.store.ledger import open_ledger
 
@@ -21,14 +21,6 @@ DECEMBER = datetime.fromisoformat("2026-12-01T00:00:00Z").timestamp()
 JANUARY = datetime.fromisoformat("2027-01-01T00:00:00Z").timestamp()
 PRICE = Price(free_requests=10, micros_per_million=MILLION)
 """Ten requests are free, each further one costs a micro-dollar."""
-
-
-@pytest.fixture(scope="module")
-def blank(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("blank")
-    upgrade.migrate(sqlite.store_url("", folder), upgrade.CONTROL)
-    upgrade.migrate(sqlite.ledger_url(folder), upgrade.LEDGER)
-    return folder
 
 
 class Town:
@@ -107,9 +99,9 @@ class Town:
 
 
 @pytest.fixture
-def town(tmp_path: Path, blank: Path) -> Iterator[Town]:
-    for name in ("control.db", "ledger.db"):
-        shutil.copy(blank / name, tmp_path / name)
+def town(tmp_path: Path) -> Iterator[Town]:
+    make_control(tmp_path)
+    make_ledger(tmp_path)
     made = Town(tmp_path)
     yield made
     made.close()
@@ -118,19 +110,12 @@ def town(tmp_path: Path, blank: Path) -> Iterator[Town]:
 # --- Teams -------------------------------------------------------------------------------------------------
 
 
-def test_team_is_stopped_when_its_next_request_would_cost_too_much_until_the_month_ends(town: Town) -> None:
-    team = town.team("acme", cap=5)
-    town.use(team, 14)
-    town.caps.reconcile(NOON)
-    assert town.until(team) is None
-    town.use(team, 1)
-    town.caps.reconcile(NOON)
-    assert town.until(team) == DECEMBER
-
-
-def test_cap_of_zero_leaves_the_free_requests(town: Town) -> None:
-    team = town.team("acme", cap=0)
-    town.use(team, 9)
+@pytest.mark.parametrize(("cap", "affordable"), [(5, 14), (0, 9)], ids=["cap", "free requests alone"])
+def test_team_is_stopped_when_its_next_request_would_cost_too_much_until_the_month_ends(
+    town: Town, cap: int, affordable: int
+) -> None:
+    team = town.team("acme", cap=cap)
+    town.use(team, affordable)
     town.caps.reconcile(NOON)
     assert town.until(team) is None
     town.use(team, 1)

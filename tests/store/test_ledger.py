@@ -1,6 +1,5 @@
 """The ledger as the collector writes it: one transaction or nothing, days, and numbers that never repeat."""
 
-import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, suppress
@@ -10,6 +9,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 from sqlalchemy.exc import IntegrityError
+from tests.store.migrated import make_ledger
 from tests.store.stored_blocks import batch_of, stored_blocks, stored_rows
 
 from tollgate.core.blocks import ENOUGH_ROWS, Run
@@ -21,7 +21,7 @@ from tollgate.core.posting import Opening, Posting, Rules, post
 from tollgate.core.pricing import MILLION, Price
 from tollgate.core.shared_blocks import Part
 from tollgate.store import ledger as storing
-from tollgate.store import ledger_blocks, ledger_engine, ledger_shared, ledger_usage, sqlite, upgrade
+from tollgate.store import ledger_blocks, ledger_engine, ledger_shared, ledger_usage, sqlite
 from tollgate.store.base import Mark
 from tollgate.store.ledger import LedgerBehind, LedgerStore, open_ledger
 from tollgate.store.ledger_blocks import DayBlocks, Joining
@@ -81,16 +81,9 @@ class Ledger:
         return [self.sql(f"SELECT * FROM {name}") for name in names]
 
 
-@pytest.fixture(scope="module")
-def blank(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("blank")
-    upgrade.migrate(sqlite.ledger_url(folder), upgrade.LEDGER)
-    return folder / "ledger.db"
-
-
 @pytest.fixture
-def ledger(tmp_path: Path, blank: Path) -> Iterator[Ledger]:
-    shutil.copy(blank, tmp_path / "ledger.db")
+def ledger(tmp_path: Path) -> Iterator[Ledger]:
+    make_ledger(tmp_path)
     made = Ledger(tmp_path)
     yield made
     made.store.close()

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.store.log_rows import ACME, CI, DAY, THEIRS, WEB, Ledger, Reader, entry
@@ -39,10 +37,9 @@ LOOKS = st.none() | st.integers(1, 3)
 
 
 @contextmanager
-def fresh(template: Path, looks: int | None) -> Iterator[tuple[Ledger, Reader]]:
+def fresh(looks: int | None) -> Iterator[tuple[Ledger, Reader]]:
     """A ledger of its own for one example."""
     with tempfile.TemporaryDirectory() as name, asyncio.Runner() as loop:
-        shutil.copy(template, Path(name) / "ledger.db")
         ledger = Ledger(Path(name))
         reader = Reader(ledger, loop, looks)
         try:
@@ -69,13 +66,6 @@ def act(ledger: Ledger, step: tuple[str, Any]) -> None:
         )
 
 
-@pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("template")
-    Ledger(folder).close()
-    return folder / "ledger.db"
-
-
 @settings(max_examples=settings().max_examples // 2)
 @given(
     before=st.lists(COMMIT | COMMIT | WAIT | DROP | TIDY, min_size=3, max_size=12),
@@ -85,14 +75,13 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     looks=LOOKS,
 )
 def test_every_row_of_before_the_first_page_appears_once(
-    template: Path,
     before: list[tuple[str, Any]],
     meanwhile: list[list[tuple[str, Any]]],
     filters: LogFilter,
     sizes: list[int],
     looks: int | None,
 ) -> None:
-    with fresh(template, looks) as (ledger, reader):
+    with fresh(looks) as (ledger, reader):
         for step in before:
             act(ledger, step)
         start = None if filters.since is None else ledger.now - filters.since
@@ -123,13 +112,12 @@ def test_every_row_of_before_the_first_page_appears_once(
     looks=LOOKS,
 )
 def test_follower_sees_every_new_row_once_in_order(
-    template: Path,
     steps: list[tuple[str, Any]],
     filters: LogFilter,
     sizes: list[int],
     looks: int | None,
 ) -> None:
-    with fresh(template, looks) as (ledger, reader):
+    with fresh(looks) as (ledger, reader):
         ledger.commit(entry(ledger.now), entry(ledger.now, THEIRS))
         start = None if filters.since is None else ledger.now - filters.since
         wanted = LogFilter(ACME, filters.source_id, start, None, filters.method, filters.status, filters.errors)

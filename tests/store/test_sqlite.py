@@ -12,6 +12,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection, MetaData, create_engine, event
 from sqlalchemy.engine import URL
+from tests.store.migrated import make_control
 
 from tollgate.core.models import Team, Token
 from tollgate.errors import StartError
@@ -25,6 +26,12 @@ TABLES = set(tables.metadata.tables)
 @pytest.fixture
 def url(tmp_path: Path) -> URL:
     return sqlite.store_url("", tmp_path)
+
+
+@pytest.fixture
+def migrated(url: URL, tmp_path: Path) -> URL:
+    make_control(tmp_path)
+    return url
 
 
 @contextmanager
@@ -169,15 +176,13 @@ def _migrate_in_child(url: URL, gate: int, opener: int) -> int:
 # --- Pragmas, facts and outages ----------------------------------------------------------------------------
 
 
-def test_database_writes_ahead_so_that_readers_do_not_wait(url: URL) -> None:
-    upgrade.migrate(url)
-    with database(url) as connection:
+def test_database_writes_ahead_so_that_readers_do_not_wait(migrated: URL) -> None:
+    with database(migrated) as connection:
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
-def test_old_changes_are_trimmed_and_young_ones_kept(url: URL) -> None:
-    upgrade.migrate(url)
-    with database(url) as connection:
+def test_old_changes_are_trimmed_and_young_ones_kept(migrated: URL) -> None:
+    with database(migrated) as connection:
         connection.execute(
             "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 25000) "
             "INSERT INTO changes (kind, key) SELECT 'team', 'x' FROM n"
@@ -187,11 +192,10 @@ def test_old_changes_are_trimmed_and_young_ones_kept(url: URL) -> None:
     assert newest == 25_000
 
 
-def test_fact_is_inserted_once(url: URL) -> None:
-    upgrade.migrate(url)
-    assert engines.insert_if_absent(url, "colour", "green") == "green"
-    assert engines.insert_if_absent(url, "colour", "red") == "green"
-    assert engines.insert_if_absent(url, "size", "red") == "red"
+def test_fact_is_inserted_once(migrated: URL) -> None:
+    assert engines.insert_if_absent(migrated, "colour", "green") == "green"
+    assert engines.insert_if_absent(migrated, "colour", "red") == "green"
+    assert engines.insert_if_absent(migrated, "size", "red") == "red"
 
 
 def test_no_error_of_an_engine_repeats_values(url: URL, tmp_path: Path) -> None:
@@ -201,42 +205,38 @@ def test_no_error_of_an_engine_repeats_values(url: URL, tmp_path: Path) -> None:
     assert all(engine.hide_parameters for engine in (control, *readers))
 
 
-def test_processes_without_callers_wait_for_a_busy_database_and_check_foreign_keys(url: URL) -> None:
-    upgrade.migrate(url)
-    with engines._transaction(url) as connection:
+def test_processes_without_callers_wait_for_a_busy_database_and_check_foreign_keys(migrated: URL) -> None:
+    with engines._transaction(migrated) as connection:
         assert connection.exec_driver_sql("PRAGMA busy_timeout").scalar() == 1_000 * engines.PATIENT_SECONDS
         assert connection.exec_driver_sql("PRAGMA foreign_keys").scalar() == 1
 
 
-def test_facts_are_replaced_and_others_kept(url: URL) -> None:
-    upgrade.migrate(url)
+def test_facts_are_replaced_and_others_kept(migrated: URL) -> None:
     for name in ("colour", "size"):
-        engines.insert_if_absent(url, name, "old")
-    engines.replace_facts(url, {"colour": "new", "shape": "new"})
-    assert [engines.insert_if_absent(url, name, "") for name in ("colour", "size", "shape")] == [
+        engines.insert_if_absent(migrated, name, "old")
+    engines.replace_facts(migrated, {"colour": "new", "shape": "new"})
+    assert [engines.insert_if_absent(migrated, name, "") for name in ("colour", "size", "shape")] == [
         "new",
         "old",
         "new",
     ]
 
 
-async def test_only_tokens_that_work_and_were_made_before_count(url: URL) -> None:
-    upgrade.migrate(url)
-    assert (engines.has_accounts(url), engines.tokens_made_before(url, 9.0)) == (False, 0)
-    store = sqlite.open_store(url)
+async def test_only_tokens_that_work_and_were_made_before_count(migrated: URL) -> None:
+    assert (engines.has_accounts(migrated), engines.tokens_made_before(migrated, 9.0)) == (False, 0)
+    store = sqlite.open_store(migrated)
     async with store.changing() as records:
         await records.teams.add(Team("team_1", "a"))
         for number, active in ((1, True), (2, False), (3, True)):
             made = Token(f"tok_{number}", "team_1", f"ci {number}", "tg_zzzzz", float(number), active=active)
             await records.tokens.add(made, digest=bytes([number]) * 32)
     await store.close()
-    assert [engines.tokens_made_before(url, at) for at in (1.0, 2.0, 3.0, 4.0)] == [0, 1, 1, 2]
+    assert [engines.tokens_made_before(migrated, at) for at in (1.0, 2.0, 3.0, 4.0)] == [0, 1, 1, 2]
 
 
-async def test_reader_does_not_wait_for_a_writer(url: URL) -> None:
-    upgrade.migrate(url)
-    store = sqlite.open_store(url)
-    with database(url) as other:
+async def test_reader_does_not_wait_for_a_writer(migrated: URL) -> None:
+    store = sqlite.open_store(migrated)
+    with database(migrated) as other:
         other.execute("BEGIN IMMEDIATE")
         assert await store.token(bytes(32)) is None
         other.rollback()
@@ -245,12 +245,11 @@ async def test_reader_does_not_wait_for_a_writer(url: URL) -> None:
 
 @pytest.mark.parametrize(("busy", "deadline"), [(20, 5.0), (300, 0.02)])
 async def test_writer_that_waits_too_long_gets_unavailable_and_leaves_no_lock(
-    busy: int, deadline: float, url: URL
+    busy: int, deadline: float, migrated: URL
 ) -> None:
-    upgrade.migrate(url)
-    impatient = sqlite.open_store(url, busy_milliseconds=busy, deadline=deadline)
-    store = sqlite.open_store(url)
-    with database(url) as other:
+    impatient = sqlite.open_store(migrated, busy_milliseconds=busy, deadline=deadline)
+    store = sqlite.open_store(migrated)
+    with database(migrated) as other:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(StoreUnavailable):
             await add_acme(impatient)
@@ -262,9 +261,8 @@ async def test_writer_that_waits_too_long_gets_unavailable_and_leaves_no_lock(
     await store.close()
 
 
-async def test_connection_that_breaks_at_the_commit_is_an_outage(url: URL) -> None:
-    upgrade.migrate(url)
-    store = sqlite.open_store(url)
+async def test_connection_that_breaks_at_the_commit_is_an_outage(migrated: URL) -> None:
+    store = sqlite.open_store(migrated)
 
     async def add(team_id: str) -> None:
         async with store.changing() as records:
@@ -283,10 +281,9 @@ async def test_connection_that_breaks_at_the_commit_is_an_outage(url: URL) -> No
     await store.close()
 
 
-async def test_store_can_be_used_again_after_a_timeout(url: URL) -> None:
-    upgrade.migrate(url)
-    store = sqlite.open_store(url, busy_milliseconds=20)
-    with database(url) as other:
+async def test_store_can_be_used_again_after_a_timeout(migrated: URL) -> None:
+    store = sqlite.open_store(migrated, busy_milliseconds=20)
+    with database(migrated) as other:
         other.execute("BEGIN IMMEDIATE")
         for _ in range(6):
             with pytest.raises(StoreUnavailable):
@@ -296,10 +293,9 @@ async def test_store_can_be_used_again_after_a_timeout(url: URL) -> None:
     await store.close()
 
 
-async def test_block_that_outlives_the_deadline_is_undone_and_reported_unavailable(url: URL) -> None:
-    upgrade.migrate(url)
-    impatient = sqlite.open_store(url, deadline=0.3)
-    store = sqlite.open_store(url)
+async def test_block_that_outlives_the_deadline_is_undone_and_reported_unavailable(migrated: URL) -> None:
+    impatient = sqlite.open_store(migrated, deadline=0.3)
+    store = sqlite.open_store(migrated)
 
     async def endless() -> None:
         async with impatient.changing() as records:

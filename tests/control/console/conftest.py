@@ -8,28 +8,18 @@ from typing import Any
 import pytest
 from tests.control.console.site import Browser, Site
 
-from tollgate.store import sqlite, upgrade
-
 OpenSite = Callable[..., Site]
 
 
-@pytest.fixture(scope="session")
-def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store to copy: migrating takes a while."""
-    folder = tmp_path_factory.mktemp("migrated")
-    upgrade.migrate(sqlite.store_url("", folder))
-    return folder / "control.db"
-
-
 @pytest.fixture
-def open_site(migrated: Path, tmp_path: Path, loop: asyncio.Runner) -> Iterator[OpenSite]:
+def open_site(tmp_path: Path, loop: asyncio.Runner) -> Iterator[OpenSite]:
     """Opens an installation with settings of one's own."""
     opened: list[Site] = []
 
     def open_one(**settings: Any) -> Site:
         folder = tmp_path / str(len(opened))
         folder.mkdir()
-        opened.append(Site(migrated, folder, loop, **settings))
+        opened.append(Site(folder, loop, **settings))
         return opened[-1]
 
     yield open_one

@@ -16,6 +16,7 @@ from urllib.parse import urlencode
 import httpx
 from litestar import Litestar
 from tests.control.services.harness import CHEAP, PATIENCE
+from tests.store.migrated import make_control
 
 from tollgate.api.teams import NewTeam
 from tollgate.control.api.rates import Rates
@@ -56,7 +57,6 @@ class Site:
 
     def __init__(
         self,
-        template: Path,
         folder: Path,
         loop: asyncio.Runner,
         *,
@@ -71,7 +71,7 @@ class Site:
         self.loop = loop
         self.folder = folder / "data"
         self.folder.mkdir()
-        shutil.copy(template, self.folder / "control.db")
+        make_control(self.folder)
         url = sqlite.store_url("", self.folder)
         settings = Settings(
             accounts=AccountSettings(sign_up=sign_up), mail=mail or MailSettings(), oidc=oidc or OidcSettings()

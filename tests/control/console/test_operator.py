@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 from tests.control.console.site import Browser, Site, words
+from tests.store.migrated import make_ledger
 
 from tollgate.control.services.operator import Operator
-from tollgate.store import sqlite, upgrade
+from tollgate.store import sqlite
 
 PAGE = "/console/operator/teams/acme"
 PLAN = {"act": "plan", "on": "team", "price": "", "free_requests": "", "requests_per_second": "", "cap": ""}
@@ -16,7 +17,7 @@ PLAN = {"act": "plan", "on": "team", "price": "", "free_requests": "", "requests
 @pytest.fixture
 def browser(site: Site, tmp_path: Path) -> Iterator[Browser]:
     """An operator, signed in, on a site with a ledger."""
-    upgrade.migrate(sqlite.ledger_url(tmp_path), upgrade.LEDGER)
+    make_ledger(tmp_path)
     book = sqlite.open_accountbook(sqlite.ledger_url(tmp_path))
     site.plane.operator = Operator(site.plane.context, site.plane.networks, book)
     account = site.account()

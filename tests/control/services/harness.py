@@ -20,6 +20,7 @@ import pytest
 from argon2 import PasswordHasher
 from msgspec.structs import replace
 from tests.gateway.fakes import Clock
+from tests.store.migrated import make_control, make_ledger
 
 from tollgate.api.me import NewPersonalToken
 from tollgate.control.mail import Mailer
@@ -43,7 +44,7 @@ from tollgate.settings.model import (
     UpstreamSettings,
     WhitelistSettings,
 )
-from tollgate.store import sqlite, upgrade
+from tollgate.store import sqlite
 from tollgate.store.base import Repositories
 from tollgate.store.sql import SqlStore
 
@@ -96,18 +97,17 @@ async def people(records: Repositories) -> None:
 
 def make_template(folder: Path) -> Path:
     """A migrated store with all people in it, to be copied."""
-    url = sqlite.store_url("", folder)
-    upgrade.migrate(url)
-    upgrade.migrate(sqlite.ledger_url(folder), upgrade.LEDGER)
+    made = make_control(folder)
+    make_ledger(folder)
 
     async def fill() -> None:
-        store = sqlite.open_store(url, deadline=PATIENCE)
+        store = sqlite.open_store(sqlite.store_url("", folder), deadline=PATIENCE)
         async with store.changing() as records:
             await people(records)
         await store.close()
 
     asyncio.run(fill())
-    return folder / "control.db"
+    return made
 
 
 class Postbox(Mailer):

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from tests.ledger.harness import Harness, entry, segment_bytes
+from tests.store.migrated import make_ledger
 
 from tollgate.core.entries import encode
 from tollgate.ledger import collector as collecting
@@ -67,19 +68,19 @@ def in_child(work: Callable[[], None]) -> int:
     return os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
 
 
-def die() -> None:
+def kill_self() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def dying_at_point(number: int) -> Callable[[str], None]:
-    """Raises at the fault point with this number, counted from 1."""
+def kill_at_point(number: int) -> Callable[[str], None]:
+    """Kill the process at the fault point with this number, counted from 1."""
     left = number
 
     def fault(_: str) -> None:
         nonlocal left
         left -= 1
         if left == 0:
-            die()
+            kill_self()
 
     return fault
 
@@ -107,7 +108,7 @@ def collect_traced(harness: Harness, at_line: Callable[[Line], None]) -> None:
         sys.settrace(before)
 
 
-def collect_dying_at_line(harness: Harness, number: int) -> int:
+def collect_killed_at_line(harness: Harness, number: int) -> int:
     """Collect in a process that exits at the line with this number, counted from 1."""
     left = number
 
@@ -115,62 +116,62 @@ def collect_dying_at_line(harness: Harness, number: int) -> int:
         nonlocal left
         left -= 1
         if left == 0:
-            die()
+            kill_self()
 
     return in_child(lambda: collect_traced(harness, at_line))
 
 
 @pytest.fixture
-def nights(blank: Path) -> Iterator[Callable[[], Harness]]:
+def another_spool() -> Iterator[Callable[[], Harness]]:
     """Makes the same spool again on each call; in memory where there is such a disk."""
     harnesses: list[Harness] = []
     memory = Path("/dev/shm")
 
-    def another() -> Harness:
+    def make() -> Harness:
         if harnesses:
             harnesses[-1].close()
             shutil.rmtree(harnesses[-1].folder)
         folder = top / str(len(harnesses))
         folder.mkdir()
-        shutil.copy(blank, folder / "ledger.db")
+        make_ledger(folder)
         harnesses.append(Harness(folder))
         fill(harnesses[-1])
         return harnesses[-1]
 
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as name:
         top = Path(name)
-        yield another
+        yield make
         harnesses[-1].close()
 
 
-def test_run_without_a_crash_ends_with_the_expected_ledger(nights: Callable[[], Harness]) -> None:
-    harness = nights()
+def test_run_without_a_crash_ends_with_the_expected_ledger(another_spool: Callable[[], Harness]) -> None:
+    harness = another_spool()
     harness.collect()
     check(harness)
 
 
 @pytest.mark.e2e
-def test_crash_at_every_fault_point(nights: Callable[[], Harness]) -> None:
+def test_records_count_once_after_a_crash_at_every_fault_point(another_spool: Callable[[], Harness]) -> None:
     number = 0
     killed = signal.SIGKILL.value
     while killed:
         number += 1
-        harness = nights()
-        killed = in_child(lambda: _collect_dying_at_point(harness, number))  # noqa: B023 - it runs at once
+        harness = another_spool()
+        killed = in_child(lambda: _collect_killed_at_point(harness, number))  # noqa: B023 - it runs at once
         harness.collect()
         check(harness)
     assert number > 10, "each step has several"
 
 
-def _collect_dying_at_point(harness: Harness, number: int) -> None:
-    harness.collect(harness.collector(dying_at_point(number)))
+def _collect_killed_at_point(harness: Harness, number: int) -> None:
+    harness.collect(harness.collector(kill_at_point(number)))
 
 
 @pytest.mark.e2e
 @pytest.mark.timeout(400)  # a process for each of some hundred lines, and the machine may be busy
-def test_crash_at_every_line(nights: Callable[[], Harness]) -> None:
+def test_records_count_once_after_a_crash_at_every_line(another_spool: Callable[[], Harness]) -> None:
     lines: list[Line] = []
-    collect_traced(nights(), lines.append)
+    collect_traced(another_spool(), lines.append)
     # A line is run many times; the one to exit at is random, and a failure shows it.
     times: dict[Line, list[int]] = {}
     for number, line in enumerate(lines, 1):
@@ -178,26 +179,26 @@ def test_crash_at_every_line(nights: Callable[[], Harness]) -> None:
     assert len(times) > 100
     for line, numbers in times.items():
         number = random.choice(numbers)
-        print(f"death at {line}, the line number {number}")
-        harness = nights()
-        assert collect_dying_at_line(harness, number)
+        print(f"killed at {line}, the line number {number}")
+        harness = another_spool()
+        assert collect_killed_at_line(harness, number)
         harness.collect()
         check(harness)
 
 
 @pytest.mark.e2e
 @pytest.mark.parametrize("seed", range(3))
-def test_repeated_crashes(nights: Callable[[], Harness], seed: int) -> None:
+def test_records_count_once_after_repeated_crashes(another_spool: Callable[[], Harness], seed: int) -> None:
     chance = random.Random(seed)
-    harness = nights()
+    harness = another_spool()
     for _ in range(12):
-        collect_dying_at_line(harness, chance.randint(1, 250))
+        collect_killed_at_line(harness, chance.randint(1, 250))
     harness.collect()
     check(harness)
 
 
-def test_commit_that_fails_leaves_nothing_behind_and_is_done_again(nights: Callable[[], Harness]) -> None:
-    harness = nights()
+def test_commit_that_fails_leaves_nothing_behind_and_is_done_again(another_spool: Callable[[], Harness]) -> None:
+    harness = another_spool()
 
     class Failed(Exception):
         pass
