@@ -18,7 +18,7 @@ PREFIX = b"/x/"
 _JSON = re.compile(rb"application/json[ \t]*(?:;.*)?", re.IGNORECASE)
 # A name, an address or nothing, with a port or without (RFC 3986, 3.2.2); no comma, which joins two headers.
 _HOST = re.compile(rb"[A-Za-z0-9._~%!$&'()*+;=:\[\]-]*")
-NO_HTTP = "This is not an HTTP/1.1 request: use that version."
+NO_HTTP = "This request is not HTTP/1.1: send it in that version."
 REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=-]{1,128}")
 
 
