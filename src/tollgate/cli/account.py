@@ -15,14 +15,18 @@ from tollgate.cli.settings_options import lines
 from tollgate.lazy_module import LazyModule
 
 if TYPE_CHECKING:
+    from tollgate.api import base
     from tollgate.api import factors as factors_api
     from tollgate.api import me as api
+    from tollgate.cli import answers
     from tollgate.cli.session import Session
 else:
-    api, factors_api = LazyModule("tollgate.api.me"), LazyModule("tollgate.api.factors")  # not for help
+    # Not for help.
+    api, base, factors_api = (LazyModule(f"tollgate.api.{name}") for name in ("me", "base", "factors"))
+    answers = LazyModule("tollgate.cli.answers")
 
 _DAY = 86_400
-_LONGEST_LINE = 4096
+_MAX_LINE = 4096
 
 
 @click.group(cls=Group, epilog="Example: tollgate account tokens create ci --expires 90d")
@@ -91,7 +95,7 @@ def confirm_email(session: Session, link: str) -> None:
 
 
 def _line() -> str:
-    return sys.stdin.readline(_LONGEST_LINE).rstrip("\r\n")
+    return sys.stdin.readline(_MAX_LINE).rstrip("\r\n")
 
 
 @account.group(cls=Group, epilog="Example: tollgate account tokens create ci --expires 90d")
@@ -139,9 +143,6 @@ def create(
 @logged_in
 def list_(session: Session, limit: int, after: str | None) -> None:
     """List your personal access tokens."""
-    from tollgate.api.base import Page  # noqa: PLC0415 - not for help
-    from tollgate.cli.answers import ApiAnswer  # noqa: PLC0415
-
     whole = session.client.call(api.LIST_LOGINS, limit=limit, after=after)
     # The list has logins of every kind.
     mine = [login for login in whole.value.items if login.kind == "personal"]
@@ -149,7 +150,7 @@ def list_(session: Session, limit: int, after: str | None) -> None:
     raw = {"items": [item for item in whole.raw["items"] if item["id"] in ids]}
     rows = [(login.id, login.name, login.created_at, login.last_used_at, login.expires_at) for login in mine]
     session.page(
-        ApiAnswer(Page(mine, whole.value.next), raw),
+        answers.ApiAnswer(base.Page(mine, whole.value.next), raw),
         ("ID", "NAME", "CREATED", "LAST USED", "EXPIRES"),
         rows,
         empty="No personal access tokens yet. Create one: tollgate account tokens create NAME",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from typing import TYPE_CHECKING
 
 import click
@@ -19,17 +20,31 @@ from tollgate.cli.options import json_option, logged_in
 from tollgate.lazy_module import LazyModule
 
 if TYPE_CHECKING:
+    import webbrowser
+
     from tollgate.api import me as me_api
     from tollgate.api import teams as teams_api
+    from tollgate.cli import address, answers, credentials, device
+    from tollgate.cli import client as clients
+    from tollgate.cli import login as logins
+    from tollgate.cli import session as sessions
+    from tollgate.cli import transport as transports
     from tollgate.cli.credentials import Credential, CredentialStore
     from tollgate.cli.session import Session
     from tollgate.cli.shapes import DeviceGrant
     from tollgate.cli.transport import Transport
 else:
-    me_api, teams_api = LazyModule("tollgate.api.me"), LazyModule("tollgate.api.teams")  # not for help
+    # Not for help.
+    webbrowser, me_api, teams_api = (
+        LazyModule(n) for n in ("webbrowser", "tollgate.api.me", "tollgate.api.teams")
+    )
+    address, answers, clients, credentials, device, logins, sessions, transports = (
+        LazyModule(f"tollgate.cli.{name}")
+        for name in ("address", "answers", "client", "credentials", "device", "login", "session", "transport")
+    )
 
 # Longer than any token; a large file piped in by mistake must not be read whole.
-_LONGEST_LINE = 4096
+_MAX_LINE = 4096
 
 
 @click.group(cls=Group, epilog="Example: tollgate auth login --url https://tollgate.example.com")
@@ -46,31 +61,21 @@ def login(url: str | None, with_token: bool, no_browser: bool) -> None:
 
     The login is kept in the system keyring, or in a file that only you can read. For CI, set TOLLGATE_TOKEN.
     """
-    from tollgate.cli import session  # noqa: PLC0415 - not for help
-    from tollgate.cli.address import is_exposed  # noqa: PLC0415
-    from tollgate.cli.credentials import CredentialStore  # noqa: PLC0415
-    from tollgate.cli.transport import Transport  # noqa: PLC0415
-
-    credentials = CredentialStore.at_home(os.environ)
-    address = session.server_url(credentials, os.environ, url)
-    if is_exposed(address):
-        show.note(f"Warning: {address} is plain http: others on the network can read your login. Use https.")
-    with Transport(address) as transport:
+    store = credentials.CredentialStore.at_home(os.environ)
+    server = sessions.server_url(store, os.environ, url)
+    if address.is_exposed(server):
+        show.note(f"Warning: {server} is plain http: others on the network can read your login. Use https.")
+    with transports.Transport(server) as transport:
         credential = _typed_token() if with_token else _approved(transport, no_browser)
-        _store_login(credentials, transport, credential)
-    if os.environ.get(session.TOKEN_VARIABLE):
-        show.note(f"Note: {session.TOKEN_VARIABLE} is set and takes precedence over this login.")
+        _store_login(store, transport, credential)
+    if os.environ.get(sessions.TOKEN_VARIABLE):
+        show.note(f"Note: {sessions.TOKEN_VARIABLE} is set and takes precedence over this login.")
 
 
 def _approved(transport: Transport, no_browser: bool) -> Credential:
-    import time  # noqa: PLC0415 - not for help
-
-    from tollgate.cli import device  # noqa: PLC0415
-    from tollgate.cli.login import credential_of  # noqa: PLC0415
-
     grant = device.start(transport, device.machine_name())
     _invite_to_page(grant, no_browser)
-    return credential_of(device.wait_for_approval(transport, grant), time.time())
+    return logins.credential_of(device.wait_for_approval(transport, grant), time.time())
 
 
 def _invite_to_page(grant: DeviceGrant, no_browser: bool) -> None:
@@ -92,8 +97,6 @@ def _has_browser() -> bool:
 
 
 def _open(page: str) -> bool:
-    import webbrowser  # noqa: PLC0415 - only where there is one
-
     try:
         return webbrowser.open(page)
     except (webbrowser.Error, OSError):
@@ -101,12 +104,10 @@ def _open(page: str) -> bool:
 
 
 def _typed_token() -> Credential:
-    from tollgate.cli.credentials import Credential  # noqa: PLC0415 - not for help
-
     if sys.stdin.isatty():
         text = click.prompt("Personal access token", hide_input=True, err=True)
     else:
-        text = sys.stdin.readline(_LONGEST_LINE)
+        text = sys.stdin.readline(_MAX_LINE)
     token = text.strip()
     if not token:
         raise Failure("No token on standard input. Try: tollgate auth login --with-token < token.txt")
@@ -117,19 +118,16 @@ def _typed_token() -> Credential:
         )
     if not token.startswith("tgp_") or not token.isascii() or not token.replace("_", "").isalnum():
         raise Failure("That is not a personal access token: those are tgp_ followed by letters and digits.")
-    return Credential("personal", token)
+    return credentials.Credential("personal", token)
 
 
 def _store_login(credentials: CredentialStore, transport: Transport, credential: Credential) -> None:
     """Look up the account, keep the login, and choose a team."""
-    from tollgate.cli.client import Client  # noqa: PLC0415 - not for help
-    from tollgate.cli.login import FixedLogin  # noqa: PLC0415
-
     url = transport.url
     if credential.kind == "tool":
         credentials.put(url, credential)  # first: the approved login must not be lost if the next request fails
-    client = Client(
-        transport, FixedLogin(credential.access, f"{url} refused this token. Run: tollgate auth login")
+    client = clients.Client(
+        transport, logins.FixedLogin(credential.access, f"{url} refused this token. Run: tollgate auth login")
     )
     account = client.call(me_api.SHOW).value
     teams = client.call(teams_api.LIST).value.items
@@ -156,12 +154,10 @@ def _choose_team(before: str | None, teams: list[teams_api.Team]) -> str | None:
 @logged_in
 def status(session: Session) -> None:
     """Show the server, the account, the kind of login, and your teams."""
-    from tollgate.cli.session import TEAM_VARIABLE, token_in  # noqa: PLC0415 - not for help
-
     me = session.client.call(me_api.SHOW)
     page = session.client.call(teams_api.LIST)
-    place = "TOLLGATE_TOKEN" if token_in(os.environ) else session.credentials.place(session.url)
-    team = os.environ.get(TEAM_VARIABLE) or session.credentials.team_at(session.url)
+    place = "TOLLGATE_TOKEN" if sessions.token_in(os.environ) else session.credentials.place(session.url)
+    team = os.environ.get(sessions.TEAM_VARIABLE) or session.credentials.team_at(session.url)
     if session.as_json:
         facts = {"url": session.url, "account": me.raw, "kept_in": place, "team": team}
         show.as_json({**facts, "teams": page.raw["items"]})
@@ -195,25 +191,21 @@ def logout(as_json: bool) -> None:
     A personal access token is only forgotten here: other machines may use it. Delete it with `tollgate account
     tokens delete ID`.
     """
-    from tollgate.cli import session  # noqa: PLC0415 - not for help
-    from tollgate.cli.credentials import CredentialStore  # noqa: PLC0415
-    from tollgate.cli.transport import Transport  # noqa: PLC0415
-
-    credentials = CredentialStore.at_home(os.environ)
-    url = session.server_url(credentials, os.environ)
-    credential = _kept_or_none(credentials, url)
-    credentials.forget(url)
+    store = credentials.CredentialStore.at_home(os.environ)
+    url = sessions.server_url(store, os.environ)
+    credential = _kept_or_none(store, url)
+    store.forget(url)
     revoked = False
     if credential is not None and credential.kind == "tool":
-        with Transport(url) as transport:
+        with transports.Transport(url) as transport:
             revoked = _revoke(transport, credential)
     elif credential is not None:
         show.note("The personal access token keeps working; to delete it: tollgate account tokens delete ID")
     if as_json:
         show.as_json({"url": url, "logged_out": True, "revoked": revoked})
     show.note(f"Logged out of {url}.")
-    if os.environ.get(session.TOKEN_VARIABLE):
-        show.note(f"Note: {session.TOKEN_VARIABLE} is still set, and commands keep using it.")
+    if os.environ.get(sessions.TOKEN_VARIABLE):
+        show.note(f"Note: {sessions.TOKEN_VARIABLE} is still set, and commands keep using it.")
 
 
 def _kept_or_none(credentials: CredentialStore, url: str) -> Credential | None:
@@ -230,12 +222,9 @@ def _kept_or_none(credentials: CredentialStore, url: str) -> Credential | None:
 
 
 def _revoke(transport: Transport, credential: Credential) -> bool:
-    from tollgate.cli import answers  # noqa: PLC0415 - not for help
-    from tollgate.cli.login import post_form  # noqa: PLC0415
-
     try:
         form = {"token": credential.refresh or credential.access}
-        answers.expect_done(post_form(transport, "/api/v1/oauth/revoke", form), transport.url)
+        answers.expect_done(logins.post_form(transport, "/api/v1/oauth/revoke", form), transport.url)
     except Failure as failure:
         show.note(f"The login could not be revoked, so it stays valid on the server until it expires: {failure}")
         return False
@@ -245,11 +234,7 @@ def _revoke(transport: Transport, credential: Credential) -> bool:
 @auth.command(epilog='Example: curl -H "Authorization: Bearer $(tollgate auth token)" …')
 def token() -> None:
     """Print the access token that commands send, renewed if necessary."""
-    from tollgate.cli import session  # noqa: PLC0415 - not for help
-    from tollgate.cli.credentials import CredentialStore  # noqa: PLC0415
-    from tollgate.cli.transport import Transport  # noqa: PLC0415
-
-    credentials = CredentialStore.at_home(os.environ)
-    with Transport(session.server_url(credentials, os.environ)) as transport:
-        secret = session.login_for(credentials, transport, os.environ).secret()
+    store = credentials.CredentialStore.at_home(os.environ)
+    with transports.Transport(sessions.server_url(store, os.environ)) as transport:
+        secret = sessions.login_for(store, transport, os.environ).secret()
     click.echo(secret)

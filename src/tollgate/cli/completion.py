@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+import os
+from typing import TYPE_CHECKING
+
 import click
 
 from tollgate.cli import show
+from tollgate.lazy_module import LazyModule
+
+if TYPE_CHECKING:
+    import pathlib
+
+    from click import shell_completion
+else:
+    pathlib, shell_completion = LazyModule("pathlib"), LazyModule("click.shell_completion")  # not for help
 
 _PLACES = {
     "bash": "~/.local/share/bash-completion/completions/tollgate",
@@ -44,15 +55,12 @@ def completion(shell: str) -> None:
 
 def _install() -> None:
     """Put the script where the shell of this person looks for it."""
-    import os  # noqa: PLC0415 - not for help
-    from pathlib import Path  # noqa: PLC0415
-
     shell = os.path.basename(os.environ.get("SHELL", ""))  # noqa: PTH119 - no path is meant
     if shell not in _FILES:
         raise click.UsageError(
             f"$SHELL is {shell or 'not set'}: print the script with `tollgate completion bash`."
         )
-    file = Path.home() / _FILES[shell]
+    file = pathlib.Path.home() / _FILES[shell]
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(_script(shell), encoding="utf-8")
     show.note(f"Wrote {file}. Start a new shell.")
@@ -61,8 +69,6 @@ def _install() -> None:
 
 
 def _script(shell: str) -> str:
-    from click.shell_completion import get_completion_class  # noqa: PLC0415 - not for help
-
-    made = get_completion_class(shell)
+    made = shell_completion.get_completion_class(shell)
     assert made is not None  # noqa: S101 - Click has all of ours
     return made(click.get_current_context().find_root().command, {}, "tollgate", "_TOLLGATE_COMPLETE").source()

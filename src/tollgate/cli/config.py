@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from tollgate.lazy_module import LazyModule
 from tollgate.settings.file import Loaded, SettingsError, find, load, require_networks
 from tollgate.settings.mask import effective
 
@@ -20,8 +21,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
+    from tollgate.cli import upstream_checks
+    from tollgate.processes import preflight
+else:
+    # Not for `config show`.
+    preflight = LazyModule("tollgate.processes.preflight")
+    upstream_checks = LazyModule("tollgate.cli.upstream_checks")
+
 # Beyond this a value no longer pushes the sources of all others to the right.
-_WIDEST_VALUE = 60
+_MAX_ALIGNED = 60
 
 _file_option = click.option(
     "--config",
@@ -47,9 +55,6 @@ def check(file: str | None, online: bool) -> None:
 
     Example: tollgate config check --online --config /etc/tollgate/tollgate.toml
     """
-    # Not for `config show`, which needs none of it.
-    from tollgate.processes import preflight  # noqa: PLC0415
-
     path, loaded = _load(file)
     settings = loaded.settings
     try:
@@ -60,9 +65,7 @@ def check(file: str | None, online: bool) -> None:
     for warning in preflight.warnings(settings, time.time()):
         click.echo(f"warning: {warning}", err=True)
     if online:
-        from tollgate.cli.upstream_checks import try_all  # noqa: PLC0415
-
-        problems += try_all(settings)
+        problems += upstream_checks.try_all(settings)
     if problems:
         _fail(problems)
     click.echo(f"{path or 'The environment'} is fine; networks served: {', '.join(settings.networks)}")
@@ -88,7 +91,7 @@ def show(file: str | None, as_json: bool) -> None:
 def _aligned(values: dict[str, Any], sources: dict[str, str]) -> str:
     rows = [(key, json.dumps(value, ensure_ascii=False), sources[key]) for key, value in values.items()]
     key_width = max(len(key) for key, _, _ in rows)
-    value_width = max(len(value) for _, value, _ in rows if len(value) <= _WIDEST_VALUE)
+    value_width = max(len(value) for _, value, _ in rows if len(value) <= _MAX_ALIGNED)
     return "\n".join(f"{key:{key_width}}  {value:{value_width}}  {source}" for key, value, source in rows)
 
 

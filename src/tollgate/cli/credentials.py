@@ -23,10 +23,14 @@ from msgspec import Struct
 from tollgate.cli.failures import Failure
 from tollgate.cli.show import note
 from tollgate.file_lock import lock_within, open_lock_file
+from tollgate.lazy_module import LazyModule
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    import keyring as keyring_library
+else:
+    keyring_library = LazyModule("keyring")  # takes 100 ms, and most commands do not need it
 
 T = TypeVar("T")
 
@@ -105,9 +109,7 @@ class SystemKeyring:
 def system_keyring() -> Keyring | None:
     """Return the system keyring, if one can be used."""
     try:
-        import keyring  # noqa: PLC0415 - a tenth of a second that most commands need not spend
-
-        backend = keyring.get_keyring()
+        backend = keyring_library.get_keyring()
         # The libraries' own "fail" and "null" backends have no positive priority.
         return SystemKeyring(backend) if float(backend.priority) > 0 else None
     except Exception:  # noqa: BLE001 - backends raise whatever their platform gives them

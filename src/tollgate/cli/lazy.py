@@ -10,10 +10,16 @@ import importlib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
-from click.shell_completion import CompletionItem
+
+from tollgate.lazy_module import LazyModule
 
 if TYPE_CHECKING:
+    import difflib
     from collections.abc import Mapping
+
+    from click import shell_completion
+else:
+    difflib, shell_completion = LazyModule("difflib"), LazyModule("click.shell_completion")  # not for help
 
 
 class Row(NamedTuple):
@@ -68,19 +74,16 @@ class Group(click.Group):
             return self.rows[name].help
         return self.commands[name].get_short_help_str(limit=100)
 
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[shell_completion.CompletionItem[str]]:
         """Complete a command's name, or an option of the group itself."""
         names = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
-        items = [CompletionItem(name, help=self.line(name)) for name in names]
+        items = [shell_completion.CompletionItem(name, help=self.line(name)) for name in names]
         # Not the group's own: that one would import every command to learn its help.
         return items + click.Command.shell_complete(self, ctx, incomplete)
 
     def _suggestion(self, ctx: click.Context, name: str) -> str:
-        # Only for a mistyped command, so it is imported only then.
-        from difflib import get_close_matches  # noqa: PLC0415
-
         for deeper, row in self.rows.items():
             if isinstance(row.target, Group) and name in row.target.list_commands(ctx):
                 return f" Did you mean '{deeper} {name}'?"
-        near = get_close_matches(name, self.list_commands(ctx), n=1)
+        near = difflib.get_close_matches(name, self.list_commands(ctx), n=1)
         return f" Did you mean {near[0]!r}?" if near else ""

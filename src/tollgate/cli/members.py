@@ -15,12 +15,16 @@ from tollgate.cli.settings_options import lines
 from tollgate.lazy_module import LazyModule
 
 if TYPE_CHECKING:
+    import difflib
+
     from tollgate.api import members as api
     from tollgate.api import service as service_api
+    from tollgate.cli import address
     from tollgate.cli.session import Session
 else:
-    service_api = LazyModule("tollgate.api.service")
-    api = LazyModule("tollgate.api.members")  # not for help
+    # Not for help.
+    api, service_api = LazyModule("tollgate.api.members"), LazyModule("tollgate.api.service")
+    address, difflib = LazyModule("tollgate.cli.address"), LazyModule("difflib")
 
 _role = click.Choice([role.value for role in Role])
 
@@ -49,8 +53,6 @@ def list_members(session: Session, limit: int, after: str | None) -> None:
 @for_team
 def invite(session: Session, email: str, role: str, yes: bool) -> None:
     """Invite a person to a team. The link is shown once."""
-    from tollgate.cli.address import from_here  # noqa: PLC0415 - not for help
-
     service = session.client.call(service_api.SHOW).value
     if service.sign_up == "closed":
         show.note(
@@ -66,7 +68,7 @@ def invite(session: Session, email: str, role: str, yes: bool) -> None:
             f"only once. Run: tollgate teams invitations revoke {invitation.id} --team {session.team}, "
             "then invite again."
         )
-    link = from_here(invitation.link, session.url)
+    link = address.from_here(invitation.link, session.url)
     shown = lines(invitation, but=("created_at", "created_by", "link", "mailed"))
     session.thing({**answer.raw, "link": link}, [*shown, ("link", link)])
     show.note(
@@ -112,9 +114,7 @@ def _find(session: Session, member: str) -> tuple[str, str]:
 
 
 def _nearest(email: str, known: list[api.Member]) -> str:
-    from difflib import get_close_matches  # noqa: PLC0415 - only for a name that is not there
-
-    near = get_close_matches(email.casefold(), [member.email for member in known], n=1, cutoff=0.8)
+    near = difflib.get_close_matches(email.casefold(), [member.email for member in known], n=1, cutoff=0.8)
     return f" Did you mean {near[0]}?" if near else " See: tollgate teams members list"
 
 

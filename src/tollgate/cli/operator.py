@@ -31,8 +31,9 @@ if TYPE_CHECKING:
     from tollgate.api import operator as api
     from tollgate.cli.answers import ApiAnswer
     from tollgate.cli.session import Session
+    from tollgate.core import pricing
 else:
-    api = LazyModule("tollgate.api.operator")  # not for help
+    api, pricing = LazyModule("tollgate.api.operator"), LazyModule("tollgate.core.pricing")  # not for help
 
 DEFAULT = "default"
 STATES, BY = ("active", "suspended", "capped"), ("network", "method", "day")
@@ -242,9 +243,7 @@ def _count(number: int | None) -> str | None:
 
 
 def _money(micros: int | None) -> str | None:
-    from tollgate.core.pricing import dollars  # noqa: PLC0415 - brings msgspec, which help must not
-
-    return None if micros is None else dollars(micros)
+    return None if micros is None else pricing.dollars(micros)
 
 
 add_team_commands(operator, logged_in)

@@ -15,14 +15,21 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from tollgate.lazy_module import LazyModule
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from click.shell_completion import CompletionItem
 
+    from tollgate.cli import session as sessions
+    from tollgate.core import durations, months
+
     class ParamKind(click.ParamType[Any]):
         """Click's base of parameter types."""
 else:
+    sessions = LazyModule("tollgate.cli.session")
+    durations, months = LazyModule("tollgate.core.durations"), LazyModule("tollgate.core.months")
     ParamKind = click.ParamType  # Click before 8.4 has no parameter here
 
 F = TypeVar("F", bound="Callable[..., Any]")
@@ -42,10 +49,7 @@ def logged_in(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def call(*, as_json: bool, team: str | None = None, **values: Any) -> None:
-        # Here begins what takes time to load; help never gets this far.
-        from tollgate.cli.session import opened  # noqa: PLC0415
-
-        with opened(team=team, as_json=as_json) as session:
+        with sessions.opened(team=team, as_json=as_json) as session:
             command(session, **values)
 
     return json_option(call)
@@ -118,10 +122,8 @@ def _completer(
     return complete
 
 
-def _names(ctx: click.Context) -> Any:
-    from tollgate.cli.session import Names  # noqa: PLC0415
-
-    return Names(ctx.params.get("team"))
+def _names(ctx: click.Context) -> sessions.Names:
+    return sessions.Names(ctx.params.get("team"))
 
 
 _complete_team = _completer(lambda ctx: _names(ctx).teams, _TEAM_NAME)
@@ -135,10 +137,8 @@ def complete_months(
     incomplete: str,
 ) -> list[CompletionItem[str] | str]:
     """Complete a month: the last twelve."""
-    from tollgate.core.months import last_months  # noqa: PLC0415 - only when one is completed
-
     today = datetime.datetime.now(datetime.UTC)
-    return [month for month in last_months(f"{today:%Y-%m}", 12) if month.startswith(incomplete)]
+    return [month for month in months.last_months(f"{today:%Y-%m}", 12) if month.startswith(incomplete)]
 
 
 def _team_option(command: F) -> F:
@@ -208,8 +208,6 @@ class Duration(ParamKind):
     name = "duration"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        from tollgate.core import durations  # noqa: PLC0415 - only when a duration is given
-
         if isinstance(value, int):
             return value
         try:
@@ -250,8 +248,6 @@ _TIMES = "2026-11-15 or 2026-11-15T06:00:00Z"
 
 
 def _seconds_ago(text: str, now: datetime.datetime) -> int | None:
-    from tollgate.core import durations  # noqa: PLC0415 - only when one is given
-
     moment = _moment(text)
     try:
         return durations.parse(text) if moment is None else math.ceil((now - moment).total_seconds())
@@ -295,8 +291,6 @@ class Expiry(ParamKind):
 
 def expiry(text: str, now: datetime.datetime) -> datetime.datetime | None:
     """Read when something ends; None for any other text."""
-    from tollgate.core import durations  # noqa: PLC0415 - only when one is given
-
     try:
         return now + datetime.timedelta(seconds=durations.parse(text))
     except ValueError:

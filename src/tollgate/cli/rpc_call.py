@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,16 +15,16 @@ from tollgate.cli.options import complete_networks, for_team, logged_in
 from tollgate.lazy_module import LazyModule
 
 if TYPE_CHECKING:
+    import json
+
     from tollgate.api import service as service_api
+    from tollgate.api import tokens
+    from tollgate.cli import transport as transports
     from tollgate.cli.session import Session
 else:
-    service_api = LazyModule("tollgate.api.service")  # not for help
-
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from tollgate.cli.session import Session
-
+    # Not for help.
+    json, transports = LazyModule("json"), LazyModule("tollgate.cli.transport")
+    service_api, tokens = LazyModule("tollgate.api.service"), LazyModule("tollgate.api.tokens")
 
 _SECONDS = 300
 """How long a token lives that is made for one call, should it not be deleted."""
@@ -43,13 +45,6 @@ def call(session: Session, network: str, method: str, params: tuple[str, ...], t
 
 
 def _call(session: Session, network: str, method: str, params: list[Any], token: str | None) -> None:
-    import datetime  # noqa: PLC0415 - not for help
-    import json  # noqa: PLC0415
-    import time  # noqa: PLC0415
-
-    from tollgate.api import tokens  # noqa: PLC0415
-    from tollgate.cli.transport import Transport  # noqa: PLC0415
-
     made = None
     if token is None:
         until = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=_SECONDS)
@@ -58,12 +53,12 @@ def _call(session: Session, network: str, method: str, params: list[Any], token:
         made = session.client.call(tokens.CREATE, session.team, body=wanted).value
         token = made.secret or ""
     try:
-        with Transport(session.url) as transport:
+        with transports.Transport(session.url) as transport:
             body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode()
             headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
-            began = time.monotonic()
+            started = time.monotonic()
             reply = transport.send("POST", f"/x/{network}", headers=headers, body=body)
-            took = time.monotonic() - began
+            took = time.monotonic() - started
     finally:
         if made is not None:
             session.client.call(tokens.DELETE, session.team, made.id)
@@ -85,8 +80,6 @@ def _call(session: Session, network: str, method: str, params: list[Any], token:
 
 
 def _value(text: str) -> Any:
-    import json  # noqa: PLC0415 - not for help
-
     try:
         return json.loads(text)
     except ValueError:
@@ -103,8 +96,6 @@ def api(session: Session, method: str, path: str, data: str | None) -> None:
 
     PATH is what follows /api/v1. Exits with 1 for an error, 3 for not found, 5 for not allowed.
     """
-    import json  # noqa: PLC0415 - not for help
-
     body = None
     if data is not None:
         try:

@@ -7,6 +7,7 @@ or a sleep; `_follow` carries it out.
 from __future__ import annotations
 
 import datetime
+import io
 import re
 import time
 from typing import TYPE_CHECKING, Any, cast
@@ -20,14 +21,21 @@ from tollgate.cli.options import Since, Until, alone, complete_networks, complet
 from tollgate.lazy_module import LazyModule
 
 if TYPE_CHECKING:
+    import csv
     from collections.abc import Callable, Generator, Iterator, Mapping
+
+    from msgspec import structs
 
     from tollgate.api import logs as api
     from tollgate.api.base import Page
     from tollgate.cli.answers import ApiAnswer
     from tollgate.cli.session import Session
+    from tollgate.core import logs as log_rules
+    from tollgate.core import pricing
 else:
-    api = LazyModule("tollgate.api.logs")  # not for help
+    # Not for help.
+    csv, structs, api = LazyModule("csv"), LazyModule("msgspec.structs"), LazyModule("tollgate.api.logs")
+    log_rules, pricing = LazyModule("tollgate.core.logs"), LazyModule("tollgate.core.pricing")
 
 # How wide the columns of a stream are, whose longest line is not known; nought: as wide as it gets.
 COLUMNS = {
@@ -53,7 +61,7 @@ MAX_AT_ONCE = 1_000
 PATIENCE_SECONDS = 300.0
 # How long a page is looked for.
 SEARCH_SECONDS = 30.0
-_LONGEST_PAUSE = 10.0
+_MAX_PAUSE = 10.0
 AWAY = "Tollgate does not answer now. What comes meanwhile is shown as soon as it does."
 BACK = "Tollgate answers again."
 _PASSING = frozenset({"unavailable", "store_unavailable", "busy", "rate_limited"})
@@ -181,10 +189,8 @@ def _fetched(
 
 
 def _joined(one: ApiAnswer[api.LogPage], two: ApiAnswer[api.LogPage]) -> ApiAnswer[api.LogPage]:
-    from msgspec.structs import replace  # noqa: PLC0415 - not for help
-
-    value = replace(one.value, items=[*one.value.items, *two.value.items], next=two.value.next)
-    return replace(one, value=value, raw={**one.raw, "items": [*one.raw["items"], *two.raw["items"]]})
+    value = structs.replace(one.value, items=[*one.value.items, *two.value.items], next=two.value.next)
+    return structs.replace(one, value=value, raw={**one.raw, "items": [*one.raw["items"], *two.raw["items"]]})
 
 
 def _pages(session: Session, filters: Mapping[str, Any], after: str | None) -> Iterator[ApiAnswer[api.LogPage]]:
@@ -207,13 +213,9 @@ def _print_all(session: Session, filters: Mapping[str, Any], after: str | None, 
 
 def _print_csv(session: Session, filters: Mapping[str, Any], after: str | None) -> None:
     """Print everything that fits as CSV (RFC 4180), newest first. A text is never a formula (OWASP)."""
-    import csv  # noqa: PLC0415 - not for help
-    import io  # noqa: PLC0415
-
-    from tollgate.core.logs import csv_cell  # noqa: PLC0415
 
     def cell(value: object) -> object:
-        return csv_cell(show.clean(value)) if isinstance(value, str) else value
+        return log_rules.csv_cell(show.clean(value)) if isinstance(value, str) else value
 
     names: list[str] = []
     for answer in _pages(session, filters, after):
@@ -238,8 +240,6 @@ def _nothing(session: Session, answer: ApiAnswer[api.LogPage], filters: Mapping[
 
 def cells(log: api.Log, columns: tuple[str, ...]) -> tuple[str, ...]:
     """A call as these columns show it."""
-    from tollgate.core.pricing import dollars  # noqa: PLC0415 - not for help
-
     at = log.time.astimezone(datetime.UTC)
     outcome = "" if log.outcome in ("", "ok") else log.outcome
     code = "" if log.error_code is None else str(log.error_code)
@@ -252,7 +252,7 @@ def cells(log: api.Log, columns: tuple[str, ...]) -> tuple[str, ...]:
         "status": " ".join(filter(None, (str(log.status), outcome, code, times))),
         "duration": duration(log.duration_us),
         "caller": log.token_name or log.token_id or log.domain or log.domain_id,
-        "cost": dollars(log.cost_micros) if log.billable else "",
+        "cost": pricing.dollars(log.cost_micros) if log.billable else "",
         "request": log.request_id,
         "upstream": log.upstream,
         "cache": log.cache,
@@ -301,7 +301,7 @@ def following() -> Generator[tuple[float, str], tuple[Failure | None, bool, floa
             text = ""
         if not _passing(failure) or now - away_since >= PATIENCE_SECONDS:
             raise failure
-        pause = min(max(pause, POLL_SECONDS) * 1.5, _LONGEST_PAUSE)
+        pause = min(max(pause, POLL_SECONDS) * 1.5, _MAX_PAUSE)
 
 
 def _passing(failure: Failure) -> bool:

@@ -28,11 +28,14 @@ from tollgate.lazy_module import LazyModule
 if TYPE_CHECKING:
     from tollgate.api import service as service_api
     from tollgate.api import tokens as api
+    from tollgate.cli import address
     from tollgate.cli.answers import ApiAnswer
     from tollgate.cli.session import Session
+    from tollgate.core import durations
 else:
-    service_api = LazyModule("tollgate.api.service")
-    api = LazyModule("tollgate.api.tokens")  # help of other commands needs none of it
+    # Not for help of other commands.
+    api, service_api = LazyModule("tollgate.api.tokens"), LazyModule("tollgate.api.service")
+    address, durations = LazyModule("tollgate.cli.address"), LazyModule("tollgate.core.durations")
 
 _SPELLED = {
     "name": Spelling("--name", "NAME", "Another name."),
@@ -131,8 +134,6 @@ def _update(session: Session, token_id: str, **given: Any) -> None:
 @for_team
 def rotate(session: Session, token_id: str, overlap: int) -> None:
     """Issue a successor with a new secret, and let the old one run out."""
-    from tollgate.core.durations import spell  # noqa: PLC0415 - not for help
-
     if overlap > api.MAX_OVERLAP:
         raise click.UsageError("--overlap can be 30d at most.")
     token_id = _id(session, token_id)
@@ -145,7 +146,7 @@ def rotate(session: Session, token_id: str, overlap: int) -> None:
             "--overlap 0s"
         )
     _show_secret(session, answer)
-    end = f"works for another {spell(overlap)}" if overlap else "no longer works"
+    end = f"works for another {durations.spell(overlap)}" if overlap else "no longer works"
     show.note(f"The old token {token_id} {end}.")
 
 
@@ -222,9 +223,7 @@ def _show_use(session: Session, token: api.TokenWithSecret) -> None:
     usable = [each for each in served if not token.networks or each.network in token.networks]
     if not usable:
         return
-    from tollgate.cli.address import from_here  # noqa: PLC0415 - not for help
-
-    url = from_here(usable[0].url, session.url)
+    url = address.from_here(usable[0].url, session.url)
     family = usable[0].network.partition("/")[0]
     method = "starknet_blockNumber" if family == "starknet" else "eth_blockNumber"
     show.note(

@@ -14,11 +14,13 @@ from tollgate.cli.settings_options import SettingsCommand, chosen, lines
 from tollgate.lazy_module import LazyModule
 
 if TYPE_CHECKING:
+    from urllib import parse
+
     from tollgate.api import domains as api
     from tollgate.cli.answers import ApiAnswer
     from tollgate.cli.session import Session
 else:
-    api = LazyModule("tollgate.api.domains")  # help of other commands needs none of it
+    api, parse = LazyModule("tollgate.api.domains"), LazyModule("urllib.parse")  # not for help of other commands
 
 _SHOWN = (
     "id",
@@ -48,9 +50,7 @@ def whitelist() -> None:
 def add(session: Session, domain: str, take_over: bool, **settings: Any) -> None:
     """Whitelist a root domain, such as example.com, with all its subdomains."""
     if "/" in domain or ":" in domain:
-        from urllib.parse import urlsplit  # noqa: PLC0415 - not for help
-
-        host = urlsplit(domain if "//" in domain else f"//{domain}").hostname or ""
+        host = parse.urlsplit(domain if "//" in domain else f"//{domain}").hostname or ""
         proposal = f" Did you mean: tollgate rpc whitelist add {host} --team {session.team}" if "." in host else ""
         raise WrongUsage(f"{domain} is an address: a whitelist entry is a domain alone.{proposal}")
     new = api.NewDomain(domain, take_over, **chosen(settings))

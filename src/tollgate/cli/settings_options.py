@@ -11,14 +11,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from tollgate.cli.options import Expiry, Never, NoLimit, NumberOrNone
+from tollgate.lazy_module import LazyModule
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
 
     from msgspec import Struct
 
-    from tollgate.api.base import Json
+    from tollgate.api import base
     from tollgate.cli import show
+else:
+    base = LazyModule("tollgate.api.base")  # not for help of other commands
 
 ANY = "any"
 """What lifts a restriction to some networks, methods and the like."""
@@ -51,11 +54,9 @@ class SettingsCommand(click.Command):
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         if not self._made:
-            from tollgate.api.base import members  # noqa: PLC0415 - not for other help
-
             self._made = [
                 _option(name, schema, self._spelled.get(name))
-                for name, schema in members(self._settings()).items()
+                for name, schema in base.members(self._settings()).items()
                 if name not in self._but
             ]
         return [*self._made, *super().get_params(ctx)]
@@ -68,26 +69,22 @@ def chosen(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def lines(value: Struct, *, but: Collection[str] = ()) -> Iterator[tuple[str, show.Cell]]:
     """Return a line of output for each member."""
-    from tollgate.api.base import kind_of, members  # noqa: PLC0415 - not for help
-
-    for name, schema in members(type(value)).items():
+    for name, schema in base.members(type(value)).items():
         if name in but:
             continue
         cell = getattr(value, name)
         if isinstance(cell, tuple):
             cell = list(cell) or ANY
         elif cell is None:
-            cell = "no limit" if kind_of(schema) == "integer" else "never" if name.endswith("_at") else None
+            cell = "no limit" if base.kind_of(schema) == "integer" else "never" if name.endswith("_at") else None
         yield name.removesuffix("_at").replace("_", " "), cell
 
 
-def _option(name: str, schema: Json, spelled: Spelling | None) -> click.Option:
-    from tollgate.api.base import kind_of  # noqa: PLC0415 - not for other help
-
+def _option(name: str, schema: base.Json, spelled: Spelling | None) -> click.Option:
     plain = f"--{name.replace('_', '-')}"
     sentence = str(schema.get("description", "")).partition(". ")[0].removesuffix(".")
     option, metavar, words = spelled or Spelling(plain, "", f"{sentence}.")
-    match kind_of(schema):
+    match base.kind_of(schema):
         case _ if "enum" in schema:
             default = schema.get("default")
             return click.Option(

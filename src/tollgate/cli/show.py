@@ -10,13 +10,24 @@ import datetime
 import os
 import re
 import sys
-import unicodedata
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from tollgate.lazy_module import LazyModule
+
 if TYPE_CHECKING:
+    import json
+    import shutil
+    import unicodedata
     from collections.abc import Iterable, Sequence
+
+    import rich.console
+    import rich.table
+    import rich.text
+else:
+    # Not for help; rich only for a table on a terminal.
+    json, rich, shutil, unicodedata = (LazyModule(name) for name in ("json", "rich", "shutil", "unicodedata"))
 
 Cell = str | int | float | bool | datetime.datetime | None | list[str]
 
@@ -57,8 +68,6 @@ def has_reader() -> bool:
 
 def as_json(value: Any, *, in_one_line: bool = False) -> None:
     """Print a value for programs."""
-    import json  # noqa: PLC0415 - only where it is used
-
     text = json.dumps(value, indent=None if in_one_line else 2, ensure_ascii=False)
     click.echo(escaped(text))
 
@@ -79,7 +88,7 @@ def table(titles: Sequence[str], rows: Iterable[Sequence[Cell]], *, drop: Sequen
     if not lines:
         return
     if pretty:
-        _rich_table(*fitting(list(titles), lines, drop, _columns()))
+        _rich_table(*fitting(list(titles), lines, drop, shutil.get_terminal_size().columns))
         return
     for line in aligned([list(titles), *lines]):
         click.echo(line)
@@ -127,12 +136,6 @@ def lane(start: int, end: int, whole: int) -> tuple[str, ...]:
     before = min(_LANE_COLUMNS * start // whole, _LANE_COLUMNS - 1) if whole else 0
     length = max(1, round(_LANE_COLUMNS * (end - start) / whole)) if whole else 1
     return (f"{' ' * before}{'█' * min(length, _LANE_COLUMNS - before)}".ljust(_LANE_COLUMNS),)
-
-
-def _columns() -> int:
-    import shutil  # noqa: PLC0415 - only for people
-
-    return shutil.get_terminal_size().columns
 
 
 # What a state is, for its colour: first words of cells.
@@ -226,18 +229,14 @@ def for_people() -> bool:
 
 
 def _rich_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    from rich.console import Console  # noqa: PLC0415 - see the module's docstring
-    from rich.table import Table  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
-
-    drawn = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    drawn = rich.table.Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for title in titles:
         # Folded and never cut: an id that lacks its end is of no use. The first column is the id.
         drawn.add_column(title, overflow="fold", no_wrap=title == titles[0])
     for row in rows:
-        drawn.add_row(*(Text(cell, style=colour_of(cell)) for cell in row))
+        drawn.add_row(*(rich.text.Text(cell, style=colour_of(cell)) for cell in row))
     colour = wants_colour()
-    console = Console(
+    console = rich.console.Console(
         file=sys.stdout,
         no_color=not colour,
         force_terminal=colour or None,

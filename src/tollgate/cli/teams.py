@@ -17,14 +17,18 @@ from tollgate.cli.settings_options import lines
 from tollgate.lazy_module import LazyModule
 
 if TYPE_CHECKING:
+    import json
+
     from tollgate.api import audit as audit_api
     from tollgate.api import members as members_api
     from tollgate.api import teams as api
     from tollgate.cli.session import Session
-    from tollgate.core.audit_chain import Line
+    from tollgate.core import audit_chain, people
 else:
-    audit_api = LazyModule("tollgate.api.audit")
-    api, members_api = LazyModule("tollgate.api.teams"), LazyModule("tollgate.api.members")  # not for help
+    # Not for help.
+    json = LazyModule("json")
+    api, audit_api, members_api = (LazyModule(f"tollgate.api.{name}") for name in ("teams", "audit", "members"))
+    audit_chain, people = LazyModule("tollgate.core.audit_chain"), LazyModule("tollgate.core.people")
 
 
 @click.group(
@@ -143,8 +147,6 @@ def audit(session: Session, limit: int, after: str | None, export: bool, **given
             raise click.UsageError("--export prints all entries, so that they can be checked: give no filter.")
         _export(session, after or "0")
         return
-    from tollgate.core.people import detail_texts  # noqa: PLC0415 - not for help
-
     answer = session.client.call(audit_api.LIST, session.team, limit=limit, after=after, **filters)
     rows = [
         (
@@ -152,7 +154,7 @@ def audit(session: Session, limit: int, after: str | None, export: bool, **given
             entry.actor,
             entry.action,
             entry.name or entry.target,
-            "; ".join(f"{name}: {words}" for name, words in detail_texts(entry.details)),
+            "; ".join(f"{name}: {words}" for name, words in people.detail_texts(entry.details)),
             entry.target,
             entry.via,
             entry.address,
@@ -173,19 +175,15 @@ def _export(session: Session, after: str) -> None:
 
     On a terminal control characters are written as escapes, as JSON has them.
     """
-    import json  # noqa: PLC0415 - not for help
-
-    from tollgate.core.audit_chain import fault_of  # noqa: PLC0415
-
     if not after.isdecimal():
         raise click.UsageError("With --export, --after is the number of the last entry that you have.")
-    before: Line | None = None
+    before: audit_chain.Line | None = None
     place = int(after)
     export, limit = audit_api.EXPORT, audit_api.MAX_EXPORTED
     while text := session.client.call(export, session.team, after=place, limit=limit).value:
         click.echo(show.escaped(text) if show.on_terminal() else text.encode(), nl=False)
         # Of bytes: a text is also split at characters that names may contain.
         for line in map(json.loads, text.encode().splitlines()):
-            if fault := fault_of(line, before):
+            if fault := audit_chain.fault_of(line, before):
                 raise Failure(f"The audit log was tampered with: {fault}. Inform the operator of the service.")
             before, place = line, line["number"]

@@ -23,11 +23,13 @@ if TYPE_CHECKING:
     from tollgate.api import usage as api
     from tollgate.cli.answers import ApiAnswer
     from tollgate.cli.session import Session
+    from tollgate.core import pricing
 else:
-    # Help of other commands needs none of them.
+    # Not for help of other commands.
     api, billing_api, invoices_api = (
         LazyModule(f"tollgate.api.{name}") for name in ("usage", "billing", "invoices")
     )
+    pricing = LazyModule("tollgate.core.pricing")
 
 NONE = "none"
 
@@ -45,9 +47,7 @@ class Dollars(ParamKind):
             return value
         if value == self._word:
             return self._word
-        from tollgate.core.pricing import micros_of  # noqa: PLC0415 - brings msgspec, which help must not
-
-        micros = micros_of(value)
+        micros = pricing.micros_of(value)
         if micros is not None:
             return micros
         return self.fail(f"{value!r} is neither an amount in US dollars (25.00) nor {self._word}.", param, ctx)
@@ -149,8 +149,6 @@ def alerts(session: Session, webhook: str | None, emails: bool | None, test: boo
 
 def show_usage(session: Session, answer: ApiAnswer[api.Usage]) -> None:
     """Print what a team used in a month."""
-    from tollgate.core.pricing import dollars  # noqa: PLC0415 - brings msgspec, which help must not
-
     found = answer.value
     limit = found.spending_cap_micros
     session.thing(
@@ -160,9 +158,9 @@ def show_usage(session: Session, answer: ApiAnswer[api.Usage]) -> None:
             ("requests", f"{found.requests:,}"),
             ("billable", f"{found.billable_requests:,}"),
             ("free left", f"{found.free_left:,} of {found.free_requests:,}"),
-            ("cost", dollars(found.cost_micros)),
-            ("forecast", f"{found.forecast_requests:,} billable, {dollars(found.forecast_cost_micros)}"),
-            ("cap", None if limit is None else dollars(limit) + (", reached" if found.capped else "")),
+            ("cost", pricing.dollars(found.cost_micros)),
+            ("forecast", f"{found.forecast_requests:,} billable, {pricing.dollars(found.forecast_cost_micros)}"),
+            ("cap", None if limit is None else pricing.dollars(limit) + (", reached" if found.capped else "")),
         ],
     )
     if session.as_json:
@@ -179,7 +177,7 @@ def show_usage(session: Session, answer: ApiAnswer[api.Usage]) -> None:
                 *([item.name] if named else []),
                 f"{item.requests:,}",
                 f"{item.billable_requests:,}",
-                dollars(item.cost_micros),
+                pricing.dollars(item.cost_micros),
                 *show.bar(item.requests, peak),
             )
             for item in found.items
@@ -191,14 +189,12 @@ def show_usage(session: Session, answer: ApiAnswer[api.Usage]) -> None:
 
 
 def _show_billing(session: Session, answer: ApiAnswer[billing_api.Billing], secret: str | None = None) -> None:
-    from tollgate.core.pricing import dollars  # noqa: PLC0415 - brings msgspec, which help must not
-
     found = answer.value
     limit = found.spending_cap_micros
     session.thing(
         answer.raw,
         [
-            ("cap", None if limit is None else dollars(limit)),
+            ("cap", None if limit is None else pricing.dollars(limit)),
             ("webhook", found.alert_webhook),
             ("emails", found.alert_emails),
             *([("secret", secret)] if secret else []),
