@@ -50,7 +50,7 @@ def test_methods_are_those_of_the_catalogue(family: str, words: Any) -> None:
 
 def logs(*keys: set[str], addresses: set[str] = frozenset(), **more: Any) -> Subscription:  # type: ignore[assignment]
     chosen = tuple(frozenset(each) for each in keys)
-    return Subscription(Topic.LOGS, frozenset(addresses), chosen, least_keys=len(keys), **more)
+    return Subscription(Topic.LOGS, frozenset(addresses), chosen, min_keys=len(keys), **more)
 
 
 @pytest.mark.parametrize(
@@ -114,14 +114,14 @@ def test_filters_may_be_as_large_as_is_documented() -> None:
     logs = {"address": [A] * eth.MAX_ADDRESSES, "topics": [[T1] * eth.MAX_CHOICES] * eth.MAX_TOPICS}
     found = eth.parse("eth_subscribe", raw(["logs", logs]))
     assert isinstance(found, Subscription)
-    assert (found.addresses, found.least_keys) == (frozenset({A.lower()}), eth.MAX_TOPICS)
+    assert (found.addresses, found.min_keys) == (frozenset({A.lower()}), eth.MAX_TOPICS)
     events = {
         "from_address": ["0x1"] * starknet.MAX_ADDRESSES,
         "keys": [["0x1"] * starknet.MAX_CHOICES, *[[]] * (starknet.MAX_KEYS - 1)],
     }
     found = starknet.parse("starknet_subscribeEvents", raw(events))
     assert isinstance(found, Subscription)
-    assert (found.addresses, found.least_keys) == (frozenset({"0x1"}), 1)
+    assert (found.addresses, found.min_keys) == (frozenset({"0x1"}), 1)
     assert starknet.parse("starknet_subscribeNewHeads", raw({"block_id": {"block_number": 0}})) == Subscription(
         Topic.HEADS, start=Start(0)
     )
@@ -234,7 +234,7 @@ def test_eth_notification() -> None:
             Subscription(
                 Topic.EVENTS,
                 keys=(frozenset({"0x1"}), frozenset(), frozenset({"0x2", "0x3"}), frozenset()),
-                least_keys=3,
+                min_keys=3,
             ),
         ),
         ("subscribeEvents", {"finality_status": "ACCEPTED_ON_L2"}, Subscription(Topic.EVENTS)),
@@ -396,7 +396,7 @@ def test_filter(
     wanted: bool,
 ) -> None:
     chosen = tuple(frozenset(each) for each in keys)
-    subscription = Subscription(Topic.LOGS, frozenset(addresses), chosen, least_keys=least)
+    subscription = Subscription(Topic.LOGS, frozenset(addresses), chosen, min_keys=least)
     found = Item(*item, b"")
     assert passes(subscription, found) is wanted
     if wanted:
@@ -407,7 +407,7 @@ def test_filter(
 def test_filter_is_indexed_by_its_most_selective_term() -> None:
     def places(addresses: str, *keys: str) -> set[tuple[str | None, int, str | None]]:
         chosen = tuple(frozenset(each) for each in keys)
-        return set(slots(Subscription(Topic.LOGS, frozenset(addresses), chosen, least_keys=len(keys))))
+        return set(slots(Subscription(Topic.LOGS, frozenset(addresses), chosen, min_keys=len(keys))))
 
     assert places("") == {(None, -1, None)}
     assert places("ab") == {("a", -1, None), ("b", -1, None)}

@@ -113,7 +113,6 @@ def loaded_by(*arguments: str) -> set[str]:
     [
         "--help",
         "--version",
-        "--version",
         "rpc --help",
         "rpc tokens --help",
         "rpc tokens list --help",

@@ -328,13 +328,13 @@ def test_bad_file_changes_nothing_and_shows_why(setup: ReloadSetup, text: str) -
 
 
 def test_change_that_needs_a_restart_is_named_and_the_rest_counts(setup: ReloadSetup) -> None:
-    setup.write("second", settings={"server": {"port": 1}, "limits": {"limit_rows": 4096}})
+    setup.write("second", settings={"server": {"port": 1}, "limits": {"limit_slots": 4096}})
     ran = setup.reload()
     assert ran.code == 0
     assert ran.err.splitlines()[1:] == [
         "  families.eth.mainnet.upstreams: + second, - first",
         "server.port needs a restart",
-        "limits.limit_rows needs a restart",
+        "limits.limit_slots needs a restart",
     ]
     assert setup.answers() == {"second"}
 

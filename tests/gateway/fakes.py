@@ -190,24 +190,24 @@ class Meters:
             self.taken.append((key, cost))
         return found
 
-    def rows(self, limits: Sequence[tuple[str, Limit]], now: float) -> Sequence[tuple[str, Limit]]:
+    def slots(self, limits: Sequence[tuple[str, Limit]], now: float) -> Sequence[tuple[str, Limit]]:
         return limits
 
-    def moved(self, rows: Sequence[tuple[str, Limit]]) -> bool:
+    def moved(self, slots: Sequence[tuple[str, Limit]]) -> bool:
         return False
 
-    def take_all(self, rows: Sequence[tuple[str, Limit]], now: float, cost: float = 1) -> bool:
-        found = [take(limit, self.arrivals.get(key, 0.0), now, int(cost)) for key, limit in rows]
+    def take_all(self, slots: Sequence[tuple[str, Limit]], now: float, cost: float = 1) -> bool:
+        found = [take(limit, self.arrivals.get(key, 0.0), now, int(cost)) for key, limit in slots]
         if not all(taken.allowed for taken in found):
             return False
-        for (key, _), taken in zip(rows, found, strict=True):
+        for (key, _), taken in zip(slots, found, strict=True):
             self.arrivals[key] = taken.arrival
             self.taken.append((key, int(cost)))
         return True
 
-    def left(self, rows: Sequence[tuple[str, Limit]], now: float) -> tuple[int, ...]:
+    def left(self, slots: Sequence[tuple[str, Limit]], now: float) -> tuple[int, ...]:
         found: tuple[int, ...] = ()
-        for key, limit in rows:
+        for key, limit in slots:
             taken = take(limit, self.arrivals[key], now, 0)
             found += (taken.remaining,) if limit.seconds <= 1 else (taken.remaining, int(taken.arrival - now + 1))
         return found

@@ -15,7 +15,7 @@ from tollgate.core.leases import LeaseReply, LeaseReport
 from tollgate.core.limits import Limit, take
 from tollgate.processes.leases import HOLD_SECONDS, TURN_SECONDS, LeaseKeeper
 from tollgate.shm import metrics
-from tollgate.shm.leases import LeasedMeters, LeasedRows
+from tollgate.shm.leases import LeasedMeters, LeasedSlots
 from tollgate.store.base import LeaseBook, SharedUnreachable
 from tollgate.store.valkey import ALIVE_MILLISECONDS, DEADLINE_SECONDS
 
@@ -37,7 +37,7 @@ class Node:
         self._workers = workers
         self._owed = 0.0
         self._worker = 0
-        self._rows: LeasedRows | None = None
+        self._slots: LeasedSlots | None = None
         self.passed: list[float] = []
 
     def send(self, rate: float, limit: Limit, at: float) -> None:
@@ -48,9 +48,9 @@ class Node:
             self._owed -= 1
             self._worker = (self._worker + 1) % self._workers
             self.meters.attach(self._worker)
-            if not self._rows or self.meters.moved(self._rows):
-                self._rows = self.meters.rows([(KEY, limit)], self.now)
-            if self.meters.take_all(self._rows, self.now):
+            if not self._slots or self.meters.moved(self._slots):
+                self._slots = self.meters.slots([(KEY, limit)], self.now)
+            if self.meters.take_all(self._slots, self.now):
                 self.passed.append(at)
 
     def metric(self, spec: metrics.Spec) -> int:
@@ -337,8 +337,8 @@ async def test_keeper_that_is_replaced_takes_up_its_leases(tmp_path: Path) -> No
     idle = nodes[1]
     idle.keeper = LeaseKeeper(idle.meters, book, idle.writer, "node-1", lambda: idle.now)
     await idle.keeper.tick()
-    row = idle.meters.rows([(KEY, limit)], idle.now)[0][0]
-    assert idle.meters.read(row, idle.now).fraction < 0.05
+    slot = idle.meters.slots([(KEY, limit)], idle.now)[0][0]
+    assert idle.meters.read(slot, idle.now).fraction < 0.05
 
 
 async def test_book_that_is_away_at_the_start_counts_as_lost(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tollgate.settings.changes import _LONGEST_VALUE, SettingsChanges, compare
+from tollgate.settings.changes import _MAX_SHOWN, SettingsChanges, compare
 from tollgate.settings.model import Settings
 from tollgate.settings.schema import describe
 
@@ -52,7 +52,7 @@ def test_changes_in_place(table: str, key: str, value: Any, line: str) -> None:
 @pytest.mark.parametrize(("letters", "shown"), [(50, True), (51, False)])
 def test_values_are_shown_as_they_are_written_unless_they_are_long(letters: int, *, shown: bool) -> None:
     words = f'[] -> ["{"é" * letters}"]'
-    assert (len(words) <= _LONGEST_VALUE) is shown
+    assert (len(words) <= _MAX_SHOWN) is shown
     found = changes(settings(families=mainnet(A, deny_methods=["é" * letters])))
     assert found.changed == (f"families.eth.mainnet.deny_methods: {words if shown else 'changed'}",)
 
@@ -62,7 +62,7 @@ def test_values_are_shown_as_they_are_written_unless_they_are_long(letters: int,
     [
         ("server", "port", 9000),
         ("server", "trusted_proxies", ["10.0.0.0/8"]),
-        ("limits", "limit_rows", 2048),
+        ("limits", "limit_slots", 2048),
         ("secrets", "pepper", "0" * 32),
         ("secrets", "previous_pepper", "0" * 32),
         ("store", "url", "sqlite:///elsewhere.db"),
@@ -80,11 +80,11 @@ def test_data_folder_needs_a_restart() -> None:
 
 
 def test_both_kinds_together() -> None:
-    wanted = settings(server={"port": 9000}, limits={"batch_calls": 50, "limit_rows": 2048})
+    wanted = settings(server={"port": 9000}, limits={"batch_calls": 50, "limit_slots": 2048})
     found = changes(wanted)
     assert found.settings == settings(limits={"batch_calls": 50})
     assert found.changed == ("limits.batch_calls: 100 -> 50",)
-    assert found.restart_needed == ("server.port", "limits.limit_rows")
+    assert found.restart_needed == ("server.port", "limits.limit_slots")
 
 
 @pytest.mark.parametrize(

@@ -136,7 +136,7 @@ def sample(row: Setting) -> tuple[str, Any]:
     special: dict[str, tuple[str, Any]] = {
         "server.base_url": ("https://rpc.example.com", "https://rpc.example.com"),
         "server.trusted_proxies": ('["10.0.0.0/8"]', ("10.0.0.0/8",)),
-        "limits.limit_rows": ("2_048", 2048),
+        "limits.limit_slots": ("2_048", 2048),
         "store.url": ("sqlite:///x.db", "sqlite:///x.db"),
         "shared.url": ("valkey://user:secret@10.0.0.5:6379/1", "valkey://user:…@10.0.0.5:6379/1"),
         "secrets.pepper": ("p" * 32, "…"),

@@ -212,10 +212,10 @@ def test_stopped_holder_of_the_lock_blocks_no_other_worker(meters: SharedMeters,
         assert not take(meters, "key", limit, NOW).allowed
 
 
-# --- More callers than rows --------------------------------------------------------------------------------
+# --- More callers than slots --------------------------------------------------------------------------------
 
 
-def test_more_keys_than_rows_only_evict(tmp_path: Path) -> None:
+def test_more_keys_than_slots_only_evict(tmp_path: Path) -> None:
     meters = SharedMeters(16, 2, tmp_path / "limits.lock")
     limit = Limit(5, 60.0)
     for number in range(500):
@@ -242,7 +242,7 @@ def test_evicted_key_is_forgotten_by_every_worker(tmp_path: Path) -> None:
         return sum(take(meters, f"key {number}", limit, NOW + 1.0).allowed for number in range(100))
 
     assert in_processes([flood]) == [100]
-    # Its old row belongs to another key now; a fresh allowance is the price of a full table.
+    # Its old slot belongs to another key now; a fresh allowance is the price of a full table.
     assert take(meters, "mine", limit, NOW + 1.0).allowed
 
 
@@ -279,7 +279,7 @@ def test_all_limits_together_are_taken_as_each_alone_or_none_is(
 ) -> None:
     """Against the arithmetic: an arrival for each limit, moved only where all of them allow it."""
     meters = SharedMeters(1_024, workers, tmp_path / "limits.lock")
-    rows = meters.rows([(f"key{place}", limit) for place, limit in enumerate(limits)], NOW)
+    slots = meters.slots([(f"key{place}", limit) for place, limit in enumerate(limits)], NOW)
     arrivals, now = [0.0] * len(limits), NOW
     for step, cost in calls:
         now += step
@@ -291,10 +291,10 @@ def test_all_limits_together_are_taken_as_each_alone_or_none_is(
                 left += (
                     [taken.remaining] if limit.seconds <= 1 else [taken.remaining, int(taken.arrival - now + 1)]
                 )
-            assert meters.take_all(rows, now, cost)
-            assert meters.left(rows, now) == tuple(left)
+            assert meters.take_all(slots, now, cost)
+            assert meters.left(slots, now) == tuple(left)
         else:
-            assert not meters.take_all(rows, now, cost)
+            assert not meters.take_all(slots, now, cost)
         for place, (limit, arrival) in enumerate(zip(limits, arrivals, strict=True)):
             expected = limit_take(limit, arrival, now)
             seen = meters.peek(f"key{place}", limit, now)
@@ -303,23 +303,23 @@ def test_all_limits_together_are_taken_as_each_alone_or_none_is(
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_nothing_is_taken_from_a_row_that_was_given_to_another(workers: int, tmp_path: Path) -> None:
+def test_nothing_is_taken_from_a_slot_that_was_given_to_another(workers: int, tmp_path: Path) -> None:
     meters = SharedMeters(16, workers, tmp_path / "limits.lock")
     limits = [("first", Limit(10, 1.0)), ("second", Limit(10, 1.0))]
-    rows = meters.rows(limits, NOW)
-    assert meters.take_all(rows, NOW)
-    assert meters.left(rows, NOW) == (9, 9)
-    assert not meters.moved(rows)
+    slots = meters.slots(limits, NOW)
+    assert meters.take_all(slots, NOW)
+    assert meters.left(slots, NOW) == (9, 9)
+    assert not meters.moved(slots)
     for number in range(15):
-        # One more than there is room for: the row that was unused for the longest time makes room.
+        # One more than there is room for: the slot that was unused for the longest time makes room.
         take(meters, f"other{number}", Limit(10, 1.0), NOW + 2 + number)
-    assert meters.moved(rows)
+    assert meters.moved(slots)
     before = [meters.peek(key, limit, NOW + 20).remaining for key, limit in limits]
-    assert not meters.take_all(rows, NOW + 20)
+    assert not meters.take_all(slots, NOW + 20)
     assert [meters.peek(key, limit, NOW + 20).remaining for key, limit in limits] == before
 
 
-def test_rows_that_a_worker_remembers_by_key_are_bounded(tmp_path: Path) -> None:
+def test_slots_that_a_worker_remembers_by_key_are_bounded(tmp_path: Path) -> None:
     meters = SharedMeters(16, 1, tmp_path / "limits.lock")
     for number in range(100):
         take(meters, f"key {number}", Limit(10, 1.0), NOW)
@@ -329,14 +329,14 @@ def test_rows_that_a_worker_remembers_by_key_are_bounded(tmp_path: Path) -> None
 @pytest.mark.parametrize("workers", [1, WORKERS])
 def test_windows_of_more_than_a_second_show_when_they_are_whole_again(workers: int, tmp_path: Path) -> None:
     meters = SharedMeters(64, workers, tmp_path / "limits.lock")
-    rows = meters.rows([("a", Limit(4, 1.0)), ("b", Limit(4, 2.0))], NOW)
+    slots = meters.slots([("a", Limit(4, 1.0)), ("b", Limit(4, 2.0))], NOW)
     for left in ((3, 3, 1), (2, 2, 2)):
-        assert meters.take_all(rows, NOW)
-        assert meters.left(rows, NOW) == left
+        assert meters.take_all(slots, NOW)
+        assert meters.left(slots, NOW) == left
 
 
 @pytest.mark.parametrize("workers", [1, WORKERS])
-def test_row_that_is_given_to_another_key_leaves_the_next_row_as_it_is(workers: int, tmp_path: Path) -> None:
+def test_row_that_is_given_to_another_key_leaves_the_next_slot_as_it_is(workers: int, tmp_path: Path) -> None:
     meters, limit = SharedMeters(WAYS, workers, tmp_path / "limits.lock"), Limit(20, 20.0)
     for number in range(WAYS):
         assert take(meters, f"key {number}", limit, NOW, 2 + number).allowed
@@ -348,12 +348,12 @@ def test_row_that_is_given_to_another_key_leaves_the_next_row_as_it_is(workers: 
 def test_writer_that_lost_a_race_adds_its_take_after_the_other(meters: SharedMeters) -> None:
     written: list[tuple[float, ...]] = []
     limit = Limit(10, 1.0)
-    rows = meters.rows([("a", limit)], NOW)
+    slots = meters.slots([("a", limit)], NOW)
     write = meters._write
     meters._write = lambda *values: written.append(values)  # type: ignore[method-assign]
-    assert meters.take_all(rows, NOW, 3)
+    assert meters.take_all(slots, NOW, 3)
     assert take(meters, "a", limit, NOW, 3).allowed
-    start = rows[0][0] * WORKERS
+    start = slots[0][0] * WORKERS
     assert written == [(start, 0.0, NOW + 3 * limit.interval, 3 * limit.interval)] * 2
     meters._arrivals[start + 1] = NOW + 0.5
     write(start, 0.0, NOW + 0.3, 0.3)
@@ -364,5 +364,5 @@ def test_writer_that_lost_a_race_adds_its_take_after_the_other(meters: SharedMet
 def test_rounding_costs_no_request(workers: int, tmp_path: Path) -> None:
     meters = SharedMeters(64, workers, tmp_path / "limits.lock")
     for count in (3, 7, 10, 30, 49, 1_000):
-        rows = meters.rows([(str(count), Limit(count, 1.0))], 1_000_000.1)
-        assert sum(meters.take_all(rows, 1_000_000.1) for _ in range(count + 2)) == count
+        slots = meters.slots([(str(count), Limit(count, 1.0))], 1_000_000.1)
+        assert sum(meters.take_all(slots, 1_000_000.1) for _ in range(count + 2)) == count

@@ -15,12 +15,13 @@ MAX_EXPORTED = 1_000
 class AuditQuery(Struct, frozen=True, kw_only=True):
     """Which entries are wanted; what is left out does not filter."""
 
-    action: Annotated[str | None, text("Only this action.", "token.create", least=0, most=40)] = None
+    action: Annotated[str | None, text("Only this action.", "token.create", min_length=0, max_length=40)] = None
     actor: Annotated[
-        str | None, text("Only what this person did, by email.", "ada@example.com", least=0, most=254)
+        str | None, text("Only what this person did, by email.", "ada@example.com", min_length=0, max_length=254)
     ] = None
     object: Annotated[
-        str | None, text("Only what was done to this: its id, or the name that it had.", "ci", least=0, most=254)
+        str | None,
+        text("Only what was done to this: its id, or the name that it had.", "ci", min_length=0, max_length=254),
     ] = None
     since: Since = None
     until: Until = None

@@ -52,16 +52,20 @@ JSON, HTML, CSV = "application/json", "text/html", "text/csv"
 JSON_LINES, ND_JSON = "application/jsonl", "application/x-ndjson"
 
 
-def text(description: str, example: str, least: int = 1, most: int = 100) -> Meta:
+def text(description: str, example: str, min_length: int = 1, max_length: int = 100) -> Meta:
     """Describe a text, and its length."""
     return Meta(
-        description=description, examples=[example], extra_json_schema={"minLength": least, "maxLength": most}
+        description=description,
+        examples=[example],
+        extra_json_schema={"minLength": min_length, "maxLength": max_length},
     )
 
 
-def count(description: str, example: int, least: int, most: int) -> Meta:
+def count(description: str, example: int, minimum: int, maximum: int) -> Meta:
     """Describe a whole number, and its bounds."""
-    return Meta(description=description, examples=[example], extra_json_schema={"minimum": least, "maximum": most})
+    return Meta(
+        description=description, examples=[example], extra_json_schema={"minimum": minimum, "maximum": maximum}
+    )
 
 
 def choice(description: str, values: Iterable[str]) -> Meta:
@@ -69,9 +73,9 @@ def choice(description: str, values: Iterable[str]) -> Meta:
     return Meta(description=description, extra_json_schema={"enum": [str(each) for each in values]})
 
 
-def several(description: str, example: str, most: int) -> Meta:
+def several(description: str, example: str, max_items: int) -> Meta:
     """Describe a list, and how many it may have."""
-    return Meta(description=description, examples=[[example]], extra_json_schema={"maxItems": most})
+    return Meta(description=description, examples=[[example]], extra_json_schema={"maxItems": max_items})
 
 
 class Confidential(Struct, frozen=True):

@@ -26,8 +26,8 @@ Webhook = Annotated[
     text(
         "An https:// URL that is called at 50, 80 and 100 % of the cap; null: none.",
         "https://app.example.com/alerts",
-        least=0,
-        most=MAX_WEBHOOK,
+        min_length=0,
+        max_length=MAX_WEBHOOK,
     ),
 ]
 Emails = Annotated[
@@ -35,9 +35,14 @@ Emails = Annotated[
 ]
 Buyer = Annotated[
     str,
-    text("Whom invoices are made out to: name and address, line by line.", "Acme Ltd", least=0, most=MAX_BUYER),
+    text(
+        "Whom invoices are made out to: name and address, line by line.",
+        "Acme Ltd",
+        min_length=0,
+        max_length=MAX_BUYER,
+    ),
 ]
-TaxNumber = Annotated[str, text("The buyer's tax number.", "DE123456789", least=0, most=MAX_TAX_NUMBER)]
+TaxNumber = Annotated[str, text("The buyer's tax number.", "DE123456789", min_length=0, max_length=MAX_TAX_NUMBER)]
 
 
 class BillingChange(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

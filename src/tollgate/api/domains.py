@@ -12,7 +12,7 @@ from tollgate.api.base import CreatedAt, CreatedBy, Id, Moment, Page, Route, cou
 MAX_PER_MINUTE = 1_000_000_000
 
 # The first sentence of a description is also the help of the tool's option.
-Name = Annotated[str, text("A root domain.", "example.com", least=0, most=253)]
+Name = Annotated[str, text("A root domain.", "example.com", min_length=0, max_length=253)]
 Active = Annotated[bool, Meta(description="Whether its pages may call.", examples=[True])]
 AddressPerMinute = Annotated[
     int | None,
@@ -68,7 +68,7 @@ class DomainPage(Page[Domain], frozen=True):
 class OriginQuery(Struct, frozen=True):
     """Which origin to check."""
 
-    origin: Annotated[str, text("As browsers send it.", "https://app.example.com", most=300)]
+    origin: Annotated[str, text("As browsers send it.", "https://app.example.com", max_length=300)]
 
 
 class OriginCheck(Struct, frozen=True):

@@ -13,8 +13,10 @@ MAX_TICKET = 1_000
 
 _EXAMPLE = {"id": "eA", "rawId": "eA", "type": "public-key", "response": {}}
 
-Name = Annotated[str, text("A display name; may be empty.", "laptop", least=0)]
-Ticket = Annotated[str, text("Comes with the options, and goes back.", "1700000000.x.y", least=0, most=MAX_TICKET)]
+Name = Annotated[str, text("A display name; may be empty.", "laptop", min_length=0)]
+Ticket = Annotated[
+    str, text("Comes with the options, and goes back.", "1700000000.x.y", min_length=0, max_length=MAX_TICKET)
+]
 
 
 class Passkey(Struct, frozen=True):
@@ -44,7 +46,7 @@ class Enrolment(Confidential, frozen=True):
 class Code(Confidential, frozen=True, forbid_unknown_fields=True):
     """A code of the app, or a recovery code."""
 
-    code: Annotated[str, text("Six digits, or a recovery code.", "123456", least=0, most=40)]
+    code: Annotated[str, text("Six digits, or a recovery code.", "123456", min_length=0, max_length=40)]
 
 
 class RecoveryCodes(Confidential, frozen=True):

@@ -27,7 +27,7 @@ class LogFilters(Struct, frozen=True, kw_only=True):
             extra_json_schema={"pattern": f"^{NETWORK}$"},
         ),
     ] = None
-    method: Annotated[str | None, text("Only this method.", "eth_call", most=MAX_METHOD)] = None
+    method: Annotated[str | None, text("Only this method.", "eth_call", max_length=MAX_METHOD)] = None
     status: Annotated[
         int | None,
         Meta(
@@ -39,15 +39,15 @@ class LogFilters(Struct, frozen=True, kw_only=True):
     errors: Annotated[bool, Meta(description="Only refusals and errors of nodes.", examples=[True])] = False
     token: Annotated[
         str | None,
-        text("Only calls with this API token: its id, deleted or not, or its name.", "ci", most=MAX_NAME),
+        text("Only calls with this API token: its id, deleted or not, or its name.", "ci", max_length=MAX_NAME),
     ] = None
-    request_id: Annotated[str | None, text("Only the calls of this request.", "req_1", most=MAX_TEXT)] = None
+    request_id: Annotated[str | None, text("Only the calls of this request.", "req_1", max_length=MAX_TEXT)] = None
     domain: Annotated[
         str | None,
         text(
             "Only calls of this whitelisted domain: its id or its name.",
             "example.com",
-            most=MAX_NAME,
+            max_length=MAX_NAME,
         ),
     ] = None
     until: Until = None

@@ -14,7 +14,7 @@ MAX_LINK = 1_000
 DEFAULT_DAYS, MAX_DAYS = 90, 365
 KINDS = ("console", "tool", "personal")
 
-Name = Annotated[str, text("A display name; may be empty.", "Ada Lovelace", least=0)]
+Name = Annotated[str, text("A display name; may be empty.", "Ada Lovelace", min_length=0)]
 Current = Annotated[
     str,
     Meta(description="The current password; ignored if the account has none.", examples=["old-word-1"]),
@@ -48,7 +48,7 @@ class PasswordChange(Confidential, frozen=True, forbid_unknown_fields=True):
 class NewEmail(Confidential, frozen=True, forbid_unknown_fields=True):
     """A new address."""
 
-    email: Annotated[str, text("The new address.", "ada@globex.example", most=254)]
+    email: Annotated[str, text("The new address.", "ada@globex.example", max_length=254)]
     password: Current
 
 
@@ -60,8 +60,8 @@ class EmailLink(Confidential, frozen=True, forbid_unknown_fields=True):
         text(
             "The whole link, or its last part.",
             "q83vEjRWeJASNFZ4kBI0VniQEjRWeJASMTc5NDc0NDAwMCBhZGFAZ2xvYmV4LmV4YW1wbGU",
-            least=0,
-            most=MAX_LINK,
+            min_length=0,
+            max_length=MAX_LINK,
         ),
     ]
 

@@ -12,14 +12,14 @@ from tollgate.api.teams import RoleName, Team
 
 MAX_LINK = 1_000
 
-Email = Annotated[str, text("The person's email address.", "grace@example.com", most=254)]
+Email = Annotated[str, text("The person's email address.", "grace@example.com", max_length=254)]
 Link = Annotated[
     str,
     text(
         "The whole link, or its last part (`tgi_…`).",
         "tgi_0123456789abcdefghijABCDEFGHIJ0123456789",
-        least=0,
-        most=MAX_LINK,
+        min_length=0,
+        max_length=MAX_LINK,
     ),
 ]
 

@@ -15,7 +15,7 @@ MAX_PRICE = 1_000_000_000_000
 STATES = ("active", "suspended", "capped")
 
 Suspended = Annotated[bool, Meta(description="Whether its calls are refused.", examples=[True])]
-Reason = Annotated[str, text("Why, for operators and the audit log.", "unpaid", least=0, most=200)]
+Reason = Annotated[str, text("Why, for operators and the audit log.", "unpaid", min_length=0, max_length=200)]
 PerSecond = Annotated[int | None, count("For all its calls together; null: no limit.", 500, 1, MAX_PER_SECOND)]
 FreeRequests = Annotated[
     int | None, count("Free requests of a month; null: as in the settings.", 5_000_000, 0, MAX_PRICE)

@@ -77,7 +77,7 @@ class UsageQuery(Struct, frozen=True):
             text(
                 "Only what this API token used: its name, or its id, deleted or not. A rotated one is one token.",
                 "ci",
-                most=300,
+                max_length=300,
             ),
         ]
         | UnsetType

@@ -54,7 +54,7 @@ class Subscription(Struct, frozen=True, gc=False):
     """Whose logs, events or transactions; empty: anybody's."""
     keys: tuple[frozenset[str], ...] = ()
     """What is accepted at each position of a log's topics or an event's keys; empty: anything."""
-    least_keys: int = 0
+    min_keys: int = 0
     """How many topics or keys there must be."""
     first: int = 0
     """Blocks below this one are not sent."""
@@ -97,7 +97,7 @@ def passes(subscription: Subscription, item: Item) -> bool:
     addresses, keys = subscription.addresses, item.keys
     if addresses and item.address not in addresses:
         return False
-    if len(keys) < subscription.least_keys:
+    if len(keys) < subscription.min_keys:
         return False
     return all(not wanted or key in wanted for wanted, key in zip(subscription.keys, keys, strict=False))
 

@@ -85,7 +85,7 @@ def _logs(given: _Filter) -> Subscription:
         Topic.LOGS,
         frozenset(_lower(address, _ADDRESS, "an address") for address in addresses),
         tuple(_choices(topic) for topic in topics),
-        least_keys=len(topics),
+        min_keys=len(topics),
         first=_bound(given.from_block, "fromBlock") or 0,
         last=_bound(given.to_block, "toBlock"),
     )

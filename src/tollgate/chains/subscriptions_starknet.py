@@ -133,9 +133,9 @@ def _events(given: _Given) -> Subscription:
     if len(keys) > MAX_KEYS or any(len(choices) > MAX_CHOICES for choices in keys):
         raise Wrong(TOO_MANY_KEYS, "Too many keys provided in a filter")
     chosen = tuple(frozenset(_felt(key) for key in choices) for choices in keys)
-    least = max((place for place, choices in enumerate(chosen, 1) if choices), default=0)
+    min_keys = max((place for place, choices in enumerate(chosen, 1) if choices), default=0)
     return Subscription(
-        Topic.EVENTS, _addresses(addresses), chosen, least_keys=least, start=_start(given.block_id)
+        Topic.EVENTS, _addresses(addresses), chosen, min_keys=min_keys, start=_start(given.block_id)
     )
 
 

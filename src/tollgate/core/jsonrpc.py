@@ -75,8 +75,8 @@ class Unparsable(ValueError):
 # --- Requests ------------------------------------------------------------------------------------------------
 
 
-def parse(body: bytes, most: int) -> Call | list[PlainCall] | list[WrittenCall]:
-    """Read a request body: one call, or a batch of at most `most`."""
+def parse(body: bytes, max_calls: int) -> Call | list[PlainCall] | list[WrittenCall]:
+    """Read a request body: one call, or a batch of at max_calls `max_calls`."""
     if not body.isascii():
         try:
             body.decode()
@@ -86,7 +86,7 @@ def parse(body: bytes, most: int) -> Call | list[PlainCall] | list[WrittenCall]:
     usual = b"-" not in body or b"-0" not in body
     try:
         if body.startswith(b"[") or body.lstrip()[:1] == b"[":
-            return _batch(body, most, usual)
+            return _batch(body, max_calls, usual)
         try:
             return _plain(body) if usual else _written(body)
         except msgspec.ValidationError:
@@ -109,40 +109,42 @@ def named(body: bytes) -> list[str]:
     return [call.method for call in calls]
 
 
-def _batch(body: bytes, most: int, usual: bool) -> list[PlainCall] | list[WrittenCall]:
+def _batch(body: bytes, max_calls: int, usual: bool) -> list[PlainCall] | list[WrittenCall]:
     if usual:
         try:
             calls = _plain_batch(body)
         except msgspec.ValidationError:
             pass
         else:
-            _check_size(len(calls), most)
+            _check_size(len(calls), max_calls)
             return calls
-    if len(body) > MAX_NAMED_BYTES and most <= _MAX_BOUNDED:
+    if len(body) > MAX_NAMED_BYTES and max_calls <= _MAX_BOUNDED:
         try:
-            _bounded(most)(body)
+            _bounded(max_calls)(body)
         except msgspec.ValidationError as error:
-            raise _too_many(f"more than {most}", most) from error
+            raise _too_many(f"more than {max_calls}", max_calls) from error
     members = _members(body)
-    _check_size(len(members), most)
+    _check_size(len(members), max_calls)
     return [_member(member) for member in members]
 
 
-def _check_size(calls: int, most: int) -> None:
+def _check_size(calls: int, max_calls: int) -> None:
     if not calls:
         raise InvalidRequest("An empty batch: send at least one call.")
-    if calls > most:
-        raise _too_many(str(calls), most)
+    if calls > max_calls:
+        raise _too_many(str(calls), max_calls)
 
 
-def _too_many(calls: str, most: int) -> BatchTooLarge:
-    return BatchTooLarge(f"The batch has {calls} calls, {most} are allowed: split it.", data={"limit": most})
+def _too_many(calls: str, max_calls: int) -> BatchTooLarge:
+    return BatchTooLarge(
+        f"The batch has {calls} calls, {max_calls} are allowed: split it.", data={"limit": max_calls}
+    )
 
 
 @cache
-def _bounded(most: int) -> Callable[[bytes], object]:
+def _bounded(max_calls: int) -> Callable[[bytes], object]:
     """A decoder that stops at the first member too many: a megabyte may have half a million of them."""
-    members = [(f"m{number}", Raw, ABSENT) for number in range(most)]
+    members = [(f"m{number}", Raw, ABSENT) for number in range(max_calls)]
     shape = msgspec.defstruct("Members", members, array_like=True, forbid_unknown_fields=True)
     return msgspec.json.Decoder(shape).decode
 

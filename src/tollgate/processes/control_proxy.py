@@ -34,7 +34,7 @@ MAX_STREAMS = 400
 # Files that are made while they are sent, likewise.
 MAX_DOWNLOADS = 64
 # One client address has this part of the places at most: who takes answers in slowly keeps none but itself out.
-ADDRESS_PART, LEAST_PART = 4, 2
+ADDRESS_PART, MIN_PART = 4, 2
 # Of the places for requests this part is kept for those whose credential was found good before, two for each; that
 # many credentials are remembered.
 KNOWN_PART, MAX_KNOWN = 4, 4_096
@@ -97,11 +97,11 @@ class _ProxyRefusal(Exception):
         self.headers = headers
 
 
-class Places:
-    """So many places, and how many of them are taken, in all, by client address and by network.
+class Slots:
+    """A number of slots, and how many of them are taken, in all, by client address and by network.
 
-    A network (`network_of`) has at most as many as are left free: the owner of one IPv6 address often has all of
-    its /48, and other clients must find a slot.
+    A network (`network_of`) may take as many as are free: the owner of one IPv6 address often has its whole /48,
+    and other clients must find a slot.
     """
 
     def __init__(self, count: int) -> None:
@@ -110,11 +110,11 @@ class Places:
         self._of_network: Counter[str] = Counter()
         self.taken = 0
 
-    def has_room(self, address: str, kept: int = 0) -> bool:
-        """Whether there is one for a client address, while so many are kept for others."""
-        free, part = self._count - self.taken - kept, max(self._count // ADDRESS_PART, LEAST_PART)
+    def has_room(self, address: str, reserved: int = 0) -> bool:
+        """Whether a client address may take one, while `reserved` are kept for others."""
+        free, part = self._count - self.taken - reserved, max(self._count // ADDRESS_PART, MIN_PART)
         of_network = self._of_network[addresses.network_of(address)]
-        return free > 0 and self._of_address[address] < part and of_network < max(free, LEAST_PART)
+        return free > 0 and self._of_address[address] < part and of_network < max(free, MIN_PART)
 
     def take(self, address: str) -> None:
         self.taken += 1
@@ -135,8 +135,8 @@ class Known:
         self._under_way: Counter[bytes] = Counter()
 
     def is_preferred(self, credential: bytes) -> bool:
-        """Whether it may have one of the places that are kept."""
-        return credential in self._good and self._under_way[credential] < LEAST_PART
+        """Whether it may take a reserved slot."""
+        return credential in self._good and self._under_way[credential] < MIN_PART
 
     def begin(self, credential: bytes) -> None:
         self._under_way[credential] += 1
@@ -163,31 +163,31 @@ def credential_of(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
 
 
 class _Slot:
-    """The place of one request among those that are under way, or of its answer among those that last.
+    """The slot of a request in progress, or of its answer where that lasts.
 
-    A stream lasts for minutes and costs next to nothing, a file as long as its reader likes: those that are open
-    must not keep requests out.
+    A stream lasts for minutes and costs next to nothing, a download as long as its client takes: open ones must
+    not keep requests out.
     """
 
-    def __init__(self, requests: Places, address: str) -> None:
-        self._places = requests
+    def __init__(self, requests: Slots, address: str) -> None:
+        self._slots = requests
         self._address = address
         self.is_known = False
         """Whether the control process found the credential good."""
         requests.take(address)
 
-    def move(self, places: Places) -> bool:
-        """Go over to other places; False where there is no room among them."""
-        if not places.has_room(self._address):
+    def move(self, slots: Slots) -> bool:
+        """Take one of other slots instead; False where none is free."""
+        if not slots.has_room(self._address):
             return False
-        self._places.leave(self._address)
-        self._places = places
-        self._places.take(self._address)
+        self._slots.leave(self._address)
+        self._slots = slots
+        self._slots.take(self._address)
         return True
 
     def leave(self) -> None:
-        """Give the place back."""
-        self._places.leave(self._address)
+        """Free the slot."""
+        self._slots.leave(self._address)
 
 
 def behind_workers(app: App) -> App:
@@ -219,14 +219,14 @@ class ControlProxy:
         self._trusted = trusted
         self._max_bytes = max_bytes
         self._seconds = seconds
-        self._requests = Places(max_at_once)
+        self._requests = Slots(max_at_once)
         self._kept = max_at_once // KNOWN_PART
         self._known = Known()
-        self._streams = Places(MAX_STREAMS)
-        self._downloads = Places(MAX_DOWNLOADS)
+        self._streams = Slots(MAX_STREAMS)
+        self._downloads = Slots(MAX_DOWNLOADS)
         # Requests that are still being read count by what they hold, not by their number: otherwise a few
         # clients that send nothing could keep all others out.
-        self._budget = Budget(max_at_once * max_bytes, LEAST_PART * max_bytes)
+        self._budget = Budget(max_at_once * max_bytes, MIN_PART * max_bytes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         identity = status.request_id(scope)
@@ -352,7 +352,7 @@ class ControlProxy:
                 raise _ProxyRefusal(502, f"The control plane broke off: {_IN_DOUBT}") from None
             slot.is_known = (_KNOWN, b"1") in headers
             headers = [header for header in headers if not header[0].startswith(_OWN)]
-            lasting = self._places_of(headers)
+            lasting = self._slots_for(headers)
             if lasting is not None and not slot.move(lasting):
                 why = "Too many live views or exports are open: close one, or try again."
                 raise _ProxyRefusal(503, why, _TRY_AGAIN)
@@ -362,7 +362,7 @@ class ControlProxy:
         finally:
             writer.transport.abort()
 
-    def _places_of(self, headers: Headers) -> Places | None:
+    def _slots_for(self, headers: Headers) -> Slots | None:
         """Where an answer belongs that lasts as long as its reader likes; None for all others."""
         if _is_stream(headers):
             return self._streams

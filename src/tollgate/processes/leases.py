@@ -23,7 +23,7 @@ from tollgate.core.leases import Lease, LeaseReply, LeaseReport
 from tollgate.processes.bootstrap import Bootstrap
 from tollgate.processes.supervisor import Lifeline
 from tollgate.shm import metrics
-from tollgate.shm.leases import LeasedMeters, LeasedRow
+from tollgate.shm.leases import LeasedMeters, LeasedSlot
 from tollgate.store import valkey
 from tollgate.store.base import LeaseBook, SharedUnreachable
 
@@ -49,9 +49,9 @@ _log = log.get("shared")
 class _Tracked:
     """A limit that is leased, or that this node wants more of."""
 
-    def __init__(self, row: LeasedRow, now: float, rate: float = 0.0) -> None:
-        self.row = row.row
-        self.used = row.used
+    def __init__(self, slot: LeasedSlot, now: float, rate: float = 0.0) -> None:
+        self.slot = slot.slot
+        self.used = slot.used
         self.at = now
         self.rate = rate
         self.busy = now
@@ -95,8 +95,8 @@ class LeaseKeeper:
     async def tick(self) -> bool:
         """Report and take; False where limits count for this node alone. Called again after `pause`."""
         now = self._now()
-        for row in self._meters.backlogged(now):
-            found = self._meters.read(row, now)
+        for slot in self._meters.backlogged(now):
+            found = self._meters.read(slot, now)
             if (
                 found.mark not in self._tracked
                 and found.fraction < 1 - _NEAR
@@ -133,21 +133,21 @@ class LeaseKeeper:
         await self._book.close()
 
     def _report(self, mark: int, each: _Tracked, now: float) -> LeaseReport:
-        row = self._meters.read(each.row, now)
-        if row.mark != mark:
+        slot = self._meters.read(each.slot, now)
+        if slot.mark != mark:
             # Evicted; it is claimed again when it is leased.
             return LeaseReport(f"{mark:016x}", 1.0, 1.0, 0.0, each.lowered, each.freed)
-        if row.used != each.used:
+        if slot.used != each.used:
             each.busy = now
         each.rate = leases.used_rate(
-            each.rate, row.used - each.used, now - each.at, now - each.busy, row.window / row.count
+            each.rate, slot.used - each.used, now - each.at, now - each.busy, slot.window / slot.count
         )
-        each.used, each.at = row.used, now
+        each.used, each.at = slot.used, now
         # A backlog that is left over from before is no demand.
-        used_up = row.backlog / row.window if each.rate >= row.fraction / 4 else 0.0
-        want = leases.want(each.rate, used_up, self._nodes or 1, row.count)
+        used_up = slot.backlog / slot.window if each.rate >= slot.fraction / 4 else 0.0
+        want = leases.want(each.rate, used_up, self._nodes or 1, slot.count)
         return LeaseReport(
-            f"{mark:016x}", row.window, row.count, want if want > 10 * _NEAR else 0.0, each.lowered, each.freed
+            f"{mark:016x}", slot.window, slot.count, want if want > 10 * _NEAR else 0.0, each.lowered, each.freed
         )
 
     def _join(self, reply: LeaseReply) -> None:
@@ -160,8 +160,8 @@ class LeaseKeeper:
             self._apply(lease, reply.nodes, now)
         for mark in [mark for mark, each in self._tracked.items() if each.leased_at < now]:
             each = self._tracked.pop(mark)
-            if self._meters.read(each.row, now).mark == mark:
-                self._meters.unlease(each.row)
+            if self._meters.read(each.slot, now).mark == mark:
+                self._meters.unlease(each.slot)
         self._writer.set(self._up, 1)
         self._writer.set(self._node_count, reply.nodes)
         self._writer.set(self._leased, len(self._tracked))
@@ -169,22 +169,22 @@ class LeaseKeeper:
     def _apply(self, lease: Lease, nodes: int, now: float) -> None:
         mark = int(lease.mark, 16)
         each = self._tracked.get(mark)
-        row = self._meters.read(
-            self._meters.find(mark, lease.window, lease.count, now) if each is None else each.row, now
+        slot = self._meters.read(
+            self._meters.find(mark, lease.window, lease.count, now) if each is None else each.slot, now
         )
-        if row.mark != mark:
-            row = self._meters.read(self._meters.find(mark, lease.window, lease.count, now), now)
+        if slot.mark != mark:
+            slot = self._meters.read(self._meters.find(mark, lease.window, lease.count, now), now)
         if each is None:
-            each = self._tracked[mark] = _Tracked(row, now)
-        each.row, each.leased_at, each.lowered, each.freed = row.row, now, None, 0.0
-        fraction = leases.fraction(lease.share, nodes, row.count)
-        if fraction <= row.fraction:
-            self._meters.lease(row.row, fraction, None, now)
+            each = self._tracked[mark] = _Tracked(slot, now)
+        each.slot, each.leased_at, each.lowered, each.freed = slot.slot, now, None, 0.0
+        fraction = leases.fraction(lease.share, nodes, slot.count)
+        if fraction <= slot.fraction:
+            self._meters.lease(slot.slot, fraction, None, now)
             each.lowered = lease.share
-            each.freed = (row.window - row.backlog) * (row.fraction - fraction)
+            each.freed = (slot.window - slot.backlog) * (slot.fraction - fraction)
         else:
-            backlog = leases.backlog_after(row.backlog, row.window, row.fraction, fraction, lease.tokens)
-            self._meters.lease(row.row, fraction, backlog, now)
+            backlog = leases.backlog_after(slot.backlog, slot.window, slot.fraction, fraction, lease.tokens)
+            self._meters.lease(slot.slot, fraction, backlog, now)
 
     def _lose(self, why: str) -> None:
         self._meters.alone()

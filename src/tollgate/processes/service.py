@@ -162,7 +162,7 @@ def _share(bootstrap: Bootstrap, roles: frozenset[str], tls: tuple[str, str] | N
         private=private,
         # One for each worker, then those of parent, collector, prober, lease keeper and metrics page.
         regions=metrics.Regions(workers + 5),
-        meters=SharedMeters(settings.limits.limit_rows, workers, bootstrap.data_dir / "limits.lock"),
+        meters=SharedMeters(settings.limits.limit_slots, workers, bootstrap.data_dir / "limits.lock"),
         leased=_leased(bootstrap, workers) if GATEWAY in roles else None,
         tls=tls,
         shared_status=SharedStatus(workers),
@@ -252,7 +252,7 @@ def _leased(bootstrap: Bootstrap, workers: int) -> LeasedMeters | None:
         return None
     valkey.checked(settings.shared.url)
     lock = bootstrap.data_dir / "leased-limits.lock"
-    return LeasedMeters(settings.limits.limit_rows, workers, lock, bootstrap.pepper)
+    return LeasedMeters(settings.limits.limit_slots, workers, lock, bootstrap.pepper)
 
 
 def _slots(settings: Settings) -> StatusSlots:

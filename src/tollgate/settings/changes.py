@@ -20,7 +20,7 @@ from tollgate.settings.lines import KeyPath, dotted
 from tollgate.settings.model import NetworkSettings, Section, Settings, UpstreamSettings
 from tollgate.settings.schema import SettingNode, leaves, node
 
-_LONGEST_VALUE = 60
+_MAX_SHOWN = 60
 
 
 class SettingsChanges(Struct, frozen=True):
@@ -40,7 +40,7 @@ def compare(running: Settings, wanted: Settings) -> SettingsChanges:
         running,
         families=wanted.families,
         # Its rows are shared memory that was made at the start.
-        limits=replace(wanted.limits, limit_rows=running.limits.limit_rows),
+        limits=replace(wanted.limits, limit_slots=running.limits.limit_slots),
         cache=wanted.cache,
         health=wanted.health,
         websocket=wanted.websocket,
@@ -74,7 +74,7 @@ def _tree(section: type[Section]) -> SettingNode:
 def _lines(path: KeyPath, old: Section, new: Section) -> Iterator[str]:
     for key, setting, before, after in _differing(path, old, new):
         words = f"{_written(before)} -> {_written(after)}"
-        if setting.secret or len(words) > _LONGEST_VALUE:
+        if setting.secret or len(words) > _MAX_SHOWN:
             words = "changed"
         yield f"{dotted(key)}: {words}"
 

@@ -32,7 +32,7 @@ _KINDS: tuple[tuple[type | tuple[type, ...], str], ...] = (
     (dict, "a table"),
     ((date, time), "a date or time"),
 )
-_LONGEST_QUOTE = 60
+_MAX_QUOTED = 60
 _NUMBER = re.compile(r"[+-]?[0-9][0-9_]*(\.[0-9]+)?")
 # Lone surrogates are bytes of a variable that are not UTF-8.
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
@@ -164,10 +164,10 @@ def _wrong_type(place: SettingNode, value: Any, path: KeyPath) -> SettingProblem
 
 def _out_of_bounds(place: SettingNode, value: Any, path: KeyPath) -> SettingProblem:
     message = f"`{dotted(path)}` must be {sentence_part(place)}"
-    if place.secret or value == "" or (isinstance(value, int) and value.bit_length() > _LONGEST_QUOTE):
+    if place.secret or value == "" or (isinstance(value, int) and value.bit_length() > _MAX_QUOTED):
         return SettingProblem(path, message)
     quoted = repr(value)
-    return SettingProblem(path, message if len(quoted) > _LONGEST_QUOTE else f"{message}, not {quoted}")
+    return SettingProblem(path, message if len(quoted) > _MAX_QUOTED else f"{message}, not {quoted}")
 
 
 def kind_of(value: Any) -> str:

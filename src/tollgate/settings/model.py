@@ -156,7 +156,7 @@ class LimitSettings(Section, frozen=True):
         Positive,
         Help("Requests a minute to the management API and the console for one client address (IPv6: one /64)."),
     ] = 6_000
-    limit_rows: Annotated[
+    limit_slots: Annotated[
         int,
         Meta(ge=1_024, le=16_777_216),
         Help("Callers whose rates are tracked at the same time; the least recently used one is evicted."),

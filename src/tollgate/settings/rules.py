@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     Finding = tuple[KeyPath, str]
     Rule = Callable[[str, Any], Iterator[Finding]]
 
-SHORTEST_PEPPER = 32
+MIN_PEPPER = 32
 
 _NAME = re.compile(r"[a-z0-9-]{1,32}")
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -181,9 +181,9 @@ def _methods(key: str, patterns: list[Any]) -> Iterator[Finding]:
 
 
 def _pepper(key: str, pepper: str) -> Iterator[Finding]:
-    if pepper and len(pepper) < SHORTEST_PEPPER:
+    if pepper and len(pepper) < MIN_PEPPER:
         advice = "such as those of `openssl rand -hex 32`, or leave it empty to have one made"
-        yield (), f"`{key}` is too short: give {SHORTEST_PEPPER} characters or more, {advice}"
+        yield (), f"`{key}` is too short: give {MIN_PEPPER} characters or more, {advice}"
 
 
 def _store_url(key: str, url: str) -> Iterator[Finding]:

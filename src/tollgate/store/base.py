@@ -311,16 +311,16 @@ class Meters(Protocol):
     def take(self, limits: Sequence[tuple[str, Limit]], now: float, cost: int = 1) -> list[Taken]:
         """Take `cost` requests out of each limit, named by its key, until one refuses; that one comes last."""
 
-    def rows(self, limits: Sequence[tuple[str, Limit]], now: float) -> Any:
-        """Where limits stand, for `take_all`; worth keeping."""
+    def slots(self, limits: Sequence[tuple[str, Limit]], now: float) -> Any:
+        """The slots of limits, for `take_all`; worth keeping."""
 
-    def moved(self, rows: Any) -> bool:
-        """Whether one of these rows was given to another limit."""
+    def moved(self, slots: Any) -> bool:
+        """Whether one of these slots was given to another limit."""
 
-    def take_all(self, rows: Any, now: float, cost: float = 1.0) -> bool:
-        """Take `cost` requests out of all limits, or out of none: False where one refuses or has another row."""
+    def take_all(self, slots: Any, now: float, cost: float = 1.0) -> bool:
+        """Take `cost` requests out of all limits, or out of none: False where one refuses or has another slot."""
 
-    def left(self, rows: Any, now: float) -> tuple[int, ...]:
+    def left(self, slots: Any, now: float) -> tuple[int, ...]:
         """What each limit has left, and for windows of more than a second when it is whole again.
 
         That is in seconds, plus one. `now`: when one was last taken.

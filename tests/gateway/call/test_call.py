@@ -308,12 +308,12 @@ async def test_answers_of_one_loop_turn_show_the_same_of_a_limit_and_the_next_on
 
 
 @pytest.mark.parametrize("body", [one(LATEST)[0], batch(LATEST, CHAIN)[0]], ids=["call", "batch"])
-async def test_rows_of_limits_are_found_again_where_others_were_given_them(body: bytes) -> None:
+async def test_slots_of_limits_are_found_again_where_others_were_given_them(body: bytes) -> None:
     async with warm_gateway(grant={"requests_per_second": 2}) as (gateway, (transport,)):
         await statuses(transport, body)
         admission: Any = edge(transport).admission
-        admission.limits, admission.take_limits = "rows of others", lambda *_: None
-        gateway.limiter.moved = lambda rows: rows == "rows of others"
+        admission.limits, admission.take_limits = "slots of others", lambda *_: None
+        gateway.limiter.moved = lambda slots: slots == "slots of others"
         await statuses(transport, body)
         assert admission.limits == admission._limits
 

@@ -11,7 +11,7 @@ from tollgate.chains import subscriptions_starknet
 from tollgate.chains.subscriptions import Head, Subscription, Topic, Wrong
 from tollgate.errors import RateLimited
 from tollgate.gateway.feeds import catch_up, feed
-from tollgate.gateway.feeds.catch_up import MAX_AT_ONCE, MAX_BEHIND, STRIDE, TOO_DEEP, CatchUp, Turns
+from tollgate.gateway.feeds.catch_up import MAX_AT_ONCE, MAX_BEHIND, STRIDE, TOO_DEEP, CatchUp, FairSlots
 from tollgate.gateway.feeds.follower import AHEAD, ChainFollower
 from tollgate.gateway.feeds.source import EventPage, StarknetSource
 from tollgate.gateway.feeds.subscribers import Subscriber, Subscribers
@@ -182,11 +182,11 @@ async def test_who_begins_with_the_newest_does_not_wait_for_those_with_a_long_wa
 
 
 async def test_who_waits_for_a_place_gets_one_in_turns_by_team() -> None:
-    places, order = Turns(1), []
+    slots, order = FairSlots(1), []
     release = asyncio.Event()
 
     async def work(team: str, name: int) -> None:
-        async with places.turn(team):
+        async with slots.slot(team):
             order.append((team, name))
             await release.wait()
 
@@ -198,24 +198,24 @@ async def test_who_waits_for_a_place_gets_one_in_turns_by_team() -> None:
     release.set()
     await asyncio.gather(*tasks, return_exceptions=True)
     assert order == [("many", 0), ("many", 1), ("one", 9), ("two", 9), ("many", 2), ("many", 4)]
-    async with asyncio.timeout(30), places.turn("later"):
+    async with asyncio.timeout(30), slots.slot("later"):
         pass
 
 
 async def test_place_that_was_given_to_one_that_is_gone_goes_to_the_next() -> None:
-    places = Turns(1)
+    slots = FairSlots(1)
 
     async def work() -> None:
-        async with places.turn("acme"):
+        async with slots.slot("acme"):
             await asyncio.sleep(0)
 
-    async with places.turn("acme"):
+    async with slots.slot("acme"):
         first, second = asyncio.create_task(work()), asyncio.create_task(work())
         await asyncio.sleep(0)
     first.cancel()
     async with asyncio.timeout(30):
         await second
-        async with places.turn("acme"):
+        async with slots.slot("acme"):
             pass
 
 
@@ -433,7 +433,7 @@ class Way:
         # What was fetched for them so far lacks what this one needs.
         self.others.reached = height + 1
         self.late = CatchUp(
-            subscriber, number, self.source, lambda: self.others, self.arrived.append, Turns(1), asyncio.sleep
+            subscriber, number, self.source, lambda: self.others, self.arrived.append, FairSlots(1), asyncio.sleep
         )
         subscriber.open()
 
@@ -506,11 +506,11 @@ async def test_who_is_too_far_behind_is_given_up_and_goes_no_further(blocks: int
 
 
 async def test_place_that_is_free_again_is_one() -> None:
-    places = Turns(1)
+    slots = FairSlots(1)
     inside: list[str] = []
 
     async def work(name: str) -> None:
-        async with places.turn("team"):
+        async with slots.slot("team"):
             inside.append(name)
             await asyncio.sleep(0)
             inside.remove(name)

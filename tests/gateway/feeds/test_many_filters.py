@@ -39,7 +39,7 @@ def subscriber(subscription: Subscription, sink: Sink) -> Subscriber:
 
 def wanting(*keys: str) -> Subscription:
     chosen = tuple(frozenset({key} if key else ()) for key in keys)
-    return Subscription(Topic.LOGS, frozenset({TOKEN}), chosen, least_keys=len(keys))
+    return Subscription(Topic.LOGS, frozenset({TOKEN}), chosen, min_keys=len(keys))
 
 
 class Comparisons:
@@ -74,7 +74,7 @@ def test_many_filters_that_match_every_log_block_no_other_call(
         for number in range(1_000):
             # All under the same address, and the key that they are looked up by is one that every log has.
             subscription = Subscription(
-                Topic.LOGS, frozenset({TOKEN}), (frozenset({f"0x{number}"}), frozenset({TRANSFER})), least_keys=2
+                Topic.LOGS, frozenset({TOKEN}), (frozenset({f"0x{number}"}), frozenset({TRANSFER})), min_keys=2
             )
             everybody.add(subscriber(subscription, sink))
         logs = [Item(TOKEN, ("0xother", TRANSFER), b"{}") for _ in range(20)]

@@ -18,7 +18,7 @@ class DeviceStart(Struct, frozen=True, kw_only=True):
     client_id: Client
     machine: Annotated[
         str | UnsetType,
-        text("The machine that requests the login, for the person to recognise.", "ada@laptop", least=0),
+        text("The machine that requests the login, for the person to recognise.", "ada@laptop", min_length=0),
     ] = UNSET
 
 

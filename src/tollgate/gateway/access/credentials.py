@@ -32,7 +32,7 @@ from tollgate.store.base import Meters
 
 _MAX_HOSTS = 4_096
 # Scheme, the longest host name there is, and a port.
-_LONGEST_ORIGIN = 320
+_MAX_ORIGIN = 320
 _MAX_DIGESTS = 32_768
 
 
@@ -153,7 +153,7 @@ class Credentials:
         if origin is None:
             raise TokenMissing
         host = self._hosts.get(origin)
-        if host is None and len(origin) <= _LONGEST_ORIGIN:
+        if host is None and len(origin) <= _MAX_ORIGIN:
             host = origins.host_of(origin.decode("utf-8", "replace"), allow_localhost=self._allow_localhost)
             if host is not None:
                 if len(self._hosts) >= _MAX_HOSTS:

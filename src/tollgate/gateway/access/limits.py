@@ -32,7 +32,7 @@ class Limiter:
         time: Callable[[], float],
     ) -> None:
         self._meters = meters
-        self.rows = meters.rows
+        self.slots = meters.slots
         self.take_all = meters.take_all
         self.left = meters.left
         self.moved = meters.moved

@@ -164,7 +164,7 @@ class Admission:
         quotas = limiter.quotas(caller, request)
         self._limiter = limiter
         self._limits = limits_of(quotas)
-        self.limits = limiter.rows(self._limits, context.now())
+        self.limits = limiter.slots(self._limits, context.now())
         """Where its limits are counted."""
         self._rate_headers = rate_headers_of(quotas, len(quotas)) if quotas else b""
         """Header lines about the limits, to be filled with what each has left."""
@@ -249,9 +249,9 @@ class Admission:
         self._limiter.admit_more(self.caller, request or self._request, calls)
 
     def find_limits(self) -> None:
-        """Find the rows of the limits again, where they were given to others in a time without calls."""
+        """Find the slots of the limits again, where they were given to others in a time without calls."""
         if self._limiter.moved(self.limits):
-            self.limits = self._limiter.rows(self._limits, self.context.now())
+            self.limits = self._limiter.slots(self._limits, self.context.now())
 
     def rates_left(self) -> bytes:
         """The header lines about the limits, as they are now."""

@@ -1,9 +1,8 @@
-"""A subscriber that begins in the past: it follows alone until it has caught up with the others.
+"""A subscriber that starts in the past follows the chain alone until it has caught up with the others.
 
-It follows as they do, with its own reorganisations. It joins them where its newest block is theirs: so
-nothing is sent twice or left out, however the chain moves meanwhile. It goes no faster than its client reads, and
-in turns with others: a thousand blocks for each of many must not be fetched at once. Turns go round by team:
-thousands of one do not hold up another's.
+It handles reorganisations itself, and joins the others where its newest block is theirs: nothing is sent twice or
+left out, however the chain moves meanwhile. It goes no faster than its client reads. Few subscribers fetch at the
+same time, round-robin by team: thousands of one team do not delay another's.
 """
 
 from __future__ import annotations
@@ -19,25 +18,25 @@ from tollgate.gateway.feeds.follower import ChainFollower, TooDeep
 from tollgate.gateway.feeds.source import Source
 from tollgate.gateway.feeds.subscribers import Subscriber, Subscribers
 
-# Those who go on at once, on one network, and how many blocks they go until others have their turn.
+# Subscribers of a network that catch up at the same time, and blocks that each fetches before it frees its slot.
 MAX_AT_ONCE, STRIDE = 8, 16
-# Twice as far as anybody may begin in the past.
+# Twice as far back as a subscription may start.
 MAX_BEHIND = 2_048
-# How soon it is looked at again whether a slow client has read what was sent.
+# Until it is checked again whether a slow client has read what was sent.
 _ROOM_SECONDS = 0.25
 TOO_DEEP = "The chain was reorganised too deeply to follow: subscribe again."
 
 
-class Turns:
-    """Places for those who go on at once. Who waits gets one in turns by team, then in order."""
+class FairSlots:
+    """Slots for subscribers that catch up at the same time. Free ones go round-robin by team, then in order."""
 
-    def __init__(self, places: int) -> None:
-        self._free = places
+    def __init__(self, count: int) -> None:
+        self._free = count
         self._waiting: dict[object, deque[asyncio.Future[None]]] = {}
 
     @asynccontextmanager
-    async def turn(self, team: object) -> AsyncIterator[None]:
-        """Have a place for a while."""
+    async def slot(self, team: object) -> AsyncIterator[None]:
+        """Hold a slot."""
         if self._free:
             self._free -= 1
         else:
@@ -45,27 +44,27 @@ class Turns:
         try:
             yield
         finally:
-            self._hand_on()
+            self._release()
 
     async def _wait(self, team: object) -> None:
-        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(team, deque()).append(place)
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(team, deque()).append(waiter)
         try:
-            await place
+            await waiter
         except asyncio.CancelledError:
-            if not place.cancelled():
-                self._hand_on()
+            if not waiter.cancelled():
+                self._release()
             raise
 
-    def _hand_on(self) -> None:
+    def _release(self) -> None:
         while self._waiting:
             team = next(iter(self._waiting))
-            places = self._waiting.pop(team)
-            place = places.popleft()
-            if places:
-                self._waiting[team] = places
-            if not place.done():
-                place.set_result(None)
+            waiters = self._waiting.pop(team)
+            waiter = waiters.popleft()
+            if waiters:
+                self._waiting[team] = waiters
+            if not waiter.done():
+                waiter.set_result(None)
                 return
         self._free += 1
 
@@ -80,16 +79,16 @@ class CatchUp:
         source: Source,
         together: Callable[[], ChainFollower | None],
         arrive: Callable[[Subscriber], None],
-        turns: Turns,
+        slots: FairSlots,
         sleep: Callable[[float], Awaitable[None]],
     ) -> None:
         self._subscriber = subscriber
         self._number = number
         self._source = source
         self._together = together
-        """The walk of the others."""
+        """The follower of the others."""
         self._arrive = arrive
-        self._turns = turns
+        self._slots = slots
         self._sleep = sleep
         self._alone = Subscribers(subscriber.family)
         self._alone.add(subscriber)
@@ -102,7 +101,7 @@ class CatchUp:
         subscriber.begin = self._opened.set
 
     async def step(self) -> bool:
-        """Go on; return whether it has arrived."""
+        """Fetch blocks; return whether it has caught up."""
         await self._opened.wait()
         while True:
             together = self._together()
@@ -112,13 +111,13 @@ class CatchUp:
                 # What is past can wait until the client has read what was sent.
                 await self._sleep(_ROOM_SECONDS)
                 return False
-            async with self._turns.turn(self._subscriber.team):
+            async with self._slots.slot(self._subscriber.team):
                 is_on_its_way = await self._go_on(together)
             if not is_on_its_way:
                 return self._has_arrived(together)
 
     def _is_too_far_behind(self, together: ChainFollower) -> bool:
-        """Give it up where its client takes too long."""
+        """End the subscription where its client reads too slowly."""
         last = self._number if self._follower is None else self._follower.history.last.number
         if together.history.last.number - last <= MAX_BEHIND:
             return False
@@ -126,7 +125,7 @@ class CatchUp:
         return True
 
     async def _go_on(self, together: ChainFollower) -> bool:
-        """Go a part of the way; return whether there is more of it."""
+        """Fetch up to STRIDE blocks; return whether more are left."""
         if self._follower is None:
             first = await self._source.block(self._number)
             self._follower = ChainFollower(self._source, Head(self._number - 1, first.parent, ""), self._alone)

@@ -17,7 +17,7 @@ from tollgate.chains.subscriptions import Head, Start, Topic, Wrong
 from tollgate.chains.subscriptions_starknet import BLOCK_NOT_FOUND, MAX_BLOCKS_BACK, TOO_FAR_BACK
 from tollgate.core.health import NOTHING
 from tollgate.errors import UpstreamUnavailable
-from tollgate.gateway.feeds.catch_up import MAX_AT_ONCE, TOO_DEEP, CatchUp, Turns
+from tollgate.gateway.feeds.catch_up import MAX_AT_ONCE, TOO_DEEP, CatchUp, FairSlots
 from tollgate.gateway.feeds.follower import AHEAD, ChainFollower, TooDeep, Unlinked
 from tollgate.gateway.feeds.pending import PendingTransactions
 from tollgate.gateway.feeds.source import EthSource, EventPage, Incomplete, NotNow, Source, StarknetSource
@@ -75,7 +75,7 @@ class Feed:
         self._task: asyncio.Task[None] | None = None
         self._alone: dict[Subscriber, asyncio.Task[None]] = {}
         """Those that started in the past and have not caught up yet."""
-        self._turns = Turns(MAX_AT_ONCE)
+        self._slots = FairSlots(MAX_AT_ONCE)
         self._stuck = (NOTHING, 0.0)
         """The last block that was published while the next one waits for its logs or events, and since when."""
         self._refused: dict[Topic, float] = {}
@@ -139,7 +139,7 @@ class Feed:
 
     def _join_later(self, subscriber: Subscriber, number: int) -> None:
         past = _Past(self._source, self._past)
-        late = CatchUp(subscriber, number, past, lambda: self._follower, self._arrive, self._turns, self._sleep)
+        late = CatchUp(subscriber, number, past, lambda: self._follower, self._arrive, self._slots, self._sleep)
         self._subscribers.want(subscriber.topic)
 
         async def step() -> bool:

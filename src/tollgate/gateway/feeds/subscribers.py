@@ -287,7 +287,7 @@ class Subscribers:
 
 
 def _filter(subscription: Subscription) -> Filter:
-    return subscription.topic, subscription.addresses, subscription.keys, subscription.least_keys
+    return subscription.topic, subscription.addresses, subscription.keys, subscription.min_keys
 
 
 def _receives(subscriber: Subscriber, head: Head) -> bool:

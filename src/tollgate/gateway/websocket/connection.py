@@ -96,8 +96,8 @@ class Socket(WebSocketsSansIOProtocol):
     def _read_on(self) -> None:
         """Read what has come, as long as it may be; after many frames others have their turn."""
         self._reading = None
-        most = self.handled + _IN_A_ROW
-        while self._unread and self.handled < most and self._may_read():
+        last = self.handled + _IN_A_ROW
+        while self._unread and self.handled < last and self._may_read():
             piece = bytes(self._unread[:_PIECE])
             del self._unread[:_PIECE]
             super().data_received(piece)

@@ -126,7 +126,7 @@ class Endpoint:
         if len(self._open) >= self._settings.connections:
             raise Overloaded("Too many WebSockets are open: try again later.")
         use, team = self._uses.get(self._name(request, caller)), self._uses.get(caller.team_id)
-        for count, most in (
+        for count, limit in (
             (use.connections if use else 0, self._settings.connections_per_caller),
             # So that the next team finds a place, however many tokens this one has.
             (team.connections if team else 0, self._settings.connections - len(self._open)),
@@ -135,7 +135,7 @@ class Endpoint:
                 self._settings.connections_per_domain,
             ),
         ):
-            if count >= most:
+            if count >= limit:
                 raise RateLimited(
                     f"{count} WebSockets are open already: close some first.", data={"limit": "connections"}
                 )
