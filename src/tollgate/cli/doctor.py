@@ -21,7 +21,7 @@ from tollgate.ledger.doctor import Check, examine
 from tollgate.settings import file as settings_file
 from tollgate.settings.model import Settings
 from tollgate.store import engines
-from tollgate.store.base import Repositories, StoreUnavailable
+from tollgate.store.base import StoreUnavailable
 from tollgate.store.postgresql import is_postgresql
 
 # Of each check; the rest is a number.
@@ -71,7 +71,7 @@ async def _check_audit(url: URL) -> Check:
     chains: list[AuditChain] = []
     try:
         async with store.reading() as records:
-            chains = await _all_chains(records)
+            chains = [chain async for chain in every(records.audit_chains, AuditChain)]
         for chain in chains:
             before: Line | None = None
             place = 0
@@ -93,10 +93,6 @@ async def _check_audit(url: URL) -> Check:
     finally:
         await store.close()
     return Check("audit", f"{looked_at} entries in {len(chains)} chains", tuple(wrong))
-
-
-async def _all_chains(records: Repositories) -> list[AuditChain]:
-    return [chain async for chain in every(records.audit_chains, AuditChain)]
 
 
 def _shown(check: Check) -> dict[str, object]:

@@ -149,7 +149,10 @@ def logs(
         _print_csv(session, filters, after)
         return
     if whole:
-        _print_all(session, filters, after, columns)
+        if not session.as_json:
+            click.echo(_titles(columns))
+        for each in _pages(session, filters, after):
+            _print(session, each, columns)
         return
     answer = _page(session, filters, limit, after)
     rows = [cells(log, columns) for log in answer.value.items]
@@ -178,7 +181,9 @@ def _page(
         more = _fetched(session, filters, left, answer.value.next)
         if more.value.next == answer.value.next:
             break
-        answer = _joined(answer, more)
+        value = structs.replace(answer.value, items=[*answer.value.items, *more.value.items], next=more.value.next)
+        raw = {**answer.raw, "items": [*answer.raw["items"], *more.raw["items"]]}
+        answer = structs.replace(answer, value=value, raw=raw)
     return answer
 
 
@@ -186,11 +191,6 @@ def _fetched(
     session: Session, filters: Mapping[str, Any], limit: int, after: str | None = None, newer: str | None = None
 ) -> ApiAnswer[api.LogPage]:
     return session.client.call(api.LIST, session.team, limit=limit, after=after, newer=newer, **filters)
-
-
-def _joined(one: ApiAnswer[api.LogPage], two: ApiAnswer[api.LogPage]) -> ApiAnswer[api.LogPage]:
-    value = structs.replace(one.value, items=[*one.value.items, *two.value.items], next=two.value.next)
-    return structs.replace(one, value=value, raw={**one.raw, "items": [*one.raw["items"], *two.raw["items"]]})
 
 
 def _pages(session: Session, filters: Mapping[str, Any], after: str | None) -> Iterator[ApiAnswer[api.LogPage]]:
@@ -201,14 +201,6 @@ def _pages(session: Session, filters: Mapping[str, Any], after: str | None) -> I
         if answer.value.next is None or answer.value.next == after:
             return
         after = answer.value.next
-
-
-def _print_all(session: Session, filters: Mapping[str, Any], after: str | None, columns: tuple[str, ...]) -> None:
-    """Print everything that fits, newest first."""
-    if not session.as_json:
-        click.echo(_titles(columns))
-    for answer in _pages(session, filters, after):
-        _print(session, answer, columns)
 
 
 def _print_csv(session: Session, filters: Mapping[str, Any], after: str | None) -> None:

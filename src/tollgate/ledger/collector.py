@@ -105,7 +105,8 @@ class Collector:
         posted = self._commit(marks, batch) if marks else None
         self._fault("committed")
         for path in finished:
-            self._remove(path)
+            path.unlink(missing_ok=True)
+            self._forget(path)
             self._fault("removed")
         for path, why in self._spoilt:
             self._put_aside(path, why)
@@ -230,10 +231,6 @@ class Collector:
 
     def _is_settled(self, path: Path) -> bool:
         return self._now() - path.stat().st_mtime >= SETTLED_SECONDS
-
-    def _remove(self, path: Path) -> None:
-        path.unlink(missing_ok=True)
-        self._forget(path)
 
     def _report_damage(self, damaged: list[tuple[Path, str]]) -> None:
         """A writer would go on in a file that is put aside: it is left there until it is done."""

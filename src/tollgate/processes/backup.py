@@ -82,7 +82,8 @@ def backup(settings: Settings, target: Path, now: float) -> Manifest:
     files = sorted(path for path in target.rglob("*") if path.is_file())
     digests = {str(path.relative_to(target)): _digest(path) for path in files}
     manifest = Manifest(FORMAT, __version__, commit(), now, fingerprint(pepper), digests)
-    _write_bytes(target / MANIFEST, msgspec.json.format(msgspec.json.encode(manifest), indent=1))
+    content = msgspec.json.format(msgspec.json.encode(manifest), indent=1)
+    _write_with(target / MANIFEST, lambda file: file.write(content))
     verify(target)
     return manifest
 
@@ -191,10 +192,6 @@ def _check_database(path: Path) -> None:
 
 def _write(target: Path, source: BinaryIO) -> None:
     _write_with(target, lambda file: shutil.copyfileobj(source, file, _PIECE))
-
-
-def _write_bytes(target: Path, content: bytes) -> None:
-    _write_with(target, lambda file: file.write(content))
 
 
 def _write_with(target: Path, fill: Callable[[BinaryIO], object]) -> None:

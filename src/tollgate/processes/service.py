@@ -96,7 +96,8 @@ def run(
         raise StartError("--role needs a store that nodes share: set `store.url` to a PostgreSQL database.")
     listeners.raise_descriptor_limit()
     listeners.warn_of_few_descriptors(settings)
-    _warn_of_open_sign_up(settings)
+    if settings.accounts.sign_up == "open" and not settings.mail.host:
+        _log.warning("anyone can sign up with any mail address: set [mail], so that addresses are proved")
     tls = tls_files(settings)
     lock = ServiceLock(bootstrap.data_dir, roles)
     made = _share(bootstrap, roles, tls)
@@ -238,11 +239,6 @@ def _children(made: _Shared) -> Iterator[Child]:
     yield child(
         "metrics", lambda lifeline: _serve_metrics(lifeline, regions, shared, made.private, heart), *made.private
     )
-
-
-def _warn_of_open_sign_up(settings: Settings) -> None:
-    if settings.accounts.sign_up == "open" and not settings.mail.host:
-        _log.warning("anyone can sign up with any mail address: set [mail], so that addresses are proved")
 
 
 def _leased(bootstrap: Bootstrap, workers: int) -> LeasedMeters | None:

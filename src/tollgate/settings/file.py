@@ -106,7 +106,9 @@ def load(path: Path | None, environ: Mapping[str, str]) -> Loaded:
         else:
             variable_problems.append(_no_place(assignment))
     for network in _networks(tree).values():
-        _write_chain_id(network)
+        chain_id = network.get("chain_id")
+        if isinstance(chain_id, int) and not isinstance(chain_id, bool) and chain_id > 0:
+            network["chain_id"] = hex(chain_id)  # as upstreams report it
     problems = [(_origin(origins, problem.path), problem.text) for problem in check(tree)]
     problems.sort(key=lambda problem: (problem[0].line, problem[0].label))
     lines = [f"{origin.label}: {text}" for origin, text in problems] + variable_problems
@@ -161,13 +163,6 @@ def _networks(tree: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
         for name, network in (networks.items() if isinstance(networks, dict) else ())
         if isinstance(network, dict)
     }
-
-
-def _write_chain_id(network: dict[str, Any]) -> None:
-    """Write a chain id that is a number as upstreams report it."""
-    given = network.get("chain_id")
-    if isinstance(given, int) and not isinstance(given, bool) and given > 0:
-        network["chain_id"] = hex(given)
 
 
 def _expand_shorthand(upstream: dict[str, Any], family: str, network: str) -> None:

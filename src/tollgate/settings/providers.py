@@ -44,17 +44,18 @@ def _named(*names: str) -> dict[str, str]:
     return dict(zip(_EVM, names, strict=True))
 
 
-def _alchemy_starknet(network: str) -> ProviderUrls:
-    return ProviderUrls(f"https://starknet-{network}.g.alchemy.com/starknet/version/rpc/v0_10/{{key}}", "")
-
-
 PROVIDERS: dict[str, Provider] = {
     "alchemy": Provider(
         "alchemy://KEY",
         "https://{network}.g.alchemy.com/v2/{key}",
         "wss://{network}.g.alchemy.com/v2/{key}",
         _named("eth-mainnet", "eth-sepolia", "base-mainnet", "opt-mainnet", "arb-mainnet", "polygon-mainnet"),
-        special={f"starknet/{name}": _alchemy_starknet(name) for name in ("mainnet", "sepolia")},
+        special={
+            f"starknet/{name}": ProviderUrls(
+                f"https://starknet-{name}.g.alchemy.com/starknet/version/rpc/v0_10/{{key}}", ""
+            )
+            for name in ("mainnet", "sepolia")
+        },
     ),
     "infura": Provider(
         "infura://KEY",

@@ -68,7 +68,15 @@ class Caps:
         spent = self._ledger.team_months(month) if teams else {}
         used = self._ledger.source_months(month, {each for chain in older.values() for each in chain})
         stopped = [
-            *((tables.teams, team, self._is_reached(team, *spent.get(team.id, (0, 0)))) for team in teams),
+            *(
+                (
+                    tables.teams,
+                    team,
+                    cap_reached(team.price_over(self._price), requests, team.cap, cost),
+                )
+                for team in teams
+                for requests, cost in [spent.get(team.id, (0, 0))]
+            ),
             *(
                 (
                     tables.tokens,
@@ -87,9 +95,6 @@ class Caps:
             with self._control.begin() as connection:
                 for table, key, value in changed:
                     connection.execute(update(table).where(table.c.id == key).values(capped_until=value))
-
-    def _is_reached(self, team: Team, requests: int, spent: int) -> bool:
-        return cap_reached(team.price_over(self._price), requests, team.cap, spent)
 
 
 def _capped_teams(connection: Connection) -> list[Team]:

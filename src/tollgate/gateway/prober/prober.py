@@ -210,7 +210,8 @@ def _failed(failure: AttemptFailed) -> ProbeFailed:
             return ProbeFailed(f"shows a TLS certificate that is refused ({error.verify_message})")
         case ssl.SSLError() as error:
             advice = ": try http:// instead of https://" if error.reason in _NO_TLS else ""
-            return ProbeFailed(f"fails in the TLS handshake ({_reason(error)}){advice}")
+            reason = (error.reason or "no reason given").replace("_", " ").lower()
+            return ProbeFailed(f"fails in the TLS handshake ({reason}){advice}")
         case OSError() as error if error.errno:
             return ProbeFailed(f"cannot be reached: {os.strerror(error.errno)}")
     return ProbeFailed("cannot be reached")
@@ -218,10 +219,6 @@ def _failed(failure: AttemptFailed) -> ProbeFailed:
 
 # What a server that speaks plain HTTP looks like.
 _NO_TLS = frozenset({"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE"})
-
-
-def _reason(error: ssl.SSLError) -> str:
-    return (error.reason or "no reason given").replace("_", " ").lower()
 
 
 # What an operator can do about a status.

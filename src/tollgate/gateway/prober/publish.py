@@ -6,7 +6,7 @@ Reads what `network_monitor.py` knows and what workers wrote into the shared sta
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import msgspec
@@ -87,7 +87,9 @@ class StatusPublisher:
 
     def _upstream(self, monitor: NetworkMonitor, each: UpstreamMonitor) -> ShownUpstream:
         labels, head = (monitor.family, monitor.name, each.name), each.status.head
-        self._gauges(labels, head, each.verdict.state)
+        self._set(metrics.UPSTREAM_HEAD, head, *labels)
+        for name in _STATES:
+            self._set(metrics.UPSTREAM_STATE, name == each.verdict.state.name.lower(), *labels, name)
         now = self._now()
         stats = each.status.worker_stats()
         tally = self._tallies[labels]
@@ -114,11 +116,6 @@ class StatusPublisher:
             open_workers=sum(one.open_until > now for one in stats),
             in_flight=sum(one.in_flight for one in stats),
         )
-
-    def _gauges(self, labels: Sequence[str], head: int, state: State) -> None:
-        self._set(metrics.UPSTREAM_HEAD, head, *labels)
-        for name in _STATES:
-            self._set(metrics.UPSTREAM_STATE, name == state.name.lower(), *labels, name)
 
     def _set(self, spec: metrics.Spec, value: int, *labels: str) -> None:
         self._writer.set(self._writer.cell(spec, *labels), max(0, value))

@@ -120,7 +120,7 @@ class Journal:
             request.headers.get(b"user-agent", b"")[:MAX_TEXT_BYTES],
             b"" if origin is None else origin[:MAX_TEXT_BYTES],
         )
-        if calls[0][1] not in BILLABLE and not _some_billable(calls):
+        if calls[0][1] not in BILLABLE and not any(call[1] in BILLABLE for call in calls):
             self._refused(caller.team_id, record, calls)
         elif len(calls) <= MAX_CALLS:
             self._append(encode(record))
@@ -160,10 +160,6 @@ def outcome_of(calls: Sequence[CallNote]) -> str:
         return calls[0][1] if calls[0][1] in BILLABLE else REFUSED
     outcomes = {call[1] for call in calls}
     return OK if OK in outcomes else NODE_ERROR if NODE_ERROR in outcomes else REFUSED
-
-
-def _some_billable(calls: Sequence[CallNote]) -> bool:
-    return any(call[1] in BILLABLE for call in calls)
 
 
 def _with_calls(record: tuple[Any, ...], calls: Sequence[CallNote]) -> tuple[Any, ...]:
