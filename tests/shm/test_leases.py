@@ -69,7 +69,7 @@ def test_keeper_reads_all_that_was_taken(meters: LeasedMeters) -> None:
     assert list(meters.backlogged(100.0)) == []
 
 
-def test_rows_that_another_limit_was_given_are_refused(tmp_path: Path) -> None:
+def test_slots_that_another_limit_was_given_are_refused(tmp_path: Path) -> None:
     meters = LeasedMeters(8, 1, tmp_path / "lock", b"pepper")
     slots = meters.slots([("a", LIMIT)], 100.0)
     assert meters.take_all(slots, 100.0)
@@ -221,7 +221,7 @@ def test_lease_that_is_what_it_was_is_not_read_again(meters: LeasedMeters) -> No
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_row_that_is_given_to_another_limit_begins_without_lease_and_backlog(workers: int, tmp_path: Path) -> None:
+def test_slot_given_to_another_limit_starts_without_lease_and_backlog(workers: int, tmp_path: Path) -> None:
     meters = LeasedMeters(8, workers, tmp_path / "lock", b"pepper")
     for number in range(8):
         slots = meters.slots([(f"old {number}", LIMIT)], 100.0)
@@ -255,7 +255,7 @@ def test_windows_of_more_than_a_second_show_when_they_are_whole_again(meters: Le
         assert meters.left(slots, 100.0) == left
 
 
-def test_rows_that_nothing_was_taken_from_yet_show_what_others_have_left(meters: LeasedMeters) -> None:
+def test_slots_that_nothing_was_taken_from_yet_show_what_others_have_left(meters: LeasedMeters) -> None:
     limits = [("a", Limit(4, 1.0)), ("b", Limit(4, 2.0))]
     assert meters.left(meters.slots(limits, 100.0), 100.0) == (4, 4, 1)
     assert meters.take_all(meters.slots(limits, 100.0), 100.0)

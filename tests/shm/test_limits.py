@@ -246,7 +246,7 @@ def test_evicted_key_is_forgotten_by_every_worker(tmp_path: Path) -> None:
     assert take(meters, "mine", limit, NOW + 1.0).allowed
 
 
-def test_row_of_a_key_whose_time_has_passed_gives_the_next_one_its_whole_count(tmp_path: Path) -> None:
+def test_slot_of_a_key_whose_time_has_passed_gives_the_next_one_its_whole_count(tmp_path: Path) -> None:
     meters = SharedMeters(16, 1, tmp_path / "limits.lock")
     limit = Limit(4, 1.0)
     for number in range(16):
@@ -336,7 +336,7 @@ def test_windows_of_more_than_a_second_show_when_they_are_whole_again(workers: i
 
 
 @pytest.mark.parametrize("workers", [1, WORKERS])
-def test_row_that_is_given_to_another_key_leaves_the_next_slot_as_it_is(workers: int, tmp_path: Path) -> None:
+def test_slot_given_to_another_key_leaves_the_next_slot_as_it_is(workers: int, tmp_path: Path) -> None:
     meters, limit = SharedMeters(WAYS, workers, tmp_path / "limits.lock"), Limit(20, 20.0)
     for number in range(WAYS):
         assert take(meters, f"key {number}", limit, NOW, 2 + number).allowed
