@@ -212,6 +212,7 @@ def test_field_that_a_later_version_adds_is_passed_over() -> None:
         {"calls": [("m", "ok", 2**63, 0)]},
         {"agent": "text"},
         {"attempts": -1},
+        {"attempts": 2},
         {"attempts": [("n0", 0, 5, 1)] * 9},
         {"attempts": [("n0", -1, 5, 1)]},
         {"attempts": [("n0", 0, 5)]},

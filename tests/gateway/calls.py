@@ -12,7 +12,7 @@ from tests.gateway.fake_gateway import FakeGateway
 from tests.gateway.fakes import run_pending, spawn
 from tests.gateway.raw_http import Answers, hello
 
-from tollgate.core.entries import Entry
+from tollgate.core.entries import Entry, KeptAttempts
 from tollgate.errors import Refusal
 from tollgate.gateway.access.caller import Caller
 from tollgate.gateway.messages import Answer, Request
@@ -92,6 +92,12 @@ async def recorded(gateway: FakeGateway, *requests: bytes, seconds: float = 0.0)
 
 def outcomes(entry: Entry) -> list[tuple[str, str, int | None]]:
     return [(each.method, each.outcome, each.code) for each in entry.calls]
+
+
+def tries(kept: KeptAttempts) -> list[tuple[str, str]]:
+    """The attempts of a record that made several: upstream and verdict of each."""
+    assert isinstance(kept, tuple)
+    return [(each.upstream, each.verdict.label) for each in kept]
 
 
 def known(gateway: FakeGateway, **fields: Any) -> None:

@@ -55,7 +55,9 @@ class AttemptEntry(Struct, frozen=True, array_like=True, gc=False):
     """The HTTP status, where that is the verdict."""
 
 
-KeptAttempts = Count | Annotated[tuple[AttemptEntry, ...], Meta(max_length=MAX_ATTEMPTS_KEPT)]
+KeptAttempts = (
+    Annotated[int, Meta(ge=0, le=1)] | Annotated[tuple[AttemptEntry, ...], Meta(max_length=MAX_ATTEMPTS_KEPT)]
+)
 """Attempts as a record has them; to be read by `attempts_of`."""
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from operator import itemgetter
+from typing import Any, NamedTuple, Protocol
 
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
+from tollgate.api.logs import MAX_ATTEMPTS_KEPT, AttemptVerdict
 from tollgate.chains.catalogue import Catalogue
 from tollgate.core.methods import Policy
 from tollgate.core.pricing import OwnPrice
@@ -15,9 +17,16 @@ from tollgate.errors import Refusal
 from tollgate.gateway.tracing import Span
 from tollgate.settings.model import UpstreamSettings
 
-CallNote = tuple[str, str, int | None, int] | tuple[str, str, int | None, int, str, int, str]
+KeptAttempts = int | list[tuple[str, int, int, int, int]]
+"""As `core.entries` has it, not yet encoded."""
+CallNote = tuple[str, str, int | None, int] | tuple[str, str, int | None, int, str, KeptAttempts, str]
 """Method, outcome, code of a JSON-RPC error, bytes of the answer, and in a batch upstream, attempts and cache:
 `core.entries.CallEntry` as a tuple."""
+
+
+# Verdicts of an only attempt that follow from the outcome.
+_FOLLOW = frozenset({AttemptVerdict.ANSWERED, AttemptVerdict.NODE_ERROR})
+_BEGAN = itemgetter(1)
 
 
 class KnownCaller(Protocol):
@@ -55,12 +64,24 @@ class ServedNetwork(Struct, frozen=True):
         force_setattr(self, "reads", self.catalogue.reads)
 
 
+class EndedAttempt(NamedTuple):
+    """An attempt and its end, by the clock of the gateway."""
+
+    upstream: str
+    began: float
+    ended: float
+    verdict: AttemptVerdict
+    status: int = 0
+
+
 class Route:
     """The way that a call took."""
 
     upstream = ""
     """The upstream that answered, or was called last."""
     attempts = 0
+    trace: tuple[EndedAttempt, ...] = ()
+    """Those of them that have ended: the first seven and the last."""
     cache = "bypass"
     """Where the answer came from, as logs name it: hit, miss, coalesced, bypass."""
     charge: Callable[[int], None] | None = None
@@ -69,6 +90,20 @@ class Route:
     """How many of those there were."""
     span: Span | None = None
     """Of the request that it belongs to; attempts become its children. None: not traced."""
+
+    def ended(self, attempt: EndedAttempt) -> None:
+        """Keep an attempt for the record."""
+        self.trace = (*self.trace[: MAX_ATTEMPTS_KEPT - 1], attempt)
+
+    def kept(self, began: float) -> KeptAttempts:
+        """The attempts as the record of a request that began then has them."""
+        trace = self.trace
+        if not trace or (len(trace) == 1 and trace[0].verdict in _FOLLOW):
+            return len(trace)
+        return [
+            (name, max(0, int((start - began) * 1e6)), max(0, int((end - began) * 1e6)), verdict.value, status)
+            for name, start, end, verdict, status in sorted(trace, key=_BEGAN)
+        ]
 
 
 class Request:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 from tests.gateway.callers import TOKEN, digest, token_grant
+from tests.gateway.calls import tries
 from tests.gateway.fake_gateway import FakeGateway
 from tests.gateway.fake_node import BROKEN, DROP, LAGGING, QUOTA, REVERTED, FakeNode, Http, http
 from tests.gateway.fakes import FakeTransport, run_pending
@@ -692,6 +693,9 @@ def plain_record(entry: Any) -> dict[str, Any]:
     for name in ("at", "duration_micros", "request_id"):
         record.pop(name)
     record["calls"] = [structs.asdict(each) for each in entry.calls]
+    for each in (record, *record["calls"]):
+        if isinstance(each["attempts"], tuple):
+            each["attempts"] = tries(each["attempts"])
     return record
 
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 from tests.gateway.callers import TOKEN, Note, call, digest, reason, request, sent, token_grant, with_token
-from tests.gateway.calls import AwaitedAnswer, answer, answers_to, known, recorded, send
+from tests.gateway.calls import AwaitedAnswer, answer, answers_to, known, recorded, send, tries
 from tests.gateway.fake_gateway import FakeGateway, open_gateway
 from tests.gateway.fake_node import BROKEN, Http
 from tests.gateway.fakes import run_pending
@@ -207,6 +207,9 @@ async def test_record_counts_attempts_at_several_upstreams() -> None:
     for node, given in zip(gateway.nodes, (Http(500), BROKEN, "good"), strict=True):
         node.always(given)
     (entry,) = await recorded(gateway, sent(call(1)))
-    assert (entry.upstream, entry.attempts) == ("up2", 3)
+    failed = [("up0", "status"), ("up1", "node_error")]
+    assert (entry.upstream, tries(entry.attempts)) == ("up2", [*failed, ("up2", "answered")])
     entry = (await recorded(gateway, sent([call(1), call(2, "eth_gasPrice")])))[-1]
-    assert ways(entry) == [("up2", 4, "bypass")] * 2, "two as a batch, two alone"
+    for each in entry.calls:
+        assert (each.upstream, each.cache) == ("up2", "bypass")
+        assert len(tries(each.attempts)) == 4, "two as a batch, two alone"

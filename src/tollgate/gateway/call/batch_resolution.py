@@ -13,6 +13,7 @@ from functools import partial
 
 from msgspec import Struct
 
+from tollgate.api.logs import AttemptVerdict
 from tollgate.chains.catalogue import Kind, Scope
 from tollgate.chains.faults import Verdict
 from tollgate.core import jsonrpc
@@ -23,13 +24,14 @@ from tollgate.gateway.call.resolution import Cancellable, Resolution, fulfil
 from tollgate.gateway.call.resolver import APART, NOTHING_KNOWN, STOPPING, Resolved, Resolver, SingleFlight
 from tollgate.gateway.messages import Route
 from tollgate.gateway.tracing import Span
-from tollgate.gateway.upstream.attempts import AttemptOutcome, Attempts, FirstAttempt
+from tollgate.gateway.upstream.attempts import AttemptOutcome, Attempts, FirstAttempt, error_verdict
 from tollgate.gateway.upstream.choice import Requirements
 from tollgate.gateway.upstream.failover import OutOfStep
 from tollgate.gateway.upstream.health import Upstream
 
 Charge = Callable[[int], None]
 _UNSET = Route()
+_USED = frozenset({AttemptVerdict.ANSWERED, AttemptVerdict.HEDGE_WON})
 _HIT, _COALESCED = Route(), Route()
 _HIT.cache, _COALESCED.cache = "hit", "coalesced"
 
@@ -251,7 +253,8 @@ class Chunk:
 
     def _answered(self, outcome: AttemptOutcome[Replies] | Refusal) -> None:
         exchange, items, route = self._resolver.exchange, self._items, self._route
-        self._missed.upstream, self._missed.attempts = route.upstream, route.attempts
+        missed = self._missed
+        missed.upstream, missed.attempts, missed.trace = route.upstream, route.attempts, route.trace
         if not self._repeatable and any(each.validator.kind is Kind.WRITE for each in items if each.validator):
             exchange.status.request_probe()
         if isinstance(outcome, Refusal):
@@ -340,6 +343,10 @@ class Chunk:
         # From here on it has a route of its own.
         item.route = route = Route()
         route.upstream, route.attempts, route.cache = before.upstream, before.attempts, before.cache
+        route.trace = tuple(
+            each._replace(verdict=error_verdict(verdict)) if each.verdict in _USED else each
+            for each in before.trace
+        )
         route.span = self._route.span
         if verdict is Verdict.QUOTA:
             resolver.exchange.cool_down(upstream)

@@ -425,7 +425,7 @@ class ServedCall(Served):
                 if upstream is None
                 else upstream.record
                 if slow is None
-                else pack(slow.route.upstream) + pack(slow.route.attempts),
+                else pack(slow.route.upstream) + pack(slow.route.kept(self._began)),
                 admission.records[self._cache],
             )
         )
@@ -443,7 +443,7 @@ class ServedCall(Served):
                 pack(code),
                 _sizes(UINT32, self._size, UINT32, len(self._body)),
                 pack(self.request_id),
-                pack(route.upstream) + pack(route.attempts),
+                pack(route.upstream) + pack(route.kept(self._began)),
                 admission.records[self._cache],
             )
         )

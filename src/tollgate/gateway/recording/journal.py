@@ -114,7 +114,7 @@ class Journal:
             len(request.body),
             request.request_id,
             request.route.upstream,
-            request.route.attempts,
+            request.route.kept(request.began),
             request.route.cache,
             self._address(request),
             request.headers.get(b"user-agent", b"")[:MAX_TEXT_BYTES],

@@ -27,19 +27,23 @@ from typing import Generic, TypeVar
 
 from msgspec import Struct
 
+from tollgate.api.logs import AttemptVerdict
 from tollgate.chains.faults import Verdict
 from tollgate.core.jsonrpc import Unparsable
+from tollgate.core.shapes import ABSENT, Reply
 from tollgate.errors import Refusal, UpstreamUnavailable
-from tollgate.gateway.messages import Route
+from tollgate.gateway.messages import EndedAttempt, Route
 from tollgate.gateway.tracing import CLIENT, Span
 from tollgate.gateway.upstream.choice import Requirements
 from tollgate.gateway.upstream.connection import (
     AttemptFailed,
+    ConnectFailed,
     Connection,
     NoRoom,
     PoolFull,
     Response,
     ResponseTooLarge,
+    TimedOut,
 )
 from tollgate.gateway.upstream.exchange import RETRY_SECONDS, Exchange, hedge_after
 from tollgate.gateway.upstream.failover import MAX_ATTEMPTS, Failover, NextAttempt, OutOfStep, Wait
@@ -60,6 +64,7 @@ class BadStatus(AttemptFailed):
     """An HTTP status that is no answer to the call."""
 
     outcome = "status"
+    status = 0
 
 
 class QuotaStatus(BadStatus):
@@ -74,6 +79,27 @@ class Nonsense(AttemptFailed):
 
 # What is no fault of the upstream: our own bounds, and a quota of ours.
 _NO_FAULT = (PoolFull, NoRoom, ResponseTooLarge, QuotaStatus)
+
+
+# The ends of attempts, by the names that metrics have for them.
+_VERDICTS = {
+    BadStatus.outcome: AttemptVerdict.STATUS,
+    Nonsense.outcome: AttemptVerdict.INVALID,
+    AttemptFailed.outcome: AttemptVerdict.CONNECTION,
+    ConnectFailed.outcome: AttemptVerdict.CONNECTION,
+    TimedOut.outcome: AttemptVerdict.TIMEOUT,
+    ResponseTooLarge.outcome: AttemptVerdict.TOO_LARGE,
+    NoRoom.outcome: AttemptVerdict.BUSY,
+    PoolFull.outcome: AttemptVerdict.BUSY,
+    OutOfStep.outcome: AttemptVerdict.OUT_OF_STEP,
+}
+
+
+def error_verdict(verdict: Verdict | None) -> AttemptVerdict:
+    """How an attempt is recorded whose answer is an error of a node; None: an answer that must not be used."""
+    if verdict is None:
+        return AttemptVerdict.OUT_OF_STEP
+    return AttemptVerdict.QUOTA if verdict is _QUOTA else AttemptVerdict.NODE_ERROR
 
 
 class AttemptOutcome(Struct, Generic[T], gc=False):
@@ -274,6 +300,9 @@ class Attempts(Failover, Generic[T]):
         if attempt.span is not None:
             _end_span(attempt.span, outcome)
         if self._done is not None:
+            failure = outcome.failure
+            status = failure.status if isinstance(failure, BadStatus) else 0
+            self._keep(attempt, self._verdict(attempt, outcome), status)
             if self._timer is not None:
                 self._timer.cancel()
                 self._timer = None
@@ -289,6 +318,21 @@ class Attempts(Failover, Generic[T]):
             self.faulted(outcome.upstream, outcome.verdict, self.exchange.now())
             self._fault = outcome
         self.start()
+
+    def _keep(self, attempt: Attempt[T], verdict: AttemptVerdict, status: int = 0) -> None:
+        """Keep an attempt for the record: it ends now, or is not waited for any longer."""
+        self._route.ended(EndedAttempt(attempt.upstream.name, attempt.began, self.exchange.now(), verdict, status))
+
+    def _verdict(self, attempt: Attempt[T], outcome: AttemptOutcome[T]) -> AttemptVerdict:
+        if outcome.failure is not None:
+            return _VERDICTS.get(outcome.failure.outcome, AttemptVerdict.OTHER)
+        if outcome.verdict is not _FINAL:
+            return error_verdict(outcome.verdict)
+        if any(other.began < attempt.began for other in self._under_way):
+            return AttemptVerdict.HEDGE_WON
+        answer = outcome.answer
+        failed = isinstance(answer, Reply) and answer.error is not ABSENT
+        return AttemptVerdict.NODE_ERROR if failed else AttemptVerdict.ANSWERED
 
     def _late(self) -> None:
         """Make a second attempt beside one that takes longer than usual, if it can be paid for."""
@@ -320,11 +364,16 @@ class Attempts(Failover, Generic[T]):
         done, self._done = self._done, None
         if isinstance(result, AttemptOutcome):
             self._route.upstream = result.upstream.name
+        for attempt in self._under_way:
+            self._keep(attempt, AttemptVerdict.HEDGE_LOST)
         assert done is not None  # noqa: S101 - it ends once
         done(result)
 
     def cancel(self) -> None:
         """Cancel all attempts; `done` is not called."""
+        if self._done is not None:
+            for attempt in self._under_way:
+                self._keep(attempt, AttemptVerdict.CANCELLED)
         self._done = None
         if self._timer is not None:
             self._timer.cancel()
@@ -337,7 +386,9 @@ def read_response(status: int, body: bytes, read: Callable[[bytes], T]) -> T:
     """The answer to the call; raises on a failure of the upstream."""
     if status >= 500 or status in _ABOUT_THE_UPSTREAM or 300 <= status < 400:
         kind = QuotaStatus if status in _QUOTA_STATUSES else BadStatus
-        raise kind(f"HTTP {status}", sent=True)
+        failure = kind(f"HTTP {status}", sent=True)
+        failure.status = status
+        raise failure
     try:
         return read(body)
     except Unparsable as error:
