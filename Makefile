@@ -1,7 +1,7 @@
-# What a contributor types; `make` alone lists it.
+# Commands for contributors; `make` alone lists them.
 #
-# Each step leaves a stamp, so that a second run does no work that is done; a stamp is older than the
-# lock file it came from once that changes. A fresh machine needs Python and make, nothing else.
+# Each step leaves a stamp, so that a second run skips it until its lock file changes. A fresh machine needs Python
+# and make, nothing else.
 # Written for GNU make 3.81 (macOS) and later.
 
 PYTHON ?= python3
@@ -27,7 +27,7 @@ GO_BUILD = cd $(CLIENTS)/go && GOTOOLCHAIN=local GOFLAGS=-buildvcs=false $(CURDI
 # that its tests share what they set up.
 PARALLEL := -n 3 --dist loadfile
 
-# A stamp says that something was made once; this checks whether it is still there, and makes it again
+# A stamp shows that something was made once; this checks whether it is still there, and makes it again
 # otherwise (a Python or Node that was upgraded away leaves a dangling link).
 absent = $(if $(realpath $(1)),,FORCE)
 
@@ -43,7 +43,7 @@ setup: .venv/.setup ## Make .venv with the locked dependencies and .venv/bin/tol
 demo: setup ## Run the gateway with a filled team and a simulated chain
 	@exec $(BIN)/tollgate demo $(ARGS)
 
-test: .venv/.dev ## Run all tests; parts that cannot be had here are named
+test: .venv/.dev ## Run all tests; lists what is missing on this machine
 	@$(MAKE) --no-print-directory --keep-going test-deps || \
 		echo 'make test: not every part for the end-to-end tests could be installed; see above.' >&2
 	@$(BIN)/pytest $(or $(ARGS),$(PARALLEL))
@@ -80,7 +80,7 @@ soak: .venv/.dev ## Run the service under mixed load for ten minutes; memory and
 dist: setup ## Build wheel, sdist and bill of materials into dist/, the same bytes for the same commit
 	@$(BIN)/python scripts/dist.py
 
-reference: setup ## Write docs/reference, the dashboard and the alert rules again from the code
+reference: setup ## Generate docs/reference, the dashboard and the alert rules from the code
 	@$(BIN)/python scripts/reference_pages.py
 	@$(BIN)/python scripts/telemetry_files.py
 
@@ -150,7 +150,7 @@ $(DEPS)/go-toolchain/.installed: requirements/go.txt $(call absent,$(DEPS)/bin/g
 	@scripts/link-go $(PYTHON) $(DEPS)
 	@touch $@
 
-# Built from locked sources (go.sum), with the toolchain that is there: no other is fetched.
+# Built from locked sources (go.sum), with the installed toolchain: no other is downloaded.
 $(DEPS)/go/.installed: $(CLIENTS)/go/go.mod $(CLIENTS)/go/go.sum $(DEPS)/go-toolchain/.installed \
 		$(call absent,$(DEPS)/go/stripe-mock) $(call absent,$(DEPS)/go/toxiproxy-server)
 	@echo 'test-deps: building stripe-mock and toxiproxy' >&2

@@ -51,7 +51,7 @@ class Subscription(Struct, frozen=True, gc=False):
 
     topic: Topic
     addresses: frozenset[str] = frozenset()
-    """Whose logs, events or transactions; empty: anybody's."""
+    """Whose logs, events or transactions; empty: all."""
     keys: tuple[frozenset[str], ...] = ()
     """What is accepted at each position of a log's topics or an event's keys; empty: anything."""
     min_keys: int = 0

@@ -1,7 +1,7 @@
 """Which contracts a call reads, for tokens that may read some only.
 
 Pure: a method, its parameters and a list in; why it is refused out. A member that a node could take for another
-(doubled, or in other letters: Go reads names in any case) is refused, because the parameters go on as they came.
+(doubled, or in other letters: Go reads names in any case) is refused, because parameters are forwarded as is.
 """
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ def with_head(heads: tuple[SeenHead, ...], at: float, number: int) -> tuple[Seen
 def expected_chain(sights: Sequence[Sight], rules: HealthRules) -> str:
     """The chain id that counts: the setting, else that of most; of equally many, of the first in priority.
 
-    Those that are down now go on being counted: a minority does not become right because the others are away.
+    Those that are down now are still counted: a minority does not become right because the others are unavailable.
     """
     if rules.chain_id:
         return rules.chain_id

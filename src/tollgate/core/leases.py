@@ -49,11 +49,11 @@ class Lease(Struct, frozen=True):
 
 
 class LeaseReply(Struct, frozen=True):
-    """What a node receives in one turn."""
+    """What a node receives in one exchange."""
 
     nodes: int
     known: bool
-    """Whether it was known there; otherwise nothing before this turn is remembered."""
+    """Whether it was known there; otherwise nothing before this exchange is remembered."""
     leases: tuple[Lease, ...]
 
 

@@ -110,7 +110,7 @@ class LogFilter(Struct, frozen=True, dict=True):
 
 
 class LogSlice(Struct, frozen=True):
-    """Some rows, and the row below which to go on; None at the end, where there is one."""
+    """Some rows, and the row below which the next page starts; None on the last page."""
 
     rows: list[LogRow]
     position: int | None

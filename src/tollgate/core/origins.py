@@ -84,7 +84,7 @@ def candidates(host: str) -> list[str]:
 
 
 def preload() -> None:
-    """Read the list of public suffixes, which takes a moment: before anybody waits for it."""
+    """Read the list of public suffixes, which takes a moment: before a request waits for it."""
     root_domain("example.com")
 
 

@@ -1,4 +1,4 @@
-"""Time-based one-time passwords (RFC 6238), as every authenticator app makes them. Pure."""
+"""Time-based one-time passwords (RFC 6238), as authenticator apps generate them. Pure."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class TeamMonth(Struct, frozen=True):
 
 
 def forecast(used: int, month: str, now: float) -> int:
-    """How much a month will have in the end if it goes on like this; what it has, where it is over."""
+    """A month's total, projected from what it has so far; the total itself once the month is over."""
     start, end = start_of(month), end_of(month)
     if not start <= now < end:
         return used

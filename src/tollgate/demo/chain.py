@@ -43,7 +43,7 @@ _INDEX_BITS = 16
 def genesis_before(now: float) -> int:
     """Return a genesis time `HISTORY_BLOCKS` before the start of the day (UTC) of `now`.
 
-    A demo that is restarted on the same day goes on with the same chain.
+    A demo that is restarted on the same day continues the same chain.
     """
     return int(now // DAY_SECONDS) * DAY_SECONDS - HISTORY_BLOCKS * BLOCK_SECONDS
 

@@ -44,7 +44,7 @@ TEAM = "demo"
 EMAIL = "demo@tollgate.test"
 MAX_TOKENS = 1_000
 TOKEN_FILE = "demo-token"  # noqa: S105 - a name
-"""The demo's token in clear, so that one who starts it again can go on with what is on the screen."""
+"""The demo's token in clear: commands on the screen still work after a restart."""
 
 
 class Filled(Struct, frozen=True):

@@ -45,7 +45,7 @@ class Bootstrap(Struct, frozen=True):
     origin: Origin | None = None
     """Where the settings came from; None: from nowhere that could be read again."""
     previous_pepper: bytes | None = None
-    """The one that `pepper` replaces: what was hashed under it goes on working."""
+    """The one that `pepper` replaces: hashes made with it stay valid."""
 
     @property
     def spool_dir(self) -> Path:

@@ -2,7 +2,7 @@
 
 A process serves all connections with one `SSLContext`, which hands each new handshake to the newest context: a
 changed pair of files is a context of its own, so that nothing of the old certificate remains, a half-written or
-mismatched pair leaves the old one in force, and open connections go on.
+mismatched pair leaves the old one in force, and open connections are kept.
 """
 
 from __future__ import annotations

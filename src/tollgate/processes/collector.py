@@ -47,7 +47,7 @@ DRAIN_SECONDS = 10.0
 CHORES_SECONDS = 60.0
 # Chores between two looks at the spool, unless one slice of them alone takes longer.
 SLICE_SECONDS = 0.1
-# How long one turn may take before the supervisor takes the process for hung. The slowest is a disk that hangs.
+# How long one iteration may take before the supervisor assumes a hang. The slowest is a disk that hangs.
 MAX_TURN_SECONDS = 300.0
 PULSE_SECONDS = 1.0
 # A copy of a segment is recognised for so long.
@@ -90,7 +90,7 @@ class CollectorLoop:
         self.rows = 0
         """Log rows that were committed."""
         self.pause = IDLE_SECONDS
-        """How long to wait before the next turn."""
+        """How long to wait before the next iteration."""
         self.is_behind = False
         """Whether so much was there the last time that there is likely more."""
         self._uses: dict[str, float] | None = None
@@ -221,7 +221,7 @@ def run(lifeline: Lifeline, bootstrap: Bootstrap, shared: SharedSettings, writer
         return
     try:
         _until_stopped(loop, rest, stop)
-        # Workers have their grace to answer what is under way. What they write later waits for the next start.
+        # Workers answer calls in progress within their grace. What they write later is read at the next start.
         end = time.monotonic() + bootstrap.settings.server.grace_seconds
         while (_unless_busy(loop.tick) or loop.collector.has_writers()) and time.monotonic() < end:
             rest(LAST_SECONDS)
@@ -270,7 +270,7 @@ class _Stop:
 
 
 class Pulse(threading.Thread):
-    """Signs of life from a timer: a turn may take longer than the supervisor waits, but not for ever."""
+    """Heartbeats from a timer: an iteration may take longer than the supervisor waits, but not for ever."""
 
     def __init__(self, beat: Callable[[], None], monotonic: Callable[[], float] = time.monotonic) -> None:
         super().__init__(name="pulse", daemon=True)
@@ -279,7 +279,7 @@ class Pulse(threading.Thread):
         self._turned_at = monotonic()
 
     def turned(self) -> None:
-        """Note that a turn is over."""
+        """Note that an iteration is over."""
         self._turned_at = self._monotonic()
         self._beat()
 
@@ -290,7 +290,7 @@ class Pulse(threading.Thread):
             self.check()
 
     def check(self) -> None:
-        """Beat, unless a turn takes too long."""
+        """Beat, unless an iteration takes too long."""
         if self._monotonic() - self._turned_at < MAX_TURN_SECONDS:
             self._beat()
 

@@ -128,7 +128,7 @@ class Slots:
 
 
 class Known:
-    """Credentials that were found good, as digests, and how many requests of each are under way."""
+    """Credentials that were found good, as digests, and how many requests of each are in progress."""
 
     def __init__(self) -> None:
         self._good: dict[bytes, None] = {}
@@ -204,7 +204,7 @@ def behind_workers(app: App) -> App:
 
 
 class ControlProxy:
-    """The app of a worker that hands requests to the control process, whose socket has this path."""
+    """The app of a worker that forwards requests to the control process, whose socket has this path."""
 
     def __init__(
         self,
@@ -387,7 +387,7 @@ def _parse_head(head: bytes) -> tuple[int, Headers]:
 
 
 def _is_stream(headers: Headers) -> bool:
-    """Whether an answer goes on until one side closes it: server-sent events."""
+    """Whether an answer lasts until one side closes it: server-sent events."""
     return any(name == b"content-type" and value.startswith(b"text/event-stream") for name, value in headers)
 
 

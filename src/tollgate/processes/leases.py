@@ -2,7 +2,7 @@
 
 One process a machine, a child of `serve`, only where `shared.url` is set. No request waits for it: workers read
 what it writes into shared memory. Leases outlast a server that is silent for a moment. Where Valkey cannot be
-reached for longer, or has forgotten this node, every limit counts for this node alone; the next turn that succeeds
+reached for longer, or has forgotten this node, limits count for this node alone; the next successful exchange
 takes part again.
 """
 
@@ -27,13 +27,13 @@ from tollgate.shm.leases import LeasedMeters, LeasedSlot
 from tollgate.store import valkey
 from tollgate.store.base import LeaseBook, SharedUnreachable
 
-# Between two turns: while no limit is leased, and while some are.
+# Between two exchanges: while no limit is leased, and while some are.
 TURN_SECONDS, BUSY_TURN_SECONDS = 0.05, 0.025
-# Turns of all nodes together, about: beyond ten nodes, busy turns become longer.
+# Exchanges of all nodes together, about: beyond ten nodes, the busy interval grows.
 _MAX_TURNS_A_SECOND = 400
 # While Valkey cannot be reached.
 RETRY_SECONDS = 0.5
-# How long leases are used after the last turn that succeeded. Valkey keeps them from others for longer
+# How long leases are used after the last exchange that succeeded. Valkey keeps them from others for longer
 # (`ALIVE_MILLISECONDS`), so a pause of the server lets nothing pass that is over a limit.
 HOLD_SECONDS = 1.0
 # Before the service is ready: others must have made room for this node.
@@ -79,12 +79,12 @@ class LeaseKeeper:
         self._node = node
         self._now = now
         self._tracked: dict[int, _Tracked] = {}
-        """By mark. Bounded: what is not leased is dropped after a turn."""
+        """By mark. Bounded: what is not leased is dropped after an exchange."""
         self._nodes = 0
         """How many share the limits; 0: not known, this one is alone."""
         self._has_lost = False
         self._joined_at = -inf
-        """When the last turn that succeeded began."""
+        """When the last exchange that succeeded started."""
         self._up = writer.cell(metrics.SHARED_UP)
         self._node_count = writer.cell(metrics.SHARED_NODES)
         self._lost = writer.cell(metrics.SHARED_LOST)
@@ -121,7 +121,7 @@ class LeaseKeeper:
 
     @property
     def pause(self) -> float:
-        """Seconds until the next turn: shares move sooner where limits are leased."""
+        """Seconds until the next exchange: shares move sooner where limits are leased."""
         if not self._tracked:
             return TURN_SECONDS
         return min(TURN_SECONDS, max(BUSY_TURN_SECONDS, self._nodes / _MAX_TURNS_A_SECOND))

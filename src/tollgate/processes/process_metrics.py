@@ -92,7 +92,7 @@ class ProcessWatch:
             return
         used = stat.cpu_milliseconds
         before, counted = self._seen.get(name, (pid, 0))
-        # A successor begins at zero, the counter goes on.
+        # A successor starts at zero, the counter keeps its value.
         writer.add(writer.cell(metrics.PROCESS_CPU, name), used - (counted if before == pid else 0))
         self._seen[name] = (pid, used)
         writer.set(writer.cell(metrics.PROCESS_MEMORY, name), stat.memory_bytes)

@@ -1,6 +1,6 @@
 """The parent's side of `tollgate reload`: reads the settings again, publishes what may change, reports back.
 
-A small state machine in the parent's loop: it never waits, because children may die meanwhile. The outcome goes
+A small state machine in the parent's loop: it never waits, because children may exit meanwhile. The outcome goes
 to `reload.json` in the data folder, for the command to read; no secret may get there.
 """
 
@@ -104,11 +104,11 @@ class Reloader:
         self._file.unlink(missing_ok=True)
 
     def request(self) -> None:
-        """Request a reload; it begins when the one under way has ended."""
+        """Request a reload; it starts when the current one has ended."""
         self._requested = True
 
     def tick(self) -> bool:
-        """Advance without waiting; return whether a reload is under way."""
+        """Advance without waiting; return whether a reload is in progress."""
         try:
             if self._pending is None and self._requested:
                 self._requested = False

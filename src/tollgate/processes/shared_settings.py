@@ -171,7 +171,7 @@ class SettingsFollower:
         self._shared.applied(self._name, self._shared.current.generation)
 
     def tick(self) -> None:
-        """Apply new settings, if there are any. A failure is logged and reported, and the child goes on."""
+        """Apply new settings, if there are any. A failure is logged and reported, and the child keeps running."""
         before = self._shared.current.settings.logging
         fresh = self._shared.poll(delay=self._delay)
         if fresh is None:

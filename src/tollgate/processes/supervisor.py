@@ -1,4 +1,4 @@
-"""Parent of the service's processes: forks them, replaces those that die, stops them all.
+"""Parent of the service's processes: forks them, replaces those that exit, stops them all.
 
 Knows nothing of what they do. The parent has no threads and no event loop, so forking is safe, a replacement
 starts in milliseconds with everything imported, and shared memory is simply inherited.
@@ -36,7 +36,7 @@ KILL_AFTER_SECONDS = 3.0
 MAX_BACKOFF_SECONDS = 5.0
 # Without a sign of life for so long a child's connections are accepted by others.
 SILENT_SECONDS = 0.5
-# Between two looks after the children, and while something is under way.
+# Between two checks of the children, and while something is in progress.
 TURN_SECONDS = 0.5
 SOON_SECONDS = 0.05
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -96,7 +96,7 @@ class Supervisor:
         on_hangup: Callable[[], None] = lambda: None,
         on_tick: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`on_tick` is called in every turn of the loop; turns are shorter while it returns True."""
+        """`on_tick` is called in every iteration of the loop; iterations are shorter while it returns True."""
         self._children = list(children)
         self._grace = grace_seconds
         self._on_ready = on_ready
@@ -152,7 +152,7 @@ class Supervisor:
         self._hung_up = True
 
     def _listen(self, may_end: bool) -> bool:
-        """Handle SIGHUP; whether something is under way."""
+        """Handle SIGHUP; whether something is in progress."""
         # Lost with the signal. What was left running by a terminal that is long gone is reloaded.
         had, self._terminal = self._terminal, _has_terminal()
         if self._hung_up:
@@ -248,7 +248,7 @@ class Supervisor:
                 try:
                     self._fork(index)
                 except OSError as error:
-                    # No memory or no process is left for the moment: the others go on.
+                    # No memory or no process is left at the moment: the others keep running.
                     child.restart_at = now + MAX_BACKOFF_SECONDS
                     _log.error("a process cannot be started", process=child.name, error=error.strerror)
             elif child.pid and now - max(self._alive[index], child.started_at) > HUNG_SECONDS:

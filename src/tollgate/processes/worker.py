@@ -203,7 +203,7 @@ class _Gateway:
             yield LAST_SECONDS, self._worker.caller_meters.settle
 
     def _change(self, settings: Settings, slots: StatusSlots) -> None:
-        """Apply new settings; calls under way go on with the old ones."""
+        """Apply new settings; calls in progress keep the old ones."""
         self._networks.apply(settings, slots)
         self._directory.change(settings.limits)
         self._credentials.change(*_misses(settings.limits))

@@ -129,7 +129,7 @@ class LimitSettings(Section, frozen=True):
         Seconds, Help("Deadline for one request, all attempts together (504 `upstream_timeout`).")
     ] = 30.0
     in_flight: Annotated[
-        Positive, Help("Requests under way in one worker before it sheds load (503 `overloaded`).")
+        Positive, Help("Requests in progress in one worker before it sheds load (503 `overloaded`).")
     ] = 4_096
     buffer_bytes: Annotated[
         Positive,
@@ -171,7 +171,7 @@ class DirectorySettings(Section, frozen=True):
         float, Meta(gt=0, le=0.5), Help("How often a worker checks the store for changed grants.")
     ] = 0.2
     stale_seconds: Annotated[
-        Seconds, Help("How long known grants go on working while the store cannot be reached.")
+        Seconds, Help("How long known grants are honoured while the store cannot be reached.")
     ] = 600.0
     unknown_seconds: Annotated[Seconds, Help("How long a worker remembers that a token is unknown.")] = 5.0
 
@@ -210,7 +210,7 @@ class SecretSettings(Section, frozen=True):
     ] = ""
     previous_pepper: Annotated[
         str,
-        Secret("The pepper before, while `pepper` replaces it: what was hashed under it goes on working."),
+        Secret("The previous pepper, while `pepper` replaces it: hashes made with it stay valid."),
     ] = ""
 
 

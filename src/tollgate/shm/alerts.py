@@ -107,7 +107,7 @@ ALERTS: tuple[AlertRule, ...] = (
         "1m",
         PAGE,
         "The disk refuses records: {{ $value }} bytes are held in memory.",
-        "Make room on the disk of data_dir; at ledger.held_bytes calls are refused.",
+        "Free space on the disk of data_dir; at ledger.held_bytes calls are refused.",
     ),
     AlertRule(
         "TollgateLedgerLags",
@@ -163,7 +163,7 @@ ALERTS: tuple[AlertRule, ...] = (
         "5m",
         TICKET,
         "Limits count for one node alone: Valkey is lost or slow.",
-        "Look whether the server of shared.url runs and answers; calls go on meanwhile.",
+        "Check that the server of shared.url runs and answers; calls are served meanwhile.",
     ),
     AlertRule(
         "TollgateSpansLost",

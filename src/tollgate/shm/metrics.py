@@ -131,7 +131,7 @@ WS_CUT = Spec(
     ("reason",),
 )
 CONNECTIONS = Spec("tollgate_connections", MetricKind.GAUGE, "Open connections of callers.")
-IN_FLIGHT = Spec("tollgate_in_flight", MetricKind.GAUGE, "Requests under way.")
+IN_FLIGHT = Spec("tollgate_in_flight", MetricKind.GAUGE, "Requests in progress.")
 UPSTREAM_CONNECTIONS = Spec(
     "tollgate_upstream_connections",
     MetricKind.GAUGE,

@@ -2,7 +2,7 @@
 
 Filled on a miss by one indexed read, bounded, least recently used first out. The store has a revision that
 every change of a grant raises; `refresh` reads it several times a second and drops what changed. While the
-store cannot be reached, known callers go on working for a bounded time.
+store cannot be reached, known callers are served for a bounded time.
 
 A look-up that overlaps a change may have read the state before it: its result is used for its own request and
 not remembered, or a deleted token could live on.
@@ -26,7 +26,7 @@ from tollgate.store.base import Changes, Directory, StoreUnavailable
 
 K = TypeVar("K")
 
-# Look-ups under way at once; of a flood of unknown tokens the rest is refused, to be retried.
+# Concurrent lookups; of a flood of unknown tokens the rest is refused, to be retried.
 MAX_LOOKUPS = 64
 _log = log.get("directory")
 
@@ -116,7 +116,7 @@ class CallerDirectory:
         self.changed: Callable[[], None] = _nothing
         """Called when a caller that was found may be another now."""
         self.stale = False
-        """Set when the store has been silent for longer than known grants may go on."""
+        """Set when the store has been silent for longer than known grants are honoured."""
 
     def change(self, limits: model.LimitSettings) -> None:
         """Apply limits. No caller is dropped: to look all of them up again at once is more than is allowed."""

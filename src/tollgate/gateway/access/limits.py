@@ -1,4 +1,4 @@
-"""Whether a known caller may go on: spending caps, rate limits, load.
+"""Whether a known caller is admitted: spending caps, rate limits, load.
 
 Limits are taken in two steps, one request before the body is parsed and the rest of a batch after it, so that
 a flood of nonsense is limited too.

@@ -194,7 +194,7 @@ class Feed:
             self._statuses.close()
 
     async def step(self) -> bool:
-        """Look at the shared status, and go on where there is something new. It is never done."""
+        """Follow the chain whenever the shared status changes, for ever."""
         newest = await self._newest()
         if self._follower is None:
             await self._begin(newest)
@@ -248,7 +248,7 @@ class Feed:
         self._follower = follower
 
     async def _begin_below(self, follower: ChainFollower) -> None:
-        """Go on after a reorganisation that went below all blocks that are kept."""
+        """Restart after a reorganisation deeper than the blocks that are kept."""
         first = follower.history.first
         ancestor = self._status.ancestor(self._reorgs)
         if not max(0, first.number - _DEEPEST) <= ancestor < first.number:

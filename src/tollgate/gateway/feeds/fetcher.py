@@ -74,7 +74,7 @@ class BlockFetcher:
                 if tried:
                     reply = await fetch(resolver, written, deadline, route, tried)
                 else:
-                    # Never from memory, but joined with an equal call that is under way.
+                    # Never from memory, but joined with an equal call in progress.
                     reply = await resolve(resolver, written, resolver.key(written), deadline, route)
             except Refusal:
                 if found is None:

@@ -2,7 +2,7 @@
 
 Each block must be the child of the one before. Where it is not, the walk goes back to the newest block that is
 still in place, and on from there. Several blocks are fetched at once when many are missing; they are handed on
-one by one. Nothing is ever skipped: what cannot be had now is `NotNow`, and the next call goes on from there.
+one by one. Nothing is ever skipped: what is not available now is `NotNow`, and the next call continues from there.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class ChainFollower:
         """The newest block that was fetched, with what was needed of it then."""
 
     async def advance(self, newest: int) -> None:
-        """Go on until this block was handed on."""
+        """Continue until this block was delivered."""
         under_way: dict[int, asyncio.Task[EventPage]] = {}
         try:
             while self.history.last.number < newest:

@@ -107,7 +107,7 @@ class Statuses:
         await self._look_into_blocks()
         now = self._now()
         due = [each for each in self._waited_for.items() if each[1].is_due(now)]
-        # Those that have waited longest come first, so that all have a turn.
+        # Those that have waited longest come first, so that none starves.
         due.sort(key=lambda each: each[1].queried_at + each[1].wait)
         polled = [each for each in due if self._may_query(now, each[1])]
         for start in range(0, len(polled), _AT_ONCE):

@@ -30,7 +30,7 @@ from tollgate.chains.subscriptions import (
 from tollgate.gateway.feeds.history import Kept
 from tollgate.gateway.feeds.source import EventPage
 
-# After so long others have their turn; looked at after so many steps.
+# Yields to other tasks after so long; checked after so many steps.
 TURN_SECONDS = 0.004
 _STEPS = 32
 # What may wait for the answer to a subscription to leave: in a batch that takes as long as its slowest call.
@@ -48,10 +48,10 @@ class NotificationSink(Protocol):
         """Whether it keeps up with its notifications."""
 
     def notify(self, data: bytes) -> None:
-        """Send a notification, or let it wait for its turn."""
+        """Send a notification, or queue it."""
 
     def lose(self, why: str) -> None:
-        """Close: what was subscribed to cannot go on."""
+        """Close: the subscription cannot continue."""
 
 
 class Subscriber:
@@ -78,9 +78,9 @@ class Subscriber:
         self.charge: Callable[[int], None] = _for_nothing
         """Counts calls to upstreams that are made for this one alone, or refuses them."""
         self.team: object = None
-        """Whose it is: work for it takes turns with that for others."""
+        """Its team: work is scheduled round-robin by team."""
         self.number: int
-        """The order of arrival: what is under way does not concern later ones."""
+        """The order of arrival: work in progress does not concern later ones."""
 
     def notify(self, result: bytes) -> None:
         """Send one notification."""
@@ -130,7 +130,7 @@ def _for_nothing(_calls: int) -> None:
 
 
 class _Pace:
-    """Lets others have their turn when one has taken too long."""
+    """Yields to other tasks when one has taken too long."""
 
     def __init__(self) -> None:
         self._steps = 0
@@ -246,7 +246,7 @@ class Subscribers:
     async def _notify_item(
         self, topic: Topic, item: Item, result: bytes, head: Head, newest: int, pace: _Pace
     ) -> bool:
-        """Notify of one item of a block; whether anybody got it."""
+        """Notify of one item of a block; whether a subscriber got it."""
         notified = False
         for group in self._concerned(topic, item):
             if passes(group.subscription, item):

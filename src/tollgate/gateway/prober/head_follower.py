@@ -57,7 +57,7 @@ class CanonicalChain:
         self._extend(chain, chain.tip)
 
     def follow(self, chain: UpstreamChain, ancestor: int) -> None:
-        """Go on from a block in common to an upstream's tip. Over a hole nothing from before is kept."""
+        """Continue from a common block to an upstream's tip. After a gap nothing from before is kept."""
         known = self._hashes.get(ancestor)
         whole = all(number in chain.hashes for number in range(ancestor, chain.tip))
         if known is None or chain.hashes.get(ancestor) != known or not whole:
@@ -189,7 +189,7 @@ class HeadFollower:
     # --- The shared status -------------------------------------------------------------------------------------
 
     def publish(self, claims: Sequence[Claim], now: float) -> None:
-        """Publish head and finality; give up a head that is gone. After `follow`, and after all were judged."""
+        """Publish head and finality; drop a head that is gone. After `follow` and all verdicts."""
         status, canonical = self._status, self._canonical
         agreed = [each for each in claims if not branches.is_contested(each, canonical.head)]
         if not agreed:

@@ -5,7 +5,7 @@ upstream by `core/health.py`, publish. Every upstream is probed on its own, so t
 
 Upstreams that are new, at the start and after a reload, count when all of them have been probed or had their
 time. Until then their state is that of the shared status, unless they are known to be on the wrong chain;
-the others go on without them.
+the others continue without them.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ class NetworkMonitor:
         try:
             if each.announced(block, self._now()):
                 self._settle()
-        except Exception as defect:  # noqa: BLE001 - a listener goes on whatever happens; `tick` raises it
+        except Exception as defect:  # noqa: BLE001 - a listener keeps running whatever happens; `tick` raises it
             self._defect = defect
 
     def _look_at_workers(self, now: float) -> None:
@@ -231,7 +231,7 @@ class NetworkMonitor:
         self._settle(each)
 
     def _fetch(self, each: UpstreamMonitor, numbers: Sequence[int]) -> None:
-        """Fetch blocks of an upstream, unless that is under way already."""
+        """Fetch blocks of an upstream, unless that is in progress."""
         if each.fetching is None or each.fetching.done():
             if each.is_resting:
                 each.next_at += self._interval(each) * len(numbers)
@@ -250,7 +250,7 @@ class NetworkMonitor:
         blocks = [block for block in await asyncio.gather(*map(one, numbers)) if block is not None]
         fits = each.fetched(blocks, whole=len(blocks) == len(numbers))
         each.fetching = None
-        # Otherwise the next answer of anybody is the time to try again.
+        # Otherwise it is tried again with the next answer of any upstream.
         if fits:
             self._following.know(each)
             self._settle()

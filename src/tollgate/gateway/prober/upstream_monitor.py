@@ -142,7 +142,7 @@ class UpstreamMonitor:
     def announced(self, block: Block, now: float) -> bool:
         """Take in a head that it announced; whether that is new.
 
-        It may have been under way for a while, so it lowers nothing; and before the first probe, or while
+        It may have been delayed, so it lowers nothing; and before the first probe, or while
         probes fail, the node behind its feed is not known.
         """
         sight = self.sight
@@ -198,7 +198,7 @@ class UpstreamMonitor:
         self.status.publish(self.verdict.state, head)
 
     def close(self) -> None:
-        """End. Its shared status stays: calls that are under way go by it."""
+        """End. Its shared status stays: calls in progress use it."""
         if self.listener is not None:
             self.listener.stop()
         for task in (self.probing, self.fetching):

@@ -30,7 +30,7 @@ from tollgate.gateway.memory_budget import SMALL
 CLOSE_SECONDS = 3.0
 # Empty frames cost nothing to send, and a place in a list to keep.
 MAX_FRAMES = 1_024
-# Bytes that are read at once, and frames after which others have their turn: two milliseconds at most.
+# Bytes that are read at once, and frames after which it yields to other tasks: two milliseconds at most.
 _PIECE, _IN_A_ROW = 1_024, 64
 _NOT_TEXT, _POLICY, _TRY_LATER = 1007, 1008, 1013
 
@@ -64,7 +64,7 @@ class Socket(WebSocketsSansIOProtocol):
         self._unread = bytearray()
         """What has come and is still to be read."""
         self._reading: asyncio.Handle | None = None
-        """Set while that waits for its turn."""
+        """Set while that is scheduled."""
         self.handled = 0
         """Frames that were read."""
         self.depart: Callable[[], None] = _nothing
@@ -94,7 +94,7 @@ class Socket(WebSocketsSansIOProtocol):
             self._read_on()
 
     def _read_on(self) -> None:
-        """Read what has come, as long as it may be; after many frames others have their turn."""
+        """Read what has arrived, as far as allowed; yield to other tasks after many frames."""
         self._reading = None
         last = self.handled + _IN_A_ROW
         while self._unread and self.handled < last and self._may_read():
@@ -198,7 +198,7 @@ class Socket(WebSocketsSansIOProtocol):
         self._counted = 0
 
     def resume_writing(self) -> None:
-        """Go on, unless messages wait to be taken."""
+        """Resume reading, unless messages wait to be handled."""
         super().resume_writing()
         self._free_unsent()
         self._settle()
@@ -242,7 +242,7 @@ class Socket(WebSocketsSansIOProtocol):
         self._give_up_soon()
 
     def handle_parser_exception(self) -> None:
-        """Close a connection that cannot go on."""
+        """Close a connection that cannot continue."""
         super().handle_parser_exception()
         self._give_up_soon()
 
@@ -264,7 +264,7 @@ class Socket(WebSocketsSansIOProtocol):
     def keepalive_timeout(self) -> None:
         """Cut a client that gives no sign of life."""
         unsent = self.transport.get_write_buffer_size()
-        # It may still be taking a long message; or it is us who do not read, as long as many calls are under way.
+        # It may still be receiving a long message; or reading is paused here while many calls are in progress.
         is_alive = unsent < self._unsent or (not unsent and self.read_paused)
         if is_alive and self.ping_timeout is not None:
             self._unsent = unsent

@@ -18,7 +18,7 @@ from tollgate.gateway.websocket.session import SocketSession
 
 # Callers that are looked up in the store at once.
 _AT_ONCE = 16
-# After so many credentials others have their turn: about a millisecond.
+# Yields to other tasks after so many credentials: about a millisecond.
 _IN_A_ROW = 200
 
 
