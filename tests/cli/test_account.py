@@ -45,7 +45,7 @@ def test_create_prints_the_secret_once(api: Api, acme: Tool, arguments: list[str
     api.on("POST", "me/tokens", {**PERSONAL, "secret": SECRET}, status=201)
     ran = acme.run("account", "tokens", "create", "ci", *arguments)
     assert (ran.code, ran.out) == (0, f"id      log_2\nname    ci\nsecret  {SECRET}\n")
-    assert "shown only this once" in ran.err
+    assert "shown only once" in ran.err
     assert SECRET not in ran.err
     assert api.requests[0].json == body
     assert "idempotency-key" in api.requests[0].headers
@@ -126,7 +126,7 @@ def test_password_from_a_pipe_is_two_lines(api: Api, acme: Tool) -> None:
 @pytest.mark.parametrize("stdin", ["", "old\n", "old\n\n"])
 def test_a_password_without_its_two_lines_is_not_sent(acme: Tool, stdin: str) -> None:
     ran = acme.run("account", "password", stdin=stdin)
-    assert (ran.code, "Two lines are needed" in ran.err) == (1, True)
+    assert (ran.code, "Standard input needs two lines" in ran.err) == (1, True)
 
 
 @pytest.mark.e2e

@@ -46,7 +46,7 @@ def test_a_personal_token_is_checked_and_kept(api: Api, tool: Tool) -> None:
 @pytest.mark.parametrize(
     ("stdin", "words"),
     [
-        ("tg_" + "a" * 38, "That is an API token for /x/. A personal access token begins with tgp_"),
+        ("tg_" + "a" * 38, "That is an API token for /x/. A personal access token starts with tgp_"),
         ("tgr_" + "a" * 38, "That is not a personal access token"),
         ("hello", "That is not a personal access token"),
         ("tgp_a b", "That is not a personal access token"),
@@ -209,7 +209,7 @@ def logs_in(api: Api) -> None:
 def test_a_keyring_that_works_has_the_login_and_no_file_has_a_secret(api: Api, tool: Tool, keyring: Path) -> None:
     logs_in(api)
     ran = tool.process("auth", "login", "--with-token", stdin=PERSONAL)
-    assert "The login is kept in the system keyring." in ran.err
+    assert "The login is stored in the system keyring." in ran.err
     assert set(json.loads(keyring.read_text())) == {f"tollgate {api.url}"}
     assert PERSONAL not in (tool.home / "tollgate" / "credentials.json").read_text()
     assert tool.process("auth", "token").out == f"{PERSONAL}\n"
@@ -225,6 +225,6 @@ def test_a_keyring_that_fails_is_reported_and_the_file_takes_its_place(
     logs_in(api)
     ran = tool.process("auth", "login", "--with-token", stdin=PERSONAL, env={"KEYRING_FAILS": "1"})
     assert ran.code == 0
-    assert "The system keyring did not take the login (RuntimeError): it goes to a file instead." in ran.err
+    assert "The system keyring did not accept the login (RuntimeError): it is stored in a file instead." in ran.err
     assert PERSONAL not in ran.err
     assert tool.process("auth", "token").out == f"{PERSONAL}\n"

@@ -63,7 +63,7 @@ def test_login_shows_the_code_waits_and_keeps_the_login(api: Api, tool: Tool) ->
     assert "https://t.example.com/device?code=WDJB-MJHT" in ran.err
     assert "Waiting…" in ran.err
     file = tool.home / "tollgate" / "credentials.json"
-    assert f"Logged in to {api.url} as ann@example.com. The login is kept in {file}.\n" in ran.err
+    assert f"Logged in to {api.url} as ann@example.com. The login is stored in {file}.\n" in ran.err
     assert "Commands act for team acme unless --team is given." in ran.err
     kept = tool.keep.credential(api.url)
     assert kept is not None
@@ -155,7 +155,7 @@ def test_the_option_names_the_server_and_later_commands_go_there(api: Api, tool:
 
 def test_a_wrong_url_is_wrong_usage(tool: Tool) -> None:
     ran = tool.run("auth", "login", "--url", "example.com")
-    assert (ran.code, ran.err.startswith("tollgate: --url must begin with http")) == (2, True)
+    assert (ran.code, ran.err.startswith("tollgate: --url must start with http")) == (2, True)
 
 
 def test_a_token_of_the_environment_is_noted_to_go_first(api: Api, tool: Tool) -> None:
@@ -218,7 +218,7 @@ def test_without_a_browser_or_against_it_the_page_is_only_shown(
     approved(api)
     env = {"BROWSER": script} if arguments else {}
     with tool.terminal("auth", "login", *arguments, env=env) as terminal:
-        terminal.until("Approve it on\n  https://t.example.com/device?code=WDJB-MJHT\nor type it on")
+        terminal.until("Approve it on\n  https://t.example.com/device?code=WDJB-MJHT\nor enter it on")
         assert terminal.end() == 0
     assert not opened.exists()
 

@@ -36,7 +36,7 @@ def test_nodes_and_roles_need_a_store_that_is_shared(tmp_path: Path) -> None:
 def test_plan_of_a_new_folder_makes_nothing(tmp_path: Path) -> None:
     ended = run(migrate, tmp_path, "--plan")
     assert ended.exit_code == 0
-    assert "will be made" in ended.output
+    assert "will be created" in ended.output
     assert not list(tmp_path.glob("*.db"))
     assert run(migrate, tmp_path).exit_code == 0
     assert "no steps" in run(migrate, tmp_path, "--plan").output

@@ -95,7 +95,7 @@ def test_a_file_that_others_can_read_is_restricted_with_a_warning_and_used(tmp_p
     keep.credentials_file.chmod(0o644)
     assert keep.credential(URL) == LOGIN
     assert mode(keep.credentials_file) == 0o600
-    assert warnings == [f"{keep.credentials_file} could be read by others (mode 0644); it is 0600 now."]
+    assert warnings == [f"{keep.credentials_file} was readable by others (mode 0644); its mode is now 0600."]
     assert keep.credential(URL) == LOGIN
     assert len(warnings) == 1
 
@@ -115,7 +115,9 @@ def test_a_file_that_is_not_ours_reports_it_and_how_to_go_on(tmp_path: Path, con
     keep = keep_in(tmp_path)
     keep.put(URL, LOGIN)
     keep.credentials_file.write_bytes(content)
-    with pytest.raises(Failure, match=r"is not as tollgate wrote it\. Remove it, then run: tollgate auth login"):
+    with pytest.raises(
+        Failure, match=r"was not written by this version of tollgate\. Remove it, then run: tollgate auth login"
+    ):
         keep.credential(URL)
 
 
@@ -208,7 +210,9 @@ def test_a_keyring_that_refuses_is_reported_and_the_file_holds_it(tmp_path: Path
     warnings: list[str] = []
     keep = keep_in(tmp_path, FakeVault(fails="put"), warnings)
     keep.put(URL, LOGIN)
-    assert warnings == ["The system keyring did not take the login (KeyringLocked): it goes to a file instead."]
+    assert warnings == [
+        "The system keyring did not accept the login (KeyringLocked): it is stored in a file instead."
+    ]
     assert keep.credential(URL) == LOGIN
     assert keep.place(URL) == str(keep.credentials_file)
 
@@ -247,7 +251,7 @@ def test_an_invalid_keyring_entry_shows_how_to_go_on(tmp_path: Path) -> None:
     keep = keep_in(tmp_path, keyring)
     keep.put(URL, LOGIN)
     keyring.held[URL] = "hunter2"
-    with pytest.raises(Failure, match="what it holds is not a login") as caught:
+    with pytest.raises(Failure, match="its entry is not a login") as caught:
         keep.credential(URL)
     assert "hunter2" not in str(caught.value)
 
@@ -265,7 +269,7 @@ def test_a_keyring_that_fails_to_delete_is_reported(tmp_path: Path) -> None:
     keep = keep_in(tmp_path, FakeVault(fails="delete"), warnings)
     keep.put(URL, LOGIN)
     keep.forget(URL)
-    assert warnings == ["The system keyring did not let go of the login (KeyringLocked)."]
+    assert warnings == ["The system keyring did not delete the login (KeyringLocked)."]
     assert keep.credential(URL) is None
 
 

@@ -174,7 +174,7 @@ def test_starting_shows_which_machine_logs_in(api: Api) -> None:
 def test_an_invalid_url_is_never_opened_in_a_browser(api: Api, page: str) -> None:
     answer = {"device_code": "x", "user_code": "y", "verification_uri": page, "expires_in": 900}
     api.on("POST", "oauth/device_authorization", answer)
-    with Transport(api.url) as transport, pytest.raises(NotTollgate, match="names no page"):
+    with Transport(api.url) as transport, pytest.raises(NotTollgate, match="gives no page"):
         start(transport, "ann@laptop")
 
 

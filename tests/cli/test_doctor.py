@@ -149,7 +149,7 @@ def test_audit_chains_pass_after_their_oldest_entries_are_swept(tool: Tool, fold
     [
         ("UPDATE audit SET actor = 'eve' WHERE number = 2", "team_1 entry 2: its content was changed"),
         ("DELETE FROM audit WHERE number = 2", "team_1 entry 3: it comes after entry 1, others are missing"),
-        ("DELETE FROM audit WHERE number = 4", "team_1 entry 4: the newest entries are gone, 3 is the last"),
+        ("DELETE FROM audit WHERE number = 4", "team_1 entry 4: the newest entries are missing, 3 is the last"),
     ],
 )
 def test_tampering_with_the_audit_log_is_reported(tool: Tool, folder: Path, statement: str, finding: str) -> None:

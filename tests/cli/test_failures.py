@@ -199,7 +199,7 @@ def test_an_answer_of_another_service_is_reported_and_sets_no_exit_code_of_ours(
     api.on("GET", LIST, body=body, status=status, headers={"Content-Type": content_type})
     ran = acme.run("rpc", "tokens", "list")
     assert (ran.code, ran.out) == (1, "")
-    assert f"What answers at {api.url} is not the management API of a Tollgate (HTTP {status} " in ran.err
+    assert f"The server at {api.url} is not the management API of a Tollgate (HTTP {status} " in ran.err
     assert "TOLLGATE_URL" in ran.err
 
 
@@ -207,7 +207,7 @@ def test_a_redirect_is_named_and_not_followed(api: Api, acme: Tool) -> None:
     api.on("GET", LIST, status=302, headers={"Location": "https://elsewhere.example.com/login"}, body=b"")
     ran = acme.run("rpc", "tokens", "list")
     assert ran.code == 1
-    assert "sends on to https://elsewhere.example.com/login. Set TOLLGATE_URL" in ran.err
+    assert "redirects to https://elsewhere.example.com/login. Set TOLLGATE_URL" in ran.err
 
 
 @pytest.mark.parametrize("status", [502, 503, 504])
@@ -224,15 +224,15 @@ def test_a_connection_that_breaks_is_exit_1(api: Api, acme: Tool) -> None:
     api.on("GET", LIST, drop=True)
     ran = acme.run("rpc", "tokens", "list")
     assert (ran.code, ran.out) == (1, "")
-    assert f"The connection to {api.url} broke before its answer came." in ran.err
+    assert f"The connection to {api.url} broke before its answer arrived." in ran.err
 
 
 @pytest.mark.parametrize(
     ("url", "words"),
     [
-        ("localhost:8402", "must begin with http:// or https://"),
-        ("ftp://example.com", "must begin with http:// or https://"),
-        ("https://", "must begin with http:// or https://"),
+        ("localhost:8402", "must start with http:// or https://"),
+        ("ftp://example.com", "must start with http:// or https://"),
+        ("https://", "must start with http:// or https://"),
         ("https://user@example.com", "neither user, query nor fragment"),
         ("https://example.com/?a=b", "neither user, query nor fragment"),
         ("https://example.com:port", "is not an address"),
@@ -314,7 +314,7 @@ def test_a_refused_token_of_the_environment_is_named(api: Api, tool: Tool, reaso
 def test_a_variable_that_cannot_hold_a_token_is_named_before_anything_is_sent(tool: Tool, token: str) -> None:
     ran = tool.run("account", "show", env={"TOLLGATE_TOKEN": token})
     assert ran.code == 4
-    assert "TOLLGATE_TOKEN holds no token" in ran.err
+    assert "TOLLGATE_TOKEN is not a token" in ran.err
 
 
 def test_the_token_of_the_environment_goes_before_the_kept_login(api: Api, acme: Tool) -> None:

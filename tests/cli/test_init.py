@@ -68,13 +68,13 @@ def test_init_for_scripts_prints_one_object_with_what_it_made(tool: Tool) -> Non
     ("arguments", "code", "message"),
     [
         ((), 2, "Which upstreams? Give --upstream FAMILY/NETWORK=URL"),
-        (("--upstream", "mainnet=http://x"), 2, "--upstream must read FAMILY/NETWORK=URL"),
-        (("--upstream", "eth/mainnet=ftp://SECRET"), 2, "must begin with http:// or https://, or be one of alchemy://KEY"),
+        (("--upstream", "mainnet=http://x"), 2, "--upstream must be FAMILY/NETWORK=URL"),
+        (("--upstream", "eth/mainnet=ftp://SECRET"), 2, "must start with http:// or https://, or be one of alchemy://KEY"),
         (("--upstream", "eth/mainnet=alchemy://YOUR-KEY"), 2, "still holds a placeholder"),
         (("--upstream", "eth/nowhere=alchemy://SECRET"), 2, "not known for eth/nowhere"),
         (("--upstream", "btc/mainnet=http://x"), 1, "is of the family btc, which cannot be probed: eth and"),
         (("--upstream", "eth/mainnet=http://127.0.0.1:1/SECRET"), 1, "the upstream node-1 refuses connections."),
-        (("--upstream", "eth/mainnet=http://x", "--offline", "--set", "port"), 2, "--set must read KEY=VALUE"),
+        (("--upstream", "eth/mainnet=http://x", "--offline", "--set", "port"), 2, "--set must be KEY=VALUE"),
         (("--upstream", "eth/mainnet=http://x", "--offline", "--set", "server.port=high"), 1, "written: `server"),
         (("--upstream", "eth/mainnet=http://x", "--offline", "--email", "ada"), 1, "@"),
     ],
@@ -91,7 +91,7 @@ def test_init_writes_nothing_after_a_mistake(
 def test_init_leaves_an_existing_file_unchanged(tool: Tool, folder: Path) -> None:
     (folder / "tollgate.toml").write_text("mine")
     ran = tool.run("init", "--upstream", "eth/mainnet=publicnode://", "--offline")
-    assert (ran.code, "write over it with --force" in ran.err) == (1, True)
+    assert (ran.code, "overwrite it with --force" in ran.err) == (1, True)
     assert (folder / "tollgate.toml").read_text() == "mine"
     assert tool.run("init", "--upstream", "eth/mainnet=publicnode://", "--offline", "--force").code == 0
     assert 'url = "publicnode://"' in (folder / "tollgate.toml").read_text()
@@ -143,14 +143,14 @@ def test_config_check_online_shows_what_exactly_failed(tool: Tool, folder: Path)
 def test_on_a_terminal_init_prompts_for_what_is_missing_and_shows_what_is_wrong(tool: Tool, folder: Path) -> None:
     with node() as url, tool.terminal("init", env={"NO_COLOR": "1"}) as terminal:
         for prompt, typed in (
-            ("Network (empty: no more) [eth/mainnet]: ", "mainnet"),
+            ("Network (empty: done) [eth/mainnet]: ", "mainnet"),
             ("A network is written FAMILY/NETWORK, such as eth/mainnet", None),
-            ("Network (empty: no more) [eth/mainnet]: ", ""),
+            ("Network (empty: done) [eth/mainnet]: ", ""),
             ("Address for eth/mainnet: ", "ftp://node"),
-            ("No: the address must begin with http:// or https://, or be one of alchemy://KEY", None),
-            ("Network (empty: no more) [eth/mainnet]: ", "eth/mainnet"),
+            ("No: the address must start with http:// or https://, or be one of alchemy://KEY", None),
+            ("Network (empty: done) [eth/mainnet]: ", "eth/mainnet"),
             ("Address for eth/mainnet: ", f"{url}/v2/SECRET"),
-            ("Network (empty: no more): ", ""),
+            ("Network (empty: done): ", ""),
             ("Trying 1 upstream …", None),
             ("E-mail address of the first account (empty: none): ", "ada@example.com"),
             ("Its team [main]: ", "acme"),

@@ -245,4 +245,4 @@ def test_data_goes_to_stdout_and_messages_to_stderr(api: Api, acme: Tool) -> Non
     api.on("POST", "teams/acme/tokens", made, status=201)
     ran = acme.process("rpc", "tokens", "create", "ci", "--json")
     assert (ran.code, json.loads(ran.out)) == (0, made)
-    assert ran.err == "Keep the secret now: it is shown only this once.\n"
+    assert ran.err == "Save the secret now: it is shown only once.\n"

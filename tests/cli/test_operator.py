@@ -87,7 +87,7 @@ def test_usage_of_all_teams_and_of_one_is_shown(api: Api, acme: Tool) -> None:
     ran = acme.run("operator", "usage", "--month", "2026-11", "--limit", "1")
     assert "$7.00" in ran.out
     assert ran.out.splitlines()[-1].split() == ["acme", "1,200", "$1.50"]
-    assert "2 more paid less" in ran.err
+    assert "2 more teams with lower cost" in ran.err
     one = {**USAGE, "by": "method", "items": []}
     api.on("GET", "operator/teams/acme/usage?by=method", one)
     assert "2026-11" in acme.run("operator", "usage", "--team", "acme", "--by", "method").out

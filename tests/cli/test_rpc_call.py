@@ -43,7 +43,7 @@ def test_api_refuses_an_invalid_request(acme: Tool, arguments: tuple[str, ...]) 
 def test_an_api_token_in_the_variable_is_distinguished(acme: Tool) -> None:
     ran = acme.run("teams", "list", env={"TOLLGATE_TOKEN": "tg_0123456789"})
     assert ran.code == 4
-    assert "holds an API token (tg_…), which is for calls to /x/" in ran.err
+    assert "is an API token (tg_…), which is for calls to /x/" in ran.err
 
 
 def test_a_call_prints_its_result_and_who_answered_and_leaves_no_token(api: Api, acme: Tool) -> None:
@@ -71,4 +71,4 @@ def test_an_invalid_answer_is_reported_as_such(api: Api, acme: Tool) -> None:
     api.on("POST", "/x/eth/mainnet", ["not", "an", "answer"])
     ran = acme.run("rpc", "call", "eth/mainnet", "eth_chainId", "--token", "tg_mine")
     assert ran.code == 1
-    assert "no JSON-RPC answer" in ran.err
+    assert "without a JSON-RPC response" in ran.err

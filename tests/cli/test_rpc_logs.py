@@ -119,7 +119,7 @@ def test_filters_are_sent_as_they_are_written(api: Api, acme: Tool) -> None:
         *("rpc", "logs", "--limit", "5", "--since", "1h30m", "--network", "eth/mainnet"),
         *("--method", "eth_call", "--status", "429", "--errors", "--token", "ci"),
     )
-    assert (ran.code, ran.out, ran.err) == (0, "", "No calls fit.\n")
+    assert (ran.code, ran.out, ran.err) == (0, "", "No calls match.\n")
     api.on("GET", f"{PATH}?limit=100&domain=web.example", page())
     assert acme.run("rpc", "logs", "--domain", "web.example").code == 0
 
@@ -128,7 +128,7 @@ def test_a_time_range_is_given_by_times_or_durations(api: Api, acme: Tool) -> No
     api.on("GET", f"{PATH}?limit=100&until=2026-11-15T00%3A00%3A00Z", page())
     api.on("GET", f"{PATH}?limit=100&until=2026-11-15T05%3A30%3A00Z", page())
     for given in ("2026-11-15", "2026-11-15T06:30:00+01:00"):
-        assert acme.run("rpc", "logs", "--until", given).err == "No calls fit.\n"
+        assert acme.run("rpc", "logs", "--until", given).err == "No calls match.\n"
     now = datetime.datetime(2026, 11, 16, 6, 0, 0, 1, tzinfo=datetime.UTC)
     assert _seconds_ago("2026-11-15", now) == 30 * 3600 + 1
     assert _seconds_ago("90m", now) == 5400
@@ -164,7 +164,7 @@ def test_a_page_whose_cursor_does_not_advance_is_not_requested_again(api: Api, a
     api.on("GET", f"{PATH}?limit=100&errors=true", page(after="c2"))
     api.on("GET", f"{PATH}?limit=100&after=c2&errors=true", page(after="c2"))
     output = acme.run("rpc", "logs", "--errors").err
-    assert output == "Nothing that fits is among the newest calls. Go on with --after.\n"
+    assert output == "None of the newest calls match. Continue with --after.\n"
 
 
 def test_all_that_fits_is_exported_line_by_line(api: Api, acme: Tool) -> None:
@@ -212,12 +212,12 @@ def test_a_terminal_shows_the_command_for_the_next_page_with_its_filters(api: Ap
         (("--since", ""), "neither a duration"),
         (("--since", "2999-01-01"), "is not in the past"),
         (("--until", "tomorrow"), "neither a time"),
-        (("--csv", "--follow"), "--csv go back and --follow goes on"),
+        (("--csv", "--follow"), "--csv print older calls, --follow prints new ones"),
         (("--status", "99"), "100<=x<=599"),
         (("--status", "ok"), "not a valid integer"),
         (("--network", "mainnet"), "family/network, such as eth/mainnet"),
         (("--token", "ci", "--domain", "web.example"), "one of --token and --domain"),
-        (("--follow", "--after", "c1"), "--after goes back and --follow goes on"),
+        (("--follow", "--after", "c1"), "--after prints older calls, --follow prints new ones"),
     ],
 )
 def test_wrong_usage_is_found_before_anything_is_requested(

@@ -18,7 +18,7 @@ def test_create_prints_id_name_and_secret_and_notes_that_it_is_shown_once(api: A
     api.on("POST", PATH, {**TOKEN, "secret": SECRET}, status=201)
     ran = acme.run("rpc", "tokens", "create", "ci", "--team", "acme")
     assert (ran.code, ran.out) == (0, f"id      {TOKEN['id']}\nname    ci\nsecret  {SECRET}\n")
-    assert ran.err == "Keep the secret now: it is shown only this once.\n"
+    assert ran.err == "Save the secret now: it is shown only once.\n"
     assert api.requests[0].json == {"name": "ci"}
     assert api.requests[0].bearer == "tga_one"
     assert api.requests[0].headers["user-agent"].startswith("tollgate/")

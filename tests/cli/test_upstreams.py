@@ -74,7 +74,7 @@ def test_a_line_for_each_upstream(tool: Tool, tmp_path: Path) -> None:
     ran = run(tool, tmp_path)
     assert ran.code == 0
     # Four times 10.9 calls a minute, for 43,200 minutes, at 5 USD a million.
-    assert "about 1.9 million calls a month as it is now, 9.42 USD at this service's own price" in ran.err
+    assert "about 1.9 million calls a month, 9.42 USD at this service's own price" in ran.err
     assert ran.out.splitlines() == [
         "network      upstream  state    reason               head  behind  errors  latency  breaker    probes",
         "eth/mainnet  alpha     up       -                    100   0       -       1.2 ms   closed     10.9",

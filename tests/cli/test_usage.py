@@ -195,7 +195,7 @@ def test_options_of_the_report_do_not_go_with_a_subcommand(acme: Tool, option: l
 
 
 def test_a_bad_month_is_refused_by_the_server(api: Api, acme: Tool) -> None:
-    words = "'x' is no month: write one such as 2026-11."
+    words = "'x' is not a month: write one such as 2026-11."
     api.problem("GET", f"{PATH}?month=x&by=day", 400, "invalid_request", words, field="month")
     ran = acme.run("usage", "--month", "x")
     assert (ran.code, ran.out, ran.err) == (1, "", f"tollgate: {words}\n")

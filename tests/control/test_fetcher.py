@@ -301,7 +301,7 @@ async def test_fetch_cancelled_within_the_handshake_closes_the_connection(bench:
     "reply", [b"", b"SSH-2.0-hello\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx"]
 )
 async def test_answer_that_is_not_whole_http_leaves_doubt(bench: Bench, reply: bytes) -> None:
-    with pytest.raises(Unreachable, match="gives no whole answer in HTTP"):
+    with pytest.raises(Unreachable, match="does not send a complete HTTP response"):
         await bench.get(Site(reply))
 
 

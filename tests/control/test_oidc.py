@@ -132,14 +132,14 @@ async def test_name_is_cut_and_cleaned(provider: Provider) -> None:
 
 @pytest.mark.parametrize("state", ["wrong", "", None, "ä\ud800"])
 async def test_wrong_state_is_refused_before_anything_is_requested(provider: Provider, state: str | None) -> None:
-    with pytest.raises(OidcError, match=r"not begun in this browser.*Start again"):
+    with pytest.raises(OidcError, match=r"not started in this browser.*Start again"):
         await provider.run(state=state)
     assert "/token" not in provider.paths
 
 
 @pytest.mark.parametrize("kept", [("", "n", "v"), ("s", "", "v"), ("s", "n", "")])
 async def test_start_with_an_empty_part_is_refused(provider: Provider, kept: tuple[str, str, str]) -> None:
-    with pytest.raises(OidcError, match="not begun in this browser"):
+    with pytest.raises(OidcError, match="not started in this browser"):
         await provider.client().finish({"state": kept[0], "code": "c"}, SignInStart("", *kept))
 
 
@@ -161,7 +161,7 @@ async def test_issuer_missing_from_the_answer_is_refused_where_it_is_announced(p
     ("error", "words"),
     [
         ("access_denied", r"cancelled at the provider\. Start again"),
-        ("login_required", "sign in or to agree there first"),
+        ("login_required", "sign in or to give consent there first"),
         ("temporarily_unavailable", "Try again in a few minutes"),
         ("invalid_scope", r"check `oidc\.scopes`"),
         ("unauthorized_client", "redirect URI"),

@@ -33,7 +33,7 @@ def provider() -> Provider:
 
 # ---- the id token
 
-UNSIGNED = "does not bear a signature that this service trusts"
+UNSIGNED = "has no signature that this service trusts"
 
 
 async def test_algorithm_none_is_refused(provider: Provider) -> None:

@@ -181,7 +181,7 @@ async def test_host_without_an_address_has_nothing() -> None:
 @pytest.mark.parametrize("host", ["127.0.0.1", "[::1]", "", "a b", "a@b.example", "b.example:80", "0x7f.1", "a/b"])
 async def test_invalid_host_name_is_refused_before_dns(host: str) -> None:
     names = Names(["9.9.9.9"])
-    with pytest.raises(FetchRefused, match="no URL of a named host"):
+    with pytest.raises(FetchRefused, match="not a URL of a named host"):
         await fetch(names, host)
     assert names.lookups == []
 
@@ -189,7 +189,7 @@ async def test_invalid_host_name_is_refused_before_dns(host: str) -> None:
 @pytest.mark.parametrize("path", ["", "a", "@evil.example/", "/a b", "/a\r\nX: y", "/ü"])
 async def test_invalid_path_is_refused_before_dns(path: str) -> None:
     names = Names(["9.9.9.9"])
-    with pytest.raises(FetchRefused, match="no URL of a named host"):
+    with pytest.raises(FetchRefused, match="not a URL of a named host"):
         await fetch(names, path=path)
     assert names.lookups == []
 
@@ -361,7 +361,7 @@ async def test_server_that_is_not_there_is_unreachable_and_not_named() -> None:
 
 
 async def test_server_that_is_silent_is_unreachable_at_the_deadline() -> None:
-    with pytest.raises(Unreachable, match=r"no answer about a\.example \(TXT\) within 0\.05 s"):
+    with pytest.raises(Unreachable, match=r"not answer for a\.example \(TXT\) within 0\.05 s"):
         await texts({TEXT: None}, seconds=0.05)
 
 

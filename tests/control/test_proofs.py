@@ -214,8 +214,8 @@ async def test_look_ends_at_the_deadline_and_leaves_doubt() -> None:
     finding = await look(dns, web, seconds=0.01)
     assert (finding.proven, finding.certain) == (False, False)
     assert finding.problems == (
-        "DNS gave no answer about _tollgate.example.com within 0.01 s: try again later.",
-        "DNS gave no answer about example.com within 0.01 s: try again later.",
+        "DNS did not answer for _tollgate.example.com within 0.01 s: try again later.",
+        "DNS did not answer for example.com within 0.01 s: try again later.",
         f"{URL} did not answer within 0.01 s: try again later.",
     )
 

@@ -48,7 +48,7 @@ def test_cursor_of_another_list_is_refused(mine: str, other: str) -> None:
 
 @given(st.text(max_size=400))
 def test_any_text_is_refused_with_advice(text: str) -> None:
-    with pytest.raises(BadCursor, match="earlier page of the same list, or none to begin"):
+    with pytest.raises(BadCursor, match="earlier page of the same list, or none to start"):
         cursors.read("tokens", text)
 
 

@@ -76,7 +76,7 @@ def fresh(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert set(made.json) == {"id", "email", "team", "password"}
     assert (made.json["email"], made.json["team"]) == ("ada@example.com", "acme")
     assert len(made.json["password"]) >= 20
-    assert made.err == "Made the account ada@example.com and its team acme.\n"
+    assert made.err == "Created the account ada@example.com and its team acme.\n"
     return config
 
 
@@ -161,7 +161,7 @@ def test_on_a_terminal_the_password_is_prompted_twice_and_not_shown(tmp_path: Pa
         for question in ("Password (10 characters or more)", "Repeat"):
             screen.wait_for(question)
             screen.type_unseen(PASSWORD)
-        screen.wait_for("Made the account ada@example.com.")
+        screen.wait_for("Created the account ada@example.com.")
         assert screen.process.wait(30) == 0
         assert PASSWORD not in screen.text
 
@@ -249,7 +249,7 @@ def test_account_made_while_the_service_runs_can_sign_in_at_once(service: Servic
 def test_invitation_link_makes_the_account_and_the_seat_once(service: Service) -> None:
     printed = admin(service.config, "invite", "Grace@Example.com", "--team", "house", "--role", "admin")
     assert printed.code == 0
-    assert printed.err == "Hand this link to grace@example.com; it works once:\n"
+    assert printed.err == "Give this link to grace@example.com; it works once:\n"
     link = printed.out.strip()
     with visitor(service.gateway.base_url) as person:
         page = person.get(link)
@@ -310,8 +310,8 @@ def test_disabled_account_stops_at_once_and_its_teams_tokens_go_on(service: Serv
         link = admin(service.config, "reset-link", email).out.strip()
 
         off = admin(service.config, "disable", "Kay@example.com")
-        assert (off.code, off.out, off.err) == (0, "", "kay@example.com is switched off.\n")
-        assert "kay@example.com  (switched off)" in admin(service.config, "accounts").out
+        assert (off.code, off.out, off.err) == (0, "", "kay@example.com is disabled.\n")
+        assert "kay@example.com  (disabled)" in admin(service.config, "accounts").out
 
         assert [service.api("/me", each).status_code for each in credentials] == [401, 401]
         assert person.get("/console").status_code == 303
@@ -381,7 +381,7 @@ def test_guest_of_a_team_cannot_make_an_account_while_sign_up_is_closed(service:
     with visitor(service.gateway.base_url) as person:
         page = person.get(link)
         assert page.status_code == 200
-        assert "Accounts are made by the operator" in page.text
+        assert "Accounts are created by the operator" in page.text
         assert person.join(link, PASSWORD).status_code == 403
         service.account("guest@example.com")
         assert person.sign_in("guest@example.com", PASSWORD).status_code == 303

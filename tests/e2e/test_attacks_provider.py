@@ -362,4 +362,4 @@ def test_silent_provider_leaves_room_for_others(both: tuple[Gateway, Provider]) 
         assert client.get("/console/oidc/start").status_code == 303
         ended.set()
     # How many: on a slow machine the first have given up before the last have come.
-    assert any("Too many wait" in each.result() for each in attacks)
+    assert any("Too many sign-ins wait" in each.result() for each in attacks)

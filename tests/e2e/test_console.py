@@ -186,7 +186,7 @@ def test_form_on_another_site_does_nothing(console: Console) -> None:
         person.sign_in()
         person.open(f"http://localhost:{port}/")
         person.click("Win")
-        assert "This form came from elsewhere" in person.words
+        assert "This form came from another site" in person.words
         person.open("/console")
         assert person.who == ADA
 
@@ -197,7 +197,7 @@ def test_operators_invitation_becomes_an_account(console: Console) -> None:
         person.open(link)
         assert "Join the team ada" in person.words
         person.fill(name="Bob", password=PASSWORD, again=PASSWORD)
-        person.click("Make the account and accept")
+        person.click("Create the account and accept")
         assert "You have accepted the invitation." in person.words
         assert person.who == BOB
         assert person.open(link) == 404
@@ -211,7 +211,7 @@ def test_operators_reset_link_sets_another_password(console: Console) -> None:
         assert "carol@example.com" in person.words
         person.fill(password="another password", again="another password")
         person.click("Set the password")
-        assert "The password is changed" in person.words
+        assert "The password was changed" in person.words
         person.sign_in("carol@example.com", "another password")
         assert person.who == "carol@example.com"
 
@@ -288,7 +288,7 @@ def test_provider_signs_in_who_has_an_account_and_leads_on(with_provider: Consol
         person.open("/console/device")
         sign_in_there(person, "ada")
         assert person.path == "/console/device"
-        assert "Type the code" in person.words
+        assert "Enter the code" in person.words
         person.open("/console")
         assert person.who == ADA
         assert [cookie["name"] for cookie in person.context.cookies() if "tollgate" in cookie["name"]] == [

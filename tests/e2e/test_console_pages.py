@@ -184,11 +184,11 @@ def test_codes_are_set_up_and_requested_and_a_recovery_code_works_once(console: 
         padded = secret + "=" * (-len(secret) % 8)
         key = base64.b32decode(padded)
         page.fill("#code", "000000")
-        click(page, "Switch on")
+        click(page, "Turn on")
         assert "The code is wrong" in words(page)
         code = totp.code_at(key, int(time.time()) // totp.STEP_SECONDS)
         page.fill("#code", code)
-        click(page, "Switch on")
+        click(page, "Turn on")
         recovery = page.get_by_label("recovery codes").first.inner_text().split()
         assert len(recovery) == 10
     with console.browser.new_context(java_script_enabled=False) as context:
@@ -204,10 +204,10 @@ def test_codes_are_set_up_and_requested_and_a_recovery_code_works_once(console: 
         assert page.url == console.base_url + TEAM
         page.goto(console.base_url + "/console/account")
         assert "9 recovery codes left" in words(page)
-        page.get_by_role("button", name="Switch off").first.click()
+        page.get_by_role("button", name="Turn off").first.click()
         page.fill("#off-code", recovery[1])
-        page.locator("#totp-off").get_by_role("button", name="Switch off").click()
-        assert "It is removed." in words(page)
+        page.locator("#totp-off").get_by_role("button", name="Turn off").click()
+        assert "It was removed." in words(page)
 
 
 def test_passkey_is_made_and_signs_in_without_a_password(console: Console) -> None:
@@ -223,7 +223,7 @@ def test_passkey_is_made_and_signs_in_without_a_password(console: Console) -> No
         page.goto(console.base_url + "/console/account")
         click(page, "Add a passkey")
         page.wait_for_url(re.compile("done=passkey"))
-        assert "The passkey is added." in words(page)
+        assert "The passkey was added." in words(page)
         page.get_by_role("button", name="Sign out").click()
         page.wait_for_url(re.compile("signed-out"))
         click(page, "Sign in with a passkey")
@@ -231,7 +231,7 @@ def test_passkey_is_made_and_signs_in_without_a_password(console: Console) -> No
         page.goto(console.base_url + "/console/account")
         page.get_by_role("button", name=re.compile("Remove the passkey")).click()
         click(page, "Remove")
-        assert "It is removed." in words(page)
+        assert "It was removed." in words(page)
 
 
 def test_wrong_password_is_refused_and_the_address_stays(console: Console) -> None:
@@ -291,20 +291,20 @@ def test_token_is_made_used_disabled_rotated_and_deleted(console: Console, scrip
         click(page, "Rotate")
         page.locator("#rotate").get_by_role("button", name="Rotate").click()
         assert "is ready" in words(page)
-        page.get_by_role("link", name="Its settings").click()
+        page.get_by_role("link", name="Token settings").click()
         page.fill("#typed", "another name")
         click(page, "Delete token")
         assert "to delete it" in words(page)
         page.fill("#typed", name)
         click(page, "Delete token")
-        assert "The token is deleted" in words(page)
+        assert "The token was deleted" in words(page)
 
 
 def test_token_deleted_in_one_browser_while_open_in_another(console: Console) -> None:
     with console.page(f"{TEAM}/tokens/new") as first:
         first.fill("#name", "shared")
         click(first, "Create token")
-        first.get_by_role("link", name="Its settings").click()
+        first.get_by_role("link", name="Token settings").click()
         with console.page(first.url.removeprefix(console.base_url)) as second:
             first.fill("#typed", "shared")
             click(first, "Delete token")
@@ -326,11 +326,11 @@ def test_domain_is_checked_while_typed_added_tried_and_removed(console: Console)
         assert "The domain is whitelisted" in words(page)
         page.fill("#origin", "https://www.example.net")
         click(page, "Check")
-        assert "Would pass" in words(page)
+        assert "Allowed" in words(page)
         page.get_by_role("link", name="example.net").click()
         page.fill("#typed", "example.net")
         click(page, "Remove domain")
-        assert "The entry is removed" in words(page)
+        assert "The entry was removed" in words(page)
 
 
 # --- Logs --------------------------------------------------------------------------------------------------
@@ -355,7 +355,7 @@ def test_logs_are_filtered_by_address_opened_beside_the_list_and_exported(consol
         table = list(csv.DictReader(io.StringIO(text)))
         assert {row["network"] for row in table} <= {"mainnet"}
         page.goto(f"{console.base_url}{TEAM}/logs?request_id=nothing-of-the-kind")
-        assert "Nothing fits" in words(page)
+        assert "Nothing matches" in words(page)
 
 
 def test_opened_request_shows_its_attempts_one_below_the_other(console: Console) -> None:
@@ -428,7 +428,7 @@ def test_first_call_turns_the_guide_green(console: Console) -> None:
         page.goto(console.base_url + "/console/teams/brand-new/settings")
         page.fill("#typed", "brand-new")
         click(page, "Delete team")
-        assert "The team is deleted." in words(page)
+        assert "The team was deleted." in words(page)
 
 
 # --- Team --------------------------------------------------------------------------------------------------
@@ -522,7 +522,7 @@ def test_operator_suspends_a_team_and_lifts_it(console: Console) -> None:
         assert "eth/mainnet" in words(page)
         assert "collector" in words(page)
         assert page.locator(".strip").count() == 4
-        click(page, "Check that all agrees")
+        click(page, "Check consistency")
         assert page.get_by_text("Agrees").count() >= 5
         assert page.get_by_text("Differs").count() == 0
         page.get_by_role("button", name="Suspend demo").click()
@@ -600,7 +600,7 @@ def test_address_of_the_account_is_changed_with_the_password(console: Console) -
         assert page.input_value("#email") == "ada@tollgate.test"
         page.fill("#email-password", console.printed["password"])
         click(page, "Change email")
-        assert "Your address is changed." in words(page)
+        assert "Your address was changed." in words(page)
         assert "Signed in as ada@tollgate.test" in words(page)
         page.goto(f"{console.base_url}{TEAM}/audit?action=member.email")
         assert "email: demo@tollgate.test → ada@tollgate.test" in words(page)
@@ -634,7 +634,7 @@ def test_defect_is_a_page_that_shows_what_to_do(console: Console) -> None:
             answer = page.goto(f"{console.base_url}{TEAM}/members")
             assert answer is not None
             assert answer.status == 500
-            assert "This did not work" in words(page)
+            assert "Internal error" in words(page)
             assert "Request " in words(page)
             assert "Traceback" not in page.content()
             page.get_by_role("link", name="Go to the start").click()

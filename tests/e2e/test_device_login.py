@@ -170,7 +170,7 @@ def test_denial_reaches_the_terminal(setup: LoginSetup) -> None:
         setup.page.goto(waiting.address)
         setup.sign_in()
         setup.click("Deny")
-        assert "The terminal was not let in." in setup.words
+        assert "The terminal was not logged in." in setup.words
         assert BACK in setup.words
         assert waiting.end() == 1, waiting.program.report()
         assert "denied in the browser" in waiting.errors

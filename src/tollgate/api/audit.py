@@ -13,15 +13,15 @@ MAX_EXPORTED = 1_000
 
 
 class AuditQuery(Struct, frozen=True, kw_only=True):
-    """Which entries are wanted; what is left out does not filter."""
+    """Which entries to list; omitted members do not filter."""
 
     action: Annotated[str | None, text("Only this action.", "token.create", min_length=0, max_length=40)] = None
     actor: Annotated[
-        str | None, text("Only what this person did, by email.", "ada@example.com", min_length=0, max_length=254)
+        str | None, text("Only changes by this person, by email.", "ada@example.com", min_length=0, max_length=254)
     ] = None
     object: Annotated[
         str | None,
-        text("Only what was done to this: its id, or the name that it had.", "ci", min_length=0, max_length=254),
+        text("Only changes of this: its id, or its name at that time.", "ci", min_length=0, max_length=254),
     ] = None
     since: Since = None
     until: Until = None
@@ -42,18 +42,18 @@ class AuditEntry(Struct, frozen=True, kw_only=True):
     actor: Annotated[str, Meta(description="Who did it: an email, or `operator`.")] = ""
     actor_id: Annotated[str | None, Meta(description="The id of that account.")] = None
     action: Annotated[str, Meta(description="What was done.", examples=["token.create"])]
-    target: Annotated[str, Meta(description="The id of what it was done to.")] = ""
+    target: Annotated[str, Meta(description="The id of what was changed.")] = ""
     name: Annotated[str, Meta(description="Its name at that time.")] = ""
     details: Annotated[
         dict[str, Any],
-        Meta(description="Further details; of a change, `before` and `after` what differs."),
+        Meta(description="Further details; of a change, what differs `before` and `after`."),
     ] = {}
     address: Annotated[str, Meta(description="The client's address.")] = ""
     via: Annotated[str, Meta(description="`tool`, `personal:<name>`, `console` or `operator`.")] = ""
 
 
 class AuditPage(Page[AuditEntry], frozen=True):
-    """A part of the audit log."""
+    """A page of the audit log."""
 
 
 LIST = Route("GET", "/teams/{team}/audit", AuditPage)

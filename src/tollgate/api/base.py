@@ -21,8 +21,8 @@ Moment = Annotated[datetime, Meta(tz=True)]
 Id = Annotated[str, Meta(description="Its id.")]
 CreatedAt = Annotated[Moment, Meta(description="When it was created.")]
 CreatedBy = Annotated[str, Meta(description="Who created it: an email, or `operator`.")]
-Secret = Annotated[str | None, Meta(description="Shown once: null where an `Idempotency-Key` is repeated.")]
-Next = Annotated[str | None, Meta(description="Give it as `after` for the next part; null at the end.")]
+Secret = Annotated[str | None, Meta(description="Shown once: null if an `Idempotency-Key` is repeated.")]
+Next = Annotated[str | None, Meta(description="Give it as `after` for the next page; null at the end.")]
 
 # Parameters of queries.
 MAX_ROWS, USUAL_ROWS = 1_000, 100
@@ -34,7 +34,7 @@ Limit = Annotated[
         extra_json_schema={"minimum": 1, "maximum": MAX_ROWS},
     ),
 ]
-After = Annotated[str | None, Meta(description="Where to go on: the `next` of the part before.")]
+After = Annotated[str | None, Meta(description="Where to continue: the `next` of the previous page.")]
 Since = Annotated[
     str | None,
     Meta(
@@ -79,7 +79,7 @@ def several(description: str, example: str, max_items: int) -> Meta:
 
 
 class Confidential(Struct, frozen=True):
-    """A command or an answer with a secret in it, which its repr leaves out."""
+    """A command or an answer with a secret, which its repr omits."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(…)"
@@ -90,7 +90,7 @@ class Nothing(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Page(Struct, Generic[Item], frozen=True):
-    """A part of a list."""
+    """A page of a list."""
 
     items: list[Item]
     next: Next = None
@@ -103,25 +103,25 @@ class Route(Struct, Generic[Answer_co], frozen=True):
     path: str
     """Below `/api/v1`, such as `/teams/{team}`."""
     answer: type[Answer_co]
-    """What a success answers; `NoneType` where that is nothing."""
+    """The type of a successful answer; `NoneType` if it has no body."""
     creates: bool = False
     """Whether it honours `Idempotency-Key`."""
     may_be_empty: bool = False
     """Whether it may also answer 204."""
     media_types: tuple[str, ...] = (JSON,)
-    """In which forms it answers. Those that are not JSON are text."""
+    """Media types of the answer. Those other than JSON are text."""
 
 
 @functools.cache
 def members(kind: type[Struct]) -> dict[str, Json]:
-    """Return the JSON Schema of each member of a type: what forms, options and refusals are made of."""
+    """Return the JSON Schema of each member of a type, from which forms, options and refusals are built."""
     _, schemas = msgspec.json.schema_components([kind])
     found: dict[str, Json] = schemas[kind.__name__]["properties"]
     return found
 
 
 def without_null(schema: Json) -> Json:
-    """Return the schema of a parameter, which may be left out but is never null."""
+    """Return the schema of a parameter, which may be omitted but is never null."""
     given = [each for each in schema.get("anyOf", []) if each.get("type") != "null"]
     if not given:
         return schema
@@ -129,7 +129,7 @@ def without_null(schema: Json) -> Json:
 
 
 def kind_of(schema: Json) -> str:
-    """Return what a member is beside null: `boolean`, `integer`, `array`, `date-time`, `string`."""
+    """Return the type of a member other than null: `boolean`, `integer`, `array`, `date-time`, `string`."""
     given = next(each for each in schema.get("anyOf", [schema]) if each.get("type") != "null")
     return str(given.get("format") or given.get("type", "object"))
 

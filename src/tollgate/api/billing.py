@@ -9,7 +9,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from tollgate.api.base import Route, count, text
 
 MAX_CAP = 1_000_000_000_000_000
-"""A thousand million dollars, in millionths of a dollar."""
+"""A billion dollars, in millionths of a dollar."""
 MAX_WEBHOOK, MAX_BUYER, MAX_TAX_NUMBER = 1_000, 500, 40
 
 SpendingCap = Annotated[
@@ -46,7 +46,7 @@ TaxNumber = Annotated[str, text("The buyer's tax number.", "DE123456789", min_le
 
 
 class BillingChange(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Billing settings to change; those left out stay as they are."""
+    """Billing settings to change; omitted ones keep their value."""
 
     spending_cap_micros: SpendingCap | UnsetType = UNSET
     alert_webhook: Webhook | UnsetType = UNSET
@@ -55,7 +55,7 @@ class BillingChange(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     tax_number: TaxNumber | UnsetType = UNSET
 
     def __repr__(self) -> str:
-        # The address of a webhook often is a secret itself.
+        # A webhook's URL is often a secret itself.
         return "BillingChange(…)"
 
 
@@ -77,7 +77,7 @@ class BillingWithSecret(Billing, frozen=True):
 
     webhook_secret: Annotated[
         str | None,
-        Meta(description="What calls of the webhook are signed with. Shown once, when the webhook is set."),
+        Meta(description="The key that signs calls of the webhook. Shown once, when the webhook is set."),
     ] = None
 
 

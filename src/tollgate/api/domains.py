@@ -25,7 +25,7 @@ DomainPerMinute = Annotated[
 
 
 class DomainSettings(Struct, frozen=True, kw_only=True):
-    """Settings of an entry: rows, commands and answers have them."""
+    """Settings of an entry, shared by rows, commands and answers."""
 
     active: Active = True
     address_per_minute: AddressPerMinute = None
@@ -42,7 +42,7 @@ class NewDomain(DomainSettings, frozen=True, forbid_unknown_fields=True, omit_de
 
 
 class DomainChange(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Settings of an entry to change; those left out stay as they are."""
+    """Settings of an entry to change; omitted ones keep their value."""
 
     active: Active | UnsetType = UNSET
     address_per_minute: AddressPerMinute | UnsetType = UNSET
@@ -62,7 +62,7 @@ class Domain(DomainSettings, frozen=True):
 
 
 class DomainPage(Page[Domain], frozen=True):
-    """A part of the list of domains."""
+    """A page of the list of domains."""
 
 
 class OriginQuery(Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""Second factors of one's account: what can be sent and shown of them, and their routes."""
+"""Second factors of the caller's account: commands, answers and routes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _EXAMPLE = {"id": "eA", "rawId": "eA", "type": "public-key", "response": {}}
 
 Name = Annotated[str, text("A display name; may be empty.", "laptop", min_length=0)]
 Ticket = Annotated[
-    str, text("Comes with the options, and goes back.", "1700000000.x.y", min_length=0, max_length=MAX_TICKET)
+    str, text("Comes with the options; send it back.", "1700000000.x.y", min_length=0, max_length=MAX_TICKET)
 ]
 
 
@@ -29,7 +29,7 @@ class Passkey(Struct, frozen=True):
 
 
 class Factors(Struct, frozen=True):
-    """What signs one in beside the password."""
+    """What the account signs in with besides the password."""
 
     totp: Annotated[bool, Meta(description="Whether a code is required after the password.")]
     recovery_codes_left: Annotated[int, Meta(description="How many recovery codes are unused.")]
@@ -39,7 +39,7 @@ class Factors(Struct, frozen=True):
 class Enrolment(Confidential, frozen=True):
     """A secret for an authenticator app."""
 
-    secret: Annotated[str, Meta(description="To be typed into the app, in base32.")]
+    secret: Annotated[str, Meta(description="To enter in the app, in base32.")]
     uri: Annotated[str, Meta(description="The same for a QR code, `otpauth://…`.")]
 
 

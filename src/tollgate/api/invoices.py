@@ -14,12 +14,12 @@ FORMATS = ("json", "csv", "html")
 
 
 class LineKind(StrEnum):
-    """What a line is about."""
+    """The kind of a line."""
 
     FREE = "free"
     BILLED = "billed"
     CAP = "cap"
-    """What the spending cap took off."""
+    """A deduction by the spending cap."""
     ADJUSTMENT = "adjustment"
     """Prices or caps that were changed within the month."""
     ROUNDING = "rounding"
@@ -28,11 +28,11 @@ class LineKind(StrEnum):
 class InvoiceLine(Struct, frozen=True):
     """A line of an invoice."""
 
-    kind: Annotated[str, choice("What the line is about.", LineKind)]
+    kind: Annotated[str, choice("The kind of the line.", LineKind)]
     text: Annotated[str, Meta(description="The same for people to read.")]
     of_month: Annotated[str | None, Meta(description="Of late requests: the month in which they were made.")]
-    requests: Annotated[int | None, Meta(description="How many requests it is about, if it is about requests.")]
-    amount_micros: Annotated[int, Meta(description="Millionths of a US dollar; negative for what is taken off.")]
+    requests: Annotated[int | None, Meta(description="The number of requests, if the line is about requests.")]
+    amount_micros: Annotated[int, Meta(description="Millionths of a US dollar; negative for deductions.")]
     amount: Annotated[str, Meta(description="The same in US dollars, for people to read.")]
 
 
@@ -48,7 +48,7 @@ class InvoiceHead(Struct, frozen=True):
     requests: Requests
     billable_requests: BillableRequests
     cost_micros: Annotated[int, Meta(description="The charge before rounding, in millionths of a US dollar.")]
-    total_cents: Annotated[int, Meta(description="What is to be paid, in cents of a US dollar.")]
+    total_cents: Annotated[int, Meta(description="The amount due, in cents of a US dollar.")]
     total: Annotated[str, Meta(description="The same in US dollars, for people to read.")]
 
 
@@ -57,8 +57,8 @@ class Invoice(InvoiceHead, frozen=True):
 
     team_id: Annotated[str, Meta(description="The id of the team.")]
     team: Annotated[str, Meta(description="The team's name at that time.")]
-    period_start: Annotated[Moment, Meta(description="When the month begins.")]
-    period_end: Annotated[Moment, Meta(description="When the next month begins.")]
+    period_start: Annotated[Moment, Meta(description="When the month starts.")]
+    period_end: Annotated[Moment, Meta(description="When the next month starts.")]
     currency: Annotated[str, choice("Always US dollars.", ("usd",))]
     plan: PlanName
     free_requests: FreeRequests
@@ -70,17 +70,17 @@ class Invoice(InvoiceHead, frozen=True):
 
 
 class InvoicePage(Page[InvoiceHead], frozen=True):
-    """A part of the list of invoices."""
+    """A page of the list of invoices."""
 
 
 class InvoiceQuery(Struct, frozen=True):
-    """In which format an invoice is wanted."""
+    """The format of an invoice."""
 
     format: (
         Annotated[
             str,
             Meta(
-                description="How it is shown. Left out: as the `Accept` header has it.",
+                description="The format; by default, that of the `Accept` header.",
                 extra_json_schema={"enum": [*FORMATS], "default": FORMATS[0]},
             ),
         ]

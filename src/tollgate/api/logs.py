@@ -16,7 +16,7 @@ MAX_ATTEMPTS_KEPT = 8
 
 
 class LogFilters(Struct, frozen=True, kw_only=True):
-    """Which entries are wanted; what is left out does not filter."""
+    """Which entries to list; omitted members do not filter."""
 
     since: Since = None
     network: Annotated[
@@ -54,13 +54,13 @@ class LogFilters(Struct, frozen=True, kw_only=True):
 
 
 class LogQuery(LogFilters, frozen=True):
-    """A part of the entries that match filters."""
+    """A page of the entries that match filters."""
 
     limit: Limit = 100
     after: After = None
     newer: Annotated[
         str | None,
-        Meta(description="Instead of `after`: what was committed since the part with this `newer`, oldest first."),
+        Meta(description="Instead of `after`: entries committed since the page with this `newer`, oldest first."),
     ] = None
 
 
@@ -168,14 +168,14 @@ class Log(Struct, frozen=True, kw_only=True):
     billable: Annotated[bool, Meta(description="Whether it is billed.")] = False
     cost_micros: Annotated[int, Meta(description="Millionths of a US dollar.")] = 0
     count: Annotated[
-        int, Meta(description="How many requests it stands for: more than one for refusals in quick succession.")
+        int, Meta(description="How many requests it represents: more than one for refusals in quick succession.")
     ] = 1
 
 
 class LogPage(Page[Log], frozen=True):
-    """A part of the request logs."""
+    """A page of the request logs."""
 
-    newer: Annotated[str, Meta(description="Give it as `newer` for what came since.")] = ""
+    newer: Annotated[str, Meta(description="Give it as `newer` for entries that arrived since.")] = ""
 
 
 LIST = Route("GET", "/teams/{team}/logs", LogPage)

@@ -1,4 +1,4 @@
-"""One's own account, its logins and personal access tokens: what can be sent and shown, and the routes."""
+"""The caller's account, its logins and personal access tokens: commands, answers and routes."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ Kind = Annotated[
     ),
 ]
 LoginName = Annotated[str, text("The machine, the browser, or what the token is for.", "ci")]
-Expiry = Annotated[Moment | None, Meta(description="When it ends, unless it is renewed; null: never.")]
+Expiry = Annotated[Moment | None, Meta(description="When it expires, unless it is renewed; null: never.")]
 ReadOnly = Annotated[bool, Meta(description="Whether it can only read.", examples=[False])]
 
 
 class SelfChange(Struct, frozen=True, forbid_unknown_fields=True):
-    """What to change of one's own account."""
+    """What to change of the account."""
 
     name: Name | UnsetType = UNSET
 
@@ -72,7 +72,7 @@ class NewPersonalToken(Struct, frozen=True, forbid_unknown_fields=True, omit_def
     name: Annotated[str, text("What it is for.", "ci")]
     expires_in_days: Annotated[
         int | UnsetType | None,
-        count(f"Left out: {DEFAULT_DAYS}; null: it never expires.", 30, 1, MAX_DAYS),
+        count(f"By default {DEFAULT_DAYS}; null: it never expires.", 30, 1, MAX_DAYS),
     ] = UNSET
     team: Annotated[
         str | None,
@@ -93,7 +93,7 @@ class CurrentLogin(Struct, frozen=True):
 
 
 class Account(Struct, frozen=True):
-    """Oneself."""
+    """The caller's account."""
 
     id: Id
     email: Annotated[str, Meta(description="The account's address.")]
@@ -106,12 +106,12 @@ class Account(Struct, frozen=True):
 
 
 class EmailChange(Struct, frozen=True):
-    """The result of changing one's address."""
+    """The result of changing the address."""
 
     email: Annotated[str, Meta(description="The account's address now.")]
     mailed_to: Annotated[
         str | None,
-        Meta(description="Where a link was sent that confirms the new address; null: it is changed already."),
+        Meta(description="Where the link that confirms the new address was sent; null: it is already changed."),
     ] = None
 
 
@@ -137,7 +137,7 @@ class PersonalToken(Login, Confidential, frozen=True):
 
 
 class LoginPage(Page[Login], frozen=True):
-    """A part of the list of logins."""
+    """A page of the list of logins."""
 
 
 SHOW = Route("GET", "/me", Account)

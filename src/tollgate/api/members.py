@@ -1,4 +1,4 @@
-"""Members of a team, and invitations to it: what can be sent and shown of them, and their routes."""
+"""Members of a team, and invitations to it: commands, answers and routes."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class Member(Struct, frozen=True):
     email: Email
     name: Annotated[str, Meta(description="The person's name; may be empty.")]
     role: RoleName
-    created_at: Annotated[Moment, Meta(description="Since when it is in the team.")]
+    created_at: Annotated[Moment, Meta(description="When it joined the team.")]
 
 
 class MemberPage(Page[Member], frozen=True):
-    """A part of the list of members."""
+    """A page of the list of members."""
 
 
 class NewInvitation(Struct, frozen=True, forbid_unknown_fields=True):
@@ -77,7 +77,7 @@ class InvitationWithLink(Invitation, Confidential, frozen=True):
 
 
 class InvitationPage(Page[Invitation], frozen=True):
-    """A part of the list of invitations."""
+    """A page of the list of invitations."""
 
 
 LIST = Route("GET", "/teams/{team}/members", MemberPage)

@@ -1,4 +1,4 @@
-"""What operators see and set: upstreams, nodes, processes, checks, all teams and their terms."""
+"""The operator's resources: upstreams, nodes, processes, checks, all teams and their terms."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ Price = Annotated[
 ]  # fmt: skip
 Cap = Annotated[
     int | None,
-    count("What it can spend in a month, whatever cap it chooses itself; null: no cap.", 500_000_000, 0, MAX_CAP),
+    count("The operator's cap for a month, besides the team's own; null: no cap.", 500_000_000, 0, MAX_CAP),
 ]
 
 
 class TermsChange(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What to set for a team; what is left out stays as it is."""
+    """What to set for a team; omitted members keep their value."""
 
     suspended: Suspended | UnsetType = UNSET
     suspended_reason: Reason | UnsetType = UNSET
@@ -43,7 +43,7 @@ class TermsChange(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class TeamsQuery(Struct, frozen=True):
-    """Which teams are wanted."""
+    """Which teams to list."""
 
     state: Annotated[
         str | None,
@@ -63,14 +63,14 @@ class ServiceUsageQuery(Struct, frozen=True):
 
 
 class TeamUsageQuery(Struct, frozen=True):
-    """Which usage of a team is wanted. Its tokens and domains are not shown to operators."""
+    """Which usage of a team to show. Its tokens and domains are not shown to operators."""
 
     month: Month | UnsetType = UNSET
     by: Annotated[str, choice("What the items are.", (By.NETWORK, By.METHOD, By.DAY))] = By.DAY
 
 
 class OperatorTeam(Struct, frozen=True, kw_only=True):
-    """A team, as its operator sees it."""
+    """A team, as operators see it."""
 
     id: Id = ""
     name: Annotated[str, Meta(description="The team's name.")]
@@ -92,11 +92,11 @@ class OperatorTeam(Struct, frozen=True, kw_only=True):
 
 
 class OperatorTeamPage(Page[OperatorTeam], frozen=True):
-    """A part of the list of teams."""
+    """A page of the list of teams."""
 
 
 class TeamSum(Struct, frozen=True):
-    """What one team used in a month."""
+    """Usage of one team in a month."""
 
     id: Id
     name: Annotated[str, Meta(description="Its name; its id if it was deleted.")]
@@ -105,10 +105,10 @@ class TeamSum(Struct, frozen=True):
 
 
 class ServiceUsage(Struct, frozen=True):
-    """What all teams used in a month."""
+    """Usage of all teams in a month."""
 
     month: Annotated[str, Meta(description="The calendar month.")]
-    teams: Annotated[int, Meta(description="Teams that used something.")]
+    teams: Annotated[int, Meta(description="Teams with requests.")]
     billable_requests: Annotated[int, Meta(description="Requests that are billed.")]
     cost_micros: Annotated[int, Meta(description="What they cost, in millionths of a US dollar.")]
     items: Annotated[list[TeamSum], Meta(description="The first `limit` teams by cost.")]
@@ -120,7 +120,7 @@ class ShownUpstream(Struct, frozen=True, kw_only=True):
     name: Annotated[str, Meta(description="Its name in the settings.")]
     state: Annotated[str, Meta(description="Its state, such as `up`.")]
     reason: Annotated[str, Meta(description="Why it is in this state.")]
-    since: Annotated[float, Meta(description="When it came into this state, in seconds since 1970.")]
+    since: Annotated[float, Meta(description="When it entered this state, in seconds since 1970.")]
     head: Annotated[int | None, Meta(description="Its newest block.")]
     behind: Annotated[int, Meta(description="Requested blocks that it lacked.")]
     finalized: Annotated[int | None, Meta(description="Its newest finalized block.")]
@@ -130,7 +130,7 @@ class ShownUpstream(Struct, frozen=True, kw_only=True):
     listening: Annotated[bool, Meta(description="Whether it announces new heads by WebSocket.")]
     calls: Annotated[int, Meta(description="Calls of the last minute, by all workers.")]
     failures: Annotated[int, Meta(description="How many of them failed.")]
-    error_rate: Annotated[float | None, Meta(description="Failures for each call; null without calls.")]
+    error_rate: Annotated[float | None, Meta(description="The share of calls that failed; null without calls.")]
     latency_ms: Annotated[float | None, Meta(description="Peak EWMA of the calls; null without any.")]
     p95_ms: Annotated[float | None, Meta(description="95th percentile of the calls.")]
     breaker: Annotated[
@@ -151,14 +151,14 @@ class ShownNetwork(Struct, frozen=True, kw_only=True):
 
 
 class UpstreamPage(Page[ShownNetwork], frozen=True):
-    """All networks with their upstreams, in one part."""
+    """All networks with their upstreams, in one page."""
 
 
 class HistoryStep(Struct, frozen=True):
     """Fifteen minutes."""
 
-    start: Annotated[Moment, Meta(description="When they begin.")]
-    state: Annotated[str, Meta(description="The worst state of this time.")]
+    start: Annotated[Moment, Meta(description="When they start.")]
+    state: Annotated[str, Meta(description="The worst state in this time.")]
     calls: Annotated[int, Meta(description="Calls.")] = 0
     failures: Annotated[int, Meta(description="How many of them failed.")] = 0
     behind: Annotated[int, Meta(description="Blocks that it lacked, at most.")] = 0
@@ -174,7 +174,7 @@ class UpstreamHistory(Struct, frozen=True):
 
 
 class UpstreamHistoryPage(Page[UpstreamHistory], frozen=True):
-    """All upstreams, in one part."""
+    """All upstreams, in one page."""
 
 
 class Process(Struct, frozen=True):
@@ -191,7 +191,7 @@ class Process(Struct, frozen=True):
 class MachineState(Struct, frozen=True):
     """The processes of the service, and how far the collector is behind."""
 
-    processes: Annotated[list[Process], Meta(description="Empty where the system does not report them.")]
+    processes: Annotated[list[Process], Meta(description="Empty if the system does not report them.")]
     spool_segments: Annotated[int, Meta(description="Segments that wait for the collector.")] = 0
     spool_waiting_bytes: Annotated[int, Meta(description="Bytes in them that it has not read.")] = 0
     spool_waiting_since: Annotated[
@@ -229,7 +229,7 @@ class OperatorNode(Struct, frozen=True):
 
 
 class NodePage(Page[OperatorNode], frozen=True):
-    """All nodes, in one part."""
+    """All nodes, in one page."""
 
 
 UPSTREAMS = Route("GET", "/operator/upstreams", UpstreamPage)

@@ -1,4 +1,4 @@
-"""The roles of members. Without msgspec: the help of the tool lists them, and has to be quick."""
+"""The roles of members. Without msgspec: the tool's help lists them, and must be fast."""
 
 from __future__ import annotations
 

@@ -46,12 +46,12 @@ class Network(Struct, frozen=True):
 
     @property
     def family(self) -> str:
-        """The chain family, which its methods' names begin with."""
+        """The chain family, which is the prefix of its methods."""
         return self.network.partition("/")[0]
 
 
 class NetworkPage(Page[Network], frozen=True):
-    """All networks, in one part."""
+    """All networks, in one page."""
 
 
 SHOW = Route("GET", "/service", Service)

@@ -1,4 +1,4 @@
-"""Teams: what can be sent and shown of them, and their routes."""
+"""Teams: commands, answers and routes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class TeamChange(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Team(Struct, frozen=True):
-    """A team, and one's own role in it."""
+    """A team, and the caller's role in it."""
 
     id: Id
     name: Name
@@ -50,7 +50,7 @@ class Team(Struct, frozen=True):
 
 
 class TeamPage(Page[Team], frozen=True):
-    """A part of the list of teams."""
+    """A page of the list of teams."""
 
 
 CREATE = Route("POST", "/teams", Team, creates=True)

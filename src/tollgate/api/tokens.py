@@ -1,4 +1,4 @@
-"""API tokens, which call `/x/`: what can be set of them, sent and shown, and the routes that do so."""
+"""API tokens, which call `/x/`: settings, commands, answers and routes."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ PerMonth = Annotated[
 InUrl = Annotated[
     bool,
     Meta(
-        description="Let wallets put it in the URL. It may then stand in the path, `/x/eth/mainnet/<token>`.",
+        description="Allow the token in the URL, for wallets: `/x/eth/mainnet/<token>`.",
         examples=[False],
     ),
 ]
 ShowUpstream = Annotated[
     bool,
     Meta(
-        description="Show upstream and cache in response headers. They are `X-Tollgate-Upstream` and "
+        description="Return upstream and cache in response headers. They are `X-Tollgate-Upstream` and "
         "`X-Tollgate-Cache`.",
         examples=[False],
     ),
@@ -55,11 +55,11 @@ Contracts = Annotated[
         MAX_PATTERNS,
     ),
 ]
-Overlap = Annotated[int, count("How long the old secret goes on working.", 86_400, 0, MAX_OVERLAP)]
+Overlap = Annotated[int, count("How long the old secret keeps working.", 86_400, 0, MAX_OVERLAP)]
 
 
 class TokenSettings(Struct, frozen=True, kw_only=True):
-    """What can be set of a token beside its name and its end. Rows, commands and answers have these."""
+    """Settings of a token besides its name and expiry, shared by rows, commands and answers."""
 
     active: Active = True
     networks: Networks = ()
@@ -73,14 +73,14 @@ class TokenSettings(Struct, frozen=True, kw_only=True):
 
 
 class NewToken(TokenSettings, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """An API token to be made."""
+    """An API token to be created."""
 
     name: Name
     expires_at: Expiry = None
 
 
 class TokenChange(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What to change of a token; what is left out stays as it is."""
+    """What to change of a token; omitted members keep their value."""
 
     name: Name | UnsetType = UNSET
     active: Active | UnsetType = UNSET
@@ -125,7 +125,7 @@ class TokenWithSecret(Token, frozen=True):
 
 
 class TokenPage(Page[Token], frozen=True):
-    """A part of the list of tokens."""
+    """A page of the list of tokens."""
 
 
 CREATE = Route("POST", "/teams/{team}/tokens", TokenWithSecret, creates=True)

@@ -48,7 +48,7 @@ class Plan(StrEnum):
 Month = Annotated[
     str,
     Meta(
-        description="A calendar month in UTC, such as 2026-11. Left out: the current one.",
+        description="A calendar month in UTC, such as 2026-11. By default the current one.",
         examples=["2026-11"],
         extra_json_schema={"pattern": MONTH},
     ),
@@ -56,8 +56,8 @@ Month = Annotated[
 PlanName = Annotated[
     str, choice("Whether each request beyond the free ones is charged, or each started million of them.", Plan)
 ]
-Requests = Annotated[int, Meta(description="All requests, refused ones as well.")]
-BillableRequests = Annotated[int, Meta(description="Requests that count: those that were answered.")]
+Requests = Annotated[int, Meta(description="All requests, including refused ones.")]
+BillableRequests = Annotated[int, Meta(description="Requests that are billed: those that were answered.")]
 FreeRequests = Annotated[int, Meta(description="How many requests of a month are free.")]
 CostMicros = Annotated[int, Meta(description="What they cost, in millionths of a US dollar.")]
 Cap = Annotated[
@@ -67,7 +67,7 @@ Cap = Annotated[
 
 
 class UsageQuery(Struct, frozen=True):
-    """Which usage is wanted."""
+    """Which usage to show."""
 
     month: Month | UnsetType = UNSET
     by: Annotated[str, choice("What the items are.", By)] = By.DAY
@@ -75,7 +75,7 @@ class UsageQuery(Struct, frozen=True):
         Annotated[
             str,
             text(
-                "Only what this API token used: its name, or its id, deleted or not. A rotated one is one token.",
+                "Only usage of this API token: its name, or its id, deleted or not. A rotated one is one token.",
                 "ci",
                 max_length=300,
             ),
@@ -85,19 +85,19 @@ class UsageQuery(Struct, frozen=True):
 
 
 class UsageItem(Struct, frozen=True):
-    """What one token, domain, network, method or day has of a month; or what a month has."""
+    """Usage of one token, domain, network, method or day within a month; or of a whole month."""
 
     key: Annotated[
-        str, Meta(description="An id, a name or a day; empty for what has none, such as domains by token.")
+        str, Meta(description="An id, a name or a day; empty if there is none, such as for domains by token.")
     ]
-    name: Annotated[str | None, Meta(description="What a token or domain is called now; null if it was deleted.")]
+    name: Annotated[str | None, Meta(description="The current name of a token or domain; null if it was deleted.")]
     requests: Requests
     billable_requests: BillableRequests
     cost_micros: CostMicros
 
 
 class Usage(Struct, frozen=True):
-    """What a team used in a month. The items add up to it; by month they are it and the eleven before."""
+    """A team's usage of a month. The items add up to it; by month they are this month and the eleven before."""
 
     month: Annotated[str, Meta(description="The billing month, in UTC.")]
     plan: PlanName
@@ -116,7 +116,7 @@ class Usage(Struct, frozen=True):
 
 
 class TimelineQuery(Struct, frozen=True):
-    """Which timeline is wanted."""
+    """Which timeline to show."""
 
     range: Annotated[
         str, choice("The last 24 hours by hour, 7 days or this month by day, or 12 months by month.", TimeRange)
@@ -129,7 +129,7 @@ class TimelineQuery(Struct, frozen=True):
 class Step(Struct, frozen=True):
     """One hour, day or month."""
 
-    start: Annotated[Moment, Meta(description="When it begins.")]
+    start: Annotated[Moment, Meta(description="When it starts.")]
     requests: Requests
     by: Annotated[dict[str, int], Meta(description="By network, outcome, or the id of a token or domain.")]
 

@@ -2,7 +2,7 @@
 
 main           the `tollgate` command, its tree, and failures -> exit codes
 lazy           groups that import a command when it is called
-options        what commands share: --team, --json, --yes, pages, kinds of values
+options        what commands share: --team, --json, --yes, pages, parameter types
 failures       how a command can end, and its exit code
 
 For teams, as clients of the management API:
@@ -17,23 +17,23 @@ usage          `usage …`, `invoices …`
 account        `account show|password`, `account tokens …`
 completion     `completion bash|zsh|fish`
 
-What these stand on, imported only when one runs:
-session        which server, login and team; printing of things and pages
+Shared by these, imported only when a command runs:
+session        which server, login and team; printing of resources and pages
 client         the typed client: routes and bodies
 login          the credential in use, and its renewal
 device         the device login (RFC 8628)
 answers        bytes of an answer -> value or failure
-shapes         what the API answers, as values
+shapes         types of answers
 transport      HTTP through urllib3: deadlines and bounds
-credentials    where logins and choices are kept: files, system keyring
+credentials    where logins and defaults are stored: files, system keyring
 address        addresses of servers
 show           tables, fields, JSON, messages
 
 For the operator:
 init           `init`: settings, first account and team
-upstream_checks  upstreams that were tried out: table and problems
+upstream_checks  results of testing upstreams: table and problems
 serve          `serve`, `migrate`, `collect` and `nodes`
-reload         `reload`: changed settings, in place
+reload         `reload`: apply changed settings without a restart
 backup         `backup` and `restore`
 config         `config check` and `config show`
 doctor         `doctor`: whether spool, logs, usage and invoices agree

@@ -56,11 +56,11 @@ def password(session: Session) -> None:
     else:
         current, new = _line(), _line()
     if not current or not new:
-        raise Failure("Two lines are needed on standard input: the current password and the new one.")
+        raise Failure("Standard input needs two lines: the current password and the new one.")
     session.client.call(api.CHANGE_PASSWORD, body=api.PasswordChange(current, new))
     if session.as_json:
         show.as_json({"changed": True})
-    show.note("Your password is changed, and all other logins are ended.")
+    show.note("Your password was changed, and all other logins have ended.")
 
 
 @account.command(epilog="Example: tollgate account email ada@example.com")
@@ -69,7 +69,7 @@ def password(session: Session) -> None:
 def email(session: Session, address: str) -> None:
     """Change your address to ADDRESS.
 
-    Where the service sends mail, a link goes to ADDRESS: open it, or give it to `account confirm-email`. Without a
+    If the service sends mail, a link is sent to ADDRESS: open it, or pass it to `account confirm-email`. Without a
     terminal, your password is read from standard input.
     """
     current = click.prompt("Password", hide_input=True, err=True) if sys.stdin.isatty() else _line()
@@ -87,7 +87,7 @@ def email(session: Session, address: str) -> None:
 @click.argument("link")
 @logged_in
 def confirm_email(session: Session, link: str) -> None:
-    """Confirm your new address by the LINK that was mailed to it."""
+    """Confirm your new address with the LINK that was mailed to it."""
     answer = session.client.call(api.CONFIRM_EMAIL, body=api.EmailLink(link))
     if session.as_json:
         show.as_json(answer.raw)
@@ -106,11 +106,14 @@ def tokens() -> None:
 @tokens.command(epilog="Example: tollgate account tokens create ci --expires 90d")
 @click.argument("name")
 @click.option(
-    "--expires", type=Duration(), metavar="DURATION", help="In whole days, such as 30d; 365d at most. Usually 90d."
+    "--expires",
+    type=Duration(),
+    metavar="DURATION",
+    help="In whole days, such as 30d; at most 365d. Default: 90d.",
 )
-@click.option("--never-expires", is_flag=True, help="Let it work until it is deleted.")
+@click.option("--never-expires", is_flag=True, help="Valid until it is deleted.")
 @click.option("--for-team", metavar="TEAM", help="Only for this team.")
-@click.option("--read-only", is_flag=True, help="Let it change nothing.")
+@click.option("--read-only", is_flag=True, help="Without the right to change anything.")
 @logged_in
 def create(
     session: Session, name: str, expires: int | None, never_expires: bool, for_team: str | None, read_only: bool
@@ -135,7 +138,7 @@ def create(
         )
     fields: list[tuple[str, show.Cell]] = [("id", made.id), ("name", made.name), ("secret", made.secret)]
     session.thing(answer.raw, fields)
-    show.note("Keep the secret now: it is shown only this once. For CI: TOLLGATE_TOKEN=<secret>")
+    show.note("Save the secret now: it is shown only once. For CI: TOLLGATE_TOKEN=<secret>")
 
 
 @tokens.command("list", epilog="Example: tollgate account tokens list")
@@ -162,7 +165,7 @@ def list_(session: Session, limit: int, after: str | None) -> None:
 @yes_option
 @logged_in
 def delete(session: Session, token_id: str, yes: bool) -> None:
-    """Delete a personal access token: what uses it is logged out."""
+    """Delete a personal access token. Programs that use it lose access."""
     found = _find(session, token_id)
     confirm(f'Delete personal access token "{show.clean(found.name)}" ({found.id})?', yes)
     session.client.call(api.END_LOGIN, found.id)
@@ -170,7 +173,7 @@ def delete(session: Session, token_id: str, yes: bool) -> None:
 
 
 def _find(session: Session, token_id: str) -> api.Login:
-    """Return the personal access token: the route that deletes it would end a login of another kind too."""
+    """Return the personal access token. The route that deletes it would also end a login of another kind."""
     for login in session.client.every(api.LIST_LOGINS):
         if login.id == token_id and login.kind == "personal":
             return login
@@ -219,7 +222,7 @@ def codes(session: Session, switch: str) -> None:
         show.note("Codes are off: the password is enough to sign in.")
         return
     made = session.client.call(factors_api.BEGIN_TOTP).value
-    show.note(f"Add this to your authenticator app, then type the code it shows:\n  {made.secret}\n  {made.uri}")
+    show.note(f"Add this to your authenticator app, then enter the code it shows:\n  {made.secret}\n  {made.uri}")
     answer = session.client.call(factors_api.CONFIRM_TOTP, body=_code())
     if session.as_json:
         show.as_json(answer.raw)
@@ -232,7 +235,7 @@ def codes(session: Session, switch: str) -> None:
 def _code() -> factors_api.Code:
     given: str = click.prompt("Code", err=True) if sys.stdin.isatty() else _line()
     if not given:
-        raise Failure("A code is needed on standard input.")
+        raise Failure("Standard input needs a code.")
     return factors_api.Code(given)
 
 

@@ -1,4 +1,4 @@
-"""Addresses of a Tollgate, as people write them. Pure."""
+"""Parsing of server addresses. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 def normal(text: str, *, named: str) -> str:
-    """Return an address in the one form under which logins are kept; `named` is where it was written."""
+    """Return an address in the normal form under which logins are stored; `named` is its source, for messages."""
     if not text.isprintable() or " " in text:
         raise WrongUsage(f"{named} is not an address: {_FORM}.")
     try:
@@ -23,9 +23,9 @@ def normal(text: str, *, named: str) -> str:
     except ValueError:
         raise WrongUsage(f"{named} is not an address: {_FORM}.") from None
     if parts.scheme not in _DEFAULT_PORTS or not host:
-        raise WrongUsage(f"{named} must begin with http:// or https:// and a host: {_FORM}.")
+        raise WrongUsage(f"{named} must start with http:// or https:// and a host: {_FORM}.")
     if parts.username is not None or parts.query or parts.fragment:
-        raise WrongUsage(f"{named} may hold neither user, query nor fragment: {_FORM}.")
+        raise WrongUsage(f"{named} may have neither user, query nor fragment: {_FORM}.")
     place = f"[{host}]" if ":" in host else host
     if port is not None and port != _DEFAULT_PORTS[parts.scheme]:
         place = f"{place}:{port}"
@@ -44,9 +44,9 @@ def is_loopback(url: str) -> bool:
 
 
 def from_here(link: str, url: str) -> str:
-    """Return a link of a server as it can be followed from where the server has the address `url`.
+    """Return a server's link as it can be opened from here, where the server's address is `url`.
 
-    A server without `server.base_url` assumes 127.0.0.1, which is another machine here.
+    A server without `server.base_url` writes 127.0.0.1, which may be another machine here.
     """
     if not is_loopback(link) or is_loopback(url):
         return link
@@ -55,5 +55,5 @@ def from_here(link: str, url: str) -> str:
 
 
 def is_exposed(url: str) -> bool:
-    """Whether secrets would travel to it in clear over a network."""
+    """Whether secrets would be sent to it unencrypted over a network."""
     return url.startswith("http://") and not is_loopback(url)

@@ -82,10 +82,10 @@ def admin() -> None:
 
 @admin.command("create-account", epilog="Example: tollgate admin create-account ada@example.com --team acme")
 @click.argument("email")
-@click.option("--team", metavar="NAME", help="Also make this team, owned by the account.")
+@click.option("--team", metavar="NAME", help="Also create this team, owned by the account.")
 @click.option("--name", default="", help="The person's name.")
 @click.option("--password-stdin", is_flag=True, help="Read the password from standard input.")
-@click.option("--generate", is_flag=True, help="Make a password and print it.")
+@click.option("--generate", is_flag=True, help="Generate a password and print it.")
 @json_option
 @config_option
 def create_account(
@@ -97,14 +97,14 @@ def create_account(
     as_json: bool,
     config_file: str | None,
 ) -> None:
-    """Make an account with a password, such as the first one of an installation."""
-    address = email_of(email)  # before a password is typed for nothing
+    """Create an account with a password, such as the first of an installation."""
+    address = email_of(email)  # before prompting for a password
     if team is not None:
         checked(NewTeam(team))
     password = password_from(stdin=password_stdin, generate=generate)
 
     def show(account: Account) -> None:
-        note(f"Made the account {account.email}" + (f" and its team {team}." if team else "."))
+        note(f"Created the account {account.email}" + (f" and its team {team}." if team else "."))
         shown: Shown = {"id": account.id, "email": account.email, "team": team}
         show_values(shown | ({"password": password} if generate else {}), as_json=as_json)
 
@@ -121,16 +121,16 @@ def create_account(
 def invite(
     email: str, team: str | None, role: str, url: str | None, as_json: bool, config_file: str | None
 ) -> None:
-    """Print a link that lets a person make an account, even while sign-up is closed."""
+    """Print a link with which a person creates an account, even while sign-up is closed."""
     if team is not None:
-        checked(NewTeam(team))  # an empty one must not become an invitation to no team
+        checked(NewTeam(team))  # an empty name must not become an invitation without a team
 
     def show(made: Invited) -> None:
         address = made.invitation.email
         note(
-            f"This link is on its way to {address} by mail; it works once:"
+            f"This link was mailed to {address}; it works once:"
             if made.mailed
-            else f"Hand this link to {address}; it works once:"
+            else f"Give this link to {address}; it works once:"
         )
         show_values({"email": address, "link": made.link, "mailed": made.mailed}, as_json=as_json, alone="link")
 
@@ -140,11 +140,11 @@ def invite(
 
 @admin.command(epilog="Example: tollgate admin operator ada@example.com")
 @click.argument("email")
-@click.option("--remove", is_flag=True, help="Take it away again.")
+@click.option("--remove", is_flag=True, help="Revoke it.")
 @json_option
 @config_option
 def operator(email: str, remove: bool, as_json: bool, config_file: str | None) -> None:
-    """Let an account see the operator's pages of the console: upstreams, teams and their usage."""
+    """Grant an account the operator's pages of the console: upstreams, teams and their usage."""
 
     def show(account: Account) -> None:
         note(f"{account.email} {'sees' if account.operator else 'does not see'} the operator's pages.")
@@ -159,11 +159,11 @@ def operator(email: str, remove: bool, as_json: bool, config_file: str | None) -
 @json_option
 @config_option
 def reset_link(email: str, url: str | None, as_json: bool, config_file: str | None) -> None:
-    """Print a link that lets a person choose a new password."""
+    """Print a link with which a person sets a new password."""
     address = email_of(email)
 
     def show(link: str) -> None:
-        note(f"Hand this link to {address}; it works once:")
+        note(f"Give this link to {address}; it works once:")
         show_values({"email": address, "link": link}, as_json=as_json, alone="link")
 
     _run(config_file, lambda plane: plane.accounts.reset_link(OPERATOR, address), show, url)
@@ -184,9 +184,9 @@ def accounts(as_json: bool, config_file: str | None) -> None:
             click.echo(json.dumps({"items": items, "next": None}))
         else:
             for each in listed:
-                click.echo(f"{each.id}  {each.email}" + ("" if each.active else "  (switched off)"))
+                click.echo(f"{each.id}  {each.email}" + ("" if each.active else "  (disabled)"))
         if not found:
-            note("There are none. Make one with: tollgate admin create-account EMAIL")
+            note("There are no accounts. Create one: tollgate admin create-account EMAIL")
         if len(found) > len(listed):
             note(f"There are more: these are the oldest {MAX_ACCOUNTS}.")
 
@@ -197,11 +197,11 @@ def accounts(as_json: bool, config_file: str | None) -> None:
 @click.argument("email")
 @config_option
 def disable(email: str, config_file: str | None) -> None:
-    """Switch an account off and end its logins. API tokens of its teams go on."""
+    """Disable an account and end its logins. API tokens of its teams keep working."""
     _run(
         config_file,
         lambda plane: plane.admin.switch(email, active=False),
-        lambda account: note(f"{account.email} is switched off."),
+        lambda account: note(f"{account.email} is disabled."),
     )
 
 
@@ -209,22 +209,22 @@ def disable(email: str, config_file: str | None) -> None:
 @click.argument("email")
 @config_option
 def enable(email: str, config_file: str | None) -> None:
-    """Switch an account on again."""
+    """Enable a disabled account."""
     _run(
         config_file,
         lambda plane: plane.admin.switch(email, active=True),
-        lambda account: note(f"{account.email} is switched on."),
+        lambda account: note(f"{account.email} is enabled."),
     )
 
 
 @admin.command("rotate-pepper", epilog="Example: tollgate admin rotate-pepper")
-@click.option("--finish", is_flag=True, help="Take the previous pepper away for good.")
-@click.option("--force", is_flag=True, help="With --finish: also where API tokens would stop working.")
+@click.option("--finish", is_flag=True, help="Remove the previous pepper.")
+@click.option("--force", is_flag=True, help="With --finish: even if API tokens stop working.")
 @config_option
 def rotate_pepper(finish: bool, force: bool, config_file: str | None) -> None:
     """Replace the key under which tokens are hashed. The service must be stopped.
 
-    Until --finish both are valid: what was hashed under the previous one goes on working.
+    Until --finish both are valid: what was hashed under the previous one keeps working.
     """
     settings = settings_file.settings_from(config_file)
     log.configure("warning", settings.logging.format)
@@ -245,7 +245,7 @@ def rotate_pepper(finish: bool, force: bool, config_file: str | None) -> None:
         raise Failure("A pepper is being replaced already. First run: tollgate admin rotate-pepper --finish")
     write_pepper(previous, bootstrap.pepper)
     write_pepper(data_dir / PEPPER, secrets.token_hex(32).encode())
-    prepare(settings)  # so that the store knows the new one
+    prepare(settings)  # so that the store has the new one
     note(
         "The pepper is replaced; both work. Start the service, let teams rotate their tokens (`tollgate rpc "
         "tokens rotate`), then run: tollgate admin rotate-pepper --finish"
@@ -254,13 +254,13 @@ def rotate_pepper(finish: bool, force: bool, config_file: str | None) -> None:
 
 def _finish_pepper(bootstrap: Bootstrap, previous: Path, *, force: bool) -> None:
     if bootstrap.previous_pepper is None:
-        raise Failure("No pepper is being replaced. Begin with: tollgate admin rotate-pepper")
+        raise Failure("No pepper is being replaced. Start with: tollgate admin rotate-pepper")
     replaced_at = float(engines.insert_if_absent(bootstrap.store_url, PEPPER_REPLACED_AT, str(time.time())))
     left = engines.tokens_made_before(bootstrap.store_url, replaced_at)
     if left and not force:
         raise Failure(
-            f"{left} API tokens were made before the pepper was replaced and would stop working. Let their teams "
-            "rotate or delete them, or give --force."
+            f"{left} API tokens were created before the pepper was replaced and would stop working. Ask their "
+            "teams to rotate or delete them, or give --force."
         )
     previous.unlink()
     note("The previous pepper is gone. Logins, personal tokens and API tokens from before it no longer work.")
@@ -272,7 +272,7 @@ def password_from(*, stdin: bool, generate: bool) -> str:
         raise click.UsageError("Give --password-stdin or --generate, not both.")
     if generate:
         return secrets.token_urlsafe(15)
-    if sys.stdin is None:  # whoever started us closed it
+    if sys.stdin is None:  # closed by the parent process
         raise click.UsageError("Standard input is closed: send the password there, or give --generate.")
     if stdin:
         return _first_line(sys.stdin.buffer)
@@ -285,7 +285,7 @@ def password_from(*, stdin: bool, generate: bool) -> str:
 
 def _first_line(stream: BinaryIO) -> str:
     try:
-        # No character takes more than four bytes: what is cut off was too long already.
+        # A character has at most four bytes, so only a password that is too long is cut off.
         return stream.readline(4 * MAX_PASSWORD + 4).decode().rstrip("\r\n")
     except UnicodeDecodeError:
         # Without its cause, which quotes the password.
@@ -293,7 +293,7 @@ def _first_line(stream: BinaryIO) -> str:
 
 
 def show_values(values: Shown, *, as_json: bool = False, alone: str = "") -> None:
-    """Print what was made."""
+    """Print what was created."""
     if as_json:
         click.echo(json.dumps(values))
     elif alone:
@@ -366,7 +366,8 @@ def control_plane(
 ) -> None:
     """Run an action of the services on a store.
 
-    The result is shown before the mailer is awaited: a link is shown once, also to who interrupts a slow mailer.
+    The result is shown before the mailer is awaited: a link is shown only once, even if a slow mailer is
+    interrupted.
     """
     log.configure("warning", settings.logging.format)
     bootstrap = prepare(settings)

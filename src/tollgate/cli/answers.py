@@ -1,6 +1,6 @@
-"""From an answer's bytes to a value, or to the failure that it means. Pure.
+"""Decodes answers into values or failures. Pure.
 
-Owns which status is which exit code, and the message where the server is not a Tollgate.
+Owns the mapping of statuses to exit codes, and the message for a server that is not a Tollgate.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ T_co = TypeVar("T_co", covariant=True)
 _BY_STATUS: dict[int, type[Failure]] = {401: LoginNeeded, 403: NotAllowed, 404: NotFoundFailure}
 
 UNAVAILABLE = "unavailable"
-"""The reason of a failure behind which nothing of Tollgate answers now."""
+"""The reason of a failure of a proxy in front of a Tollgate that does not answer."""
 _PASSING = frozenset({502, 503, 504})
 
 
@@ -38,7 +38,7 @@ class ApiAnswer(Struct, Generic[T_co], frozen=True):
 
 
 def read(reply: HttpReply, shape: type[T], url: str) -> ApiAnswer[T]:
-    """Read a successful answer; raise what another one means."""
+    """Read a successful answer; raise the failure of any other."""
     if not 200 <= reply.status < 300:
         raise failure(reply, url)
     try:
@@ -50,7 +50,7 @@ def read(reply: HttpReply, shape: type[T], url: str) -> ApiAnswer[T]:
 
 
 def text(reply: HttpReply, media_type: str, url: str) -> str:
-    """Read a successful answer that is a text of this type; raise what another one means."""
+    """Read a successful answer of this media type; raise the failure of any other."""
     if not 200 <= reply.status < 300:
         raise failure(reply, url)
     if reply.headers.get("content-type", "").partition(";")[0].strip().lower() != media_type:
@@ -59,13 +59,13 @@ def text(reply: HttpReply, media_type: str, url: str) -> str:
 
 
 def expect_done(reply: HttpReply, url: str) -> None:
-    """Raise what an answer means that is not one of success; the body does not matter."""
+    """Raise the failure of an unsuccessful answer; the body of a successful one is ignored."""
     if not 200 <= reply.status < 300:
         raise failure(reply, url)
 
 
 def problem_of(reply: HttpReply) -> ApiProblem | None:
-    """Return the problem that an answer describes, if it does."""
+    """Return the problem details of an answer, if it has any."""
     try:
         return msgspec.convert(msgspec.json.decode(reply.body), ApiProblem)
     except (msgspec.DecodeError, msgspec.ValidationError):
@@ -73,13 +73,13 @@ def problem_of(reply: HttpReply) -> ApiProblem | None:
 
 
 def failure(reply: HttpReply, url: str) -> Failure:
-    """Return what an answer that is not one of success means."""
+    """Return the failure of an unsuccessful answer."""
     problem = problem_of(reply)
     if problem is None:
         return _oauth_refusal(reply) or _not_tollgate(reply, url)
-    # A wrong password is no lost login: the way out is to type it again.
+    # A wrong password is not an expired login: the password must be entered again.
     kind = Failure if problem.reason == "wrong_password" else _BY_STATUS.get(reply.status, Failure)
-    # A worker whose control plane is being replaced gives no reason of its own.
+    # A worker whose control plane is being replaced gives no reason.
     reason = problem.reason or (UNAVAILABLE if reply.status in _PASSING else "")
     return kind(_message(problem, reply), reason=reason)
 
@@ -108,19 +108,19 @@ def _oauth_refusal(reply: HttpReply) -> Failure | None:
 
 
 def _not_tollgate(reply: HttpReply, url: str) -> Failure:
-    """Somebody answered, but not in the language of the API."""
+    """The failure of an answer that is not the API's."""
     if 300 <= reply.status < 400:
         where = reply.headers.get("location", "another place")
-        return NotTollgate(f"{url} sends on to {where}. Set TOLLGATE_URL to the address of the Tollgate itself.")
+        return NotTollgate(f"{url} redirects to {where}. Set TOLLGATE_URL to the address of the Tollgate itself.")
     status = f"HTTP {reply.status} {_phrase(reply.status)}".rstrip()
     if reply.status in _PASSING:
         return Failure(
-            f"Something before Tollgate answers at {url} ({status}): is Tollgate running behind it?",
+            f"A proxy in front of Tollgate answers at {url} ({status}): is Tollgate running behind it?",
             reason=UNAVAILABLE,
         )
     kind = reply.headers.get("content-type", "no content type").partition(";")[0]
     return NotTollgate(
-        f"What answers at {url} is not the management API of a Tollgate ({status}, {kind}). "
+        f"The server at {url} is not the management API of a Tollgate ({status}, {kind}). "
         "Check the address: TOLLGATE_URL, or --url of `tollgate auth login`."
     )
 

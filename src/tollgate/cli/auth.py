@@ -1,7 +1,7 @@
 """`tollgate auth`: log in, see the login, print its token, log out.
 
-Owns the output of these commands. The device login is in `device.py`, what is kept and
-where in `credentials.py`; both are imported only when a command runs.
+Owns the output of these commands. The device login is in `device.py`, storage in `credentials.py`; both are
+imported only when a command runs.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ def auth() -> None:
 @auth.command(epilog="Example: tollgate auth login --url https://tollgate.example.com")
 @click.option("--url", metavar="URL", help="Server. Default: $TOLLGATE_URL, else the last one, else this machine.")
 @click.option("--with-token", is_flag=True, help="Read a personal access token from standard input.")
-@click.option("--no-browser", is_flag=True, help="Only show the address of the page, do not open it.")
+@click.option("--no-browser", is_flag=True, help="Print the address of the page, do not open it.")
 def login(url: str | None, with_token: bool, no_browser: bool) -> None:
     """Log in by approving a code in the browser.
 
-    The login is kept in the system keyring, or in a file that only you can read. For CI, set TOLLGATE_TOKEN.
+    The login is stored in the system keyring, or in a file that only you can read. For CI, set TOLLGATE_TOKEN.
     """
     store = credentials.CredentialStore.at_home(os.environ)
     server = sessions.server_url(store, os.environ, url)
@@ -84,7 +84,7 @@ def _invite_to_page(grant: DeviceGrant, no_browser: bool) -> None:
     if not no_browser and _has_browser() and _open(page):
         show.note(f"Approve it on the page that opens now, or on\n  {page}\n")
     else:
-        show.note(f"Approve it on\n  {page}\nor type it on\n  {grant.verification_uri}\n")
+        show.note(f"Approve it on\n  {page}\nor enter it on\n  {grant.verification_uri}\n")
     show.note("Waiting… (Ctrl-C to stop)")
 
 
@@ -113,8 +113,8 @@ def _typed_token() -> Credential:
         raise Failure("No token on standard input. Try: tollgate auth login --with-token < token.txt")
     if token.startswith("tg_"):
         raise Failure(
-            "That is an API token for /x/. A personal access token begins with tgp_: "
-            "make one with `tollgate account tokens create NAME` or in the console."
+            "That is an API token for /x/. A personal access token starts with tgp_: "
+            "create one with `tollgate account tokens create NAME` or in the console."
         )
     if not token.startswith("tgp_") or not token.isascii() or not token.replace("_", "").isalnum():
         raise Failure("That is not a personal access token: those are tgp_ followed by letters and digits.")
@@ -122,7 +122,7 @@ def _typed_token() -> Credential:
 
 
 def _store_login(credentials: CredentialStore, transport: Transport, credential: Credential) -> None:
-    """Look up the account, keep the login, and choose a team."""
+    """Look up the account, store the login, and choose a team."""
     url = transport.url
     if credential.kind == "tool":
         credentials.put(url, credential)  # first: the approved login must not be lost if the next request fails
@@ -135,7 +135,7 @@ def _store_login(credentials: CredentialStore, transport: Transport, credential:
     if credential.kind == "personal":
         credentials.put(url, credential)
     credentials.choose(url, team)
-    show.note(f"Logged in to {url} as {account.email}. The login is kept in {credentials.place(url)}.")
+    show.note(f"Logged in to {url} as {account.email}. The login is stored in {credentials.place(url)}.")
     if team is None:
         show.note("You are in no team yet. Create one: tollgate teams create NAME")
     else:
@@ -186,9 +186,9 @@ def _status_fields(
 @auth.command(epilog="Example: tollgate auth logout")
 @json_option
 def logout(as_json: bool) -> None:
-    """End the login at the server and forget it here.
+    """End the login at the server and delete it here.
 
-    A personal access token is only forgotten here: other machines may use it. Delete it with `tollgate account
+    A personal access token is only deleted here: other machines may use it. Delete it with `tollgate account
     tokens delete ID`.
     """
     store = credentials.CredentialStore.at_home(os.environ)
@@ -209,7 +209,7 @@ def logout(as_json: bool) -> None:
 
 
 def _kept_or_none(credentials: CredentialStore, url: str) -> Credential | None:
-    """Return the login to end, or None if it cannot be read; it is forgotten in any case."""
+    """Return the login to end, or None if it cannot be read; it is deleted in any case."""
     try:
         credential = credentials.credential(url)
     except Failure as failure:

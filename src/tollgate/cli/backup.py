@@ -22,12 +22,12 @@ _folder = click.argument("folder", metavar="DIR", type=click.Path(file_okay=Fals
 def backup(folder: Path, as_json: bool, config_file: str | None) -> None:
     """Copy databases, spool and pepper into a new folder, while the service runs.
 
-    The copy is checked. It holds the pepper: whoever has it can check guesses at tokens. Settings files are not
-    part of it.
+    The copy is checked. It contains the pepper, with which guesses at tokens can be checked. Settings files are
+    not part of it.
     """
     made = backups.backup(settings_from(config_file), folder, time.time())
     _show(folder, made, as_json=as_json)
-    show.note(f"Backed up to {folder}, and checked. Keep it where only you can read it: it holds the pepper.")
+    show.note(f"Backed up to {folder}, and checked. Keep it where only you can read it: it contains the pepper.")
 
 
 @click.command(epilog="Example: tollgate restore /var/backups/tollgate/2026-11-15")

@@ -33,7 +33,7 @@ BASE = "/api/v1"
 DEFAULT_LIMIT = 100
 LARGEST_LIMIT = 1000
 
-# Far above the members that a team may have; a server that never ends its list must not keep us for ever.
+# Far above the number of members of a team; an endless list must not keep the tool running for ever.
 _MAX_PAGES = 100
 
 _PART = re.compile(r"\{\w+\}")
@@ -68,7 +68,7 @@ class Client:
         return answers.text(reply, media_type, self._transport.url)
 
     def every(self, route: Route[Page[T]], *parts: str) -> Iterator[T]:
-        """Go through all parts of a list."""
+        """Yield all items of a list, page by page."""
         return _every(lambda after: self.call(route, *parts, limit=LARGEST_LIMIT, after=after))
 
     def raw(self, method: str, path: str, body: Any = None) -> HttpReply:
@@ -76,7 +76,7 @@ class Client:
         return self._send(method, path, body)
 
     def _send_once(self, method: str, target: str, body: Any) -> HttpReply:
-        """Create a thing once, even if the connection breaks and the request is sent again."""
+        """Create a resource once, even if the connection breaks and the request is sent again."""
         key = str(uuid.uuid4())
         try:
             return self._send(method, target, body, key)
@@ -84,7 +84,7 @@ class Client:
             try:
                 return self._send(method, target, body, key)
             except NoServer:
-                raise lost from None  # the first attempt did reach somebody
+                raise lost from None  # the first attempt reached a server
 
     def _send(self, method: str, target: str, body: Any, key: str | None = None) -> HttpReply:
         content = None if body is None else msgspec.json.encode(body)
@@ -107,7 +107,7 @@ class Client:
 
 
 def _every(fetch: Callable[[str | None], ApiAnswer[Page[T]]]) -> Iterator[T]:
-    """Go through a list page by page."""
+    """Yield all items of a list, page by page."""
     after = None
     for _ in range(_MAX_PAGES):
         page = fetch(after).value
@@ -131,8 +131,8 @@ def _login_refused(reply: HttpReply) -> bool:
 
 
 def _segment(part: str) -> str:
-    """Write a name or id as one part of a path, whatever stands in it."""
+    """Encode a name or id as one segment of a path."""
     if not part:
-        raise WrongUsage("An empty name or id names nothing.")
-    # Dots alone would be taken for a way up the path.
+        raise WrongUsage("A name or id is empty: give one.")
+    # Dots alone would be resolved as a parent directory.
     return quote(part, safe="") if part.strip(".") else part.replace(".", "%2E")

@@ -48,13 +48,13 @@ def completion(shell: str) -> None:
         _install()
         return
     click.echo(_script(shell), nl=False)
-    # Not into a pipe: a shell that sources it at each start must not be greeted each time.
+    # Not into a pipe: a shell that sources it at each start must not print this each time.
     if show.on_terminal():
         show.note(f"\nPut this into {_PLACES[shell]}, then start a new shell.")
 
 
 def _install() -> None:
-    """Put the script where the shell of this person looks for it."""
+    """Write the script where the user's shell looks for it."""
     shell = os.path.basename(os.environ.get("SHELL", ""))  # noqa: PTH119 - no path is meant
     if shell not in _FILES:
         raise click.UsageError(

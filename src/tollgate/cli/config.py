@@ -1,7 +1,7 @@
 """`tollgate config`: check the settings, and show them with where each came from.
 
-Owns the output and exit codes of these two commands. Rules about settings live in `settings/check.py`, masks
-in `settings/mask.py`; nothing here may print a value that has not gone through a mask.
+Owns the output and exit codes of these two commands. Rules of settings are in `settings/check.py`, masks in
+`settings/mask.py`; no value may be printed unmasked.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ else:
     preflight = LazyModule("tollgate.processes.preflight")
     upstream_checks = LazyModule("tollgate.cli.upstream_checks")
 
-# Beyond this a value no longer pushes the sources of all others to the right.
+# Longer values do not widen the column.
 _MAX_ALIGNED = 60
 
 _file_option = click.option(
@@ -50,8 +50,8 @@ def config() -> None:
 def check(file: str | None, online: bool) -> None:
     """Show what is wrong with the settings, or which networks they serve.
 
-    Exits with 1 when `tollgate serve` would refuse them: also for files that cannot be read, ports that are in use
-    and a data folder that cannot be written to. With --online also when an upstream cannot be used.
+    Exits with 1 if `tollgate serve` would refuse them: also for unreadable files, ports in use and a data folder
+    that is not writable. With --online also if an upstream cannot be used.
 
     Example: tollgate config check --online --config /etc/tollgate/tollgate.toml
     """

@@ -1,11 +1,11 @@
-"""Where the tool keeps its logins and its choices, in `$XDG_CONFIG_HOME/tollgate`.
+"""Where the tool stores logins and defaults, in `$XDG_CONFIG_HOME/tollgate`.
 
     config.json        the server last logged in to, and the team to act for there
-    credentials.json   mode 0600: a login for each server, or a word that it is in the system keyring
+    credentials.json   mode 0600: a login for each server, or a note that it is in the system keyring
     lock               held while credentials change
 
-Files are replaced whole, never written in place. A secret is never put into a message or a repr. Which
-environment variable goes before what is kept here is decided in `session.py`.
+Files are replaced, never written in place. Messages and reprs contain no secret. `session.py` decides which
+environment variables take precedence.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ else:
 
 T = TypeVar("T")
 
-# Under which the system keyring has our logins.
+# The service name of our logins in the system keyring.
 SERVICE = "tollgate"
-# The holder may have to wait for the server: its connect and read deadlines together, and a little.
+# The holder may wait for the server: its connect and read deadlines together, and a margin.
 LOCK_SECONDS = 55.0
 
 
@@ -47,7 +47,7 @@ class Credential(Struct, frozen=True, omit_defaults=True):
     access: str
     refresh: str | None = None
     expires_at: float | None = None
-    """When the access token runs out, in seconds since 1970."""
+    """When the access token expires, in seconds since 1970."""
 
     def __repr__(self) -> str:
         return f"Credential({self.kind!r}, …)"
@@ -61,26 +61,26 @@ class Choices(Struct, frozen=True, omit_defaults=True):
 
 
 class _StoredLogin(Struct, frozen=True, omit_defaults=True):
-    """Either the login itself or, without one, the word that the keyring has it."""
+    """The login, or None if the keyring has it."""
 
     credential: Credential | None = None
 
 
 class KeyringError(Exception):
-    """The keyring is there but failed: locked, denied, gone."""
+    """The keyring exists but failed: locked, denied or gone."""
 
 
 class Keyring(Protocol):
-    """Keeps one text for each server."""
+    """Stores one text per server."""
 
     def get(self, url: str) -> str | None:
-        """Return the text kept for a server."""
+        """Return the stored text of a server."""
 
     def put(self, url: str, text: str) -> None:
-        """Keep a text for a server."""
+        """Store a text for a server."""
 
     def delete(self, url: str) -> None:
-        """Forget the text of a server."""
+        """Delete the text of a server."""
 
 
 class SystemKeyring:
@@ -90,18 +90,18 @@ class SystemKeyring:
         self._backend = backend
 
     def get(self, url: str) -> str | None:
-        """Return the text kept for a server."""
+        """Return the stored text of a server."""
         with _as_keyring_error():
             text: str | None = self._backend.get_password(SERVICE, url)
             return text
 
     def put(self, url: str, text: str) -> None:
-        """Keep a text for a server."""
+        """Store a text for a server."""
         with _as_keyring_error():
             self._backend.set_password(SERVICE, url, text)
 
     def delete(self, url: str) -> None:
-        """Forget the text of a server."""
+        """Delete the text of a server."""
         with _as_keyring_error():
             self._backend.delete_password(SERVICE, url)
 
@@ -112,7 +112,7 @@ def system_keyring() -> Keyring | None:
         backend = keyring_library.get_keyring()
         # The libraries' own "fail" and "null" backends have no positive priority.
         return SystemKeyring(backend) if float(backend.priority) > 0 else None
-    except Exception:  # noqa: BLE001 - backends raise whatever their platform gives them
+    except Exception:  # noqa: BLE001 - backends raise any error of their platform
         return None
 
 
@@ -121,12 +121,12 @@ def _as_keyring_error() -> Iterator[None]:
     try:
         yield
     except Exception as error:  # noqa: BLE001 - as above
-        # Its class alone: no backend promises to keep what it was given out of its messages.
+        # Only its class: a backend's message may contain the secret.
         raise KeyringError(type(error).__name__) from None
 
 
 class CredentialStore:
-    """The folder, and the keyring when a usable one exists."""
+    """The folder, and the keyring if a usable one exists."""
 
     def __init__(
         self,
@@ -148,7 +148,7 @@ class CredentialStore:
     def at_home(cls, environ: Mapping[str, str]) -> CredentialStore:
         """Find the folder that the environment names."""
         base = environ.get("XDG_CONFIG_HOME", "")
-        # The XDG specification: a relative path is to be ignored.
+        # The XDG specification: relative paths are ignored.
         root = Path(base) if base.startswith("/") else Path("~/.config").expanduser()
         return cls(root / "tollgate")
 
@@ -159,7 +159,7 @@ class CredentialStore:
         return self._read(self._config_file, Choices) or Choices()
 
     def choose(self, url: str, team: str | None) -> None:
-        """Let later commands go to this server and act for this team."""
+        """Make this server and team the defaults of later commands."""
         self._write(self._config_file, msgspec.json.encode(Choices(url, team)))
 
     def team_at(self, url: str) -> str | None:
@@ -177,27 +177,27 @@ class CredentialStore:
         keyring = self._keyring()
         if keyring is None:
             raise Failure(
-                f"The login for {url} is in the system keyring, which is not to be had here. "
+                f"The login for {url} is in the system keyring, which is not available here. "
                 "Run: tollgate auth login (or set TOLLGATE_TOKEN)"
             )
         try:
             text = keyring.get(url)
             return None if text is None else msgspec.json.decode(text, type=Credential)
         except (KeyringError, msgspec.DecodeError, msgspec.ValidationError) as error:
-            reason = str(error) if isinstance(error, KeyringError) else "what it holds is not a login"
+            reason = str(error) if isinstance(error, KeyringError) else "its entry is not a login"
             raise Failure(
                 f"The login for {url} cannot be read from the system keyring ({reason}). "
                 "Run: tollgate auth login (or set TOLLGATE_TOKEN)"
             ) from None
 
     def put(self, url: str, credential: Credential) -> None:
-        """Keep a login: in the keyring, or in the file when there is none or it fails."""
+        """Store a login: in the keyring, or in the file if there is none or it fails."""
         with self.locked():
             entry = _StoredLogin() if self._put_in_keyring(url, credential) else _StoredLogin(credential)
             self._write_entries({**self._entries(), url: entry})
 
     def renew(self, url: str, credential: Credential) -> None:
-        """Keep the successor of a login where that one was."""
+        """Store a renewed login where the old one was."""
         with self.locked():
             entries = self._entries()
             before = entries.get(url)
@@ -207,7 +207,7 @@ class CredentialStore:
                 self._write_entries({**entries, url: _StoredLogin(credential)})
 
     def forget(self, url: str) -> None:
-        """Forget the login for a server."""
+        """Delete the login for a server."""
         with self.locked():
             entries = self._entries()
             if (gone := entries.pop(url, None)) is None:
@@ -218,16 +218,16 @@ class CredentialStore:
                 try:
                     keyring.delete(url)
                 except KeyringError as error:
-                    self._warn(f"The system keyring did not let go of the login ({error}).")
+                    self._warn(f"The system keyring did not delete the login ({error}).")
 
     def place(self, url: str) -> str:
-        """Return where the login for a server is kept."""
+        """Return where the login for a server is stored."""
         entry = self._entries().get(url)
         return "the system keyring" if entry and entry.credential is None else str(self.credentials_file)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Let no other tool change credentials meanwhile. One that holds it may take it again."""
+        """Lock the credentials against other processes. Reentrant."""
         if self._locked:
             yield
             return
@@ -236,12 +236,14 @@ class CredentialStore:
             handle = open_lock_file(self.folder / "lock")
         try:
             if not lock_within(handle, self._lock_seconds):
-                raise Failure(f"Another tollgate holds {self.folder / 'lock'}. Try again when it has ended.")
+                raise Failure(
+                    f"Another tollgate holds {self.folder / 'lock'}. Try again when that process has ended."
+                )
             self._locked = True
             yield
         finally:
             self._locked = False
-            os.close(handle)  # which lets the lock go
+            os.close(handle)  # which releases the lock
 
     def _put_in_keyring(self, url: str, credential: Credential) -> bool:
         keyring = self._keyring()
@@ -250,7 +252,7 @@ class CredentialStore:
         try:
             keyring.put(url, msgspec.json.encode(credential).decode())
         except KeyringError as error:
-            self._warn(f"The system keyring did not take the login ({error}): it goes to a file instead.")
+            self._warn(f"The system keyring did not accept the login ({error}): it is stored in a file instead.")
             return False
         return True
 
@@ -264,7 +266,9 @@ class CredentialStore:
         with suppress(FileNotFoundError):
             mode = stat.S_IMODE(self.credentials_file.stat().st_mode)
             if mode & 0o077:
-                self._warn(f"{self.credentials_file} could be read by others (mode {mode:04o}); it is 0600 now.")
+                self._warn(
+                    f"{self.credentials_file} was readable by others (mode {mode:04o}); its mode is now 0600."
+                )
                 with _explained(self.credentials_file, "protected"):
                     self.credentials_file.chmod(0o600)
 
@@ -279,7 +283,7 @@ class CredentialStore:
                 return None
             except (msgspec.DecodeError, msgspec.ValidationError):
                 raise Failure(
-                    f"{path} is not as tollgate wrote it. Remove it, then run: tollgate auth login"
+                    f"{path} was not written by this version of tollgate. Remove it, then run: tollgate auth login"
                 ) from None
 
     def _write(self, path: Path, content: bytes) -> None:
@@ -306,7 +310,7 @@ class CredentialStore:
 
 @contextmanager
 def _explained(path: Path, done: str) -> Iterator[None]:
-    """Turn an OSError into a failure that names the file, and how to do without."""
+    """Turn an OSError into a failure that names the file and an alternative."""
     try:
         yield
     except OSError as error:

@@ -45,9 +45,9 @@ _SETTING = re.compile(r"\bserver\.(host|port|metrics_port)\b")
     "upstreams",
     multiple=True,
     metavar="FAMILY/NETWORK=URL",
-    help="A real node in the place of a simulated chain. Can be repeated.",
+    help="A real node instead of a simulated chain. Can be repeated.",
 )
-@click.option("--past/--no-past", default=True, help="Two invented months for a new team.")
+@click.option("--past/--no-past", default=True, help="Fill a new team with two months of invented usage.")
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON once ready, and nothing else.")
 def demo(
     port: int,
@@ -78,7 +78,7 @@ def demo(
 
 
 def in_options(error: StartError) -> StartError:
-    """The same error, with the option's name where a service's message names a setting."""
+    """The same error, with the option's name instead of the setting's."""
     message = _SETTING.sub(lambda found: "--" + found[1].replace("_", "-"), str(error))
     return error if message == str(error) else StartError(message)
 
@@ -93,7 +93,7 @@ def _upstream(text: str) -> tuple[str, str]:
     network, separator, url = text.partition("=")
     if not separator or not _NETWORK.fullmatch(network) or not re.match(r"https?://[^/\s]", url):
         raise click.BadParameter(
-            f"{text!r} must read FAMILY/NETWORK=URL, such as eth/sepolia=http://127.0.0.1:8545.",
+            f"{text!r} must be FAMILY/NETWORK=URL, such as eth/sepolia=http://127.0.0.1:8545.",
             param_hint="--upstream",
         )
     family, _, name = network.partition("/")
@@ -138,7 +138,7 @@ Stop with Ctrl-C.
 
 
 def _program() -> str:
-    """What to type for this tool: its name, or where it lies if the shell would not find it."""
+    """How to call this tool: its name, or its path if the shell would not find it."""
     return "tollgate" if shutil.which("tollgate") else os.path.relpath(sys.argv[0])
 
 

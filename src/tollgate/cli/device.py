@@ -1,6 +1,6 @@
 """The device login of RFC 8628: a code is shown, a browser approves it, the tool polls until it has.
 
-`polling` decides, without a clock, a socket or a sleep; `wait_for_approval` carries it out.
+`polling` decides, without a clock, a socket or a sleep; `wait_for_approval` does the I/O.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ START_PATH = "/api/v1/oauth/device_authorization"
 
 SLOW_DOWN_SECONDS = 5.0
 """What `slow_down` adds to the interval (RFC 8628)."""
-_LONGEST_PAUSE = 60.0
+_MAX_PAUSE = 60.0
 
 PollAnswer = TokenResponse | Failure
-"""What came of one question: the tokens, or why there are none (yet)."""
+"""The result of a poll: the tokens, or the reason why there are none yet."""
 
 
 def polling(
     interval: float, expires_in: float, now: float
 ) -> Generator[float, tuple[PollAnswer, float], TokenResponse]:
-    """Yield how long to wait before the next question; take the answer and the time; return the tokens.
+    """Yield how long to wait before the next poll; take its answer and the time; return the tokens.
 
     A server that cannot be reached is polled at growing intervals until the code has expired.
     """
@@ -55,7 +55,7 @@ def polling(
                 interval += SLOW_DOWN_SECONDS
                 pause = interval
             case _ if _passing(answer):
-                pause = min(pause * 2, max(_LONGEST_PAUSE, interval))
+                pause = min(pause * 2, max(_MAX_PAUSE, interval))
             case _:
                 raise _final(answer)
         if now >= deadline:
@@ -67,9 +67,9 @@ def start(transport: Transport, machine: str) -> DeviceGrant:
     reply = post_form(transport, START_PATH, {"client_id": CLIENT_ID, "machine": machine})
     grant = answers.read(reply, DeviceGrant, transport.url).value
     for page in (grant.verification_uri, grant.verification_uri_complete or grant.verification_uri):
-        # It may be handed to a browser: nothing but a page may come of it.
+        # It may be opened in a browser, so it must be a web page.
         if urlsplit(page).scheme not in {"http", "https"} or not page.isprintable():
-            raise NotTollgate(f"{transport.url} names no page to approve the login on. Check the address.")
+            raise NotTollgate(f"{transport.url} gives no page to approve the login on. Check the address.")
     whole = grant.verification_uri_complete
     return replace(
         grant,
@@ -115,12 +115,12 @@ def _poll(transport: Transport, device_code: str) -> PollAnswer:
     except Failure as failure:
         return failure
     finally:
-        # A connection that rests for the interval may be closed by the server just when it is used again.
+        # The server may close a connection that was idle for the interval just when it is used again.
         transport.close()
 
 
 def _passing(failure: Failure) -> bool:
-    """Whether a retry makes sense: the server is away, overloaded, or being restarted."""
+    """Whether a retry makes sense: the server is unavailable, overloaded, or restarting."""
     return isinstance(failure, NoServer | Lost | TooSlow) or failure.reason in {
         "store_unavailable",
         "too_many_attempts",

@@ -1,6 +1,6 @@
-"""`tollgate doctor`: whether what is kept agrees with itself. For the operator, on the data folder; never writes.
+"""`tollgate doctor`: checks that stored data is consistent. For the operator, on the data folder; never writes.
 
-Owns output and exit codes; the checks are in `ledger/doctor.py`, that of the audit log is here.
+Owns output and exit codes, and the check of the audit log; all others are in `ledger/doctor.py`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tollgate.store import engines
 from tollgate.store.base import StoreUnavailable
 from tollgate.store.postgresql import is_postgresql
 
-# Of each check; the rest is a number.
+# Differences shown of each check; the rest is counted.
 MAX_SHOWN = 20
 
 
@@ -34,7 +34,7 @@ MAX_SHOWN = 20
 def doctor(config_file: str | None, as_json: bool) -> None:
     """Compare spool, logs, usage and invoices, and show where they disagree.
 
-    Works beside a running service and changes nothing. Exits with 1 where something disagrees.
+    Works beside a running service and changes nothing. Exits with 1 if something disagrees.
     """
     settings = settings_file.settings_from(config_file)
     checks = _examine(settings)
@@ -54,7 +54,7 @@ def _examine(settings: Settings) -> list[Check]:
     ledger_url = engines.ledger_url(url, data_dir)
     if not engines.exists(ledger_url):
         raise Failure(
-            f"There is no ledger in {data_dir}: nothing was ever recorded there. "
+            f"There is no ledger in {data_dir}: no call was ever recorded there. "
             "Give the settings of the service with --config, or TOLLGATE_DATA_DIR."
         )
     ledger = engines.open_facts(ledger_url)
@@ -66,7 +66,7 @@ def _examine(settings: Settings) -> list[Check]:
 
 
 async def _check_audit(url: URL) -> Check:
-    """Whether the chains of the audit log are whole, from the oldest entry that is kept to the newest."""
+    """Check the hash chains of the audit log, from the oldest stored entry to the newest."""
     store, wrong, looked_at = engines.open_store(url), list[str](), 0
     chains: list[AuditChain] = []
     try:
@@ -76,7 +76,7 @@ async def _check_audit(url: URL) -> Check:
             before: Line | None = None
             place = 0
             while place < chain.count:
-                # A transaction for each page: none has to last as long as a large log takes.
+                # A transaction per page: none lasts as long as a large log takes.
                 async with store.reading() as records:
                     page = await records.audit.numbered(place, MAX_ROWS, chain=chain.id)
                 if not page:
@@ -87,7 +87,9 @@ async def _check_audit(url: URL) -> Check:
                     before = line
                 place, looked_at = page[-1].number, looked_at + len(page)
             if before is not None and place < chain.count:
-                wrong.append(f"{chain.id} entry {chain.count}: the newest entries are gone, {place} is the last")
+                wrong.append(
+                    f"{chain.id} entry {chain.count}: the newest entries are missing, {place} is the last"
+                )
     except StoreUnavailable:
         wrong.append("the database cannot be read, or is of an older version: run `tollgate migrate`")
     finally:

@@ -1,7 +1,7 @@
 """What a command of the tool can end with, and the exit code of each.
 
     TollgateError
-    └── Failure              1   foreseen; the message includes what to do next
+    └── Failure              1   expected; the message includes what to do next
         ├── WrongUsage       2   beside Click's own
         ├── NotFoundFailure  3   the server answered 404
         ├── LoginNeeded      4   no credential, or one that the server refuses
@@ -9,7 +9,7 @@
         ├── NoServer         1   nothing listens there; nothing has been sent
         ├── Lost             1   the connection broke after the request had been sent
         ├── TooSlow          1   no answer in time
-        ├── NotTollgate      1   somebody else answers
+        ├── NotTollgate      1   another service answers
         └── OAuthRefusal     1   the token endpoint refused; `reason` is its error code
 
 Owns the exit codes. Nothing heavy may be imported here: every command loads it before its help is shown.
@@ -25,7 +25,7 @@ INTERRUPTED = 130
 
 
 class Failure(TollgateError):
-    """A command failed. `reason` is the server's slug, where it was the server that refused."""
+    """A command failed. `reason` is the server's slug, if the server refused."""
 
     exit_code: ClassVar[int] = 1
 
@@ -41,19 +41,19 @@ class WrongUsage(Failure):
 
 
 class NotFoundFailure(Failure):
-    """There is no such thing."""
+    """The resource does not exist."""
 
     exit_code = 3
 
 
 class LoginNeeded(Failure):
-    """There is no login, or it is no longer good."""
+    """There is no login, or it is no longer valid."""
 
     exit_code = 4
 
 
 class NotAllowed(Failure):
-    """The login is good, but not for this."""
+    """The login is valid, but does not allow this."""
 
     exit_code = 5
 
@@ -63,7 +63,7 @@ class NoServer(Failure):
 
 
 class Lost(Failure):
-    """The request was sent and the connection broke: nobody knows whether it was carried out."""
+    """The request was sent and the connection broke: it is unknown whether it was carried out."""
 
 
 class TooSlow(Failure):
@@ -84,5 +84,5 @@ def not_logged_in(url: str) -> LoginNeeded:
 
 
 def login_expired() -> LoginNeeded:
-    """A credential that was good once."""
+    """A credential that is no longer valid."""
     return LoginNeeded("Your login has expired. Run: tollgate auth login", reason="login_expired")

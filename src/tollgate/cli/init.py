@@ -1,7 +1,7 @@
-"""`tollgate init`: from nothing to settings, a first account and a first team.
+"""`tollgate init`: writes settings, and creates the first account and team.
 
-Prompts on a terminal for what was not given by options; tries every upstream before it writes. Owns the prompts,
-the output and the file it writes; upstreams are examined by `gateway/prober/examine.py`.
+Prompts on a terminal for what the options do not give; tests every upstream before it writes. Owns the prompts,
+the output and the file; `gateway/prober/examine.py` tests upstreams.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 _PATH = re.compile(r"[a-z0-9-]{1,32}/[a-z0-9-]{1,32}")
 
 Upstream = tuple[str, str, UpstreamSettings]
-"""A network's path, the address as it was given, and what it stands for."""
+"""A network's path, the address as it was given, and the settings of the upstream."""
 
 
 @click.command(epilog="Example: tollgate init --upstream eth/mainnet=alchemy://KEY --team acme")
@@ -50,11 +50,11 @@ Upstream = tuple[str, str, UpstreamSettings]
 @click.option("--email", help="Address of the first account.")
 @click.option("--team", metavar="NAME", help="The account's team.")
 @click.option("--password-stdin", is_flag=True, help="Read the password from standard input.")
-@click.option("--generate", is_flag=True, help="Make a password and print it.")
+@click.option("--generate", is_flag=True, help="Generate a password and print it.")
 @click.option("--personal-token", is_flag=True, help="Also print a token for TOLLGATE_TOKEN.")
 @click.option("--set", "values", multiple=True, metavar="KEY=VALUE", help="A setting: server.port=8000")
-@click.option("--offline", is_flag=True, help="Do not try the upstreams.")
-@click.option("--force", is_flag=True, help="Write over a file that is there.")
+@click.option("--offline", is_flag=True, help="Do not test the upstreams.")
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
 @json_option
 @click.option("--config", "config_file", default="tollgate.toml", metavar="FILE", help="Default: tollgate.toml")
 def init(
@@ -70,14 +70,14 @@ def init(
     as_json: bool,
     config_file: str,
 ) -> None:
-    """Write a settings file, and make the first account and team.
+    """Write a settings file, and create the first account and team.
 
-    Tries each upstream: chain id, head, archive, methods it lacks, latency. Prompts on a terminal for what is
+    Tests each upstream: chain id, head, archive, missing methods, latency. Prompts on a terminal for what is
     missing.
     """
     path = Path(config_file)
     if path.exists() and not force:
-        raise Failure(f"{path} is there already. Edit it, give another --config, or write over it with --force.")
+        raise Failure(f"{path} exists. Edit it, give another --config, or overwrite it with --force.")
     person = sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
     given = [_setting(text) for text in values]
     chosen = [_upstream(text, number) for number, text in enumerate(upstreams)]
@@ -116,7 +116,7 @@ def _upstream(text: str, number: int) -> Upstream:
     path, separator, url = text.partition("=")
     if not separator or not _PATH.fullmatch(path):
         raise WrongUsage(
-            f"--upstream must read FAMILY/NETWORK=URL, such as eth/sepolia=http://127.0.0.1:8545: "
+            f"--upstream must be FAMILY/NETWORK=URL, such as eth/sepolia=http://127.0.0.1:8545: "
             f"number {number + 1} does not."
         )
     problem = _problem(path, url)
@@ -128,7 +128,7 @@ def _upstream(text: str, number: int) -> Upstream:
 def _problem(path: str, url: str) -> str:
     if provider_of(url) is None and not re.match(r"https?://[^/\s]", url):
         shorthands = ", ".join(provider.form for provider in PROVIDERS.values())
-        return f"the address must begin with http:// or https://, or be one of {shorthands}"
+        return f"the address must start with http:// or https://, or be one of {shorthands}"
     family, _, name = path.partition("/")
     found = rules_for(("families", family, name, "upstreams", 0, "url"), url)
     return next((problem.partition("` ")[2] or problem for _, problem in found), "")
@@ -144,7 +144,7 @@ def _settings(path: str, url: str, number: int) -> UpstreamSettings:
 
 
 def _prompt(what: str, default: str = "") -> str:
-    """What a person types; nothing where they type nothing and there is no default."""
+    """Prompt for a text; empty if the answer is empty and there is no default."""
     return str(click.prompt(what, default=default, show_default=bool(default), err=True))
 
 
@@ -153,13 +153,13 @@ def _prompt_for_upstreams() -> list[Upstream]:
     note(f"Which networks, and from where? An address is the URL of a node, or one of {shorthands}.")
     chosen: list[Upstream] = []
     while True:
-        path = _prompt("Network (empty: no more)", "" if chosen else "eth/mainnet")
+        path = _prompt("Network (empty: done)", "" if chosen else "eth/mainnet")
         if not path:
             return chosen
         if not _PATH.fullmatch(path):
             note("A network is written FAMILY/NETWORK, such as eth/mainnet or starknet/sepolia.")
             continue
-        # Not shown while it is typed would keep people from seeing a mistake; shown, it is on their own screen.
+        # Echoed although it may contain a key: a hidden prompt would hide typing errors.
         url = click.prompt(f"Address for {path}", err=True).strip()
         if problem := _problem(path, url):
             note(f"No: {problem}.")
@@ -168,7 +168,7 @@ def _prompt_for_upstreams() -> list[Upstream]:
 
 
 def _try(chosen: list[Upstream], *, person: bool, quiet: bool) -> list[Examined]:
-    """Try all upstreams; whoever cannot be used ends it, unless a person wants it all the same."""
+    """Test all upstreams; fail if one cannot be used, unless a person confirms."""
     note(f"Trying {len(chosen)} upstream{'s' if len(chosen) > 1 else ''} …")
     found = try_upstreams([(path, upstream) for path, _, upstream in chosen], quiet=quiet)
     tried = [(path, each) for (path, _, _), each in zip(chosen, found, strict=True)]
@@ -179,8 +179,8 @@ def _try(chosen: list[Upstream], *, person: bool, quiet: bool) -> list[Examined]
     if problems := wrong(tried, {}):
         for problem in problems:
             note(problem)
-        if not person or not click.confirm("Write the settings all the same?", err=True):
-            raise Failure("Nothing was written. Check the addresses, or give --offline to write them untried.")
+        if not person or not click.confirm("Write the settings anyway?", err=True):
+            raise Failure("Nothing was written. Check the addresses, or give --offline to write them untested.")
     return found
 
 
@@ -189,11 +189,11 @@ def _setting(text: str) -> tuple[str, str, str]:
     key, separator, value = text.partition("=")
     section, _, name = key.rpartition(".")
     if not separator or not re.fullmatch(r"[a-z_]+", name) or not re.fullmatch(r"[a-z_]*", section):
-        raise WrongUsage("--set must read KEY=VALUE, such as server.port=8000.")
+        raise WrongUsage("--set must be KEY=VALUE, such as server.port=8000.")
     try:
         tomllib.loads(f"value = {value}")
     except ValueError:
-        value = _quoted(value)  # a text without its quotes
+        value = _quoted(value)  # a string without quotes
     return section, name, value
 
 
@@ -231,8 +231,8 @@ def _quoted(value: str) -> str:
 
 
 def _write(path: Path, text: str) -> Settings:
-    """Write the file for its owner alone (addresses hold keys), where its settings are good; return them."""
-    # The file just written, whatever file the environment names.
+    """Write the file, readable by its owner alone (URLs contain keys), if its settings are valid; return them."""
+    # The file just written, whatever the environment names.
     environ = {name: value for name, value in os.environ.items() if name not in RESERVED}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -245,7 +245,7 @@ def _write(path: Path, text: str) -> Settings:
             settings = settings_file.load(fresh, environ).settings
         except settings_file.SettingsError as error:
             fresh.unlink()
-            # Lines of a file that is gone help nobody.
+            # Line numbers of a temporary file are useless.
             problems = (re.sub(rf"^{re.escape(str(fresh))}:\d+: ", "", each) for each in error.problems)
             raise Failure(f"Nothing was written: {'; '.join(problems)}. Check --set and --upstream.") from None
         fresh.replace(path)
@@ -255,7 +255,7 @@ def _write(path: Path, text: str) -> Settings:
 
 
 def _account(settings: Settings, email: str, password: str, team: str | None, *, personal_token: bool) -> str:
-    """Make the account, unless it is there; return a personal access token where one is wanted."""
+    """Create the account, unless it exists; return a personal access token if requested."""
 
     async def make(plane: ControlPlane) -> str:
         account = await plane.admin.create_account(email, password, team=team)
@@ -267,7 +267,7 @@ def _account(settings: Settings, email: str, password: str, team: str | None, *,
 
     made: list[str] = []
     control_plane(settings, make, made.append)
-    note(f"Made the account {email}" + (f" and its team {team}." if team else "."))
+    note(f"Created the account {email}" + (f" and its team {team}." if team else "."))
     return made[0]
 
 

@@ -1,7 +1,7 @@
 """A Click group whose commands are imported when they are called, and not before.
 
-Owns how commands are found, listed, suggested and completed. Listing and completing names import nothing: the
-line of help of each stands in a table. No command is named here.
+Owns how commands are found, listed, suggested and completed. Listing and completing names import nothing: a table
+has each command's line of help. Commands must not be named here.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class Row(NamedTuple):
     target: str | click.Command
     help: str
     example: str = ""
-    """For a group that brings no example of its own."""
+    """For a group without an example of its own."""
 
 
 class Group(click.Group):
-    """A group with lazy rows beside its own commands, in the order in which they were written."""
+    """A group with lazy commands beside its own, in the order of their definition."""
 
     def __init__(self, *args: Any, rows: Mapping[str, Row] | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -57,7 +57,7 @@ class Group(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command that the first word names, or suggest the nearest one."""
+        """Find the command that the first word names, or suggest the most similar one."""
         name = args[0]
         if name not in self.list_commands(ctx) and not name.startswith("-") and not ctx.resilient_parsing:
             raise click.UsageError(f"No such command {name!r}.{self._suggestion(ctx, name)}", ctx)
@@ -78,7 +78,7 @@ class Group(click.Group):
         """Complete a command's name, or an option of the group itself."""
         names = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
         items = [shell_completion.CompletionItem(name, help=self.line(name)) for name in names]
-        # Not the group's own: that one would import every command to learn its help.
+        # Not Click's method, which would import every command for its help.
         return items + click.Command.shell_complete(self, ctx, incomplete)
 
     def _suggestion(self, ctx: click.Context, name: str) -> str:

@@ -1,7 +1,7 @@
-"""The credential that a command acts with: from the environment, or kept by `tollgate auth login`.
+"""The credential of a command: from the environment, or stored by `tollgate auth login`.
 
-Owns refreshing: once for an access token that has run out, under a lock, so that of two tools at once only
-one refreshes and the other uses its result. Where credentials are kept is decided in `credentials.py`.
+Owns refreshing: once for an expired access token, under a lock, so that of two concurrent tools one refreshes and
+the other uses its result. `credentials.py` stores credentials.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
 CLIENT_ID = "tollgate-cli"
 TOKEN_PATH = "/api/v1/oauth/token"  # noqa: S105 - a path
 
-# A token that runs out on its way is refused: better to renew it a little early.
+# A token that expires in transit is refused, so it is renewed a little early.
 _EARLY_SECONDS = 30.0
 
 
 class LoginSource(Protocol):
-    """What a client needs to know of a credential."""
+    """What a client needs of a credential."""
 
     def secret(self) -> str:
-        """Return what to send now."""
+        """Return the token to send."""
 
     def renewed(self, refused: str) -> str | None:
-        """Return another one to try in the place of a refused one, if there can be one."""
+        """Return another token to try instead of a refused one, if there is one."""
 
     def refusal(self) -> LoginNeeded:
-        """Return what it means that the server refuses it."""
+        """Return the failure for a refused credential."""
 
 
 class FixedLogin:
@@ -56,12 +56,12 @@ class FixedLogin:
         return None
 
     def refusal(self) -> LoginNeeded:
-        """Return whose token was refused."""
+        """Return the failure for a refused token."""
         return LoginNeeded(self._refusal)
 
 
 class KeptLogin:
-    """What `tollgate auth login` has kept for a server."""
+    """The login that `tollgate auth login` stored for a server."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class KeptLogin:
         self._clock = clock
 
     def secret(self) -> str:
-        """Return the access token, a new one when it is about to run out."""
+        """Return the access token, renewed if it is about to expire."""
         end = self._credential.expires_at
         if end is not None and self._clock() > end - _EARLY_SECONDS:
             self._renew(self._credential.access)
@@ -121,7 +121,7 @@ class KeptLogin:
 
 
 def credential_of(tokens: TokenResponse, now: float, *, refresh: str | None = None) -> Credential:
-    """Make a login of what the token endpoint gave; a refresh token that it did not replace stays good."""
+    """Build a login from a token response; a refresh token that it does not replace stays valid."""
     return Credential(
         "tool",
         tokens.access_token,
@@ -131,6 +131,6 @@ def credential_of(tokens: TokenResponse, now: float, *, refresh: str | None = No
 
 
 def post_form(transport: Transport, path: str, form: Mapping[str, str]) -> HttpReply:
-    """Send a form, as OAuth wants it."""
+    """Send a form, as OAuth requires."""
     headers = {"Content-Type": "application/x-www-form-urlencoded"}
     return transport.send("POST", path, headers=headers, body=urlencode(form).encode())

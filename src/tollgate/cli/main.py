@@ -1,7 +1,6 @@
 """The `tollgate` command: its tree of commands, and the one place where failures become exit codes.
 
-Commands are imported when they are called, so that help is quick: only Click and the error trees are loaded
-here.
+Commands are imported when they are called, so that help is fast: only Click and the error trees are loaded here.
 """
 
 from __future__ import annotations
@@ -45,20 +44,20 @@ _COMMANDS = {
     "auth": Row("tollgate.cli.auth:auth", "Log in and out, and see who is logged in."),
     "teams": Row("tollgate.cli.teams:teams", "Teams, their members and invitations."),
     "rpc": Row(rpc, "Who may call /x/, and what was called."),
-    "usage": Row("tollgate.cli.usage:usage", "What a team uses and what it costs; its spending cap."),
-    "invoices": Row("tollgate.cli.usage:invoices", "What a team owes for each month."),
+    "usage": Row("tollgate.cli.usage:usage", "Usage of a team, its cost and its spending cap."),
+    "invoices": Row("tollgate.cli.usage:invoices", "Invoices of a team, by month."),
     "audit": Row("tollgate.cli.teams:audit", "Show who changed what in a team."),
     "account": Row("tollgate.cli.account:account", "Your account and its personal access tokens."),
     "api": Row("tollgate.cli.rpc_call:api", "Send a request to the management API."),
     "completion": Row("tollgate.cli.completion:completion", "Print a script that completes commands."),
-    "init": Row("tollgate.cli.init:init", "Write the settings of a service; make its first account and team."),
+    "init": Row("tollgate.cli.init:init", "Write the settings of a service; create its first account and team."),
     "serve": Row("tollgate.cli.serve:serve", "Run the service."),
-    "demo": Row("tollgate.cli.demo:demo", "Run the service with a simulated chain, to try it out."),
-    "collect": Row("tollgate.cli.serve:collect", "Bring recorded calls into the ledger, without the service."),
+    "demo": Row("tollgate.cli.demo:demo", "Run the service with a simulated chain."),
+    "collect": Row("tollgate.cli.serve:collect", "Collect recorded calls into the ledger, without the service."),
     "nodes": Row("tollgate.cli.serve:nodes", "List the nodes that share a store."),
     "doctor": Row("tollgate.cli.doctor:doctor", "Check that spool, logs, usage and invoices agree."),
     "upstreams": Row("tollgate.cli.upstreams:upstreams", "Show which upstreams are in rotation, and why."),
-    "reload": Row("tollgate.cli.reload:reload", "Let the running service take over changed settings."),
+    "reload": Row("tollgate.cli.reload:reload", "Apply changed settings to the running service."),
     "backup": Row("tollgate.cli.backup:backup", "Copy databases, spool and pepper, while the service runs."),
     "restore": Row("tollgate.cli.backup:restore", "Put a backup into an empty data folder."),
     "migrate": Row("tollgate.cli.serve:migrate", "Bring the database to this version's schema."),
@@ -68,7 +67,7 @@ _COMMANDS = {
 }
 
 
-# Named together in the help of the whole, which must fit a screen; each has its own.
+# Listed in one line of the main help, which must fit a screen.
 _FOR_THE_OPERATOR = (
     "init",
     "serve",
@@ -86,7 +85,7 @@ _FOR_THE_OPERATOR = (
 )
 
 
-# What people type who know other tools.
+# Commands of other tools.
 _ELSEWHERE = {"login": "auth login", "logout": "auth logout", "whoami": "auth status"}
 
 
@@ -97,7 +96,7 @@ class _Root(Group):
         return super()._suggestion(ctx, name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands of teams one by one, and those of the operator together."""
+        """List the commands for teams one by one, and those for the operator in one line."""
         names = [name for name in self.list_commands(ctx) if name not in _FOR_THE_OPERATOR]
         with formatter.section("Commands"):
             formatter.write_dl([(name, self.line(name)) for name in names])
@@ -135,13 +134,13 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run the tool and give its exit code. A foreseen failure is a message, never a trace."""
+    """Run the tool and return its exit code. An expected failure is a message, never a traceback."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # A name that the terminal's encoding lacks is no reason to fail.
+        # A character that the terminal cannot encode must not fail the command.
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         code = cli.main(arguments, prog_name="tollgate", standalone_mode=False)
-    except (KeyboardInterrupt, click.Abort):  # Click makes the second of the first
+    except (KeyboardInterrupt, click.Abort):  # Click turns the first into the second
         return INTERRUPTED
     except click.ClickException as error:
         error.show()
@@ -156,6 +155,6 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _discard_output() -> None:
-    """Let what is still buffered for a reader that has gone go nowhere, without a complaint at exit."""
+    """Discard buffered output after a broken pipe, so that exit does not fail."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())

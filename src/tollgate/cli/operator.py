@@ -1,6 +1,6 @@
-"""`tollgate operator`: the whole service, for accounts that `tollgate admin operator` has marked. Over the API.
+"""`tollgate operator`: the whole service, for accounts marked by `tollgate admin operator`. Over the API.
 
-Its commands about teams are those of `tollgate admin` as well, which needs no login and works on the store.
+Its team commands are also those of `tollgate admin`, which needs no login and works on the store.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class CountOrDefault(ParamKind):
 
 
 def add_team_commands(group: click.Group, opened: Callable[[Callable[..., None]], Callable[..., None]]) -> None:
-    """Add the commands about all teams to a group whose sessions are opened so."""
+    """Add the team commands to a group; `opened` opens its sessions."""
     path = f"tollgate {group.name}"
     for command, name, example in (
         (teams, "teams", "teams --state suspended"),
@@ -79,7 +79,7 @@ def _with_options(command: Callable[..., None], opened: Callable[..., None]) -> 
 
 
 def teams(session: Session, limit: int, after: str | None, state: str | None) -> None:
-    """List all teams with state, use, cost and terms of this month."""
+    """List all teams with their state, usage, cost and terms of this month."""
     answer = session.client.call(api.TEAMS, limit=limit, after=after, state=state)
     rows = [
         (
@@ -100,7 +100,7 @@ def teams(session: Session, limit: int, after: str | None, state: str | None) ->
 
 
 def usage(session: Session, month: str | None, name: str | None, by: str, limit: int) -> None:
-    """Show what all teams used in a month, or one of them by network, method or day."""
+    """Show usage of all teams in a month, or of one team by network, method or day."""
     if name is not None:
         show_usage(session, session.client.call(api.TEAM_USAGE, name, by=by, month=month))
         return
@@ -122,18 +122,18 @@ def usage(session: Session, month: str | None, name: str | None, by: str, limit:
     rows = [(each.name, f"{each.billable_requests:,}", _money(each.cost_micros)) for each in found.items]
     show.table(("TEAM", "BILLABLE", "COST"), rows)
     if found.teams > len(found.items):
-        show.note(f"{found.teams - len(found.items):,} more paid less: see them with a larger --limit.")
+        show.note(f"{found.teams - len(found.items):,} more teams with lower cost: give a larger --limit.")
 
 
 def suspend(session: Session, name: str, reason: str | None, yes: bool) -> None:
-    """Refuse all calls of a team, within a second. Its data stays."""
+    """Refuse all calls of a team, within a second. Its data is kept."""
     confirm(f"Refuse all calls of the team {name}?", yes)
     given = {} if reason is None else {"suspended_reason": reason}
     _set_terms(session, name, suspended=True, **given)
 
 
 def unsuspend(session: Session, name: str) -> None:
-    """Let a suspended team call again."""
+    """Resume a suspended team."""
     _set_terms(session, name, suspended=False)
 
 
@@ -146,15 +146,15 @@ def plan(
     cap: int | str | None,
     reset: bool,
 ) -> None:
-    """Show or set what one team pays and may use, beside the settings that apply to all.
+    """Show or set a team's own price, free requests, limit and cap.
 
-    Takes effect within a second. A price applies to calls from then on: what was charged before stays.
+    Takes effect within a second. A price applies to calls from then on: earlier charges stay.
     """
     given = {"micros_per_million": price, "free_requests": free, "requests_per_second": rate}
     given["operator_cap_micros"] = cap
     terms = {key: value if isinstance(value, int) else None for key, value in given.items() if value is not None}
     if reset and terms:
-        raise click.UsageError("--reset takes all of the team's own terms away: give it alone.")
+        raise click.UsageError("--reset removes all of the team's own terms: give it alone.")
     if reset:
         terms = dict.fromkeys(given)
     if terms:
@@ -170,12 +170,12 @@ def _set_terms(session: Session, name: str, **terms: Any) -> None:
 _team = click.argument("name", metavar="TEAM")
 _OPTIONS: dict[Callable[..., None], Sequence[Callable[[Any], Any]]] = {
     teams: (
-        click.option("--state", type=click.Choice(STATES), help="Those alone that are in this state."),
+        click.option("--state", type=click.Choice(STATES), help="Only teams in this state."),
         page_options,
     ),
     usage: (
         click.option("--month", metavar="MONTH", help="Such as 2026-11. Default: the current one (UTC)."),
-        click.option("--team", "name", metavar="TEAM", help="This team alone."),
+        click.option("--team", "name", metavar="TEAM", help="Only this team."),
         click.option(
             "--by", type=click.Choice(BY), default="day", show_default=True, help="With --team: what to list."
         ),
@@ -190,7 +190,7 @@ _OPTIONS: dict[Callable[..., None], Sequence[Callable[[Any], Any]]] = {
     ),
     suspend: (
         _team,
-        click.option("--reason", metavar="TEXT", help="Why; operators and the team's audit log show it."),
+        click.option("--reason", metavar="TEXT", help="Reason, shown to operators and in the team's audit log."),
         yes_option,
     ),
     unsuspend: (_team,),
@@ -202,7 +202,7 @@ _OPTIONS: dict[Callable[..., None], Sequence[Callable[[Any], Any]]] = {
         click.option("--free", type=CountOrDefault(), metavar="N|default", help="Free requests of a month."),
         click.option("--limit", "rate", type=NumberOrNone(), metavar="N|none", help="Requests a second."),
         click.option("--cap", type=Dollars(), metavar="AMOUNT|none", help="US dollars a month at most."),
-        click.option("--reset", is_flag=True, help="Give the team what all others have."),
+        click.option("--reset", is_flag=True, help="Remove the team's own terms."),
     ),
 }
 
@@ -276,7 +276,7 @@ def processes(session: Session) -> None:
 @operator.command(epilog="Example: tollgate operator history")
 @logged_in
 def history(session: Session) -> None:
-    """Show upstream health over the last day, by quarters of an hour that had a fault."""
+    """Show upstream health over the last day: steps of 15 minutes with a fault."""
     answer = session.client.call(api.HISTORY)
     rows = [
         (each.network, each.upstream, step.start, step.state, step.calls, step.failures, step.behind)

@@ -1,6 +1,6 @@
-"""Options and kinds of values that several commands share, and the decorators that open a session for them.
+"""Options and parameter types that several commands share, and the decorators that open a session for them.
 
-Loaded with every management command, also for its help: nothing heavy may be imported at the top.
+Loaded with every management command, also for its help: no slow import at the top.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ else:
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
-# What a shell may be handed without quotes.
+# Characters that a shell needs no quotes for.
 _COMPLETED = re.compile(r"[A-Za-z0-9_./-]{1,100}")
 _TEAM_NAME = re.compile(r"[a-z0-9-]{2,40}")
 
@@ -105,7 +105,7 @@ def page_options(command: F) -> F:
         metavar="N",
         help="Rows at most.",
     )
-    after = click.option("--after", metavar="CURSOR", help="Go on where a page ended.")
+    after = click.option("--after", metavar="CURSOR", help="Continue after a page.")
     return limit(after(command))
 
 
@@ -165,11 +165,11 @@ def needs_confirmation(yes: bool) -> bool:
 
 
 class NoLimit:
-    """The word `none` where a number could stand."""
+    """The word `none` in place of a number."""
 
 
 class OneOf(ParamKind):
-    """A choice whose words are defined with the API, which is loaded when one is given or completed."""
+    """A choice whose values are defined by the API, loaded when one is given or completed."""
 
     name = "choice"
 
@@ -177,7 +177,7 @@ class OneOf(ParamKind):
         self._words = words
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        # The default is a word: converting it loads nothing, for the help of subcommands.
+        # The default is valid: converting it loads nothing, for the help of subcommands.
         return value if param is not None and value == param.default else self._choice().convert(value, param, ctx)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> Any:
@@ -188,7 +188,7 @@ class OneOf(ParamKind):
 
 
 class NumberOrNone(ParamKind):
-    """A positive whole number, or `none` to lift the limit."""
+    """A positive whole number, or `none` to remove the limit."""
 
     name = "number"
 
@@ -217,7 +217,7 @@ class Duration(ParamKind):
 
 
 class Since(ParamKind):
-    """A beginning: how long ago, as it was written, or a time, which becomes a duration."""
+    """A start: a duration before now, unchanged, or a time, which becomes a duration."""
 
     name = "since"
 
@@ -231,7 +231,7 @@ class Since(ParamKind):
 
 
 class Until(ParamKind):
-    """An end: a time, as it was written, or how long ago, which becomes a time."""
+    """An end: a time, unchanged, or a duration before now, which becomes a time."""
 
     name = "until"
 
@@ -256,7 +256,7 @@ def _seconds_ago(text: str, now: datetime.datetime) -> int | None:
 
 
 def _moment(text: str) -> datetime.datetime | None:
-    """Read a day (its beginning) or a time; UTC unless it says otherwise."""
+    """Parse a day (its start) or a time; UTC unless it has an offset."""
     try:
         moment = datetime.datetime.fromisoformat(text)
     except ValueError:
@@ -265,11 +265,11 @@ def _moment(text: str) -> datetime.datetime | None:
 
 
 class Never:
-    """The word `never` where an end could stand."""
+    """The word `never` in place of an expiry."""
 
 
 class Expiry(ParamKind):
-    """When something ends: a duration from now, a day (to its end, UTC), a time, or `never`."""
+    """An expiry: a duration from now, a day (its end, UTC), a time, or `never`."""
 
     name = "expiry"
 
@@ -290,7 +290,7 @@ class Expiry(ParamKind):
 
 
 def expiry(text: str, now: datetime.datetime) -> datetime.datetime | None:
-    """Read when something ends; None for any other text."""
+    """Parse an expiry; None for any other text."""
     try:
         return now + datetime.timedelta(seconds=durations.parse(text))
     except ValueError:
@@ -299,7 +299,7 @@ def expiry(text: str, now: datetime.datetime) -> datetime.datetime | None:
         return None
     try:
         if re.fullmatch(r"\d{4}-\d{2}-\d{2}", text):
-            # "Until that day" is meant to include it.
+            # "Until that day" includes it.
             return datetime.datetime.fromisoformat(f"{text}T23:59:59+00:00")
         moment = datetime.datetime.fromisoformat(text)
     except ValueError:

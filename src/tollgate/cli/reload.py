@@ -1,7 +1,7 @@
-"""`tollgate reload`: makes the services of a data folder read their settings again, and shows the outcome.
+"""`tollgate reload`: makes the services of a data folder read their settings again, and shows the result.
 
 For the operator, on the machine of the service, as its user. Owns output and exit codes; the service itself reads
-and judges the settings, for it has an environment of its own.
+and checks the settings, because its environment may differ.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tollgate.processes.reloader import ReloadOutcome, read_record
 from tollgate.processes.service_lock import Holder, holders
 from tollgate.settings import file as settings_file
 
-# For a reload to begin, which waits for the end of one that is under way; and once more for its outcome.
+# For a reload to start, which waits for one in progress; and again for its result.
 WAIT_SECONDS = 15.0
 _POLL_SECONDS = 0.05
 
@@ -45,12 +45,12 @@ class NotRunning(Failure):
 )
 @json_option
 def reload(config_file: str | None, as_json: bool) -> None:
-    """Let the running service take over changed settings, without a restart.
+    """Apply changed settings to the running service, without a restart.
 
-    Upstreams and networks, [limits], [cache], [health], [websocket] and logging.level change in place; calls
-    under way and WebSockets go on. What else differs is named and left for a restart. Exits with 1 where the
-    settings are refused, or a process could not take them over. Where two services share a data folder, such as a
-    gateway and its collector, both reload; --json prints an object for each.
+    Upstreams and networks, [limits], [cache], [health], [websocket] and logging.level take effect immediately;
+    calls in progress and WebSockets continue. Other changes are listed and need a restart. Exits with 1 if the
+    settings are refused, or a process could not apply them. If two services share a data folder, such as a gateway
+    and its collector, both reload; --json prints an object for each.
     """
     path = settings_file.find(config_file, os.environ)
     try:
@@ -83,7 +83,7 @@ def _reload_all(data_dir: Path, patience: float = WAIT_SECONDS) -> dict[str, Rel
 
 
 def _explained(failure: NotRunning, path: Path | None) -> Failure:
-    """A mistake in the file may be why it names another folder."""
+    """Add the mistakes of the file, which may be why it names another folder."""
     try:
         settings_file.load(path, os.environ)
     except settings_file.SettingsError as error:
@@ -96,25 +96,25 @@ def _reload(data_dir: Path, service: str, found: Holder, patience: float) -> Rel
         raise Failure(f"The Tollgate on {data_dir} runs in another container: run this there.")
     if not found.pid:
         raise Failure(f"The Tollgate on {data_dir} is starting or stopping: try again in a moment.")
-    # Whatever begins after this reads the settings as they are now.
+    # A reload that starts after this reads the current settings.
     before = read_record(data_dir, service).started
     os.kill(found.pid, signal.SIGHUP)
     return _wait(data_dir, service, found.pid, before, patience)
 
 
 def _wait(data_dir: Path, service: str, pid: int, before: int, patience: float) -> ReloadOutcome:
-    begun = False
+    started = False
     deadline = time.monotonic() + patience
     while time.monotonic() < deadline:
         record = read_record(data_dir, service)
         ours = [outcome for outcome in record.outcomes if outcome.asked > before]
         if ours:
-            return ours[-1]  # the first that came after us
-        if record.started > before and not begun:
-            begun, deadline = True, time.monotonic() + patience
+            return ours[-1]  # the first after our request
+        if record.started > before and not started:
+            started, deadline = True, time.monotonic() + patience
         found = holders(data_dir).get(service)
         if found is None or found.pid != pid:
-            raise Failure(f"The Tollgate on {data_dir} ended before it reported the outcome: see its log.")
+            raise Failure(f"The Tollgate on {data_dir} ended before it reported the result: see its log.")
         time.sleep(_POLL_SECONDS)
     raise Failure(f"The Tollgate on {data_dir} has not reported within {patience:g} s: see its log.")
 

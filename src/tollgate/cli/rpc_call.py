@@ -27,19 +27,19 @@ else:
     service_api, tokens = LazyModule("tollgate.api.service"), LazyModule("tollgate.api.tokens")
 
 _SECONDS = 300
-"""How long a token lives that is made for one call, should it not be deleted."""
+"""Expiry of the token of one call, in case it is not deleted."""
 
 
 @click.command(epilog="Example: tollgate rpc call eth/mainnet eth_blockNumber")
 @click.argument("network", shell_complete=complete_networks)
 @click.argument("method")
 @click.argument("params", nargs=-1)
-@click.option("--token", envvar="TOLLGATE_RPC_TOKEN", help="API token (tg_…). Default: one made for this call.")
+@click.option("--token", envvar="TOLLGATE_RPC_TOKEN", help="API token (tg_…). Default: a temporary one.")
 @for_team
 def call(session: Session, network: str, method: str, params: tuple[str, ...], token: str | None) -> None:
-    """Call METHOD of a NETWORK; PARAMS are JSON, or texts as they are.
+    """Call METHOD of a NETWORK; PARAMS are JSON, or plain strings.
 
-    Prints the result, and how long it took and who answered. Exits with 1 for an error.
+    Prints the result, its duration and the upstream that answered. Exits with 1 for an error.
     """
     _call(session, network, method, [_value(text) for text in params], token)
 
@@ -65,9 +65,9 @@ def _call(session: Session, network: str, method: str, params: list[Any], token:
     try:
         answer = json.loads(reply.body)
     except ValueError as error:
-        raise Failure(f"HTTP {reply.status}, and no JSON: is {session.url} a Tollgate?") from error
+        raise Failure(f"HTTP {reply.status} without JSON: is {session.url} a Tollgate?") from error
     if not isinstance(answer, dict):
-        raise Failure(f"HTTP {reply.status}, and no JSON-RPC answer: is {session.url} a Tollgate?")
+        raise Failure(f"HTTP {reply.status} without a JSON-RPC response: is {session.url} a Tollgate?")
     failed = "error" in answer
     show.as_json(answer if session.as_json else answer.get("error" if failed else "result"))
     where = [f"{1_000 * took:.1f} ms", f"HTTP {reply.status}"]

@@ -1,7 +1,7 @@
-"""`tollgate rpc logs`: the calls of a team, page by page, or as they come.
+"""`tollgate rpc logs`: the calls of a team, page by page, or as they arrive.
 
 Owns the output and the columns of this command, and how it follows: `following` decides, without a clock, a socket
-or a sleep; `_follow` carries it out.
+or a sleep; `_follow` does the I/O.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ else:
     csv, structs, api = LazyModule("csv"), LazyModule("msgspec.structs"), LazyModule("tollgate.api.logs")
     log_rules, pricing = LazyModule("tollgate.core.logs"), LazyModule("tollgate.core.pricing")
 
-# How wide the columns of a stream are, whose longest line is not known; nought: as wide as it gets.
+# Widths of a stream's columns, whose longest line is not known; 0: unlimited.
 COLUMNS = {
     "time": 24,
     "method": 26,
@@ -54,15 +54,15 @@ COLUMNS = {
 }
 USUAL = ("time", "method", "network", "status", "duration", "caller", "cost")
 
-# With what the collector waits under load, a call is shown within 1.5 s.
+# Together with the collector's delay under load, a call is shown within 1.5 s.
 POLL_SECONDS = 0.75
 MAX_AT_ONCE = 1_000
-# A server that is away for longer is not being restarted.
+# A server that is unavailable for longer is not being restarted.
 PATIENCE_SECONDS = 300.0
-# How long a page is looked for.
+# How long a page is searched for.
 SEARCH_SECONDS = 30.0
 _MAX_PAUSE = 10.0
-AWAY = "Tollgate does not answer now. What comes meanwhile is shown as soon as it does."
+AWAY = "Tollgate does not answer. Calls in the meantime are shown when it does."
 BACK = "Tollgate answers again."
 _PASSING = frozenset({"unavailable", "store_unavailable", "busy", "rate_limited"})
 
@@ -71,7 +71,7 @@ _NETWORK = re.compile(r"[a-z0-9-]{1,32}/[a-z0-9-]{1,32}")
 
 def _network(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
     if value is not None and not _NETWORK.fullmatch(value):
-        raise click.BadParameter(f"{value!r} is no network: write family/network, such as eth/mainnet.")
+        raise click.BadParameter(f"{value!r} is not a network: write family/network, such as eth/mainnet.")
     return value
 
 
@@ -118,10 +118,16 @@ def _columns(_ctx: click.Context, _param: click.Parameter, value: str | None) ->
 )
 @click.option("--domain", metavar="DOMAIN", hidden=True, help="Only calls of this domain: id or name.")
 @click.option("--request-id", metavar="ID", hidden=True, help="Only the calls of this request.")
-@click.option("--all", "whole", is_flag=True, help="Print all that fit, one line each; --csv: as CSV.")
-@click.option("--csv", "as_csv", is_flag=True, hidden=True, help="Print all that fit as CSV, without formulas.")
+@click.option("--all", "whole", is_flag=True, help="Print all matches, one per line; --csv: as CSV.")
+@click.option(
+    "--csv",
+    "as_csv",
+    is_flag=True,
+    hidden=True,
+    help="Print all matches as CSV, escaped against formula injection.",
+)
 @click.option("--columns", callback=_columns, hidden=True, help="Which columns, in this order.")
-@click.option("--follow", "-f", is_flag=True, help="Go on with new ones as they come.")
+@click.option("--follow", "-f", is_flag=True, help="Keep printing new calls as they arrive.")
 @for_team
 def logs(
     session: Session,
@@ -140,9 +146,11 @@ def logs(
     filters = {name: str(value) for name, value in given.items() if value is not None}
     if follow:
         if whole or as_csv:
-            raise click.UsageError("--all and --csv go back and --follow goes on: give one of them.")
+            raise click.UsageError(
+                "--all and --csv print older calls, --follow prints new ones: give one of them."
+            )
         if after is not None:
-            raise click.UsageError("--after goes back and --follow goes on: give one of them.")
+            raise click.UsageError("--after prints older calls, --follow prints new ones: give one of them.")
         _follow(session, filters, limit, columns)
         return
     if as_csv:
@@ -159,7 +167,7 @@ def logs(
     if columns == USUAL and show.for_people():
         rows = _without_today(rows)
     page = cast("ApiAnswer[Page[api.Log]]", answer)
-    # Columns given by name stay, also where they do not fit.
+    # Columns given by name are kept even if they do not fit.
     drop = ("COST", "CALLER", "DURATION", "NETWORK") if columns == USUAL else ()
     titles = [name.upper() for name in columns]
     session.page(page, titles, rows, empty=_nothing(session, answer, filters), drop=drop)
@@ -173,7 +181,7 @@ def _page(
     *,
     clock: Callable[[], float] = time.monotonic,
 ) -> ApiAnswer[api.LogPage]:
-    """One page. Where little fits, the server ends a page early: go on, for a while."""
+    """One page. If few calls match, the server ends a page early: continue for a while."""
     end = clock() + SEARCH_SECONDS
     answer = _fetched(session, filters, limit, after)
     while answer.value.next is not None and len(answer.value.items) < limit and clock() < end:
@@ -194,7 +202,7 @@ def _fetched(
 
 
 def _pages(session: Session, filters: Mapping[str, Any], after: str | None) -> Iterator[ApiAnswer[api.LogPage]]:
-    """Everything that fits, page after page."""
+    """All matches, page by page."""
     while True:
         answer = _fetched(session, filters, MAX_AT_ONCE, after)
         yield answer
@@ -204,7 +212,7 @@ def _pages(session: Session, filters: Mapping[str, Any], after: str | None) -> I
 
 
 def _print_csv(session: Session, filters: Mapping[str, Any], after: str | None) -> None:
-    """Print everything that fits as CSV (RFC 4180), newest first. A text is never a formula (OWASP)."""
+    """Print all matches as CSV (RFC 4180), newest first, escaped against formula injection (OWASP)."""
 
     def cell(value: object) -> object:
         return log_rules.csv_cell(show.clean(value)) if isinstance(value, str) else value
@@ -224,9 +232,9 @@ def _print_csv(session: Session, filters: Mapping[str, Any], after: str | None) 
 
 def _nothing(session: Session, answer: ApiAnswer[api.LogPage], filters: Mapping[str, Any]) -> str:
     if answer.value.next is not None:
-        return "Nothing that fits is among the newest calls. Go on with --after."
+        return "None of the newest calls match. Continue with --after."
     if filters:
-        return "No calls fit."
+        return "No calls match."
     return f"No calls yet. Send one to {session.url}/x/<family>/<network>, with a token of the team."
 
 
@@ -237,7 +245,7 @@ def cells(log: api.Log, columns: tuple[str, ...]) -> tuple[str, ...]:
     code = "" if log.error_code is None else str(log.error_code)
     times = f"x{log.count}" if log.count > 1 else ""
     cells = {
-        # Exact, also on a terminal: calls of the same minute can be distinguished.
+        # Exact, even on a terminal, to tell calls of the same minute apart.
         "time": f"{at:%Y-%m-%dT%H:%M:%S}.{at.microsecond // 1000:03d}Z",
         "method": log.method,
         "network": f"{log.family}/{log.network}",
@@ -255,7 +263,7 @@ def cells(log: api.Log, columns: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _without_today(rows: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """Leave today's date out where all is of today: the room is for what happened."""
+    """Omit today's date if all calls are of today, to save space."""
     today = f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}T"
     if not all(row[0].startswith(today) for row in rows):
         return rows
@@ -263,7 +271,7 @@ def _without_today(rows: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
 
 
 def duration(micros: int) -> str:
-    """Write how long a call took, with three digits or so."""
+    """Format a duration with about three digits."""
     if micros < 1_000:
         return f"{micros} µs"
     if micros < 1_000_000:
@@ -275,10 +283,10 @@ def duration(micros: int) -> str:
 
 
 def following() -> Generator[tuple[float, str], tuple[Failure | None, bool, float], None]:
-    """Yield how long to wait before the next poll, and a note for the person; take the outcome of the last poll.
+    """Yield how long to wait before the next poll, and a note to print; take the result of the last poll.
 
-    That is: why it failed, if it did; whether there is more at once; the time. A server that is away is polled at
-    growing intervals, from the last position; the failure is raised after `PATIENCE_SECONDS`.
+    That is: its failure, if any; whether there is more now; the time. An unavailable server is polled at growing
+    intervals, from the last position; the failure is raised after `PATIENCE_SECONDS`.
     """
     pause, text, away_since = POLL_SECONDS, "", None
     while True:
@@ -297,13 +305,13 @@ def following() -> Generator[tuple[float, str], tuple[Failure | None, bool, floa
 
 
 def _passing(failure: Failure) -> bool:
-    """Whether a retry makes sense: the server is away, overloaded, or being restarted."""
+    """Whether a retry makes sense: the server is unavailable, overloaded, or restarting."""
     return isinstance(failure, NoServer | Lost | TooSlow) or failure.reason in _PASSING
 
 
 def _follow(session: Session, filters: Mapping[str, Any], limit: int, columns: tuple[str, ...]) -> None:
-    """Print the newest calls, oldest first, then those that come, until interrupted."""
-    # The start of `since` is fixed by the first page; sent again it would only be checked again.
+    """Print the newest calls, oldest first, then new ones, until interrupted."""
+    # The first page fixes the start of `since`, so it is not sent again.
     rest = {name: value for name, value in filters.items() if name != "since"}
     answer = _fetched(session, filters, limit)
     if not session.as_json:
@@ -330,7 +338,7 @@ def _follow(session: Session, filters: Mapping[str, Any], limit: int, columns: t
 
 def _place(answer: ApiAnswer[api.LogPage]) -> str:
     if not answer.value.newer:
-        raise Failure("This Tollgate cannot be followed: it is older than the tool.")
+        raise Failure("This Tollgate does not support --follow: it is older than the tool.")
     return answer.value.newer
 
 
@@ -360,5 +368,5 @@ def _line(cells: tuple[str, ...], columns: tuple[str, ...]) -> str:
 
 
 def _cut(text: str, width: int) -> str:
-    """Fill a cell to its width, or cut it: a stream's columns stay where they are."""
+    """Pad a cell to its width, or cut it: a stream's columns are fixed."""
     return text if not width else f"{text:{width}}" if len(text) <= width else f"{text[: width - 1]}…"

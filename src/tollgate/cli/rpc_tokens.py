@@ -1,6 +1,6 @@
 """`tollgate rpc tokens`: the API tokens of a team.
 
-Owns the output of these commands and how options become a body. A secret is printed once, to stdout alone.
+Owns the output of these commands and how options become a body. A secret is printed once, to stdout only.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _SPELLED = {
 
 @click.group(cls=Group, epilog="Example: tollgate rpc tokens create ci --team acme --expires 90d")
 def tokens() -> None:
-    """API tokens: what programs send as `Authorization: Bearer …` to /x/."""
+    """API tokens, which programs send to /x/ as `Authorization: Bearer …`."""
 
 
 @tokens.command(
@@ -109,7 +109,7 @@ def show_(session: Session, token_id: str) -> None:
 @click.argument("token_id", metavar="TOKEN", shell_complete=complete_tokens)
 @for_team
 def update(session: Session, token_id: str, **settings: Any) -> None:
-    """Change settings of a token; those not given stay as they are."""
+    """Change settings of a token; others keep their value."""
     given = chosen(settings)
     if not given:
         raise click.UsageError("Nothing to change: give at least one setting, such as --expires 90d.")
@@ -129,11 +129,11 @@ def _update(session: Session, token_id: str, **given: Any) -> None:
     default="24h",
     show_default=True,
     metavar="DURATION",
-    help="How long the old secret goes on working; 30d at most.",
+    help="How long the old secret keeps working; at most 30d.",
 )
 @for_team
 def rotate(session: Session, token_id: str, overlap: int) -> None:
-    """Issue a successor with a new secret, and let the old one run out."""
+    """Issue a successor with a new secret; the old one expires."""
     if overlap > api.MAX_OVERLAP:
         raise click.UsageError("--overlap can be 30d at most.")
     token_id = _id(session, token_id)
@@ -154,7 +154,7 @@ def rotate(session: Session, token_id: str, overlap: int) -> None:
 @click.argument("token_id", metavar="TOKEN", shell_complete=complete_tokens)
 @for_team
 def disable(session: Session, token_id: str) -> None:
-    """Let a token no longer work, until it is enabled again."""
+    """Disable a token until it is enabled again."""
     _update(session, token_id, active=False)
 
 
@@ -162,7 +162,7 @@ def disable(session: Session, token_id: str) -> None:
 @click.argument("token_id", metavar="TOKEN", shell_complete=complete_tokens)
 @for_team
 def enable(session: Session, token_id: str) -> None:
-    """Let a disabled token work again."""
+    """Enable a disabled token."""
     _update(session, token_id, active=True)
 
 
@@ -171,7 +171,7 @@ def enable(session: Session, token_id: str) -> None:
 @yes_option
 @for_team
 def delete(session: Session, token_id: str, yes: bool) -> None:
-    """Delete a token for good: what uses it stops working within a second."""
+    """Delete a token: it stops working within a second."""
     token_id = _id(session, token_id)
     if needs_confirmation(yes):
         token = session.client.call(api.SHOW, session.team, token_id).value
@@ -190,7 +190,7 @@ def _id(session: Session, token: str) -> str:
             f"Team {session.team} has no token called {token!r}. List them: tollgate rpc tokens list "
             f"--team {session.team}"
         )
-    # The one that works, where several had the name.
+    # The active one, if several had the name.
     return next((each for each in reversed(named) if each.active), named[-1]).id
 
 
@@ -214,7 +214,7 @@ def _show(session: Session, answer: ApiAnswer[api.Token]) -> None:
 def _show_secret(session: Session, answer: ApiAnswer[api.TokenWithSecret]) -> None:
     token = answer.value
     session.thing(answer.raw, [("id", token.id), ("name", token.name), ("secret", token.secret)])
-    show.note("Keep the secret now: it is shown only this once.")
+    show.note("Save the secret now: it is shown only once.")
 
 
 def _show_use(session: Session, token: api.TokenWithSecret) -> None:

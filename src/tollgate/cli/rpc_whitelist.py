@@ -32,7 +32,7 @@ _SHOWN = (
     "address_per_minute",
     "domain_per_minute",
 )
-"""Members that the output of an entry shows under names of its own; others follow under theirs."""
+"""Members that the output of an entry shows under its own labels; the others follow under their names."""
 
 
 @click.group(cls=Group, epilog="Example: tollgate rpc whitelist add example.com --team acme")
@@ -45,7 +45,7 @@ def whitelist() -> None:
     epilog="Example: tollgate rpc whitelist add example.com --team acme",
 )  # fmt: skip
 @click.argument("domain")
-@click.option("--take-over", is_flag=True, help="Take it from another team, by proof in DNS or on the site.")
+@click.option("--take-over", is_flag=True, help="Take it over from another team, by proof in DNS or on the site.")
 @for_team
 def add(session: Session, domain: str, take_over: bool, **settings: Any) -> None:
     """Whitelist a root domain, such as example.com, with all its subdomains."""
@@ -109,9 +109,9 @@ def remove(session: Session, entry_id: str, yes: bool) -> None:
 @click.argument("entry_id", metavar="ID")
 @for_team
 def verify(session: Session, entry_id: str) -> None:
-    """Look for the proof that the domain is yours.
+    """Check the proof that the domain is yours.
 
-    Without one it shows what to publish in DNS or on the site.
+    If there is none, shows what to publish in DNS or on the site.
     """
     answer = session.client.call(api.VERIFY, session.team, entry_id)
     _show(session, answer)
@@ -147,7 +147,7 @@ def check(session: Session, origin: str) -> None:
 @click.option("--active/--inactive", default=None, help="Whether its pages may call.")
 @for_team
 def update(session: Session, entry_id: str, **settings: Any) -> None:
-    """Change the limits of an entry, or switch it off and on."""
+    """Change the limits of an entry, or disable and enable it."""
     given = chosen(settings)
     if not given:
         raise click.UsageError("Nothing to change: give at least one setting, such as --inactive.")

@@ -65,8 +65,7 @@ def serve(config_file: str | None, roles: tuple[str, ...]) -> None:
         if not has_accounts:
             file = f" --config {origin.path}" if origin.path is not None else ""
             log.get("server").warning(
-                "there is no account yet, so nobody can log in: make one with "
-                f"`tollgate admin create-account EMAIL --team NAME{file}`"
+                f"no account exists yet: create one with `tollgate admin create-account EMAIL --team NAME{file}`"
             )
 
     service.run(bootstrap, on_ready=ready, roles=given)
@@ -80,8 +79,8 @@ def serve(config_file: str | None, roles: tuple[str, ...]) -> None:
 def migrate(plan: bool, source: str | None, target: str | None, config_file: str | None) -> None:
     """Bring the databases to this version's schema. `serve` does this by itself.
 
-    With --from and --to, move a whole installation from SQLite to PostgreSQL, while no service runs on it. A move
-    that was interrupted goes on where it was when it is started again.
+    With --from and --to, move a whole installation from SQLite to PostgreSQL, while no service runs on it. An
+    interrupted move continues when it is started again.
     """
     if (source is None) != (target is None):
         raise click.UsageError("Give --from and --to together.")
@@ -108,7 +107,7 @@ def migrate(plan: bool, source: str | None, target: str | None, config_file: str
 def _show_plan(url: URL, scripts: str) -> None:
     """Print what a migration would do."""
     if not engines.exists(url):
-        click.echo(f"{url.database}: will be made.")
+        click.echo(f"{url.database}: will be created.")
         return
     steps = upgrade.plan(url, scripts)
     click.echo(f"{url.database} ({'ledger' if scripts == LEDGER else 'control data'}): {len(steps) or 'no'} steps")
@@ -128,7 +127,7 @@ def _move(source: str, target: str) -> None:
     if not engines.exists(control):
         raise Failure(f"There is no {control.database}: give the control.db of the installation.")
     if not engines.exists(ledger):
-        # Otherwise an empty one would be made, and moved: without logs, usage and invoices.
+        # Otherwise an empty one would be created and moved, without logs, usage and invoices.
         raise Failure(f"There is no {ledger.database}: put the ledger.db of the installation there first.")
     if holder(folder) is not None:
         raise Failure(f"A service runs on {folder}: stop it, so that nothing changes while it is moved.")
@@ -143,29 +142,27 @@ def _move(source: str, target: str) -> None:
     try:
         move.run()
     except engines.DATABASE_ERRORS as error:
-        raise Failure(
-            f"The move was interrupted: {cause_of(error)}. Start it again, and it goes on where it was."
-        ) from error
+        raise Failure(f"The move was interrupted: {cause_of(error)}. Start it again to continue.") from error
     finally:
         move.close()
     click.echo(
         f"Moved. Next: set store.url to the new address, keep {folder / 'pepper'} (or set secrets.pepper to its "
-        "content), then `tollgate serve`. What waits in the spool is collected then. Keep the SQLite files until "
-        "you are content: they are as they were.",
+        "content), then `tollgate serve`. The spool is collected then. Keep the SQLite files until "
+        "you have checked the result: they are unchanged.",
         err=True,
     )
 
 
 @click.command(epilog="Example: tollgate collect --once")
-@click.option("--once", is_flag=True, help="End when everything that workers left is collected.")
+@click.option("--once", is_flag=True, help="Stop when everything that workers left is collected.")
 @click.option(
-    "--drain", is_flag=True, help="Empty the spool of a node that goes for good; fail where some is left."
+    "--drain", is_flag=True, help="Empty the spool of a node before it is removed; fail if some is left."
 )
 @config_option
 def collect(once: bool, drain: bool, config_file: str | None) -> None:
-    """Bring what workers recorded into the ledger, until stopped (Ctrl-C or SIGTERM).
+    """Collect what workers recorded into the ledger, until stopped (Ctrl-C or SIGTERM).
 
-    `serve` does this by itself; this is for a service that is down, so that nothing waits for its return.
+    `serve` does this by itself; use this while the service is stopped.
     """
     settings = settings_file.settings_from(config_file)
     log.configure(settings.logging.level, settings.logging.format)
@@ -186,12 +183,12 @@ def collect(once: bool, drain: bool, config_file: str | None) -> None:
 @json_option
 @config_option
 def nodes(as_json: bool, config_file: str | None) -> None:
-    """List the nodes that share this store: roles, version, last sign of life, records that wait in the spool."""
+    """List the nodes that share this store: roles, version, last heartbeat, bytes in the spool."""
     settings = settings_file.settings_from(config_file)
     url = engines.store_url(settings.store.url, Path(settings.data_dir))
     if not is_postgresql(url):
         raise Failure(
-            "This store is SQLite, which has one node. Several share a PostgreSQL store: docs/scaling.md."
+            "This store is SQLite, which has one node. Several nodes need a PostgreSQL store: docs/scaling.md."
         )
 
     async def listed() -> list[Node]:

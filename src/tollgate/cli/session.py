@@ -1,7 +1,7 @@
-"""What a management command works with: the server, the login, the team, and how to print.
+"""The context of a management command: server, login, team, and printing.
 
-Owns the order of precedence: an option, then TOLLGATE_URL, TOLLGATE_TOKEN and TOLLGATE_TEAM, then what the
-last login kept, then the default address.
+Owns the order of precedence: an option, then TOLLGATE_URL, TOLLGATE_TOKEN and TOLLGATE_TEAM, then the defaults of
+the last login, then the default address.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ TEAM_VARIABLE = "TOLLGATE_TEAM"
 URL_VARIABLE = "TOLLGATE_URL"
 
 _MESSAGE_SECONDS = 2.0
-"""For what only makes a message better."""
+"""For requests that only improve a message."""
 _COMPLETION_SECONDS = 1.0
 
 
@@ -56,7 +56,7 @@ class Session:
 
     @property
     def team(self) -> str:
-        """Return the team to act for, or fail with how to name one."""
+        """Return the team to act for, or fail with how to give one."""
         if self._team is None:
             self._team = os.environ.get(TEAM_VARIABLE) or self.credentials.team_at(self.url)
         if self._team is None:
@@ -64,7 +64,7 @@ class Session:
         return self._team
 
     def thing(self, raw: Any, fields: Sequence[tuple[str, show.Cell]]) -> None:
-        """Print one thing: the server's object for programs, chosen fields for people."""
+        """Print one resource: the server's object for programs, chosen fields for people."""
         if self.as_json:
             show.as_json(raw)
         else:
@@ -119,7 +119,7 @@ def next_command(ctx: click.Context, cursor: str, team: str | None) -> str:
 
 @contextmanager
 def opened(*, team: str | None = None, as_json: bool = False) -> Iterator[Session]:
-    """Open a session with a login; without one it ends here."""
+    """Open a session with a login; fail without one."""
     credentials = CredentialStore.at_home(os.environ)
     url = server_url(credentials, os.environ)
     with Transport(url) as transport:
@@ -140,17 +140,17 @@ def token_in(environ: Mapping[str, str]) -> str | None:
     if not token:
         return None
     if not token.isascii() or not token.isprintable() or " " in token:
-        raise LoginNeeded(f"{TOKEN_VARIABLE} holds no token: one is letters, digits and _ alone.")
+        raise LoginNeeded(f"{TOKEN_VARIABLE} is not a token: tokens have only letters, digits and _.")
     if token.startswith("tg_"):
         raise LoginNeeded(
-            f"{TOKEN_VARIABLE} holds an API token (tg_…), which is for calls to /x/. Commands need a personal "
-            "access token (tgp_…): make one with `tollgate account tokens create NAME`, or unset it and log in."
+            f"{TOKEN_VARIABLE} is an API token (tg_…), which is for calls to /x/. Commands need a personal "
+            "access token (tgp_…): create one with `tollgate account tokens create NAME`, or unset it and log in."
         )
     return token
 
 
 def login_for(credentials: CredentialStore, transport: Transport, environ: Mapping[str, str]) -> LoginSource:
-    """Return the login for a server: that of the environment, or the kept one."""
+    """Return the login for a server: that of the environment, or the stored one."""
     if (token := token_in(environ)) is not None:
         return FixedLogin(
             token,
@@ -164,7 +164,7 @@ def login_for(credentials: CredentialStore, transport: Transport, environ: Mappi
 
 
 class Names:
-    """Names and ids of what one has, fetched within a short time and without renewing a login."""
+    """Names and ids for completion and hints, fetched with a short deadline and without renewing a login."""
 
     def __init__(self, team: str | None = None, seconds: float = _COMPLETION_SECONDS) -> None:
         self._seconds = seconds
@@ -196,7 +196,7 @@ class Names:
             credential = self._credentials.credential(self._url)
             if credential is None:
                 raise not_logged_in(self._url)
-            # As it is: a renewal cut off by the short deadline could cost the login.
+            # Not renewed: a renewal cut off by the short deadline could lose the login.
             secret = credential.access
         with Transport(self._url, total=self._seconds) as transport:
             yield Client(transport, FixedLogin(secret, "refused"))

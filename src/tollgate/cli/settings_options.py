@@ -1,7 +1,7 @@
-"""Options and lines of output from the types of the API: what a definition says is not said again for the tool.
+"""Options and lines of output, generated from the types of the API.
 
-A truth is a switch; a number may be `none`, a time `never`; a list is an option that is repeated, or `any`. The
-type is loaded with the help of its own command, and not before.
+A boolean is a flag; a number may be `none`, a time `never`; a list is a repeated option, or `any`. The type is
+loaded only for the help or the run of its command.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ else:
     base = LazyModule("tollgate.api.base")  # not for help of other commands
 
 ANY = "any"
-"""What lifts a restriction to some networks, methods and the like."""
+"""Removes a restriction to some networks, methods and the like."""
 
 
 class Spelling(NamedTuple):
-    """How an option is written where its member's own name and description would not do."""
+    """Name, metavar and help of an option that differ from its member's."""
 
     option: str
     metavar: str
@@ -63,7 +63,7 @@ class SettingsCommand(click.Command):
 
 
 def chosen(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings that were given, as the API has them."""
+    """Return the settings that were given, as members of the API."""
     return {name: _value(name, each) for name, each in settings.items() if each is not None and each != ()}
 
 
@@ -107,6 +107,6 @@ def _value(name: str, value: Any) -> Any:
         return None
     if isinstance(value, tuple) and ANY in value:
         if len(value) > 1:
-            raise click.UsageError(f"{ANY!r} stands for all {name}: give it alone.")
+            raise click.UsageError(f"{ANY!r} means all {name}: give it alone.")
         return ()
     return value

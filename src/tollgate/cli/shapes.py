@@ -1,7 +1,6 @@
-"""What the management API answers, as values (frozen). The server's own object is kept beside for `--json`.
+"""Types of answers that `tollgate.api` does not define. The server's own object is kept for `--json`.
 
-Only what a thing cannot be without is required: a member that another version of the server lacks must not
-stop the tool. Secrets stay out of every repr.
+Only essential members are required: the tool must work with servers of other versions. Reprs contain no secret.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ class DeviceGrant(Struct, frozen=True):
 
 
 class TokenResponse(Struct, frozen=True):
-    """What the token endpoint gives (RFC 6749)."""
+    """The answer of the token endpoint (RFC 6749)."""
 
     access_token: str
     refresh_token: str | None = None

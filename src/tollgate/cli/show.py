@@ -1,7 +1,7 @@
 """What the tool prints: tables and fields for people, columns for pipes, JSON for programs; messages to stderr.
 
-Owns looks alone: it knows no route and no command. `rich` is imported only when a table is drawn on a
-terminal. Everything that comes from a server is cleaned first, so that no name can move the cursor.
+Owns formatting only: routes and commands must not enter. `rich` is imported only when a table is drawn on a
+terminal. Text from a server is escaped first, so that no name can move the cursor.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ else:
 
 Cell = str | int | float | bool | datetime.datetime | None | list[str]
 
-# C0 and C1 controls, line and paragraph separators, marks that turn the direction of text, lone surrogates.
+# C0 and C1 controls, line and paragraph separators, bidirectional marks, lone surrogates.
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
 
 _GAP = "  "
@@ -39,7 +39,7 @@ _STEPS = (("year", 31_536_000), ("month", 2_592_000), ("day", 86_400), ("hour", 
 
 
 def note(text: str) -> None:
-    """Print a message to stderr, so that stdout has data alone."""
+    """Print a message to stderr, so that stdout has only data."""
     click.echo(clean(text, keep="\n"), err=True)
 
 
@@ -57,12 +57,12 @@ def clean(text: str, *, keep: str = "") -> str:
 
 
 def on_terminal() -> bool:
-    """Whether stdout is read by a person."""
+    """Whether stdout is a terminal."""
     return sys.stdout.isatty()
 
 
 def has_reader() -> bool:
-    """Whether a person reads along, on either of our outputs."""
+    """Whether stdout or stderr is a terminal."""
     return on_terminal() or sys.stderr.isatty()
 
 
@@ -73,14 +73,14 @@ def as_json(value: Any, *, in_one_line: bool = False) -> None:
 
 
 def escaped(text: str) -> str:
-    """JSON without control characters. They can stand only inside strings, where an escape means the same."""
+    """JSON without control characters. They occur only inside strings, where an escape means the same."""
     return _UNSAFE.sub(lambda found: found[0] if found[0] == "\n" else f"\\u{ord(found[0]):04x}", text)
 
 
 def table(titles: Sequence[str], rows: Iterable[Sequence[Cell]], *, drop: Sequence[str] = ()) -> None:
-    """Print rows under their titles; nothing when there are none.
+    """Print rows under their titles; nothing if there are none.
 
-    Where a terminal is too narrow, the columns of `drop` are left out, the first of them first.
+    On a narrow terminal, the columns of `drop` are omitted, the first of them first.
     """
     now = datetime.datetime.now(datetime.UTC)
     pretty = for_people()
@@ -97,7 +97,7 @@ def table(titles: Sequence[str], rows: Iterable[Sequence[Cell]], *, drop: Sequen
 def fitting(
     titles: list[str], lines: list[list[str]], drop: Sequence[str], columns: int
 ) -> tuple[list[str], list[list[str]]]:
-    """Leave columns out until a table fits, or none is left that may be."""
+    """Omit columns until the table fits, or no more may be omitted."""
     for title in drop:
         widths = [max(map(_width, column)) for column in zip(titles, *lines, strict=True)]
         if sum(widths) + len(_GAP) * (len(widths) - 1) <= columns:
@@ -110,7 +110,7 @@ def fitting(
 
 
 BAR = ""
-"""The title of a column of bars. It is for people alone: a pipe has none."""
+"""The title of a column of bars, which is shown only on a terminal."""
 _BAR_COLUMNS = 20
 _LANE_COLUMNS = 32
 
@@ -124,13 +124,13 @@ def bar(value: int, most: int) -> tuple[str, ...]:
     if not for_people():
         return ()
     eighths = round(8 * _BAR_COLUMNS * value / most) if most else 0
-    # What is there is seen.
+    # Any value above 0 is visible.
     whole, rest = divmod(max(eighths, 1 if value else 0), 8)
     return ("█" * whole + " ▏▎▍▌▋▊▉"[rest].strip() or " ",)
 
 
 def lane(start: int, end: int, whole: int) -> tuple[str, ...]:
-    """A cell with a part of a whole: as wide as all lanes, and as far to the right as it began late."""
+    """A cell with the part of a whole from `start` to `end`, drawn to scale."""
     if not for_people():
         return ()
     before = min(_LANE_COLUMNS * start // whole, _LANE_COLUMNS - 1) if whole else 0
@@ -138,7 +138,7 @@ def lane(start: int, end: int, whole: int) -> tuple[str, ...]:
     return (f"{' ' * before}{'█' * min(length, _LANE_COLUMNS - before)}".ljust(_LANE_COLUMNS),)
 
 
-# What a state is, for its colour: first words of cells.
+# Colours of states, by the first words of cells.
 _GOOD = frozenset({"active", "up", "ok", "yes", "final", "paid", "closed", "200"})
 _DOUBTFUL = frozenset(
     {"lagging", "syncing", "unknown", "draft", "half", "capped", "disabled", "inactive", "expired"}
@@ -147,7 +147,7 @@ _BAD = frozenset({"down", "forked", "wrong_chain", "open", "failed", "suspended"
 
 
 def colour_of(cell: str) -> str:
-    """Return the colour of a state or an HTTP status; nothing for other cells."""
+    """Return the colour of a state or an HTTP status; empty for other cells."""
     first = cell.partition(" ")[0]
     if first in _GOOD:
         return "green"
@@ -159,7 +159,7 @@ def colour_of(cell: str) -> str:
 
 
 def fields(pairs: Sequence[tuple[str, Cell]]) -> None:
-    """Print one thing, a line for each of its members."""
+    """Print one resource, a line for each member."""
     now = datetime.datetime.now(datetime.UTC) if for_people() else None
     bold = wants_colour()
     width = max(len(name) for name, _ in pairs)
@@ -169,7 +169,7 @@ def fields(pairs: Sequence[tuple[str, Cell]]) -> None:
 
 
 def spelled(cell: Cell, now: datetime.datetime | None) -> str:
-    """Write a value; times in relation to `now`, or in RFC 3339 without it."""
+    """Format a value; times relative to `now`, or in RFC 3339 without it."""
     if cell is None or cell in ("", []):
         return "-"
     if isinstance(cell, bool):
@@ -182,12 +182,12 @@ def spelled(cell: Cell, now: datetime.datetime | None) -> str:
 
 
 def rfc3339(moment: datetime.datetime) -> str:
-    """Write a time in UTC, to the second."""
+    """Format a time in UTC, to the second."""
     return moment.astimezone(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def relative(moment: datetime.datetime, now: datetime.datetime) -> str:
-    """Write a time relative to now: `3 minutes ago`, `in 2 days`."""
+    """Format a time relative to now: `3 minutes ago`, `in 2 days`."""
     seconds = (moment - now).total_seconds()
     for unit, size in _STEPS:
         number = int(abs(seconds) // size)
@@ -198,7 +198,7 @@ def relative(moment: datetime.datetime, now: datetime.datetime) -> str:
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Set rows into columns."""
+    """Align rows in columns."""
     widths = [max(_width(row[column]) for row in rows) for column in range(len(rows[0]))]
     return [
         _GAP.join(cell + " " * (width - _width(cell)) for cell, width in zip(row, widths, strict=True)).rstrip()
@@ -224,14 +224,14 @@ def wants_colour() -> bool:
 
 
 def for_people() -> bool:
-    """Whether a person will look at it: on a terminal, or where colours are forced."""
+    """Whether output is for a person: on a terminal, or with colours forced."""
     return on_terminal() or wants_colour()
 
 
 def _rich_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     drawn = rich.table.Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for title in titles:
-        # Folded and never cut: an id that lacks its end is of no use. The first column is the id.
+        # Folded, never truncated: a truncated id is useless. The first column is the id.
         drawn.add_column(title, overflow="fold", no_wrap=title == titles[0])
     for row in rows:
         drawn.add_row(*(rich.text.Text(cell, style=colour_of(cell)) for cell in row))

@@ -127,9 +127,9 @@ def _choose_if_none(session: Session, name: str) -> None:
 
 
 @click.command(epilog="Example: tollgate audit --team acme --action token.update --since 7d")
-@click.option("--actor", metavar="EMAIL", help="Only what this person did.")
-@click.option("--action", metavar="ACTION", help="Only this, such as token.update.")
-@click.option("--object", metavar="ID|NAME", help="Only what was done to this token, domain, member …")
+@click.option("--actor", metavar="EMAIL", help="Only changes by this person.")
+@click.option("--action", metavar="ACTION", help="Only this action, such as token.update.")
+@click.option("--object", metavar="ID|NAME", help="Only changes of this token, domain, member …")
 @click.option("--since", type=Since(), metavar="WHEN", help="Only the last 1h, 7d or so, or since 2026-11-15.")
 @click.option("--until", type=Until(), metavar="WHEN", help="Only before 2026-11-15T06:00:00Z, or 1h ago.")
 @click.option(
@@ -144,7 +144,9 @@ def audit(session: Session, limit: int, after: str | None, export: bool, **given
     filters = {name: value for name, value in given.items() if value is not None}
     if export:
         if filters:
-            raise click.UsageError("--export prints all entries, so that they can be checked: give no filter.")
+            raise click.UsageError(
+                "--export prints all entries, so that their hashes can be checked: give no filter."
+            )
         _export(session, after or "0")
         return
     answer = session.client.call(audit_api.LIST, session.team, limit=limit, after=after, **filters)
@@ -165,15 +167,15 @@ def audit(session: Session, limit: int, after: str | None, export: bool, **given
         answer,
         ("TIME", "WHO", "ACTION", "NAME", "WHAT", "ID", "VIA", "ADDRESS"),
         rows,
-        empty="Nothing fits." if filters else "Nothing has been changed yet.",
+        empty="Nothing matches." if filters else "Nothing has been changed yet.",
         drop=("ADDRESS", "VIA", "ID"),
     )
 
 
 def _export(session: Session, after: str) -> None:
-    """Print the audit log as it is given, and check each entry against the one before.
+    """Print the exported audit log, and check each entry against the one before.
 
-    On a terminal control characters are written as escapes, as JSON has them.
+    On a terminal, control characters are printed as JSON escapes.
     """
     if not after.isdecimal():
         raise click.UsageError("With --export, --after is the number of the last entry that you have.")
@@ -182,7 +184,7 @@ def _export(session: Session, after: str) -> None:
     export, limit = audit_api.EXPORT, audit_api.MAX_EXPORTED
     while text := session.client.call(export, session.team, after=place, limit=limit).value:
         click.echo(show.escaped(text) if show.on_terminal() else text.encode(), nl=False)
-        # Of bytes: a text is also split at characters that names may contain.
+        # Split as bytes: str.splitlines also splits at characters that names may contain.
         for line in map(json.loads, text.encode().splitlines()):
             if fault := audit_chain.fault_of(line, before):
                 raise Failure(f"The audit log was tampered with: {fault}. Inform the operator of the service.")

@@ -1,7 +1,7 @@
 """HTTP to one server through urllib3: deadlines, bounds, and every way a connection can fail as a Failure.
 
-Owns sockets and nothing else: it knows no route, no credential and no JSON. It follows no redirect, so that
-a credential never goes anywhere but to the server it is for.
+Owns sockets and nothing else: routes, credentials and JSON must not enter. It follows no redirect, so that a
+credential is sent only to its server.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 CONNECT_SECONDS = 10.0
 READ_SECONDS = 40.0
 LARGEST_ANSWER = 32 * 1024 * 1024
-"""A page of a thousand audit entries is far below."""
+"""Far above a page of a thousand audit entries."""
 
-# Long enough for a server that is being restarted to listen again, short enough not to be noticed.
+# Long enough for a restarting server to listen again, short enough not to be noticed.
 _PAUSE_AFTER_REFUSAL = 0.2
 _CHUNK = 64 * 1024
 
@@ -38,11 +38,11 @@ _READS = frozenset({"GET", "HEAD"})
 
 
 class HttpReply(Struct, frozen=True):
-    """An answer, unread."""
+    """An answer, not decoded."""
 
     status: int
     headers: Mapping[str, str]
-    """Names in any case."""
+    """Case-insensitive."""
     body: bytes
 
     def __repr__(self) -> str:
@@ -77,13 +77,13 @@ class Transport:
         self.close()
 
     def close(self) -> None:
-        """Close what is open; a later request opens again."""
+        """Close open connections; a later request opens a new one."""
         self._pool.clear()
 
     def send(
         self, method: str, path: str, *, headers: Mapping[str, str] | None = None, body: bytes | None = None
     ) -> HttpReply:
-        """Send a request and read its answer. A GET that finds nobody listening is sent once more."""
+        """Send a request and read its answer. A GET is retried once if the connection is refused."""
         try:
             return self._once(method, path, headers, body)
         except NoServer as error:
@@ -104,7 +104,7 @@ class Transport:
         return HttpReply(response.status, response.headers, content)
 
     def _content(self, response: urllib3.BaseHTTPResponse, *, changes: bool) -> bytes:
-        """Read a body within its bounds. The deadline is for all of it, however slowly it drips."""
+        """Read a body within its bounds. The deadline is for all of it, however slowly it arrives."""
         deadline = time.monotonic() + self._read
         parts: list[bytes] = []
         size = 0
@@ -113,7 +113,7 @@ class Transport:
             size += len(part)
             if size > LARGEST_ANSWER:
                 response.close()
-                raise NotTollgate(f"The answer of {self.url} has no end: that is not a Tollgate.")
+                raise NotTollgate(f"The answer of {self.url} is too long: that is not a Tollgate.")
             if time.monotonic() > deadline:
                 response.close()
                 raise TooSlow(_too_slow(self.url, self._read, changes=changes))
@@ -121,12 +121,12 @@ class Transport:
         return b"".join(parts)
 
 
-# What a server that speaks plain HTTP looks like.
+# Errors of a server that speaks plain HTTP.
 _NO_TLS = frozenset({"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE"})
 
 
 def _failure(error: broken.HTTPError, url: str, read: float, *, changes: bool) -> Failure:
-    """Return what a failure of urllib3 means. The one border between its exceptions and ours."""
+    """Map an exception of urllib3. No other place does."""
     if isinstance(error, broken.ProxyError):
         return NoServer(f"The proxy on the way to {url} does not answer. Check HTTPS_PROXY and NO_PROXY.")
     if isinstance(error, broken.NameResolutionError):
@@ -149,7 +149,7 @@ def _failure(error: broken.HTTPError, url: str, read: float, *, changes: bool) -
         return Failure(f"{url} is not an address. Set TOLLGATE_URL to one like https://tollgate.example.com.")
     if url.startswith("http://") and _speaks_tls(url):
         return NoServer(f"{url} speaks TLS: use https://{url.removeprefix('http://')} instead.")
-    return Lost(f"The connection to {url} broke before its answer came. {_advice(changes)}")
+    return Lost(f"The connection to {url} broke before its answer arrived. {_advice(changes)}")
 
 
 def _too_slow(url: str, read: float, *, changes: bool) -> str:
@@ -161,11 +161,11 @@ def _advice(changes: bool) -> str:
 
 
 def _speaks_tls(url: str) -> bool:
-    """Whether a server that did not understand us would have understood TLS."""
+    """Whether a server that did not answer in HTTP speaks TLS."""
     parts = urlsplit(url)
     context = ssl.create_default_context()
     context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE  # nothing is sent; only whether there is a handshake counts
+    context.verify_mode = ssl.CERT_NONE  # nothing is sent; only the handshake matters
     try:
         with (
             socket.create_connection((parts.hostname or "", parts.port or 80), CONNECT_SECONDS) as plain,
@@ -177,7 +177,7 @@ def _speaks_tls(url: str) -> bool:
 
 
 def _refused(error: NoServer) -> bool:
-    """Whether nobody listened, as opposed to a name that does not resolve or a packet that got lost."""
+    """Whether the connection was refused, as opposed to a failed DNS lookup or a timeout."""
     cause = error.__cause__
     return isinstance(cause, broken.NewConnectionError) and isinstance(cause.__cause__, ConnectionRefusedError)
 
@@ -188,7 +188,7 @@ def _tls_reason(error: broken.SSLError) -> str:
 
 
 def _proxy(url: str) -> str | None:
-    """Return the proxy that the environment or the system names; never one for this very machine."""
+    """Return the proxy that the environment or the system sets; none for this machine itself."""
     parts = urlsplit(url)
     if is_loopback(url) or proxy_bypass(parts.netloc):
         return None

@@ -1,6 +1,6 @@
-"""Upstreams as they were found when they were tried out: the table for people, and what is wrong with them.
+"""Results of testing upstreams: a table, and the problems found.
 
-Owns output and columns; upstreams are examined by `gateway/prober/examine.py`.
+Owns output and columns; `gateway/prober/examine.py` does the testing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _TITLES = ("network", "upstream", "chain id", "head", "archive", "latency", "notes")
 
-# As everybody calls these chains; another id under such a name is likely a mistake.
+# Well-known names of chains; another id under such a name is likely a mistake.
 KNOWN_IDS = {
     "eth/mainnet": "0x1",
     "eth/sepolia": "0xaa36a7",
@@ -32,7 +32,7 @@ KNOWN_IDS = {
 
 
 def try_upstreams(upstreams: Sequence[tuple[str, UpstreamSettings]], *, quiet: bool = False) -> list[Examined]:
-    """Try upstreams out, each with its network's path; print what was found, unless `quiet`."""
+    """Test upstreams, each with its network's path; print the results, unless `quiet`."""
     found = asyncio.run(examine_all([(path.partition("/")[0], each) for path, each in upstreams]))
     if not quiet:
         show.table(_TITLES, [_row(path, each) for (path, _), each in zip(upstreams, found, strict=True)])
@@ -40,7 +40,7 @@ def try_upstreams(upstreams: Sequence[tuple[str, UpstreamSettings]], *, quiet: b
 
 
 def try_all(settings: Settings) -> list[str]:
-    """Try all upstreams of the settings out; print what was found, and return what is wrong."""
+    """Test all upstreams of the settings; print the results, and return the problems."""
     networks = settings.networks
     upstreams = [(path, each) for path, network in networks.items() for each in network.upstreams]
     found = try_upstreams(upstreams)
@@ -49,7 +49,7 @@ def try_all(settings: Settings) -> list[str]:
 
 
 def wrong(found: Iterable[tuple[str, Examined]], expected: dict[str, str]) -> list[str]:
-    """Return what keeps upstreams from being used: no answer, or another chain than the network's."""
+    """Return why upstreams cannot be used: no answer, or another chain than the network's."""
     problems = []
     chains = dict(expected)
     for path, each in found:
@@ -75,5 +75,5 @@ def _row(path: str, each: Examined) -> tuple[show.Cell, ...]:
 
 
 def _number(chain_id: str) -> str:
-    """A chain id as people know it: the number, where it is a short one."""
+    """A chain id as people know it: a decimal number if it is short."""
     return str(int(chain_id, 16)) if chain_id and len(chain_id) <= 12 else chain_id

@@ -1,4 +1,4 @@
-"""`tollgate upstreams`: how the running service finds its upstreams. For the operator, on the data folder.
+"""`tollgate upstreams`: upstream health in the running service. For the operator, on the data folder.
 
 Owns output and columns; the data is what the prober stored (`core/upstreams.py`).
 """
@@ -28,9 +28,8 @@ _MINUTES_A_MONTH = 43_200
 def upstreams(config_file: str | None, as_json: bool) -> None:
     """Show which upstreams are in rotation, and why the others are not.
 
-    Errors are those of the last minute. Latency is that of calls in the worker that waits longest, and falls as it
-    makes new ones; where there were no calls, that of probes. Probes are calls a minute. Exits with 1 where no
-    service runs on the data folder.
+    Errors are those of the last minute. Latency is the highest of all workers and decays with new calls; that of
+    probes if there were no calls. Probes are calls per minute. Exits with 1 if no service runs on the data folder.
     """
     settings = settings_file.settings_from(config_file)
     shown = _read(Path(settings.data_dir))
@@ -47,12 +46,12 @@ def upstreams(config_file: str | None, as_json: bool) -> None:
 
 
 def _cost(shown: Shown, micros_per_million: int) -> str:
-    """What probing as it is now comes to in a month, at the price that this service charges itself."""
+    """The monthly cost of probing at the current rate, at this service's own price."""
     calls = sum(each.probe_calls for network in shown.networks for each in network.upstreams) * _MINUTES_A_MONTH
     dollars = calls / 1e6 * micros_per_million / 1e6
     return (
-        f"Probing takes about {calls / 1e6:.1f} million calls a month as it is now, {dollars:.2f} USD at this "
-        "service's own price. Idle upstreams, and those with a ws_url, are probed seldom."
+        f"At the current rate, probing takes about {calls / 1e6:.1f} million calls a month, {dollars:.2f} USD at "
+        "this service's own price. Idle upstreams, and those with a ws_url, are probed rarely."
     )
 
 
@@ -72,8 +71,7 @@ def _read(data_dir: Path) -> Shown:
     age = time.time() - shown.at
     if age > STALE_SECONDS:
         raise Failure(
-            f"What is written in {file} is {age:.0f} s old: the service has ended, or its prober hangs. "
-            "Look at the service's log."
+            f"{file} is {age:.0f} s old: the service has ended, or its prober hangs. See the service's log."
         )
     return shown
 

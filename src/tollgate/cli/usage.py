@@ -1,7 +1,6 @@
-"""`tollgate usage` and `tollgate invoices`: what a team uses and what it costs, its spending cap and alerts, and
-what it owes for each month.
+"""`tollgate usage` and `tollgate invoices`: a team's usage and its cost, spending cap and alerts, and invoices.
 
-`usage` shows by itself; its subcommands change settings.
+`usage` alone shows usage; its subcommands change settings.
 """
 
 from __future__ import annotations
@@ -76,7 +75,7 @@ class Dollars(ParamKind):
 @click.option("--token", metavar="TOKEN", help="Only this token: id or name.", shell_complete=complete_tokens)
 @for_team
 def usage(session: Session, month: str | None, by: str, token: str | None) -> None:
-    """Show what a team used in a month (UTC) and what it costs."""
+    """Show a team's usage of a month (UTC) and its cost."""
     show_usage(session, session.client.call(api.SHOW, session.team, month=month, by=by, token=token))
 
 
@@ -84,7 +83,7 @@ def usage(session: Session, month: str | None, by: str, token: str | None) -> No
 @click.argument("amount", type=Dollars(), metavar="AMOUNT|none")
 @for_team
 def cap(session: Session, amount: int | str) -> None:
-    """Stop calls (402) for the rest of a month once it has cost this much; `none` lifts the cap."""
+    """Refuse calls (402) for the rest of a month once it has cost this much; `none` removes the cap."""
     micros = None if isinstance(amount, str) else amount
     change = billing_api.BillingChange(spending_cap_micros=micros)
     _show_billing(session, session.client.call(billing_api.UPDATE, session.team, body=change))
@@ -144,11 +143,11 @@ def alerts(session: Session, webhook: str | None, emails: bool | None, test: boo
     answer = session.client.call(billing_api.UPDATE, session.team, body=billing_api.BillingChange(**given))
     _show_billing(session, answer, answer.value.webhook_secret)
     if answer.value.webhook_secret is not None:
-        show.note("Calls of the webhook are signed with this secret. Keep it: it is not shown again.")
+        show.note("This secret signs calls of the webhook. Save it: it is not shown again.")
 
 
 def show_usage(session: Session, answer: ApiAnswer[api.Usage]) -> None:
-    """Print what a team used in a month."""
+    """Print a team's usage of a month."""
     found = answer.value
     limit = found.spending_cap_micros
     session.thing(
@@ -204,7 +203,7 @@ def _show_billing(session: Session, answer: ApiAnswer[billing_api.Billing], secr
 
 @click.group(cls=Group, epilog="Example: tollgate invoices show 2026-11 --team acme")
 def invoices() -> None:
-    """What a team owes for each month."""
+    """Invoices of a team, by month."""
 
 
 @invoices.command("list", epilog="Example: tollgate invoices list --team acme")

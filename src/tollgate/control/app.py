@@ -1,6 +1,6 @@
 """The control plane as one ASGI application: `/api/v1`, `/console`, and `/.well-known` for OAuth.
 
-Puts routers together and nothing else.
+It assembles routers and contains nothing else.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ MAX_BODY_BYTES = 262_144
 
 
 def control_app(plane: ControlPlane) -> Litestar:
-    """Make the application."""
+    """Create the application."""
     return assembled(plane, [api_router(), pages.router(), pages.root, oauth.metadata])
 
 
 def operator_app(plane: ControlPlane) -> Litestar:
-    """Make an application of the operator's endpoints alone."""
+    """Create an application with only the operator's endpoints."""
     return assembled(plane, [_router(operator.HANDLERS)])
 
 
@@ -81,10 +81,10 @@ def _router(handlers: Sequence[Router | HTTPRouteHandler]) -> Router:
 
 
 def assembled(plane: ControlPlane, parts: Sequence[Router | HTTPRouteHandler]) -> Litestar:
-    """Make an application of these parts."""
+    """Create an application of these parts."""
     app = Litestar(
         route_handlers=parts,
-        # A guard, because those come first: before anybody's credential is looked at.
+        # A guard, because guards run before the credential is checked.
         guards=[_check_rate],
         dependencies={"plane": Provide(_plane, sync_to_thread=False)},
         exception_handlers=HANDLERS,
@@ -114,7 +114,7 @@ def _plane(state: State) -> ControlPlane:
 
 
 async def _name_request(message: Message, scope: Scope) -> None:
-    """Put the request's id on every answer, and for the worker whether its credential is good."""
+    """Add the request's id to every answer, and for the worker whether its credential is valid."""
     if message["type"] != "http.response.start":
         return
     if name := access.request_id(scope):

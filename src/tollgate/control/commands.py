@@ -25,7 +25,7 @@ Command = TypeVar("Command", bound=Struct)
 Rule = Callable[[Any], object]
 """Returns a member as it is stored, or raises `InvalidInput`."""
 
-LONGEST_SHOWN = 60
+MAX_NAME_SHOWN = 60
 MAX_ERRORS = 20
 
 
@@ -81,7 +81,7 @@ def accepted(command: Struct, rules: Mapping[str, Rule]) -> dict[str, Any]:
 
 
 def from_form(given: Mapping[str, Any], kind: type[Command], unreadable: Sequence[FieldError]) -> Command:
-    """Make a command of a form's fields. Where some are unreadable, refuse them with all that are wrong."""
+    """Build a command from a form's fields. Unreadable fields are refused together with all wrong ones."""
     if not unreadable:
         return kind(**given)
     wrong = {error.field for error in unreadable}
@@ -110,7 +110,7 @@ def _fields(kind: type[Struct]) -> dict[str, FieldInfo]:
 
 
 def _unknown(name: str, known: Mapping[str, object]) -> FieldError:
-    name = name[:LONGEST_SHOWN]
+    name = name[:MAX_NAME_SHOWN]
     near = difflib.get_close_matches(name, known, n=1)
     return FieldError(name, f"{name!r} is not known here." + (f" Did you mean `{near[0]}`?" if near else ""))
 
@@ -131,7 +131,7 @@ def _is_valid(value: object, kind: Any, schema: Json, *, strict: bool) -> bool:
     except ValidationError:
         return False
     if not strict and (converted is None or (isinstance(converted, int) and str(value) != _json(converted))):
-        return False  # msgspec also takes "null" for None, "1" for true and "1.0" for 1
+        return False  # msgspec also accepts "null" for None, "1" for true and "1.0" for 1
     return _fits(converted, schema)
 
 
@@ -181,5 +181,5 @@ def words(schema: Json) -> str:
             return "a JSON object"
 
 
-def _between(schema: Json, least: str, most: str, form: str) -> str:
-    return form.format(schema.get(least, 0), schema[most]) if most in schema else ""
+def _between(schema: Json, lower: str, upper: str, form: str) -> str:
+    return form.format(schema.get(lower, 0), schema[upper]) if upper in schema else ""

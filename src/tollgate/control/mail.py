@@ -1,4 +1,4 @@
-"""Mail by SMTP, where it is set. Sending never holds up a request; what fails is logged, without the text.
+"""Mail by SMTP, if configured. Sending never delays a request; failures are logged, without the text.
 
 The standard library's client in a thread: a handful of mails a day do not justify an asynchronous one.
 """
@@ -17,7 +17,7 @@ from tollgate import log
 from tollgate.settings.model import MailSettings
 
 SECONDS = 10.0
-# For a whole mail: a server may answer each question just in time, for ever.
+# For a whole mail: a server could answer each command just in time, for ever.
 MAIL_SECONDS = 30.0
 CLOSE_SECONDS = 3.0
 MAX_WAITING = 200
@@ -38,7 +38,7 @@ class Mailer:
         return bool(self._settings.host)
 
     def post(self, to: str, subject: str, text: str) -> bool:
-        """Send a mail as soon as may be; False where that cannot be."""
+        """Queue a mail; False if it was dropped."""
         if not self.enabled:
             return False
         if len(self._tasks) >= MAX_WAITING:
@@ -54,26 +54,26 @@ class Mailer:
         return True
 
     async def close(self) -> None:
-        """Wait for what is on its way, but not for long."""
+        """Wait a short time for mails that are being sent."""
         if self._tasks:
             _, late = await asyncio.wait(self._tasks, timeout=CLOSE_SECONDS)
             for task in late:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
             if late:
-                _log.error("mails were not sent before the end", count=len(late))
+                _log.error("mails were not sent before shutdown", count=len(late))
 
     async def _deliver(self, message: EmailMessage) -> None:
         async with self._one:
             try:
                 async with asyncio.timeout(MAIL_SECONDS):
                     await self._in_thread(message)
-            # A ValueError is what the library makes of a login or an address that it cannot encode.
+            # The library raises ValueError for a login or an address that it cannot encode.
             except (OSError, ValueError, smtplib.SMTPException) as error:
                 _log.error("a mail could not be sent", subject=message["Subject"], error=type(error).__name__)
 
     async def _in_thread(self, message: EmailMessage) -> None:
-        """Send in a thread that nobody waits for at the end: a silent server must not keep the service from it."""
+        """Send in a thread that is not joined at exit: a silent server must not delay the shutdown."""
         loop = asyncio.get_running_loop()
         sent: asyncio.Future[None] = loop.create_future()
 
@@ -87,7 +87,7 @@ class Mailer:
                 self._send(message)
             except Exception as failure:  # noqa: BLE001 - handed over
                 error = failure
-            # The loop may have ended meanwhile.
+            # The loop may have been closed in the meantime.
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(settle, error)
 

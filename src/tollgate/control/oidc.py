@@ -1,12 +1,12 @@
 """Signing in with an OpenID Connect provider: the authorization code flow with PKCE, state and nonce.
 
-Owns the requests to the provider: their order, deadlines and size bounds. Whether an
-answer is believed is decided in `oidc_rules.py`. What a claim means here (which account, whether one is made, the
-session) must not enter, nor a cookie, a route or a page: the caller keeps a `SignInStart` for the browser, for a
-few minutes, and gives it back once.
+Owns the requests to the provider: their order, deadlines and size bounds. `oidc_rules.py` decides whether an
+answer is trusted. What a claim means (which account, whether one is created, the session) must not enter, nor a
+cookie, a route or a page: the caller keeps a `SignInStart` for the browser for a few minutes and passes it back
+once.
 
-Authlib makes the authorization URL. The requests are our own: Authlib's client for httpx keeps the last person's
-token, reads answers of any size, and is deprecated by its maker.
+Authlib builds the authorization URL. The requests are our own: Authlib's client for httpx keeps the last person's
+token, reads answers of any size, and is deprecated by its authors.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ from tollgate.control.safe_connect import Bounded, TooMuch
 from tollgate.settings.model import OidcSettings
 
 CACHE_SECONDS = 3600.0
-# Ten times what the largest key sets in wide use have.
+# Ten times the size of the largest key sets in wide use.
 BODY_BYTES = 262_144
 # Heads, chunks and interim answers (1xx), which httpx reads past without an end.
 FRAMING_BYTES = 65_536
-# Pieces of an answer: one that comes byte by byte takes a hundred times as long to be read.
+# Chunks of an answer: one that arrives byte by byte takes a hundred times as long to read.
 MAX_PIECES = 2_048
-# Sign-ins that wait for the provider: one that is silent must not take the places of all other requests.
+# Sign-ins that wait for the provider: a silent one must not use up the slots of all other requests.
 MAX_AT_ONCE = 20
 
 T = TypeVar("T")
 
 
 class OidcClient:
-    """One provider, as one client of it. Holds nothing about anybody who signs in."""
+    """A client of one provider. Keeps nothing about the people who sign in."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class OidcClient:
             limits=httpx.Limits(max_connections=MAX_AT_ONCE, max_keepalive_connections=2),
             # A provider on this machine is not behind the proxy that the environment names.
             trust_env=not rules.is_local(settings.issuer),
-            # No cookie of one person's sign-in may travel with the next one's.
+            # Cookies of one sign-in must not be sent with the next.
             cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),
             # A compressed answer could grow far beyond the bound on what is read.
             headers={"Accept": "application/json", "Accept-Encoding": "identity"},
@@ -101,7 +101,7 @@ class OidcClient:
         return SignInStart(url, state, nonce, verifier)
 
     async def finish(self, params: Mapping[str, str], start: SignInStart) -> ProviderIdentity:
-        """Judge the query with which the browser returned, and give who has signed in."""
+        """Check the query with which the browser returned; return who signed in."""
         rules.check_start(params, start)
         async with self._border():
             provider = await self._provider()
@@ -118,8 +118,8 @@ class OidcClient:
         await self._http.aclose()
 
     async def _provider(self, but_not: rules.OidcProvider | None = None) -> rules.OidcProvider:
-        """Return the provider's description: at most an hour old, and not the one that was found wanting."""
-        # One sign-in reads it, the others wait, each within its own deadline.
+        """Return the provider's metadata and keys: at most an hour old, and not `but_not`."""
+        # One sign-in reads it; the others wait, each within its own deadline.
         async with self._reading:
             known = self._known
             if known is None or known is but_not or not self._is_fresh(known):
@@ -141,7 +141,7 @@ class OidcClient:
         status, body = await self._request("GET", url)
         if status != httpx.codes.OK:
             raise OidcError(
-                f"The sign-in provider does not describe itself (HTTP {status}). {LATER} {CONTACT}:"
+                f"The sign-in provider returns no discovery document (HTTP {status}). {LATER} {CONTACT}:"
                 " `oidc.issuer` may be wrong."
             )
         return _decoded(body, kind)
@@ -166,7 +166,7 @@ class OidcClient:
         tokens = _decoded(body, rules.ProviderTokens)
         if not tokens.id_token:
             raise OidcError(
-                "The sign-in provider sent no id token. Tell the operator of this service: `oidc.scopes` must"
+                "The sign-in provider sent no id token. Contact the operator of this service: `oidc.scopes` must"
                 " contain `openid`."
             )
         return tokens
@@ -178,7 +178,7 @@ class OidcClient:
         try:
             return rules.verified_claims(provider, tokens, client_id, nonce, self._now())
         except InvalidKeyIdError:
-            # Providers change their keys; reading them again once shows the new ones.
+            # Providers rotate their keys: read them once more.
             provider = await self._provider(but_not=provider)
         try:
             return rules.verified_claims(provider, tokens, client_id, nonce, self._now())
@@ -195,7 +195,7 @@ class OidcClient:
         if status != httpx.codes.OK:
             raise OidcError(f"The sign-in provider did not return your identity (HTTP {status}). {AGAIN}")
         userinfo = _decoded(body, dict[str, Any])
-        # OpenID Connect Core 1.0, 5.3.2: the access token might have been swapped for somebody else's.
+        # OpenID Connect Core 1.0, 5.3.2: the access token might have been swapped for another person's.
         if userinfo.get("sub") != rules.subject_of(claims):
             raise OidcError(f"The sign-in provider returned another person. {AGAIN}")
         return userinfo
@@ -203,20 +203,22 @@ class OidcClient:
     async def _request(self, method: str, url: str, **more: Any) -> tuple[int, bytes]:
         async with self._http.stream(method, url, **more) as response:
             if response.headers.get("content-encoding", "identity") != "identity":
-                raise OidcError(f"The sign-in provider sent a compressed answer, unasked. {LATER} {CONTACT}.")
+                raise OidcError(
+                    f"The sign-in provider sent a compressed answer, which was not requested. {LATER} {CONTACT}."
+                )
             body, pieces = bytearray(), 0
             async for part in response.aiter_bytes():
                 body += part
                 pieces += 1
                 if len(body) > BODY_BYTES or pieces > MAX_PIECES:
-                    raise OidcError(f"The sign-in provider sent an answer without end. {LATER} {CONTACT}.")
+                    raise OidcError(f"The sign-in provider sent an answer that is too long. {LATER} {CONTACT}.")
             return response.status_code, bytes(body)
 
     @asynccontextmanager
     async def _border(self) -> AsyncIterator[None]:
-        """Put bounds around a talk with the provider, and words to what the network does."""
+        """Bound an exchange with the provider, and map network errors to messages."""
         if self._under_way >= MAX_AT_ONCE:
-            raise OidcError(f"Too many wait for the sign-in provider. {LATER}")
+            raise OidcError(f"Too many sign-ins wait for the provider. {LATER}")
         self._under_way += 1
         try:
             async with asyncio.timeout(self._seconds):
@@ -224,7 +226,7 @@ class OidcClient:
         except (TimeoutError, httpx.TimeoutException) as error:
             raise OidcError(f"The sign-in provider did not answer in time. {LATER}") from error
         except TooMuch as error:
-            raise OidcError(f"The sign-in provider sent an answer without end. {LATER} {CONTACT}.") from error
+            raise OidcError(f"The sign-in provider sent an answer that is too long. {LATER} {CONTACT}.") from error
         except httpx.HTTPError as error:
             raise OidcError(f"The sign-in provider cannot be reached. {LATER} {CONTACT}.") from error
         finally:
@@ -239,7 +241,7 @@ def _bound(client: httpx.AsyncClient) -> None:
 
 
 def _decoded(body: bytes, kind: type[T]) -> T:
-    # The cause is dropped: a UnicodeDecodeError holds the body, and that may be somebody's tokens.
+    # The cause is dropped: a UnicodeDecodeError holds the body, which may contain tokens.
     try:
         return msgspec.json.decode(body, type=kind)
     except (msgspec.MsgspecError, ValueError, RecursionError):

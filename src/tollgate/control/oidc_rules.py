@@ -1,10 +1,10 @@
 """Rules for the messages of an OpenID Connect provider: plain functions, each refusal with its message.
 
-Owns the values of a sign-in, the one error of it, and every judgement on the provider's documents, its callback
-and its id token. No request, no clock and no state must enter: `oidc.py` does the talking. Nothing that the
-provider wrote is repeated in an error, and nothing that is secret.
+Owns the values of a sign-in, its one error, and every check of the provider's documents, its callback and its id
+token. No request, clock or state must enter: `oidc.py` does the I/O. Errors repeat nothing that the provider wrote
+and nothing secret.
 
-Authlib knows the rules of an id token; joserfc, to which Authlib has handed its JOSE part, checks signatures.
+Authlib validates the claims of an id token; joserfc, the successor of Authlib's JOSE part, checks signatures.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from authlib.oidc import core as id_tokens  # type: ignore[import-untyped]
     from joserfc import errors, jwk, jws, jwt
 else:
-    # For those alone who have a provider.
+    # Only installations with a provider need them.
     httpx, id_tokens = LazyModule("httpx"), LazyModule("authlib.oidc.core")
     errors, jwk, jws, jwt = (LazyModule(f"joserfc.{name}") for name in ("errors", "jwk", "jws", "jwt"))
 
@@ -37,8 +37,8 @@ SUBJECT_CHARACTERS = 255  # OpenID Connect Core 1.0, section 2
 EMAIL_CHARACTERS = 254
 NAME_CHARACTERS = 200
 
-# Asymmetric ones alone: with HS256 a public key would be a shared secret, and `none` proves nothing. EdDSA is
-# left out because RFC 9864 retires that name, and hardly any provider signs id tokens with it.
+# Only asymmetric ones: with HS256 a public key would be a shared secret, and `none` proves nothing. EdDSA is
+# omitted because RFC 9864 retires that name, and hardly any provider signs id tokens with it.
 ALGORITHMS = frozenset(f"{family}{bits}" for family in ("RS", "PS", "ES") for bits in (256, 384, 512))
 KEY_TYPES = frozenset({"RSA", "EC"})
 CODE = re.compile(r"[\x20-\x7e]{1,4096}")
@@ -49,10 +49,10 @@ LATER = "Try again in a few minutes."
 CONTACT = "If it persists, contact the operator of this service"
 
 # RFC 6749 (4.1.2.1 and 5.2) and OpenID Connect Core 1.0 (3.1.2.6).
-_SIGN_IN_THERE = f"The sign-in provider wants you to sign in or to agree there first. {AGAIN}"
-_TROUBLE = f"The sign-in provider has a problem of its own. {LATER}"
+_SIGN_IN_THERE = f"The sign-in provider requires you to sign in or to give consent there first. {AGAIN}"
+_INTERNAL_ERROR = f"The sign-in provider reports an internal error. {LATER}"
 _NOT_UNDERSTOOD = (
-    "The sign-in provider does not accept what this service asks. Tell the operator of this service: at the"
+    "The sign-in provider does not accept this service's requests. Contact the operator of this service: at the"
     " provider, the client must be allowed the authorization code flow, and this service's redirect URI."
 )
 REFUSALS = {
@@ -61,42 +61,42 @@ REFUSALS = {
     "consent_required": _SIGN_IN_THERE,
     "interaction_required": _SIGN_IN_THERE,
     "account_selection_required": _SIGN_IN_THERE,
-    "server_error": _TROUBLE,
-    "temporarily_unavailable": _TROUBLE,
+    "server_error": _INTERNAL_ERROR,
+    "temporarily_unavailable": _INTERNAL_ERROR,
     "invalid_request": _NOT_UNDERSTOOD,
     "unauthorized_client": _NOT_UNDERSTOOD,
     "unsupported_response_type": _NOT_UNDERSTOOD,
     "unsupported_grant_type": _NOT_UNDERSTOOD,
     "invalid_scope": (
-        "The sign-in provider refuses the scopes that this service asks for. Tell the operator of this service:"
+        "The sign-in provider refuses the scopes that this service asks for. Contact the operator of this service:"
         " check `oidc.scopes`."
     ),
     "invalid_client": (
-        "The sign-in provider does not accept this service's credentials. Tell the operator of this service: check"
-        " `oidc.client_id` and `oidc.client_secret`."
+        "The sign-in provider does not accept this service's credentials. Contact the operator of this service:"
+        " check `oidc.client_id` and `oidc.client_secret`."
     ),
     "invalid_grant": f"The sign-in took too long, or was finished before. {AGAIN}",
 }
 
 _CLOCK = f"is not valid at this time. {AGAIN} {CONTACT}: its clock may be wrong."
-_AUDIENCE = "is meant for another service. Tell the operator of this service: check `oidc.client_id`."
+_AUDIENCE = "is meant for another service. Contact the operator of this service: check `oidc.client_id`."
 UNTRUSTED = {
     "exp": _CLOCK,
     "iat": _CLOCK,
     "nbf": _CLOCK,
     "aud": _AUDIENCE,
     "azp": _AUDIENCE,
-    "iss": "comes from another provider. Tell the operator of this service: check `oidc.issuer`.",
+    "iss": "comes from another provider. Contact the operator of this service: check `oidc.issuer`.",
     "nonce": f"belongs to another sign-in. {AGAIN}",
 }
 
 
 class OidcError(TollgateError):
-    """Nobody was signed in. The message is for the person at the browser and includes what to do next."""
+    """The sign-in failed. The message is for the person at the browser and includes what to do next."""
 
 
 class ProviderIdentity(Struct, frozen=True):
-    """Who somebody is at the provider. Issuer and subject together are the identity; an email can change."""
+    """A person's identity at the provider: issuer and subject together. An email can change."""
 
     issuer: str
     subject: str
@@ -106,7 +106,7 @@ class ProviderIdentity(Struct, frozen=True):
 
 
 class SignInStart(Struct, frozen=True):
-    """A sign-in under way: where the browser goes, and what must be known when it comes back."""
+    """A sign-in in progress: where the browser is sent, and what is needed when it returns."""
 
     url: str
     state: str
@@ -119,7 +119,7 @@ class SignInStart(Struct, frozen=True):
 
 
 class Metadata(Struct, frozen=True):
-    """What is used of a discovery document. The defaults are those of OpenID Connect Discovery 1.0."""
+    """The members of a discovery document that are used. Defaults are those of OpenID Connect Discovery 1.0."""
 
     issuer: str
     authorization_endpoint: str
@@ -138,7 +138,7 @@ class KeyDocument(Struct, frozen=True):
 
 
 class OidcProvider(Struct, frozen=True):
-    """The provider as it described itself at one moment."""
+    """The provider's metadata and keys, as read at one moment."""
 
     metadata: Metadata
     keys: jwk.KeySet
@@ -146,7 +146,7 @@ class OidcProvider(Struct, frozen=True):
 
 
 class ProviderTokens(Struct, frozen=True):
-    """What a code was redeemed for."""
+    """The tokens that a code was redeemed for."""
 
     id_token: str = ""
     access_token: str = ""
@@ -164,7 +164,7 @@ class _TokenRefusal(Struct, frozen=True):
 
 
 def check_settings(settings: OidcSettings) -> None:
-    """Refuse settings with which no sign-in could be safe."""
+    """Refuse settings that would make sign-in unsafe."""
     if not is_safe_url(settings.issuer, local=True) or httpx.URL(settings.issuer).query:
         raise OidcError(
             "`oidc.issuer` must be an https:// URL without query and fragment (http:// for a provider on this"
@@ -196,10 +196,10 @@ def is_safe_url(url: str, *, local: bool) -> bool:
 
 
 def check_metadata(metadata: Metadata, issuer: str) -> None:
-    """Refuse a discovery document of another provider, or one that cannot be worked with safely."""
+    """Refuse a discovery document of another provider, or an unsafe one."""
     if metadata.issuer != issuer:
         raise OidcError(
-            "The sign-in provider reports another issuer than this service expects. Tell the operator of this"
+            "The sign-in provider reports another issuer than this service expects. Contact the operator of this"
             " service: `oidc.issuer` must be written exactly as `issuer` in the provider's discovery document, a"
             " slash at its end included."
         )
@@ -208,7 +208,7 @@ def check_metadata(metadata: Metadata, issuer: str) -> None:
         urls.append(metadata.userinfo_endpoint)
     if not all(is_safe_url(url, local=is_local(issuer)) for url in urls):
         raise OidcError(
-            "The sign-in provider names addresses that are not safe. Tell the operator of this service: every"
+            "The sign-in provider names addresses that are not safe. Contact the operator of this service: every"
             " endpoint in the provider's discovery document must be an https:// URL."
         )
     signing_algorithms(metadata)
@@ -218,28 +218,28 @@ def check_metadata(metadata: Metadata, issuer: str) -> None:
 def signing_algorithms(metadata: Metadata) -> list[str]:
     """Return those of the provider's signing algorithms that are accepted: at least one."""
     names = sorted(ALGORITHMS.intersection(metadata.id_token_signing_alg_values_supported))
-    # Never an empty list: joserfc takes that for its own choice, HS256 included.
+    # Never an empty list: joserfc then uses its defaults, HS256 included.
     if not names:
         raise OidcError(
-            "The sign-in provider offers no accepted signature. Tell the operator of this service: at the"
+            "The sign-in provider offers no accepted signature. Contact the operator of this service: at the"
             " provider, id tokens must be signed with RS256 or another RS, PS or ES algorithm."
         )
     return names
 
 
 def auth_method(metadata: Metadata) -> str:
-    """Return the way in which the client secret is sent."""
+    """Return how the client secret is sent."""
     for name in AUTH_METHODS:
         if name in metadata.token_endpoint_auth_methods_supported:
             return name
     raise OidcError(
-        "The sign-in provider takes no client secret. Tell the operator of this service: the provider must allow"
-        f" {AUTH_METHODS[0]} or {AUTH_METHODS[1]}."
+        "The sign-in provider accepts no client secret. Contact the operator of this service:"
+        f" the provider must allow {AUTH_METHODS[0]} or {AUTH_METHODS[1]}."
     )
 
 
 def import_keys(document: KeyDocument) -> jwk.KeySet:
-    """Return the keys that can have signed an id token. One that is not understood does not spoil the others."""
+    """Return the keys that may sign id tokens. Keys that cannot be read are skipped."""
     keys: list[jwk.Key] = []
     for data in document.keys:
         try:
@@ -254,16 +254,16 @@ def import_keys(document: KeyDocument) -> jwk.KeySet:
 
 
 def check_start(params: Mapping[str, str], start: SignInStart) -> None:
-    """Refuse a callback that this browser did not ask for."""
+    """Refuse a callback of a sign-in that this browser did not start."""
     given, kept = (text.encode("utf-8", "surrogatepass") for text in (params.get("state", ""), start.state))
-    # An empty nonce would not be compared at all.
+    # Authlib does not compare an empty nonce.
     if not hmac.compare_digest(given, kept) or not (start.state and start.nonce and start.verifier):
-        raise OidcError(f"This sign-in was not begun in this browser, or is too old. {AGAIN}")
+        raise OidcError(f"This sign-in was not started in this browser, or is too old. {AGAIN}")
 
 
 def callback_code(params: Mapping[str, str], metadata: Metadata) -> str:
     """Return the code that the provider sent with the browser; raise OidcError if there is none."""
-    # RFC 9207: what another provider answered must not be redeemed at this one.
+    # RFC 9207: a code of another provider must not be redeemed at this one.
     issuer = params.get("iss")
     missing = issuer is None and metadata.authorization_response_iss_parameter_supported
     if missing or issuer not in (None, metadata.issuer):
@@ -277,7 +277,7 @@ def callback_code(params: Mapping[str, str], metadata: Metadata) -> str:
 
 
 def token_refusal(status: int, body: bytes) -> OidcError:
-    """Return the words for a code that was not redeemed."""
+    """Return the error for a code that was not redeemed."""
     try:
         error = msgspec.json.decode(body, type=_TokenRefusal).error
     except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -295,14 +295,14 @@ def token_refusal(status: int, body: bytes) -> OidcError:
 def verified_claims(
     provider: OidcProvider, tokens: ProviderTokens, client_id: str, nonce: str, now: float
 ) -> dict[str, Any]:
-    """Return the claims of an id token that is genuine, ours and fresh; `InvalidKeyIdError` for an unknown key."""
+    """Return the claims of a valid id token; raise `InvalidKeyIdError` for an unknown key."""
     metadata = provider.metadata
     rules = {
         "iss": {"essential": True, "value": metadata.issuer},
         "sub": {"essential": True},
         "aud": {"essential": True, "value": client_id},
     }
-    # `at_hash`, where there is one, binds the access token to the id token.
+    # `at_hash`, if present, binds the access token to the id token.
     facts = {"nonce": nonce, "client_id": client_id, "access_token": tokens.access_token}
     registry = jws.JWSRegistry(algorithms=signing_algorithms(metadata), strict_check_header=False)
     try:
@@ -317,16 +317,16 @@ def verified_claims(
 
 
 def untrusted(error: Exception) -> OidcError:
-    """Return the words for an id token that is not believed."""
+    """Return the error for an id token that is not valid."""
     if isinstance(error, errors.ClaimError):
         why = UNTRUSTED.get(error.claim, f"is incomplete or contradicts itself. {AGAIN} {CONTACT}.")
     else:
-        why = f"does not bear a signature that this service trusts. {AGAIN} {CONTACT}."
+        why = f"has no signature that this service trusts. {AGAIN} {CONTACT}."
     return OidcError(f"The sign-in provider's statement about you {why}")
 
 
 def subject_of(claims: Mapping[str, Any]) -> str:
-    """Return the provider's own name for somebody."""
+    """Return the provider's id of a person."""
     subject = claims.get("sub")
     if not isinstance(subject, str) or not 0 < len(subject) <= SUBJECT_CHARACTERS:
         raise OidcError(f"The sign-in provider did not return your identity. {AGAIN} {CONTACT}.")
@@ -334,7 +334,7 @@ def subject_of(claims: Mapping[str, Any]) -> str:
 
 
 def email_of(claims: Mapping[str, Any]) -> str:
-    """Return the email address among claims, or nothing."""
+    """Return the email address of the claims, or an empty text."""
     email = claims.get("email")
     if not isinstance(email, str) or len(email) > EMAIL_CHARACTERS or not email.isprintable():
         return ""
@@ -342,7 +342,7 @@ def email_of(claims: Mapping[str, Any]) -> str:
 
 
 def name_of(claims: Mapping[str, Any]) -> str:
-    """Return a name to show, or nothing: what cannot be printed could disguise it."""
+    """Return the name of the claims, or an empty text if it has unprintable characters."""
     name = claims.get("name")
     if not isinstance(name, str):
         return ""
@@ -352,12 +352,12 @@ def name_of(claims: Mapping[str, Any]) -> str:
 def make_claim(
     issuer: str, claims: Mapping[str, Any], userinfo: Mapping[str, Any], scopes: str
 ) -> ProviderIdentity:
-    """Put together who somebody is; the email and its verification come from the same source."""
+    """Build a person's identity; the email and its verification come from the same source."""
     source = claims if email_of(claims) else userinfo
     email = email_of(source)
     if not email:
         raise OidcError(
-            "The sign-in provider gave no email address. Add one to your account there; if it has one, tell the"
+            "The sign-in provider gave no email address. Add one to your account there; if it has one, contact the"
             " operator of this service: "
             + (
                 "the provider must allow the scope `email` to this client."
@@ -365,6 +365,6 @@ def make_claim(
                 else "add the scope `email` to `oidc.scopes`."
             )
         )
-    # Some providers write booleans as words.
+    # Some providers write booleans as strings.
     verified = source.get("email_verified") in (True, "true")
     return ProviderIdentity(issuer, subject_of(claims), email, verified, name_of(source) or name_of(claims))

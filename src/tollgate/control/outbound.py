@@ -1,13 +1,13 @@
-"""How the service fetches a URL that a user chose, without being turned against its own network.
+"""Fetching URLs that users choose, safe against server-side request forgery.
 
     TollgateError
     ├── Refused        the rules forbid the address or the response; a retry changes nothing
     ├── Missing        fetched, and nothing is there
     └── Unreachable    could not be fetched now: DNS, connection, TLS, status, deadline
 
-Owns the rules of such a fetch: HTTPS only, each name resolved once and the connection made to that very
-address, no address inside a network, no redirect, no compression, a deadline and a bound on the answer.
-What the bytes mean does not enter, nor does any client that could follow, retry, or read the environment.
+Owns the rules of such a fetch: HTTPS only, each name resolved once and the connection made to that address, no
+private address, no redirect, no compression, a deadline and a bound on the answer. The meaning of the bytes must
+not enter, nor a client that follows redirects, retries, or reads the environment.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ if TYPE_CHECKING:
     import dns.resolver
     from dns.rdata import Rdata
 else:
-    # Used when a domain is proved or a webhook is called.
+    # Loaded when a domain is proved or a webhook is called.
     dns = LazyModule("dns")
 
 HTTPS_PORT = 443
 
-# What fits one packet on every path of the internet (DNS flag day 2020); longer answers come by TCP.
+# What fits in one packet on every path of the internet (DNS flag day 2020); longer answers use TCP.
 _UDP_BYTES = 1232
 
-# A name may have thousands of addresses: only so many are tried.
+# A name may have thousands of addresses: only these many are tried.
 _MAX_CONNECTS = 4
 
 # Of a file.
@@ -72,7 +72,7 @@ class FetchRefused(TollgateError):
 
 
 class Missing(TollgateError):
-    """The other side answered that nothing is there."""
+    """The server answered that nothing is there."""
 
 
 class Unreachable(TollgateError):
@@ -104,7 +104,7 @@ class DnsResolver:
             else:
                 found.append([rdata.to_text() for rdata in answer])
         in_turn = [address for address in chain.from_iterable(zip_longest(*found)) if address]
-        # Some name servers answer A and fail at AAAA: what was found is enough to go on with.
+        # Some name servers answer A and fail at AAAA: one of them is enough.
         for failure in failures:
             if not in_turn or not isinstance(failure, Unreachable):
                 raise failure
@@ -129,17 +129,17 @@ class DnsResolver:
             raise Unreachable("No DNS server is known: the operator can set whitelist.resolvers.") from error
         except dns.exception.Timeout as error:
             raise Unreachable(
-                f"DNS gave no answer about {name} ({kind}) within {self._seconds:g} s: try again later."
+                f"DNS did not answer for {name} ({kind}) within {self._seconds:g} s: try again later."
             ) from error
         except (dns.exception.DNSException, OSError) as error:
-            # The text of the error names our own DNS servers, which are nobody's business.
+            # The error's text names our DNS servers, which users must not learn.
             raise Unreachable(
                 f"The DNS look-up of {name} ({kind}) failed: check the domain's name servers, or try again later."
             ) from error
         return list(answer.rrset or ())
 
     def _client(self) -> dns.asyncresolver.Resolver:
-        # A new one for each question: the system's servers may have changed since the last.
+        # A new resolver for each query: the system's servers may have changed.
         client = dns.asyncresolver.Resolver(configure=not self._servers)
         if self._servers:
             client.nameservers = self._servers
@@ -167,14 +167,14 @@ class _Request(Struct, frozen=True):
     host: str
     url: str
     shown: str
-    """How words name it: the path of a webhook often is a secret."""
+    """How messages name it: the path of a webhook is often a secret."""
     method: str = "GET"
     headers: tuple[tuple[str, str], ...] = ()
     body: bytes | None = None
 
 
 class Fetcher:
-    """Fetches small files by HTTPS from hosts that users name."""
+    """Fetches small files by HTTPS from hosts that users choose."""
 
     def __init__(
         self,
@@ -193,7 +193,7 @@ class Fetcher:
 
     @cached_property
     def _tls(self) -> ssl.SSLContext:
-        # When it is first needed: reading the system's authorities takes a tenth of a second.
+        # Created on first use: reading the system's certificate authorities takes 0.1 s.
         return self._given_tls or ssl.create_default_context()
 
     def url(self, host: str, path: str) -> str:
@@ -205,9 +205,9 @@ class Fetcher:
         name = normal_host(host)
         url = self.url(name or host, path)
         if name is None or not _PATH.fullmatch(path):
-            raise FetchRefused(f"{url!r} is no URL of a named host: use a name such as example.com.")
+            raise FetchRefused(f"{url!r} is not a URL of a named host: use a name such as example.com.")
         async with self._response(_Request(name, url, url)) as response:
-            _judge(url, response)
+            _check_response(url, response)
             return await self._read(url, response)
 
     async def post(self, host: str, url: str, body: bytes, headers: Mapping[str, str]) -> None:
@@ -235,7 +235,7 @@ class Fetcher:
             ) from error
 
     def _check(self, host: str, addresses: list[str]) -> None:
-        # All of them before the first connection: a name that mixes public and inner addresses is a trick.
+        # All of them before the first connection: a name with both public and private addresses is an attack.
         if not addresses:
             raise Missing(f"{host} has no address: DNS has neither an A nor an AAAA record for it.")
         if self._allow_private:
@@ -248,8 +248,8 @@ class Fetcher:
     async def _exchange(
         self, addresses: list[str], until: float, request: _Request
     ) -> AsyncIterator[httpcore.Response]:
-        # httpcore and not httpx: nothing in it follows, decodes, keeps cookies or reads the environment. It takes
-        # SNI, the name that the certificate must have, and Host from the URL; the addresses are below it.
+        # httpcore and not httpx: it follows no redirect, decodes nothing, keeps no cookies and does not read the
+        # environment. It takes SNI, the certificate's name and Host from the URL; the backend chooses the address.
         pinned = Pinned(addresses, until=until, max_bytes=_MAX_BYTES + _MAX_HEAD)
         shown, headers = request.shown, (*_HEADERS, *request.headers)
         async with httpcore.AsyncConnectionPool(ssl_context=self._tls, network_backend=pinned) as pool:
@@ -266,7 +266,7 @@ class Fetcher:
                 raise Unreachable(f"{shown} cannot be reached: {_why(error)}.") from error
             except (httpcore.NetworkError, httpcore.ProtocolError, OSError) as error:
                 # A TLS failure after the handshake is an OSError.
-                raise Unreachable(f"{shown} gives no whole answer in HTTP: {_why(error)}.") from error
+                raise Unreachable(f"{shown} does not send a complete HTTP response: {_why(error)}.") from error
 
     async def _read(self, url: str, response: httpcore.Response) -> bytes:
         body = bytearray()
@@ -277,7 +277,7 @@ class Fetcher:
         return bytes(body)
 
 
-def _judge(url: str, response: httpcore.Response) -> None:
+def _check_response(url: str, response: httpcore.Response) -> None:
     status = response.status
     if status in {404, 410}:
         raise Missing(f"{url} answers {status}.")
@@ -287,7 +287,7 @@ def _judge(url: str, response: httpcore.Response) -> None:
         raise Unreachable(f"{url} answers {status} instead of 200.")
     for name, value in response.headers:
         if name.lower() == b"content-encoding" and value.strip().lower() != b"identity":
-            raise FetchRefused(f"{url} is sent compressed: send it without Content-Encoding.")
+            raise FetchRefused(f"{url} is compressed: send it without Content-Encoding.")
 
 
 def _why(error: BaseException | None) -> str:

@@ -1,7 +1,6 @@
-"""Passwords: which are too easy to guess; Argon2id, off the event loop, a few at a time. No rule about accounts.
+"""Passwords: which are too easy to guess; Argon2id, off the event loop, a few at a time. No rules of accounts.
 
-Each hash takes 64 MiB for some 50 ms (argon2-cffi's defaults, RFC 9106), so their number at once is bounded and
-so is the queue of those who wait.
+Each hash takes 64 MiB for some 50 ms (argon2-cffi's defaults, RFC 9106), so concurrency and queue are bounded.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ AT_ONCE = 2
 # Fewer than a worker has slots for requests: sign-ins must not block other requests.
 MAX_WAITING = 24
 WAIT_SECONDS = 10.0
-# Words that guessers try first. A list of all leaked passwords would be larger than the service; nearly all with
-# ten characters or more are made of a few words and habits, and those are here.
+# Words that attackers try first. A list of all leaked passwords would be larger than the service; nearly all with
+# ten characters or more are combinations of a few words, which are listed here.
 _TEXT = """
 abc access account admin administrator adobe alpha america angel apple ashley asdf asdfgh asdfghjkl autumn
 azerty baby bailey banana baseball basketball batman beautiful bitcoin blockchain blink bonjour butterfly
@@ -49,7 +48,7 @@ _WALKS = (
     "1qaz2wsx3edc4rfv5tgb6yhn7ujm",
     "qazwsxedcrfvtgbyhnujm",
 )
-_LEAST_KINDS = 4
+_MIN_KINDS = 4
 _ENDS = re.compile(r"^[^a-z]+|[^a-z]+$")
 Result = TypeVar("Result")
 
@@ -62,7 +61,7 @@ class Passwords:
         self._turns = asyncio.Semaphore(AT_ONCE)
         self._waiting: Counter[str] = Counter()
         """Waiting callers, by network."""
-        self._nobody = _nobodys(self._hasher)
+        self._dummy = _dummy_hash(self._hasher)
 
     def check_new(self, password: str, email: str, *, field: str = "password") -> None:
         """Refuse a password that is too short, too long, the address itself, or common."""
@@ -77,7 +76,7 @@ class Passwords:
             )
 
     def check_room(self, network: str) -> None:
-        """Refuse with `Busy` where too many wait. One network has at most as many places as are left free."""
+        """Refuse with `Busy` if too many wait. One network may take at most as many places as stay free."""
         if self._waiting[network] >= MAX_WAITING - self._waiting.total():
             raise Busy
 
@@ -85,11 +84,11 @@ class Passwords:
         return await self._in_turn(lambda: self._hasher.hash(password), network)
 
     async def fits(self, password: str, hashed: str, network: str = "") -> bool:
-        """Whether this is the password. Without a hash it takes as long, and is not."""
+        """Whether this is the password. Takes as long without a hash, and is False."""
 
         def check() -> bool:
             try:
-                self._hasher.verify(hashed or self._nobody, password)
+                self._hasher.verify(hashed or self._dummy, password)
             except (VerificationError, InvalidHashError):
                 return False
             return bool(hashed)
@@ -116,8 +115,8 @@ class Passwords:
         return await asyncio.shield(running)
 
 
-def _nobodys(hasher: PasswordHasher) -> str:
-    """A hash that no password has, checked where there is no account, so that both take the same time."""
+def _dummy_hash(hasher: PasswordHasher) -> str:
+    """A hash that no password has, checked if there is no account, so that both take the same time."""
     salt, tag = (
         base64.b64encode(secrets.token_bytes(length)).rstrip(b"=").decode()
         for length in (hasher.salt_len, hasher.hash_len)
@@ -127,7 +126,7 @@ def _nobodys(hasher: PasswordHasher) -> str:
 
 
 def _is_text(password: str) -> bool:
-    """Whether it can be encoded in UTF-8: halves of characters cannot."""
+    """Whether it can be encoded in UTF-8: lone surrogates cannot."""
     try:
         password.encode()
     except UnicodeEncodeError:
@@ -136,9 +135,9 @@ def _is_text(password: str) -> bool:
 
 
 def is_common(password: str) -> bool:
-    """Whether it would be guessed among the first: common words and keyboard walks, however dressed up."""
+    """Whether it would be guessed early: common words and keyboard walks, with any substitutions."""
     lowered = password.casefold()
-    if len(set(lowered)) < _LEAST_KINDS or _repeats(lowered):
+    if len(set(lowered)) < _MIN_KINDS or _repeats(lowered):
         return True
     letters = re.sub(r"[^a-z0-9]", "", lowered)
     if any(letters in walk or letters in walk[::-1] for walk in _WALKS):
@@ -148,12 +147,12 @@ def is_common(password: str) -> bool:
 
 
 def _repeats(text: str) -> bool:
-    """Whether it is one piece again and again."""
+    """Whether it repeats one piece."""
     return any(text == (text[:length] * len(text))[: len(text)] for length in range(1, len(text) // 2 + 1))
 
 
 def _is_words(text: str) -> bool:
-    """Whether nothing is left of it but at most two common words, digits and signs."""
+    """Whether it consists of at most two common words, digits and symbols."""
     words = [word for word in re.split(r"[^a-z]+", text) if word]
     if not words or len(words) > 2:
         return not words

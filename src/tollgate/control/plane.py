@@ -1,4 +1,4 @@
-"""The control plane put together: all services over one store, for the API, the pages and the operator."""
+"""All services over one store, for the API, the console and the operator's commands."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class ControlPlane:
         self.oidc = _oidc(settings, base_url, now)
 
     def change(self, settings: Settings) -> None:
-        """Take over settings that changed in place: networks, as far as this plane knows of them."""
+        """Apply settings that changed without a restart: the networks."""
         self.settings = self.context.settings = settings
 
     async def close(self) -> None:
@@ -126,6 +126,6 @@ def _proofs(settings: Settings) -> Proofs:
 
 
 def _caller(settings: Settings) -> Fetcher:
-    """What calls webhooks, under the rules of every other fetch."""
+    """The fetcher for webhooks, under the rules of every other fetch."""
     allow_private = settings.billing.allow_private_webhooks
     return Fetcher(DnsResolver(settings.whitelist.resolvers), allow_private=allow_private)

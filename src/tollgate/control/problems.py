@@ -10,8 +10,8 @@
     ├── TooManyAttempts  RateLimited
     └── StoreAway  Busy
 
-A problem's detail includes what to do next. An unknown team and one that is not one's own are the same problem in
-the same words. `docs/reference/problems.md` is written from these classes.
+A problem's detail includes what to do next. An unknown team and another's team give the same problem with the same
+text. `docs/reference/problems.md` is generated from these classes.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Problem(TollgateError):
 
     @property
     def errors(self) -> Sequence[FieldError]:
-        """Every wrong field of the request, where the problem names some."""
+        """Every wrong field of the request, if the problem names some."""
         field = self.extras.get("field")
         return [FieldError(str(field), self.detail)] if field else []
 
@@ -75,7 +75,7 @@ class RootDomainNeeded(Problem):
     """A name that cannot be whitelisted."""
 
     status, reason = 422, "not_a_root_domain"
-    when = "The name is no root domain; `suggestion` is the root to use."
+    when = "The name is not a root domain; `suggestion` is the root to use."
 
 
 class NotLoggedIn(Problem):
@@ -89,17 +89,17 @@ class NotLoggedIn(Problem):
 
 
 class LoginExpired(Problem):
-    """A credential that was good once."""
+    """A credential that is no longer valid."""
 
     status, reason = 401, "login_expired"
-    when = "The login or personal token has run out or was ended."
+    when = "The login or personal token has expired or was ended."
 
     def __init__(self, detail: str = "This login has expired or was ended: log in again.") -> None:
         super().__init__(detail, headers={"WWW-Authenticate": 'Bearer error="invalid_token"'})
 
 
 class WrongPassword(Problem):
-    """Email or password is wrong; which of them is nobody's business."""
+    """Email or password is wrong; the caller must not learn which."""
 
     status, reason = 401, "wrong_password"
     when = "The email or the password is wrong."
@@ -109,10 +109,10 @@ class WrongPassword(Problem):
 
 
 class NoSuchTeam(Problem):
-    """No team of that name among one's own; whether another has it is nobody's business."""
+    """The caller has no such team; whether another has it is not revealed."""
 
     status, reason = 403, "no_such_team"
-    when = "The team does not exist, or one does not belong to it; `suggestion` is the nearest of one's own."
+    when = "The team does not exist, or the caller is not in it; `suggestion` is the caller's most similar team."
 
     def __init__(self, team: str, suggestion: str | None = None) -> None:
         hint = f' Did you mean "{suggestion}"?' if suggestion else " List yours with: tollgate teams list"
@@ -123,18 +123,18 @@ class RoleNeeded(Problem):
     """A member without the right."""
 
     status, reason = 403, "role_needed"
-    when = "One's role in the team lacks the right; `roles` have it."
+    when = "The caller's role in the team does not allow it; `roles` do."
 
     def __init__(self, action: str, role: str, roles: Sequence[str]) -> None:
         names = " or ".join([", ".join(roles[:-1]), roles[-1]] if len(roles) > 1 else roles)
-        super().__init__(f"To {action} one must be {names}; you are {role}.", role=role, roles=list(roles))
+        super().__init__(f"To {action} you must be {names}; you are {role}.", role=role, roles=list(roles))
 
 
 class PersonalTokenRefused(Problem):
-    """What only a person may do, not a program with a personal token."""
+    """The action requires a person, not a program with a personal token."""
 
     status, reason = 403, "personal_token_refused"
-    when = "A personal access token may not do this, or this one is for reading or for one team: log in."
+    when = "A personal access token may not do this, or this one is read-only or for one team: log in."
 
     def __init__(self, what: str) -> None:
         super().__init__(
@@ -143,7 +143,7 @@ class PersonalTokenRefused(Problem):
 
 
 class LogInAgain(Problem):
-    """What only somebody may do who has just shown who they are."""
+    """The action requires a recent login."""
 
     status, reason = 403, "log_in_again"
     when = "A login older than 15 minutes may not do this: log in again."
@@ -153,31 +153,31 @@ class LogInAgain(Problem):
 
 
 class SignUpClosed(Problem):
-    """No account may be made this way."""
+    """No account may be created this way."""
 
     status, reason = 403, "sign_up_closed"
-    when = "The setting `accounts.sign_up` does not let this account be made."
+    when = "The setting `accounts.sign_up` does not allow this account to be created."
 
 
 class AddressUnproved(Problem):
-    """Somebody whose mail address may be another's."""
+    """The account's address is not verified, so it may be another person's."""
 
     status, reason = 403, "address_unproved"
-    when = "The account's mail address is not proved yet: a link by mail does that."
+    when = "The account's email address is not verified yet: request a link by mail."
 
 
 class InvitationForOther(Problem):
     """The invitation names another person."""
 
     status, reason = 403, "invitation_for_other"
-    when = "The invitation is for another email than one's own."
+    when = "The invitation is for another email than the caller's."
 
 
 class NotFound(Problem):
     """Not here."""
 
     status, reason = 404, "not_found"
-    when = "No such thing in this team or account, or no such path."
+    when = "It does not exist in this team or account, or the path does not exist."
 
 
 class NameTaken(Problem):
@@ -198,10 +198,10 @@ class DomainTaken(Problem):
 
 
 class DomainVerified(Problem):
-    """The other team's proof still stands."""
+    """The other team's proof is still published."""
 
     status, reason = 409, "domain_verified"
-    when = "A take-over is refused: the other team's own proof still stands."
+    when = "A take-over is refused: the other team's own proof is still published."
 
 
 class NotProven(Problem):
@@ -232,24 +232,24 @@ class LimitReached(Problem):
     """A bound of the settings."""
 
     status, reason = 409, "limit_reached"
-    when = "A bound of the settings is reached, such as `accounts.tokens_per_team`."
+    when = "A limit of the settings is reached, such as `accounts.tokens_per_team`."
 
 
 class RequestRunning(Problem):
-    """A request of the same Idempotency-Key still runs."""
+    """A request with the same Idempotency-Key is still running."""
 
     status, reason = 409, "request_running"
-    when = "A request with the same `Idempotency-Key` still runs."
+    when = "A request with the same `Idempotency-Key` is still running."
 
 
 class ChangedMeanwhile(Problem):
     """If-Match names another version."""
 
     status, reason = 412, "changed_meanwhile"
-    when = "`If-Match` does not fit: someone changed it meanwhile."
+    when = "`If-Match` does not match: it was changed in the meantime."
 
     def __init__(self) -> None:
-        super().__init__("It was changed meanwhile: read it again, then change it.")
+        super().__init__("It was changed in the meantime: read it again, then change it.")
 
 
 class KeyReused(Problem):

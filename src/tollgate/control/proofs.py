@@ -1,8 +1,8 @@
 """Proofs that a team owns a domain: a TXT record in DNS, or a file on its web site, that names the team.
 
-Owns what a proof looks like, where it is looked for, and the instructions for publishing it. What
-a proof is good for (verification, take-over) is decided elsewhere; how a URL is fetched safely is in
-`outbound.py`. Nothing is stored and nothing is remembered: each check queries the domain again.
+Owns the form of a proof, where it is looked for, and the instructions for publishing it. What a proof allows
+(verification, take-over) is decided elsewhere; `outbound.py` fetches URLs safely. Nothing is stored or cached:
+each check queries the domain again.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 WELL_KNOWN = "/.well-known/tollgate.txt"
 
 _KEY = "tollgate-team="
-_NOBODYS = f"{LOCALHOST} is every machine's own name: its ownership cannot be proved."
+_LOCALHOST_UNPROVABLE = f"{LOCALHOST} is the name of every machine itself: its ownership cannot be proved."
 
 
 class Finding(Struct, frozen=True):
-    """What a look for a proof gave.
+    """The result of a search for a proof.
 
     Not proven and not certain: a lookup failed, so the proof may still exist.
     """
@@ -37,14 +37,14 @@ class Finding(Struct, frozen=True):
 
 
 class Texts(Protocol):
-    """What a look needs of DNS."""
+    """What a search needs of DNS."""
 
     async def texts(self, name: str) -> list[str]:
-        """Return the TXT records at a name; raise Unreachable where DNS gives no answer."""
+        """Return the TXT records at a name; raise Unreachable if DNS does not answer."""
 
 
 class Files(Protocol):
-    """What a look needs of the web."""
+    """What a search needs of the web."""
 
     def url(self, host: str, path: str) -> str:
         """Return the URL that `get` fetches."""
@@ -54,7 +54,7 @@ class Files(Protocol):
 
 
 def record(team_id: str) -> str:
-    """Return the text that proves a domain to be this team's."""
+    """Return the text that proves that a domain belongs to this team."""
     return f"{_KEY}{team_id}"
 
 
@@ -78,7 +78,7 @@ class Proofs:
     def how_to(self, domain: str, team_id: str) -> str:
         """What to publish and where, for both kinds of proof: one sentence, for use within a message."""
         if _is_localhost(domain):
-            return _NOBODYS
+            return _LOCALHOST_UNPROVABLE
         return (
             f"Publish {record(team_id)} as a TXT record at {dns_name(domain)} (or at {domain} itself), "
             f"or as a line of {self.well_known_url(domain)}, answered with 200 and without a redirect."
@@ -87,7 +87,7 @@ class Proofs:
     async def look(self, domain: str, team_id: str) -> Finding:
         """Look in all places at once; the first that has the proof is enough."""
         if _is_localhost(domain):
-            return Finding(proven=False, problems=(_NOBODYS,))
+            return Finding(proven=False, problems=(_LOCALHOST_UNPROVABLE,))
         wanted = record(team_id)
         return await _first_proof(
             [
@@ -104,7 +104,7 @@ class Proofs:
         except Unreachable as error:
             return _unknown(str(error))
         except TimeoutError:
-            return _unknown(f"DNS gave no answer about {name} within {self._seconds:g} s: try again later.")
+            return _unknown(f"DNS did not answer for {name} within {self._seconds:g} s: try again later.")
         if wanted in texts:
             return Finding(proven=True, by="dns")
         if _names_another(texts):

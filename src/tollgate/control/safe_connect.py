@@ -1,8 +1,7 @@
-"""Which addresses may be connected to, and connections that lead to those alone or bring so much alone.
+"""Which addresses may be connected to; connections to those alone, with a bound on the bytes received.
 
-Owns the table of addresses inside a network, and the network side of a fetch: for one that a user chose, the
-addresses were checked before and no name is resolved here. Of each answer only so many bytes are taken. HTTP
-does not enter.
+Owns the table of private addresses, and the network side of a fetch: the addresses of a URL that a user chose were
+checked before, and no name is resolved here. Only so many bytes of each answer are read. HTTP must not enter.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ from tollgate.errors import TollgateError
 if TYPE_CHECKING:
     import ssl
 
-# By the IANA registries of special-purpose addresses, written out because ipaddress has changed its mind
-# between releases of Python 3.11. The first match names the kind.
+# From the IANA registries of special-purpose addresses, written out because ipaddress changed between releases of
+# Python 3.11. The first match names the kind.
 _FORBIDDEN = tuple(
     (ipaddress.ip_network(network), kind)
     for kind, networks in {
@@ -41,18 +40,18 @@ _FORBIDDEN = tuple(
     for network in networks
 )
 _GLOBAL_IPV6 = ipaddress.IPv6Network("2000::/3")
-# Resolvers of networks without IPv4 (DNS64) give every IPv4 host an address in here.
+# Resolvers of networks without IPv4 (DNS64) give every IPv4 host an address in this range.
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 
 
-# What is read in one turn of the loop: a parser makes hundreds of events of it.
+# Read in one iteration of the loop: a parser makes hundreds of events of it.
 _READ_BYTES = 4_096
-# What the kernel takes in meanwhile: without a bound, the loop reads megabytes of it ahead.
+# What the kernel buffers meanwhile: without a bound, the loop reads megabytes ahead.
 _RECEIVE = (socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
 
 
 class TooMuch(TollgateError):
-    """More bytes came than an answer may have."""
+    """An answer has more bytes than allowed."""
 
 
 def forbidden_kind(address: str) -> str | None:
@@ -75,7 +74,7 @@ def forbidden_kind(address: str) -> str | None:
 
 
 class Bounded(httpcore.AsyncNetworkBackend):
-    """Connects to any host; no answer may have more bytes than this, whatever comes before or within it."""
+    """Connects to any host; bounds the bytes of an answer, interim answers and heads included."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -120,14 +119,14 @@ class Pinned(Bounded):
 
 
 class _Stream(httpcore.AsyncNetworkStream):
-    """A connection whose answers have only so many bytes: endless heads keep the parser, and the loop, busy."""
+    """A connection that bounds the bytes of an answer: endless heads would keep the parser and the loop busy."""
 
     def __init__(self, inner: httpcore.AsyncNetworkStream, max_bytes: int) -> None:
         self._inner = inner
         self._max_bytes = self._left = max_bytes
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109
-        """Return what has come, up to the bound, after everybody else's turn."""
+        """Return what has arrived, up to the bound, after letting other tasks run."""
         if self._left <= 0:
             raise TooMuch
         await asyncio.sleep(0)
@@ -136,7 +135,7 @@ class _Stream(httpcore.AsyncNetworkStream):
         return data
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ASYNC109
-        """Send all of it; what comes then is another answer."""
+        """Send all of it; the count of the next answer starts at zero."""
         self._left = self._max_bytes
         await self._inner.write(buffer, timeout)
 
@@ -146,7 +145,7 @@ class _Stream(httpcore.AsyncNetworkStream):
         server_hostname: str | None = None,
         timeout: float | None = None,  # noqa: ASYNC109
     ) -> httpcore.AsyncNetworkStream:
-        """Put TLS on top; ssl checks the certificate against the server's name."""
+        """Start TLS; ssl checks the certificate against the server's name."""
         try:
             return _Stream(await self._inner.start_tls(ssl_context, server_hostname, timeout), self._left)
         except BaseException:

@@ -1,6 +1,6 @@
 """What all services share: the store, the clock, the actor, membership of a team, the audit log, pages.
 
-No service's own rule lives here. Every change is noted in the same transaction that makes it.
+Rules of a single service must not enter. Every change is audited in the transaction that makes it.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from tollgate.core.roles import Action, Role, allows, holders
 from tollgate.settings.model import Settings
 from tollgate.store.base import ControlStore, Repositories, Repository, StoreUnavailable
 
-# Several times what a database takes for what is hidden so.
+# Several times what the database needs for the work whose duration is hidden.
 CONSTANT_SECONDS = 0.2
-# After so long a login proves no more who is there.
+# A login older than this does not prove that its owner is present.
 RECENT_SECONDS = 900.0
 MAX_ROWS, USUAL_ROWS = base.MAX_ROWS, base.USUAL_ROWS
-# What RFC 5321 calls a dot-string, in ASCII: a comma, a bracket or an encoded word (`=?`, RFC 2047) would let a
-# mail's header name someone else.
+# A dot-string of RFC 5321, in ASCII: with a comma, a bracket or an encoded word (`=?`, RFC 2047) a mail's header
+# could name another recipient.
 _EMAIL = re.compile(r"(?!.*=\?)[a-z0-9!#$%&'*+/=?^_`{|}~.-]{1,64}@[a-z0-9-]{1,63}(\.[a-z0-9-]{1,63})+")
-_LONGEST_EMAIL = 254
-# Neither control characters, nor what turns the direction of text or is not seen, nor halves of characters: two
-# names that look the same are the same. Joiners stay: some scripts and emojis need them.
+_MAX_EMAIL = 254
+# No control characters, no bidirectional or invisible ones and no lone surrogates: two names that look the same
+# are the same. Joiners are allowed: some scripts and emojis need them.
 _PRINTABLE = re.compile(
     r"[^\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\ud800-\udfff"
     r"\U000e0000-\U000e007f]*"
@@ -58,7 +58,7 @@ NOWHERE = ClientInfo()
 
 
 class Actor(Struct, frozen=True):
-    """Who acts: a person by one of their logins, or, without an account, the operator."""
+    """Who acts: a person with one of their logins, or, without an account, the operator."""
 
     account: Account | None
     login: Login | None = None
@@ -84,13 +84,13 @@ class Actor(Struct, frozen=True):
 
     @property
     def via(self) -> str:
-        """How this actor was let in."""
+        """How this actor logged in."""
         if self.login is None:
             return self.other if self.account is None else "console"
         return f"{self.login.kind}:{self.login.name}" if self.login.kind == PERSONAL else self.login.kind
 
     def person(self, what: str) -> Account:
-        """The account of someone who is there in person, not a program with a personal token."""
+        """The account of a person; refuse a program with a personal token."""
         if self.account is None or (self.login is not None and self.login.kind == PERSONAL):
             raise PersonalTokenRefused(what)
         return self.account
@@ -113,7 +113,7 @@ class Membership(Struct, frozen=True):
 
 
 class Ordered(Protocol):
-    """What lists are made of."""
+    """An item of a list."""
 
     @property
     def id(self) -> str:
@@ -128,14 +128,14 @@ Part = TypeVar("Part")
 
 
 class ResultPage(Struct, Generic[Part], frozen=True):
-    """A part of a list, and the cursor of the next."""
+    """A page of a list, and the cursor of the next."""
 
     items: list[Part]
     next: str | None
 
 
 class PageRequest(Struct, frozen=True):
-    """Which part of a list is wanted."""
+    """Which page of a list is requested."""
 
     limit: int = USUAL_ROWS
     after: str | None = None
@@ -149,12 +149,12 @@ class PageRequest(Struct, frozen=True):
             raise InvalidInput(str(error), field="after") from error
 
     async def read(self, rows: Repository[Any], scope: str, **where: Any) -> ResultPage[Any]:
-        """Read this part of the rows that fit."""
+        """Read this page of the matching rows."""
         return page_of(scope, await rows.page(self.limit + 1, self.place(scope), **where), self.limit)
 
 
 def page_of(scope: str, rows: list[Item], limit: int) -> ResultPage[Item]:
-    """Make a page of one row more than it may hold."""
+    """Make a page from up to one row more than it may hold."""
     items = rows[:limit]
     last = items[-1] if len(rows) > limit else None
     return ResultPage(items, cursors.write(scope, Position(last.created_at, last.id)) if last else None)
@@ -162,7 +162,7 @@ def page_of(scope: str, rows: list[Item], limit: int) -> ResultPage[Item]:
 
 @asynccontextmanager
 async def constant_time() -> AsyncIterator[None]:
-    """Take as long whatever is found, so that the time of an answer does not show who has an account."""
+    """Take a fixed time, so that the duration of an answer does not reveal who has an account."""
     until = asyncio.get_running_loop().time() + CONSTANT_SECONDS
     try:
         yield
@@ -190,12 +190,12 @@ class ServiceContext:
         self._previous_pepper = previous_pepper
 
     def digest(self, secret: str) -> bytes:
-        """What the store knows of a secret."""
-        # Whatever was sent has a digest, also what is no text: it is merely nobody's.
+        """The digest of a secret, which the store has in its place."""
+        # Any input has a digest, even one with lone surrogates: no account has it.
         return secrets.digest(secret.encode(errors="surrogatepass"), self._pepper)
 
     def digests(self, secret: str) -> tuple[bytes, ...]:
-        """What the store may know of a secret: while a pepper is replaced, those under either."""
+        """The digests that the store may have of a secret: two while the pepper is being replaced."""
         if self._previous_pepper is None:
             return (self.digest(secret),)
         return (
@@ -204,22 +204,22 @@ class ServiceContext:
         )
 
     def key(self, kind: str, text: str) -> str:
-        """A name for something that should not be kept in clear, such as a mistyped address."""
+        """A key for something that must not be stored in clear, such as a mistyped address."""
         return f"{kind}:{self.digest(text).hex()[:40]}"
 
     def key_from(self, kind: str, client: ClientInfo) -> str:
-        """A name for where a client is; whoever has one IPv6 address has its whole /64."""
+        """A key for a client's network; a client with one IPv6 address has its whole /64."""
         return self.key(kind, limit_key(client.address))
 
     def recent(self, actor: Actor, what: str) -> Account:
-        """The account of someone who logged in just now: for what outlives the login, such as another way in."""
+        """The account of a recent login: for what outlives the login, such as adding a passkey."""
         account = actor.person(what)
         if actor.login is not None and self.now() - actor.login.created_at > RECENT_SECONDS:
             raise LogInAgain(what)
         return account
 
     async def membership(self, records: Repositories, actor: Actor, team: str, action: Action) -> Membership:
-        """Let a member in who may do this; everybody else learns nothing."""
+        """Return the membership of a member who may do this; others learn nothing about the team."""
         found = await team_named(records, team)
         member = None
         if found is not None and actor.login is not None and actor.login.team_id not in (None, found.id):
@@ -269,24 +269,24 @@ class ServiceContext:
 
 
 def required(part: Part | None) -> Part:
-    """The ledger or the inspector, which a plane of the operator's tools has not."""
+    """The ledger or the inspector; the plane of the operator's commands has neither."""
     if part is None:
         raise StoreUnavailable("no ledger is open here")
     return part
 
 
 def given_in(wanted: Struct) -> dict[str, Any]:
-    """What was given of settings that may be left out."""
+    """The members of a change that were given."""
     return {name: value for name, value in asdict(wanted).items() if value is not UNSET}
 
 
 def seconds_of(duration: str | None) -> int | None:
-    """The seconds of a duration that its pattern accepts."""
+    """The seconds of a duration such as 24h, which its pattern has checked."""
     return None if duration is None else durations.parse(duration)
 
 
 def changes(before: Struct, after: Struct, names: Iterable[str]) -> dict[str, dict[str, object]]:
-    """What differs between two states of a thing, for the audit log: from what to what."""
+    """What differs between two states, for the audit log: old and new value of each member."""
     differing = [name for name in names if getattr(before, name) != getattr(after, name)]
     return {
         "before": {name: getattr(before, name) for name in differing},
@@ -295,7 +295,7 @@ def changes(before: Struct, after: Struct, names: Iterable[str]) -> dict[str, di
 
 
 async def team_named(records: Repositories, team: str) -> Team | None:
-    """A team by its id or its name; names have no underscore, so one is never taken for the other."""
+    """A team by its id or its name; names have no underscore, so the two cannot be confused."""
     return await (records.teams.get(team) if "_" in team else records.teams.find(name=team))
 
 
@@ -313,28 +313,28 @@ async def teams_of(records: Repositories, account_id: str) -> Sequence[Team]:
 
 
 def email_of(text: str) -> str:
-    """An address as it is kept, or refuse."""
+    """An address as it is stored; refuse one that is not valid."""
     email = text.strip()
-    # Lower-cased after that: some letters beyond ASCII have a small form within it, and are other addresses.
+    # Lower-cased after the check: some letters beyond ASCII become ASCII, and would be another address.
     if email.isascii():
         email = email.lower()
-    if len(email) > _LONGEST_EMAIL or not _EMAIL.fullmatch(email):
+    if len(email) > _MAX_EMAIL or not _EMAIL.fullmatch(email):
         raise InvalidInput(
             f"{text[:60]!r} is not an email address: write one such as ada@example.com.", field="email"
         )
     return email
 
 
-def name_of(text: str, *, field: str = "name", longest: int = 100, least: int = 1) -> str:
-    """A name as it is kept, or refuse."""
+def name_of(text: str, *, field: str = "name", max_length: int = 100, min_length: int = 1) -> str:
+    """A name as it is stored; refuse one that is not valid."""
     name = text.strip()
-    if not least <= len(name) <= longest or not _PRINTABLE.fullmatch(name):
-        raise InvalidInput(f"`{field}` has {least} to {longest} printable characters.", field=field)
+    if not min_length <= len(name) <= max_length or not _PRINTABLE.fullmatch(name):
+        raise InvalidInput(f"`{field}` has {min_length} to {max_length} printable characters.", field=field)
     return name
 
 
 async def every(rows: Repository[Any], kind: type[Item], **where: Any) -> AsyncIterator[Item]:  # noqa: ARG001 - types
-    """Yield every row that fits, in the order of their making. `kind` is what the table holds."""
+    """Yield every matching row in order of creation. `kind` is the table's type."""
     after: Position | None = None
     while True:
         page: list[Item] = await rows.page(MAX_ROWS, after, **where)

@@ -1,11 +1,11 @@
-"""Talking to Stripe: two calls of its API, each with an idempotency key, as forms and without its library.
+"""A client for two calls of Stripe's API, each with an idempotency key; it needs no library of Stripe.
 
     TollgateError
     ├── StripeRefused   it did nothing; a retry changes nothing until the cause is fixed
-    └── StripeUnsure    nobody knows whether it was done: retry with the same key
+    └── StripeUnsure    it is unknown whether it was done: retry with the same key
 
-Invoice items and not meter events: what is owed was decided here, to the cent, with caps and free requests, and a
-meter would be priced a second time by rules that know neither. An item waits for the customer's next invoice.
+Invoice items and not meter events: the amount is decided here, to the cent, with caps and free requests, and a
+meter would price it a second time without them. An item waits for the customer's next invoice.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ else:
     httpx = LazyModule("httpx")
 
 SECONDS = 20.0
-# How long Stripe remembers a key is 24 hours or more; an hour less, because clocks differ.
+# Stripe remembers a key for at least 24 hours; an hour less, because clocks differ.
 KEYS_KEPT_SECONDS = 23 * 3_600.0
-_LONGEST_MESSAGE = 200
+_MAX_MESSAGE = 200
 
 
 class StripeRefused(TollgateError):
@@ -37,11 +37,11 @@ class StripeRefused(TollgateError):
 
 
 class StripeUnsure(TollgateError):
-    """Nobody knows whether Stripe did it."""
+    """It is unknown whether Stripe did it."""
 
 
 class InvoiceItem(Struct, frozen=True):
-    """What a customer is to pay for a month."""
+    """The amount that a customer owes for a month."""
 
     customer: str
     cents: int
@@ -115,13 +115,13 @@ class StripeClient:
         except httpx.ConnectError as error:
             raise StripeRefused("Stripe cannot be reached.") from error
         except httpx.HTTPError as error:
-            raise StripeUnsure(f"Stripe gave no whole answer: {type(error).__name__}.") from error
+            raise StripeUnsure(f"Stripe sent no complete answer: {type(error).__name__}.") from error
         if answer.is_success:
             try:
                 return msgspec.json.decode(answer.content, type=_Made).id
             except msgspec.MsgspecError as error:
                 raise StripeUnsure("Stripe's answer cannot be read.") from error
-        # 409: the same key is under way elsewhere.
+        # 409: a request with the same key is in progress.
         if answer.status_code >= 500 or answer.status_code == 409:
             raise StripeUnsure(f"Stripe answers {answer.status_code}.")
         raise StripeRefused(f"Stripe answers {answer.status_code}: {_message(answer.content)}")
@@ -129,6 +129,6 @@ class StripeClient:
 
 def _message(body: bytes) -> str:
     try:
-        return msgspec.json.decode(body, type=_Failed).error.message[:_LONGEST_MESSAGE] or "without a message"
+        return msgspec.json.decode(body, type=_Failed).error.message[:_MAX_MESSAGE] or "without a message"
     except msgspec.MsgspecError:
-        return "with an answer that is not Stripe's"
+        return "with a body that is not Stripe's"

@@ -1,4 +1,4 @@
-"""Versions of things, for `ETag` and `If-Match`: whoever changes something must have seen it as it is."""
+"""Entity tags for `ETag` and `If-Match`: a change must be based on the current version."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 from tollgate.control.problems import ChangedMeanwhile
 
-# What changes without anybody's doing.
+# Fields that change without a request to change them.
 _VOLATILE = ("last_used_at", "capped_until")
 
 
@@ -19,7 +19,7 @@ def version_of(row: msgspec.Struct) -> str:
 
 
 def check_version(row: msgspec.Struct, if_match: str | None) -> None:
-    """Refuse a change of a row that was changed meanwhile. Weak tags never match (RFC 9110, section 13.1.1)."""
+    """Refuse a change based on an older version. Weak tags never match (RFC 9110, section 13.1.1)."""
     if if_match is None or if_match.strip() == "*":
         return
     if version_of(row) not in {tag.strip() for tag in if_match.split(",")}:

@@ -39,7 +39,7 @@ def write(scope: str, position: Position) -> str:
 
 def read(scope: str, cursor: str) -> Position:
     """Return the position of a cursor of this list, or raise BadCursor."""
-    advice = "Give the `next` of an earlier page of the same list, or none to begin."
+    advice = "Give the `next` of an earlier page of the same list, or none to start."
     if len(cursor) > MAX_LENGTH or not cursor.isascii():
         raise BadCursor(f"The cursor is not valid. {advice}")
     try:

@@ -91,7 +91,7 @@ class Site:
         return self.loop.run(work)
 
     def account(self, email: str = ADA, *, name: str = "") -> Account:
-        """Make an account with the usual password."""
+        """Create an account with the usual password."""
 
         async def add() -> Account:
             async with self.plane.context.store.changing() as records:

@@ -84,7 +84,7 @@ def test_denied_tool_is_refused(site: Site) -> None:
     answer = browser.post("/console/device", user_code=started.user_code, act="deny")
     assert leads_to(answer) == "/console/device/denied"
     shown = words(browser.get("/console/device/denied"))
-    assert "was not let in. You can close this page and go back to the terminal." in shown
+    assert "was not logged in. You can close this page and go back to the terminal." in shown
     assert _poll(site, started) == "access_denied"
 
 

@@ -32,7 +32,8 @@ def test_unknown_path_is_a_page(browser: Browser, method: str) -> None:
         answer = browser.request(method, path, headers=OURS)
         assert answer.status_code == 404, path
         assert words(answer) == (
-            "Not found There is no page at this address: check the link, or go to the start. Go to the start"
+            "Not found There is no page at this address: check the link, or go to the start "
+            "page. Go to the start page"
         )
 
 

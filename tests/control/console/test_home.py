@@ -63,7 +63,7 @@ def test_login_can_be_ended(site: Site) -> None:
     browser = site.signed_in()
     personal = next(each for each in _logins(site) if each.kind == "personal")
     page = browser.get("/console/account")
-    assert "Personal access tokens ci Made" in words(page)
+    assert "Personal access tokens ci Created" in words(page)
     assert f'action="/console/logins/{personal.id}/end"' in page.text
     assert leads_to(browser.post(f"/console/logins/{personal.id}/end")) == "/console/account?done=ended"
     assert "That login has ended." in words(browser.get("/console/account", done="ended"))

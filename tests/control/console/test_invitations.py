@@ -94,7 +94,7 @@ def test_account_is_made_by_the_invitation_of_a_team(open_site: OpenSite, settin
     site = open_site(sign_up=setting)
     path = _invited(site)
     browser = site.browser()
-    assert "Choose a password to make the account bob@example.com." in words(browser.get(path))
+    assert "Choose a password to create the account bob@example.com." in words(browser.get(path))
     assert leads_to(browser.post(path, **NEW)) == "/console?done=joined"
     assert words(browser.get("/console/account")).startswith("Bob Signed in as bob@example.com")
     assert "acme developer" in words(browser.get("/console/teams"))
@@ -105,7 +105,7 @@ def test_invitation_of_a_team_makes_no_account_while_sign_up_is_closed(site: Sit
     path = _invited(site)
     browser = site.browser()
     page = browser.get(path)
-    assert "Accounts are made by the operator of this service: ask for one" in words(page)
+    assert "Accounts are created by the operator of this service: ask for one" in words(page)
     assert 'type="password"' not in page.text
     refused = browser.post(path, **NEW)
     assert refused.status_code == 403

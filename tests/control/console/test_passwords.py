@@ -58,7 +58,7 @@ def test_link_that_was_sent_sets_the_password(site: Site, box: Box) -> None:
     path = box.sent[0][1].partition(site.base_url)[2].split()[0]
     assert "For ada@example.com" in words(browser.get(path))
     assert leads_to(browser.post(path, password=NEW, again=NEW)) == "/console/sign-in?done=reset"
-    assert "The password is changed" in words(browser.get("/console/sign-in", done="reset"))
+    assert "The password was changed" in words(browser.get("/console/sign-in", done="reset"))
     assert browser.post("/console/sign-in", email=ADA, password=PASSWORD).status_code == 401
     assert leads_to(browser.post("/console/sign-in", email=ADA, password=NEW)) == "/console"
 

@@ -119,7 +119,7 @@ def test_unavailable_provider_is_reported_beside_the_form(visited: Visited) -> N
     visited.provider.instead[DISCOVERY] = lambda _: httpx.Response(503)
     answer = visited.browser.get("/console/oidc/start", next="/console/device")
     assert answer.status_code == 502
-    assert "does not describe itself (HTTP 503)" in words(answer)
+    assert "returns no discovery document (HTTP 503)" in words(answer)
     assert 'name="next" value="/console/device"' in answer.text
 
 

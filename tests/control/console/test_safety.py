@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from tests.control.console.site import ADA, BASE_URL, HOST, PASSWORD, Browser, Site, leads_to, words
 
-from tollgate.control.console.safety import HEADERS, HOME, LONGEST_PATH, from_our_pages, local_path
+from tollgate.control.console.safety import HEADERS, HOME, MAX_PATH, from_our_pages, local_path
 
 OPEN_REDIRECTS = [
     "",
@@ -34,7 +34,7 @@ OPEN_REDIRECTS = [
     "/console/x#y",
     "/console/ä",
     "/console?x=\\",
-    "/console/" + "x" * LONGEST_PATH,
+    "/console/" + "x" * MAX_PATH,
 ]
 
 
@@ -118,7 +118,7 @@ def test_form_of_another_site_is_refused_everywhere(browser: Browser, source: di
     for path in POSTS:
         answer = browser.post_from(source, path, email=ADA, password="x")
         assert answer.status_code == 403, path
-        assert "Another site seems to have sent it" in words(answer)
+        assert "This form came from another site" in words(answer)
         assert "set-cookie" not in answer.headers
 
 

@@ -16,8 +16,8 @@ FORM = {"email": ADA, "name": "Ada", "password": PASSWORD, "again": PASSWORD}
 def test_account_is_made_and_signed_in(open_site: OpenSite) -> None:
     site = open_site(sign_up="open")
     browser = site.browser()
-    assert "Make an account" in words(browser.get("/console/sign-in"))
-    assert "The same password again" in words(browser.get("/console/sign-up"))
+    assert "Create an account" in words(browser.get("/console/sign-in"))
+    assert "Repeat the password" in words(browser.get("/console/sign-up"))
     assert leads_to(browser.post("/console/sign-up", **FORM, next="/console/device")) == "/console/device"
     assert words(browser.get("/console/account")).startswith("Ada Signed in as ada@example.com")
 
@@ -25,7 +25,7 @@ def test_account_is_made_and_signed_in(open_site: OpenSite) -> None:
 @pytest.mark.parametrize(
     ("setting", "how"),
     [
-        ("closed", "Accounts are made by the operator of this service."),
+        ("closed", "Accounts are created by the operator of this service."),
         ("invited", "tollgate teams members invite you@example.com --role developer --team TEAM"),
     ],
 )
@@ -58,7 +58,7 @@ def test_form_sent_while_sign_up_is_closed_creates_no_account(open_site: OpenSit
         ({"email": "ada"}, "email", "is not an email address: write one such as ada@example.com"),
         ({"password": "short", "again": "short"}, "password", "A password has 10 to 256 characters."),
         ({"password": ADA, "again": ADA}, "password", "must not be your email"),
-        ({"again": "another password"}, "again", "The two passwords differ: type the same twice."),
+        ({"again": "another password"}, "again", "The two passwords differ: enter the same one twice."),
         ({"name": "x" * 101}, "name", "100 printable characters"),
     ],
 )

@@ -13,7 +13,7 @@ rules = st.builds(
     Backoff,
     free=st.integers(0, 50),
     first_wait=st.floats(0.5, 1_000.0),
-    longest_wait=st.floats(1_000.0, 10_000.0),
+    max_wait=st.floats(1_000.0, 10_000.0),
     forgiven_after=st.floats(10_000.0, 1e6),
 )
 counts = st.integers(1, 10_000)
@@ -94,7 +94,7 @@ def test_failures_are_forgotten_after_the_quiet_time_and_not_before(rule: Backof
 
 @given(rules, counts, times)
 def test_wait_is_never_negative_nor_above_the_maximum(rule: Backoff, count: int, now: float) -> None:
-    assert 0.0 <= wait(Failures("key", count, NOW), rule, now) <= rule.longest_wait
+    assert 0.0 <= wait(Failures("key", count, NOW), rule, now) <= rule.max_wait
 
 
 @given(rules, counts)
@@ -113,7 +113,7 @@ def test_reported_wait_is_long_enough(rule: Backoff, count: int, now: float) -> 
 def test_every_failure_counts_or_restarts_the_count(rule: Backoff, count: int, now: float) -> None:
     after = failed(Failures("key", count, NOW), "key", rule, now)
     assert after.created_at == now
-    counts_on = -rule.longest_wait <= now - NOW < rule.forgiven_after
+    counts_on = -rule.max_wait <= now - NOW < rule.forgiven_after
     assert after.count == (count + 1 if counts_on else 1)
 
 

@@ -160,7 +160,7 @@ def test_cursor_is_valid_for_its_team_alone(store: LogHarness) -> None:
         problem = store.refused(InvalidInput, **query)
         (field,) = query
         assert problem.extras["field"] == field
-        assert "earlier page of the same list, or none to begin" in problem.detail
+        assert "earlier page of the same list, or none to start" in problem.detail
 
 
 def test_cursor_goes_with_its_filters(store: LogHarness) -> None:
@@ -202,7 +202,7 @@ def test_cursor_of_version_1_is_pinned_and_one_of_another_version_is_refused(
     other = form.pack(2, 2, 2, float("-inf"), 0, place.filters)
     problem = store.refused(InvalidInput, **{kind: seal.close(ACME, other)})
     assert (problem.status, problem.extras["field"]) == (400, kind)
-    assert "another version of Tollgate. Begin again without one." in problem.detail
+    assert "another version of Tollgate. Start again without one." in problem.detail
     theirs = seal.close(RIVAL, packed)
     assert "not one of this team's logs" in store.refused(InvalidInput, **{kind: theirs}).detail
 

@@ -27,7 +27,7 @@ def add(
         ("https://a.b.example.com:8443", True, ") covers a.b.example.com."),
         ("HTTPS://App.Example.COM", True, ") covers app.example.com."),
         ("https://app.example.com.", True, "covers app.example.com"),
-        ("https://off.example.org", False, "covers off.example.org, but it is switched off."),
+        ("https://off.example.org", False, "covers off.example.org, but it is disabled."),
         ("https://notexample.com", False, "acme. To allow it: tollgate rpc whitelist add notexample.com"),
         ("https://x.example.com.evil.net", False, "To allow it: tollgate rpc whitelist add evil.net"),
         ("https://rival.com", False, "rival.com is not on the list of acme."),
@@ -52,7 +52,7 @@ def test_check_shows_whether_and_why(
     verdict = harness.do(plane.domains.check(harness.actor("viewer"), "acme", origin))
     assert (verdict.origin, verdict.allowed) == (origin, allowed)
     assert why in verdict.why
-    covering = entry if allowed else off if "switched off" in why else None
+    covering = entry if allowed else off if "disabled" in why else None
     assert (verdict.domain_id, verdict.domain) == (
         (covering.id, covering.domain) if covering else (None, None)
     )  # fmt: skip

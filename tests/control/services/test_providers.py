@@ -83,7 +83,7 @@ def test_look_alike_of_an_address_links_nothing(harness: Harness, plane: Control
 def test_switched_off_account_is_refused_and_not_linked(harness: Harness, plane: ControlPlane) -> None:
     harness.do(plane.admin.switch(PEOPLE["owner"], active=False))
     problem = harness.refused(WrongPassword, plane.accounts.by_provider(VISIT, claim(PEOPLE["owner"])))
-    assert "switched off" in problem.detail
+    assert "disabled" in problem.detail
     assert identities(harness) == []
     assert harness.actions() == ["account.disable"]
 

@@ -40,7 +40,7 @@ def test_key_with_another_body_is_refused_running_or_finished(harness: Harness, 
     for _ in range(2):
         problem = harness.refused(KeyReused, plane.replays.begin(harness.actor("owner"), ROUTE, KEY, b"{}"))
         assert (problem.status, problem.detail) == (
-            422, "This Idempotency-Key was used with another body: take a new key."
+            422, "This Idempotency-Key was used with another body: use a new key."
         )  # fmt: skip
         finish(harness, replay)
 

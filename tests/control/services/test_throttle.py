@@ -4,7 +4,7 @@ from tests.control.services.harness import Harness
 
 from tollgate.control.services import throttle
 
-FREE = throttle.Backoff(free=100, first_wait=60.0, longest_wait=900.0, forgiven_after=3_600.0)
+FREE = throttle.Backoff(free=100, first_wait=60.0, max_wait=900.0, forgiven_after=3_600.0)
 
 
 def test_success_takes_back_its_own_attempt_and_no_other(harness: Harness) -> None:

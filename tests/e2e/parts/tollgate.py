@@ -91,7 +91,7 @@ class Books:
         return made
 
     def account(self, email: str, **roles: str) -> Account:
-        """Make an account without a password, with a role in each team that is named."""
+        """Create an account without a password, with a role in each team that is named."""
         made = Account(secrets.new_id("acc"), email, time.time(), verified_at=time.time())
 
         async def add(records: Repositories) -> None:

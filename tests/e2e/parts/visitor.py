@@ -33,7 +33,7 @@ class Visitor:
         return self.post("/console/sign-in", email=email, password=password, next="/console")
 
     def sign_up(self, email: str, password: str) -> httpx.Response:
-        """Make an account without an invitation."""
+        """Create an account without an invitation."""
         return self.post("/console/sign-up", email=email, password=password, again=password)
 
     def join(self, link: str, password: str) -> httpx.Response:

@@ -1,4 +1,4 @@
-"""The management API, `/api/v1`: parse a request, call one service, render its answer. No rule lives here.
+"""The management API, `/api/v1`: parse a request, call one service, render its answer. No business rules.
 
 operations  what an endpoint is: its route, and its part of the OpenAPI document
 oauth_types the forms and answers of OAuth
@@ -8,9 +8,9 @@ render      answers
 creation    Idempotency-Key
 errors      every exception as problem details (RFC 9457)
 me, factors, teams, members, tokens, domains, logs, audit, usage, billing, invoices, operator, service, oauth
-            one file for each thing that is managed
+            one file for each resource
 exports     logs as files
 rates       rate limits of the API and the console
-openapi     the OpenAPI document, written from the routes themselves
-docs        the same document for people
+openapi     the OpenAPI document, generated from the routes
+docs        the same document as a page
 """

@@ -1,7 +1,6 @@
-"""The authenticated actor and the client's address: what handlers are given beside the request.
+"""The authenticated actor and the client's address, which handlers take beside the request.
 
-The only credential is `Authorization: Bearer`. A cookie is never read here, so that no page of another site can
-make a browser act.
+The only credential is `Authorization: Bearer`. Cookies are never read, which rules out cross-site request forgery.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from tollgate.core.people import PERSONAL, TOOL
 AGENT_LENGTH = 256
 ME = "/api/v1/me"
 
-# Set in the state of a request whose credential is good: workers keep places for those who have one.
+# Set in the state of a request whose credential is valid: workers reserve slots for such clients.
 KNOWN = "known"
 
 # What handlers and dependencies take, by name: `request`, `plane`, `client`, `actor`, and parts of the path.
@@ -35,7 +34,7 @@ Part = FromPath[str]
 
 
 def request_id(scope: Scope) -> str:
-    """The request's id; the worker that forwards always gives one."""
+    """The request's id, which the forwarding worker always sets."""
     given: bytes = next((value for name, value in scope["headers"] if name == b"x-request-id"), b"")
     return given.decode("latin-1")
 
@@ -52,9 +51,9 @@ async def actor(request: HttpRequest, plane: Plane, client: CurrentClient) -> Ac
 
 
 async def authenticate(connection: ASGIConnection[Any, Any, Any, Any], _handler: BaseRouteHandler) -> None:
-    """Guard an endpoint: a request needs a login before anything of it is read.
+    """Guard an endpoint: the credential is checked before the body is read.
 
-    `tollgate admin` calls the application inside its own process, as the operator.
+    `tollgate admin` calls the application in its own process, as the operator.
     """
     request = cast("HttpRequest", connection)
     plane: ControlPlane = connection.app.state.plane

@@ -1,4 +1,4 @@
-"""The audit log of a team, and of one's own account."""
+"""The audit log of a team, and of the caller's account."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tollgate.core.people import AuditEntry
 async def list_audit(
     plane: Plane, actor: CurrentActor, team: Part, page: WantedPage, wanted: Wanted[AuditQuery]
 ) -> Response[AuditPage]:
-    """List what was done to a team and its things, newest first."""
+    """List the audit log of a team, newest first."""
     return page_of(AuditPage, await plane.audit.of_team(actor, team, page, wanted), _shown)
 
 
@@ -36,7 +36,7 @@ async def export_audit(
 
     One JSON object a line. `number` counts the entries of the team; `previous` is the `hash` of the one before;
     `hash` is the SHA-256 of the line without `hash`, members sorted by name, no spaces, in UTF-8. Give the last
-    `number` as `after` for what follows; an empty answer: there is nothing more.
+    `number` as `after` for what follows; an empty answer is the end.
     """
     entries = await plane.audit.chain(actor, team, wanted.after, wanted.limit)
     return Response(b"".join(map(line_of, entries)), media_type=ND_JSON, headers=NO_STORE)
@@ -44,7 +44,7 @@ async def export_audit(
 
 @serves(audit.OWN, tag=SELF)
 async def list_own_audit(plane: Plane, actor: CurrentActor, page: WantedPage) -> Response[AuditPage]:
-    """List what one did oneself, newest first."""
+    """List your own changes, newest first."""
     return page_of(AuditPage, await plane.audit.of_self(actor, page), _shown)
 
 

@@ -27,11 +27,11 @@ async def update_billing(
 ) -> Versioned[BillingWithSecret]:
     """Set the spending cap and the alerts.
 
-    What is left out stays as it is. A cap takes effect within 5 seconds: calls are then refused with 402 until the
-    month ends or the cap is raised, and nothing above it is charged. It can be raised ten times, then once in ten
-    minutes, and lowered at any time. The receiver of the webhook checks
-    `X-Tollgate-Signature: t=<unix time>,v1=<hex>`: the HMAC-SHA-256, under the secret, of the time, a dot and the
-    body. Setting a webhook again makes another secret.
+    Omitted members keep their value. A cap takes effect within 5 seconds: calls are then refused with 402 until
+    the month ends or the cap is raised, and nothing above it is charged. It can be raised ten times, then once in
+    ten minutes, and lowered at any time. The receiver of the webhook checks `X-Tollgate-Signature: t=<unix
+    time>,v1=<hex>`: the HMAC-SHA-256, under the secret, of the time, a dot and the body. Setting a webhook again
+    creates another secret.
     """
     terms, secret = await plane.billing.change(actor, team, data, if_match)
     return versioned(of(BillingWithSecret, terms, webhook_secret=secret), terms)
@@ -41,7 +41,7 @@ async def update_billing(
 async def test_webhook(plane: Plane, actor: CurrentActor, team: Part) -> Response[WebhookTest]:
     """Call the team's webhook once, as an alert would.
 
-    The `type` of what it is sent is `test`. Answers with the result; the call is not repeated.
+    The `type` of the body is `test`. The answer is the result; the call is not retried.
     """
     failure = await plane.alerts.test(actor, team)
     return unstored(WebhookTest(not failure, failure or None))

@@ -1,4 +1,4 @@
-"""`Idempotency-Key` around a creation: sent twice, it happens once, and the second answer has no secret in it."""
+"""`Idempotency-Key` around a creation: sent twice, it happens once, and the second answer has no secret."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Created = TypeVar("Created")
 
 
 class Made(Struct, frozen=True):
-    """What was created: how it is shown, and its row where it has a version."""
+    """What was created: how it is shown, and its row if it has a version."""
 
     shown: Struct
     row: Struct | None = None
@@ -83,8 +83,8 @@ async def once(
     try:
         await plane.replays.finish(replay, 201, _without_secrets(made))
     except StoreUnavailable:
-        # It is made, and its secret exists only here: the caller must have it.
-        _log.warning("an answer could not be kept for its repetition", request_id=request_id(request.scope))
+        # It is created and its secret exists only here, so the caller must get it.
+        _log.warning("an answer could not be stored for a repeated request", request_id=request_id(request.scope))
     return _answer(made)
 
 

@@ -1,4 +1,4 @@
-"""The OpenAPI document as a page for people: one file, no script, nothing from elsewhere.
+"""The OpenAPI document as a page for people: one file without scripts that loads nothing.
 
 Reads the document and nothing else, so that the page cannot differ from it.
 """
@@ -28,7 +28,7 @@ class FieldDoc(Struct, frozen=True):
 
 
 class ResponseDoc(Struct, frozen=True):
-    """What may be answered."""
+    """A possible response."""
 
     status: str
     lines: list[str]
@@ -65,7 +65,7 @@ def page(document: Json) -> bytes:
 
 
 class _Reader:
-    """Finds in the document what the page shows."""
+    """Reads from the document what the page shows."""
 
     def __init__(self, document: Json) -> None:
         self._document = document
@@ -81,7 +81,7 @@ class _Reader:
         ]
 
     def shapes(self) -> list[tuple[str, str, list[FieldDoc]]]:
-        """What answers are made of."""
+        """The schemas of answers."""
         answered = {
             _name(each["schema"])
             for methods in self._document["paths"].values()
@@ -142,7 +142,7 @@ class _Reader:
 
 
 def _prose(text: str) -> Markup:
-    """The little Markdown that the document's descriptions have."""
+    """Render the subset of Markdown that descriptions use."""
     html = re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text)))
     return Markup(re.sub(r"\*\*([^*]+)\*\*", r"<strong>\1</strong>", html))  # noqa: S704 - escaped above
 
@@ -183,13 +183,13 @@ def _kind(schema: Json) -> str:
 
 def _bounds(schema: Json) -> str:
     parts = []
-    for least, most, what in (
+    for lower, upper, what in (
         ("minimum", "maximum", ""),
         ("minLength", "maxLength", " characters"),
         ("minItems", "maxItems", " items"),
     ):
-        if most in schema:
-            parts.append(f"{schema.get(least, 0)} to {schema[most]}{what}")
+        if upper in schema:
+            parts.append(f"{schema.get(lower, 0)} to {schema[upper]}{what}")
     if "default" in schema:
         parts.append(f"usually {msgspec.json.encode(schema['default']).decode()}")
     return f" ({', '.join(parts)})" if parts else ""

@@ -38,7 +38,7 @@ async def add_domain(
 ) -> Versioned[domains.Domain]:
     """Whitelist a root domain.
 
-    With `take_over` also one that another team has, by proof of ownership.
+    With `take_over` even one on another team's list, by proof of ownership.
     """
     return await once(lambda: plane.domains.add(actor, team, data), lambda row: Made(_shown(row), row))
 
@@ -70,7 +70,7 @@ async def update_domain(
 ) -> Versioned[domains.Domain]:
     """Change settings of a whitelisted domain.
 
-    What is left out stays as it is.
+    Omitted members keep their value.
     """
     row = await plane.domains.update(actor, team, domain, data, if_match)
     return versioned(_shown(row), row)

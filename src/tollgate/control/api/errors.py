@@ -1,7 +1,7 @@
 """Every exception as an answer: problem details (RFC 9457), or the errors of OAuth (RFC 6749).
 
-The one border where Litestar's exceptions, the store's and those nobody thought of become ours. A caller never
-sees a trace; the log has it under the request id.
+Exceptions of Litestar, the store and unexpected ones are mapped here alone. A caller never sees a traceback; it is
+logged under the request id.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ _log = log.get("control")
 
 
 class WrongMethod(Problem):
-    """A path that knows other methods."""
+    """The path does not support the method."""
 
     status, reason = 405, "method_not_allowed"
-    when = "The path knows other methods; `Allow` lists them."
+    when = "The path does not support the method; `Allow` lists those that it does."
 
 
 class RequestTooLarge(Problem):
-    """A body over the bound."""
+    """A body over the size limit."""
 
     status, reason = 413, "body_too_large"
     when = "The body is larger than 256 KiB."
 
 
 class WrongMediaType(Problem):
-    """A body that is no JSON."""
+    """A body that is not JSON."""
 
     status, reason = 415, "unsupported_media_type"
-    when = "The body is not sent as `application/json`, or compressed."
+    when = "The body is not `application/json`, or is compressed."
 
 
 class InternalProblem(Problem):
@@ -51,7 +51,7 @@ class InternalProblem(Problem):
     when = "A defect of the service; its log has the details under the request id."
 
 
-# What only the API knows of; the others are in `tollgate.control.problems`.
+# Problems of the API alone; the others are in `tollgate.control.problems`.
 API_PROBLEMS: tuple[type[Problem], ...] = (WrongMethod, RequestTooLarge, WrongMediaType, InternalProblem)
 
 
@@ -84,13 +84,13 @@ def _store_away(request: HttpRequest, _error: StoreUnavailable) -> Response[byte
 
 
 def is_disconnect(error: HTTPException) -> bool:
-    """Whether the caller left before its body was whole, which Litestar takes for a failure of the server."""
+    """Whether the client disconnected before its body was complete, which Litestar reports as a server error."""
     return isinstance(error, InternalServerException) and "disconnected" in error.detail
 
 
 def _of_litestar(request: HttpRequest, error: HTTPException) -> Response[bytes]:
     if is_disconnect(error):
-        return problem_answer(request, InvalidInput("The body ends before its end: send all of it."))
+        return problem_answer(request, InvalidInput("The body is incomplete: send all of it."))
     if error.status_code >= 500:
         return _unforeseen(request, error)
     return problem_answer(request, _translated(request, error))
@@ -102,12 +102,12 @@ def _translated(request: HttpRequest, error: HTTPException) -> Problem:
             return NotFound(f"There is no such path. {DOCUMENTATION} lists those that exist.")
         case 405:
             allowed = (error.headers or {}).get("allow", "")
-            detail = f"{request.method} is not known at this path. Known: {allowed}. See {DOCUMENTATION}."
+            detail = f"{request.method} is not allowed at this path. Allowed: {allowed}. See {DOCUMENTATION}."
             return WrongMethod(detail, headers={"Allow": allowed})
         case 413:
             return RequestTooLarge("The body is too large: send at most 256 KiB.")
         case 400 if isinstance(error, ValidationException):
-            # All else that a handler takes is a text, or read by us.
+            # All other parameters of handlers are strings, or parsed by us.
             return InvalidInput("The body is missing: send a JSON object.")
         case _:
             return InvalidInput(f"{error.detail.rstrip('.')}: correct the request. See {DOCUMENTATION}.")

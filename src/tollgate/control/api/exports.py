@@ -32,7 +32,7 @@ from tollgate.core.logs import LogRow, csv_cell
 MAX_ROWS = 100_000
 PAGE_ROWS = 1_000
 QUIET_SECONDS = 15.0
-# Exports under way. One account may have a fourteenth of the places that are free, one client address a third.
+# Concurrent exports. One account may take a fourteenth of the free slots, one client address a third.
 MAX_EXPORTS, ACCOUNT_PART, ADDRESS_PART = 64, 14, 3
 MEDIA_TYPES = {"csv": CSV, "jsonl": JSON_LINES}
 # A cell has no room for the trace; `attempts` counts it.
@@ -40,17 +40,17 @@ COLUMNS = tuple(name for name in Log.__struct_fields__ if name != "trace")
 
 _exports: WeakKeyDictionary[LogService, Shares] = WeakKeyDictionary()
 _ending: set[asyncio.Future[None]] = set()
-"""What must not be collected before its end."""
+"""Tasks that must not be garbage-collected before they end."""
 
 
 def streamed(pieces: AsyncGenerator[bytes], media_type: str, headers: Mapping[str, str]) -> Response[Any]:
-    """An answer that is made while it is sent."""
+    """A streamed response."""
     made: Any = Stream(_step_by_step(pieces), media_type=media_type, headers=dict(headers))
     return cast("Response[Any]", made)
 
 
 async def _step_by_step(pieces: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
-    """Make each piece to its end, even if the client leaves meanwhile: a query that is cut off breaks."""
+    """Complete each piece even if the client disconnects: a cancelled query breaks its connection."""
     step: asyncio.Future[bytes | None] | None = None
     try:
         while True:
@@ -121,14 +121,14 @@ def shown(row: LogRow, logs: LogService, team_name: str) -> Log:
 
 
 def form_of(text: str) -> str:
-    """The form of a file, or refuse."""
+    """The format of a file; refuse an unknown one."""
     if text not in MEDIA_TYPES:
         raise InvalidInput(f"Logs are exported as one of {', '.join(MEDIA_TYPES)}.", field="format")
     return text
 
 
 def answer(logs: LogService, actor: Actor, first: LogResults, query: LogQuery, form: str) -> Response[bytes]:
-    """A file of the logs that begin with a page."""
+    """A file of logs, from a first page on."""
     headers = {
         **NO_STORE,
         "Content-Disposition": f'attachment; filename="{first.team.name}-logs.{form}"',
@@ -159,7 +159,7 @@ async def _pieces(
                 yield write(shown(row, logs, page.team.name) for row in rows)
                 written_at = time.monotonic()
             elif time.monotonic() - written_at > QUIET_SECONDS:
-                # A search that finds nothing for long: whoever carries the answer must see that it goes on.
+                # A search that finds nothing for long: proxies must see that the response is alive.
                 yield b"\n"
                 written_at = time.monotonic()
             left -= len(rows)

@@ -1,4 +1,4 @@
-"""Second factors of one's account: codes of an authenticator app, and passkeys."""
+"""Second factors of the caller's account: codes of an authenticator app, and passkeys."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NEW = (*_REFUSED, LogInAgain)
 
 @serves(factors.SHOW, tag=SELF)
 async def get_factors(plane: Plane, actor: CurrentActor) -> Response[Factors]:
-    """Show one's second factors."""
+    """Show your second factors."""
     found = await plane.factors.list(actor)
     passkeys = [of(Passkey, each) for each in found.passkeys]
     return unstored(Factors(found.totp is not None, found.recovery_left, passkeys))

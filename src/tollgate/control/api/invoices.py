@@ -40,7 +40,7 @@ _PAGE = StandalonePage(
 async def list_invoices(plane: Plane, actor: CurrentActor, team: Part, page: WantedPage) -> Response[InvoicePage]:
     """List a team's invoices, newest first.
 
-    The current month is a draft, and so is the one before while late records still count.
+    The current month is a draft, and so is the previous one during its grace period.
     """
     return page_of(InvoicePage, await plane.invoices.list(actor, team, page), lambda row: _head(row.invoice))
 
@@ -62,7 +62,7 @@ async def get_invoice(
 
 
 def _accepted(request: HttpRequest) -> str:
-    """The format by the `Accept` header: JSON where both JSON and CSV are accepted."""
+    """The format by the `Accept` header: JSON if both JSON and CSV are accepted."""
     accepted = [part.partition(";")[0].strip().lower() for part in request.headers.get("accept", "").split(",")]
     return "csv" if CSV in accepted and JSON not in accepted else "json"
 
@@ -102,7 +102,7 @@ def shown(row: core.Invoice) -> Invoice:
 
 
 class Parties(Struct, frozen=True):
-    """Seller and buyer, as the operator and the team have written them, line by line."""
+    """Seller and buyer, as the operator and the team wrote them, line by line."""
 
     seller: str = ""
     seller_tax_number: str = ""

@@ -23,11 +23,11 @@ SEARCHED_BY = ("network", "method", "status", "errors")
 async def list_logs(plane: Plane, actor: CurrentActor, team: Part, wanted: Wanted[LogQuery]) -> Response[LogPage]:
     """List the calls of a team, newest first.
 
-    In the order in which they were committed, within 2 seconds of the call. The first part fixes the newest entry
-    and the start of `since`, so every entry that was there appears once, whatever comes meanwhile. A part may be
-    short, even empty, while there is more: a filter that seldom matches searches for about a second, and `next`
-    goes on from there. Go on until `next` is null. To follow new calls, give the `newer` of any part again and
-    again.
+    In the order in which they were committed, within 2 seconds of the call. The first page fixes the newest entry
+    and the start of `since`, so every existing entry appears once, whatever arrives in the meantime. A page may be
+    short, even empty, before the end: a filter that rarely matches searches for about a second, and `next`
+    continues from there. Continue until `next` is null. To follow new calls, poll with the `newer` of the last
+    page.
     """
     found = await plane.logs.page(actor, team, wanted)
     items = [exports.shown(row, plane.logs, found.team.name) for row in found.rows]
@@ -56,7 +56,7 @@ async def export_logs(
     """
     form = exports.form_of(format)
     query = LogQuery(**asdict(wanted), limit=exports.PAGE_ROWS)
-    # Before the answer begins: a caller without the right gets a refusal, not an empty file.
+    # Before the response starts: a caller without the right gets a refusal, not an empty file.
     first = await plane.logs.page(actor, team, query)
     return exports.answer(plane.logs, actor, first, query, form)
 

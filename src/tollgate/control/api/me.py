@@ -1,4 +1,4 @@
-"""One's own account, its logins and personal access tokens, and one's own audit log."""
+"""The caller's account, its logins and personal access tokens, and its audit log."""
 
 from __future__ import annotations
 
@@ -45,19 +45,19 @@ from tollgate.core import people
 
 @serves(me.SHOW, tag=SELF)
 async def get_self(actor: CurrentActor) -> Response[Account]:
-    """Show oneself."""
+    """Show your account."""
     return unstored(_shown(actor, actor.account))
 
 
 @serves(me.UPDATE, NotFound, tag=SELF)
 async def update_self(plane: Plane, actor: CurrentActor, data: JSONBody[SelfChange]) -> Response[Account]:
-    """Change one's name."""
+    """Change your name."""
     return unstored(_shown(actor, await plane.accounts.update(actor, data)))
 
 
 @serves(me.DELETE, PersonalTokenRefused, LastOwner, tag=SELF)
 async def delete_self(plane: Plane, actor: CurrentActor) -> Response[None]:
-    """Delete one's account with its logins and memberships.
+    """Delete your account with its logins and memberships.
 
     The last owner of a team must first make another member an owner, or delete the team.
     """
@@ -69,7 +69,7 @@ async def delete_self(plane: Plane, actor: CurrentActor) -> Response[None]:
     me.CHANGE_PASSWORD, WrongPassword, PersonalTokenRefused, LogInAgain, NotFound, TooManyAttempts, Busy, tag=SELF
 )
 async def change_password(plane: Plane, actor: CurrentActor, data: JSONBody[PasswordChange]) -> Response[None]:
-    """Change one's password.
+    """Change your password.
 
     All other logins end, personal access tokens included.
     """
@@ -82,7 +82,7 @@ async def change_password(plane: Plane, actor: CurrentActor, data: JSONBody[Pass
     tag=SELF,
 )  # fmt: skip
 async def change_email(plane: Plane, actor: CurrentActor, data: JSONBody[NewEmail]) -> Response[EmailChange]:
-    """Change one's address.
+    """Change your address.
 
     Where the service sends mail, a link goes to the new address, and the change takes effect when the link is
     opened or confirmed. Otherwise the address changes immediately and counts as not verified.
@@ -92,20 +92,20 @@ async def change_email(plane: Plane, actor: CurrentActor, data: JSONBody[NewEmai
 
 @serves(me.CONFIRM_EMAIL, PersonalTokenRefused, NotFound, NameTaken, tag=SELF)
 async def confirm_email(plane: Plane, actor: CurrentActor, data: JSONBody[EmailLink]) -> Response[EmailChange]:
-    """Confirm one's new address by the link that was mailed to it."""
+    """Confirm your new address with the link that was mailed to it."""
     return unstored(await plane.email_changes.confirm(actor, data))
 
 
 @serves(me.LIST_LOGINS, tag=SELF)
 async def list_logins(plane: Plane, actor: CurrentActor, page: WantedPage) -> Response[LoginPage]:
-    """List one's logins and personal access tokens."""
+    """List your logins and personal access tokens."""
     found = await plane.logins.list(actor, page)
     return page_of(LoginPage, found, lambda row: _login(me.Login, row, current=_is_current(row, actor)))
 
 
 @serves(me.END_LOGIN, tag=SELF)
 async def end_login(plane: Plane, actor: CurrentActor, login: Part) -> Response[None]:
-    """End a login, or delete a personal access token of one's own."""
+    """End one of your logins, or delete a personal access token."""
     await plane.logins.end(actor, login)
     return done()
 
@@ -116,7 +116,7 @@ async def create_personal_token(
 ) -> Response[PersonalToken]:
     """Create a personal access token.
 
-    For programs that use this API. They are in the list of logins.
+    For programs that use this API. It appears in the list of logins.
     """
     return await once(lambda: plane.logins.new_personal(actor, data), _made)
 

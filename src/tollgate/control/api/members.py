@@ -53,7 +53,7 @@ async def set_role(
 
 @serves(members.REMOVE, RoleNeeded, LastOwner, tag=MEMBERS)
 async def remove_member(plane: Plane, actor: CurrentActor, team: Part, member: Part) -> Response[None]:
-    """Remove a member, or leave the team oneself."""
+    """Remove a member, or leave the team yourself."""
     await plane.teams.remove(actor, team, member)
     return done()
 
@@ -91,7 +91,7 @@ async def accept_invitation(
 ) -> Versioned[Team | None]:
     """Accept an invitation.
 
-    It must be for one's own email. An invitation to the service alone has no team to show.
+    It must be for your email. An invitation to the service alone has no team to show.
     """
     membership = await plane.invitations.accept(actor, data)
     if membership is None:

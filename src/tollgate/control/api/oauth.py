@@ -1,6 +1,6 @@
 """OAuth 2.0 for the command-line tool: device login (RFC 8628), refresh (RFC 6749), revocation (RFC 7009).
 
-Forms in; refusals of the protocol are its own JSON, not problem details.
+Requests are forms; errors are OAuth's own JSON, not problem details.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ REFRESH_GRANT = "refresh_token"
 
 
 class _Malformed(OAuthError):
-    """A request that the protocol does not know, in our own words."""
+    """A malformed request, with our own description."""
 
     def __init__(self, why: str) -> None:
         super().__init__("invalid_request")
@@ -35,7 +35,7 @@ class _Malformed(OAuthError):
     Operation(
         id="startDeviceLogin",
         tag=LOGIN,
-        summary="Begin a device login",
+        summary="Start a device login",
         description="A person approves it in a browser, at `verification_uri`, with `user_code`.",
         takes=oauth_types.DeviceStart,
         form=True,
@@ -58,7 +58,7 @@ async def start(request: HttpRequest, plane: Plane, client: CurrentClient) -> An
         tag=LOGIN,
         summary="Request an access token",
         description="After a device login (`authorization_pending` until it is approved), or with a refresh "
-        "token, which changes with every use.",
+        "token, which is replaced on every use.",
         takes=oauth_types.TokenRequest,
         form=True,
         gives=oauth_types.AccessToken,
@@ -82,7 +82,7 @@ async def token(request: HttpRequest, plane: Plane, client: CurrentClient) -> An
         id="revokeLogin",
         tag=LOGIN,
         summary="End a login",
-        description="The login that an access or refresh token belongs to. A token that is not known is no error.",
+        description="The login that an access or refresh token belongs to. An unknown token is not an error.",
         takes=oauth_types.Revocation,
         form=True,
         gives=Nothing,

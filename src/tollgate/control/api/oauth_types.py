@@ -13,7 +13,7 @@ Client = Annotated[str, Meta(description="Always `tollgate-cli`.", examples=["to
 
 
 class DeviceStart(Struct, frozen=True, kw_only=True):
-    """A device login to begin."""
+    """A device login to start."""
 
     client_id: Client
     machine: Annotated[
@@ -23,7 +23,7 @@ class DeviceStart(Struct, frozen=True, kw_only=True):
 
 
 class TokenRequest(Struct, frozen=True, kw_only=True):
-    """A question for an access token."""
+    """A request for an access token."""
 
     grant_type: Annotated[
         str,
@@ -58,8 +58,8 @@ class DeviceAuthorization(Confidential, frozen=True):
     """A device login that waits for approval (RFC 8628, section 3.2)."""
 
     device_code: Annotated[str, Meta(description="For the token endpoint.")]
-    user_code: Annotated[str, Meta(description="What the person types to approve the login.")]
-    verification_uri: Annotated[str, Meta(description="Where the person types it.")]
+    user_code: Annotated[str, Meta(description="What the person enters to approve the login.")]
+    verification_uri: Annotated[str, Meta(description="Where the person enters it.")]
     verification_uri_complete: Annotated[str, Meta(description="The same address with the code in it.")]
     expires_in: Annotated[int, Meta(description="Seconds until the codes expire.")]
     interval: Annotated[int, Meta(description="Seconds to wait between requests for the token.")]

@@ -1,7 +1,7 @@
-"""The OpenAPI 3.1 document, written from the routes themselves: what is served is described, or nothing starts.
+"""The OpenAPI 3.1 document, generated from the routes: a route without a description fails at start.
 
-Litestar's own generator is not used: it knows nothing of strict bodies, problem details and their reasons, or the
-headers of answers. Shapes become JSON Schema by msgspec, the same library that reads and writes them.
+Litestar's own generator is not used: it describes neither strict bodies, problem details and their reasons, nor
+the headers of answers. msgspec, which also decodes and encodes the types, turns them into JSON Schema.
 """
 
 from __future__ import annotations
@@ -39,23 +39,23 @@ from tollgate.control.service_context import MAX_ROWS, USUAL_ROWS
 
 Json = dict[str, Any]
 
-# Paths of ours; the pages of the console are no API.
+# Paths of the API; the console's pages are not documented.
 API_PATHS = ("/api/", "/.well-known/")
 _METHODS = ("GET", "POST", "PATCH", "DELETE")
 _REF = "#/components/schemas/{name}"
 
 ABOUT = """\
-Everything that can be managed: nothing is possible in the console or the command-line tool that is not here.
+Everything that the console and the command-line tool can do is available here.
 
 **Credentials.** `Authorization: Bearer <token>`: an access token of the tool (`tga_…`) or a personal access token
 (`tgp_…`).
 
-**Bodies** are JSON in UTF-8; members that are not known are refused. Times are RFC 3339 in UTC.
+**Bodies** are JSON in UTF-8; unknown members are refused. Times are RFC 3339 in UTC.
 
 **Errors** are problem details (RFC 9457); `reason` identifies them, `detail` contains what to do next. The proxy
 in front of the API may also answer 408, 413, 502, 503 and 504 in this form. Every answer has an `X-Request-Id`.
 
-**Lists** come in pages: give `next` as `after` for the next one.
+**Lists** are paginated: give `next` as `after` for the next page.
 
 **Creating** is safe to repeat within 24 hours with the same `Idempotency-Key`; the repeated answer has the header
 `Idempotency-Replayed` and no secret. **Changing** is safe with `If-Match`, which takes the `ETag` of what was
@@ -80,10 +80,10 @@ _PATH_PARAMETERS = {
 }
 
 _HEADERS: dict[str, Json] = {
-    "X-Request-Id": {"description": "Names this request in logs.", "schema": {"type": "string"}},
+    "X-Request-Id": {"description": "Identifies this request in logs.", "schema": {"type": "string"}},
     "ETag": {"description": "The version of what is shown, for `If-Match`.", "schema": {"type": "string"}},
     REPLAYED: {
-        "description": "Present where an earlier request with this key had created it.",
+        "description": "Present if an earlier request with this key had created it.",
         "schema": {"type": "string", "enum": ["true"]},
     },
     "Retry-After": {"description": "Seconds to wait.", "schema": {"type": "integer", "minimum": 0}},
@@ -130,7 +130,7 @@ def document(routes: Iterable[BaseRoute], base_url: str) -> Json:
     refs, schemas = _schemas({each.takes for *_, each in found} - {None})
     refs_of_answers, answers = _schemas({each.gives for *_, each in found} - {None} | {OAuthProblem})
     for schema in answers.values():
-        # Every member is always there: a default is for readers of another version.
+        # Every member is always present: defaults are for readers of another version.
         members = schema.get("properties", {})
         schema["required"] = list(members)
         for member in members.values():
@@ -182,7 +182,7 @@ def _operations(routes: Iterable[BaseRoute]) -> Iterator[tuple[str, str, HTTPRou
 
 
 class _Writer:
-    """Writes operations, with the schemas of their bodies at hand."""
+    """Writes operations; knows the schemas of their bodies."""
 
     def __init__(self, refs: dict[Any, Json], schemas: dict[str, Json]) -> None:
         self._refs = refs
@@ -193,7 +193,7 @@ class _Writer:
         secured = "actor" in handler.parsed_fn_signature.parameters
         answers = {str(operation.status): self._success(operation)}
         if operation.also_empty:
-            answers["204"] = _answer("Done; there is nothing to show.")
+            answers["204"] = _answer("Done; the answer has no body.")
         if operation.form:
             answers["400"] = _answer("An error of OAuth.", {JSON: {"schema": self._refs[OAuthProblem]}})
         answers |= _refusals(_problems(path, operation, secured=secured))
@@ -228,7 +228,7 @@ class _Writer:
 
 
 def _problems(path: str, operation: Operation, *, secured: bool) -> list[type[Problem]]:
-    """All that may go wrong: what every endpoint of its kind has, and what is declared."""
+    """The problems of an endpoint: those common to its kind, and those declared."""
     found: list[type[Problem]] = []
     if secured:
         found += [NotLoggedIn, LoginExpired, PersonalTokenRefused, StoreAway]
@@ -283,7 +283,7 @@ def _query_parameters(operation: Operation) -> Iterator[Json]:
     if operation.lists:
         limit = {"type": "integer", "minimum": 1, "maximum": MAX_ROWS, "default": USUAL_ROWS}
         yield {"name": "limit", "in": "query", "description": "How many at most.", "schema": limit}
-        description = "Where to go on: the `next` of the part before."
+        description = "Where to continue: the `next` of the previous page."
         yield {"name": "after", "in": "query", "description": description, "schema": {"type": "string"}}
     for each in operation.query:
         yield {
@@ -298,7 +298,7 @@ def _query_parameters(operation: Operation) -> Iterator[Json]:
 def _header_parameters(operation: Operation) -> Iterator[Json]:
     if operation.creates:
         schema = {"type": "string", "pattern": "^[!-~]{1,255}$"}
-        description = "Makes it safe to send the request again: the same key, the same answer, for 24 hours."
+        description = "Makes it safe to send the request again: the same key gets the same answer for 24 hours."
         yield {"name": "Idempotency-Key", "in": "header", "description": description, "schema": schema}
     if operation.conditional:
         schema = {"type": "string", "pattern": "^[ -~]*$"}

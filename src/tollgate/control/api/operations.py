@@ -30,24 +30,24 @@ T = TypeVar("T")
 # The member of a handler's `opt` that holds its Operation.
 OPERATION = "operation"
 
-SERVICE, LOGIN, SELF, TEAMS, MEMBERS = "Service", "Login", "Oneself", "Teams", "Members"
+SERVICE, LOGIN, SELF, TEAMS, MEMBERS = "Service", "Login", "Account", "Teams", "Members"
 INVITATIONS, TOKENS, DOMAINS, AUDIT = "Invitations", "Tokens", "Domains", "Audit"
 LOGS, NETWORKS, OPERATOR = "Logs", "Networks", "Operator"
 USAGE, INVOICES = "Usage", "Invoices"
 TAGS: dict[str, str] = {
     SERVICE: "Public information about the service.",
     LOGIN: "OAuth 2.0 for the command-line tool: device login (RFC 8628), refresh, revocation (RFC 7009).",
-    SELF: "One's own account, logins and personal access tokens.",
-    TEAMS: "Teams that one belongs to.",
+    SELF: "Your account, logins and personal access tokens.",
+    TEAMS: "Teams that you belong to.",
     MEMBERS: "Who belongs to a team, in which role.",
-    INVITATIONS: "Links that let people into a team.",
+    INVITATIONS: "Links with which people join a team.",
     TOKENS: "API tokens, which call `/x/`.",
     DOMAINS: "Root domains whose pages may call `/x/` without a token.",
-    NETWORKS: "What is served: addresses, chains, heads.",
+    NETWORKS: "Networks that are served: addresses, chains, heads.",
     LOGS: "Request logs: calls, their callers and outcomes.",
-    USAGE: "What was used, what it costs, the spending cap and its alerts.",
+    USAGE: "Usage, its cost, the spending cap and its alerts.",
     INVOICES: "What is owed for a month.",
-    OPERATOR: "For whoever runs the service: accounts that `tollgate admin operator` has marked.",
+    OPERATOR: "For operators: accounts marked by `tollgate admin operator`.",
     AUDIT: "Who changed what, when, from where.",
 }
 
@@ -64,7 +64,7 @@ class Query(Struct, frozen=True):
 
 
 class Operation(Struct, frozen=True, kw_only=True):
-    """What the document has of an endpoint beside its route and signature."""
+    """What the document describes of an endpoint besides its route and signature."""
 
     id: str
     tag: str
@@ -79,7 +79,7 @@ class Operation(Struct, frozen=True, kw_only=True):
     """The type of the answer's body; without one there is no body."""
     media_type: str = "application/json"
     also_text: tuple[str, ...] = ()
-    """Media types in which the same may be had as text."""
+    """Media types of the same answer as text."""
     status: int = 200
     also_empty: bool = False
     """Whether it may also answer 204."""
@@ -93,7 +93,7 @@ class Operation(Struct, frozen=True, kw_only=True):
     """Whether it takes `limit` and `after`."""
     query: tuple[Query, ...] = ()
     raises: tuple[type[Problem], ...] = ()
-    """Problems beside those that all endpoints of its kind have."""
+    """Problems besides those of all endpoints of its kind."""
     cost: int = 1
     """How many requests it counts for against rate limits."""
     searched_by: tuple[str, ...] = ()
@@ -102,16 +102,16 @@ class Operation(Struct, frozen=True, kw_only=True):
 
 # The option of a console handler: how many requests the page counts for.
 COST = "cost"
-# What looks through many rows of the log.
+# Parameters that scan many rows of the log.
 SEARCH_COST = 10
 
 
 def endpoint(method: Method, path: str, operation: Operation) -> Callable[[Callable[..., Any]], HTTPRouteHandler]:
-    """Make a handler of a function, at a path such as `/teams/{team}`."""
+    """Turn a function into the handler of a path such as `/teams/{team}`."""
     return HTTPRouteHandler(
         _PARAMETER.sub(r"{\1:str}", path),
         http_method=method,
-        # What is really answered is in the Response; some statuses would forbid it a body at declaration.
+        # The real status is in the Response; some statuses forbid a body at declaration.
         status_code=200,
         opt={OPERATION: operation},
         name=operation.id,
@@ -121,11 +121,11 @@ def endpoint(method: Method, path: str, operation: Operation) -> Callable[[Calla
 def serves(
     route: Route[T], *raises: type[Problem], tag: str, cost: int = 1, searched_by: tuple[str, ...] = ()
 ) -> Callable[[Callable[..., Awaitable[Response[T]]]], HTTPRouteHandler]:
-    """Make the handler of a route.
+    """Turn a function into the handler of a route.
 
-    Its parameters are what it takes: `actor` requires a login, `data` is the body, `page` the part of a list,
-    `wanted` the parameters of the query, `if_match` and `once` are the headers; `raises` are problems beside those
-    that follow from that. Its name is the operation's id, its docstring the summary and the description.
+    Its parameters are its inputs: `actor` requires a login, `data` is the body, `page` the page of a list,
+    `wanted` the parameters of the query, `if_match` and `once` are headers; `raises` are problems besides those
+    that follow from the parameters. Its name is the operation's id, its docstring the summary and the description.
     """
 
     def declare(function: Callable[..., Awaitable[Response[T]]]) -> HTTPRouteHandler:
@@ -133,7 +133,7 @@ def serves(
         summary, _, description = inspect.cleandoc(function.__doc__ or "").partition("\n\n")
         empty = route.answer is NoneType
         if route.creates != ("once" in parameters):
-            raise TypeError(f"{function.__name__} must take `once` where its route creates, and only there.")
+            raise TypeError(f"{function.__name__} must take `once` if its route creates, and only then.")
         operation = Operation(
             id=_camel_case(function.__name__),
             tag=tag,

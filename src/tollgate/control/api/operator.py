@@ -1,4 +1,4 @@
-"""What an operator sees and does: for accounts that `tollgate admin operator` has marked."""
+"""What an operator sees and does: for accounts marked by `tollgate admin operator`."""
 
 from __future__ import annotations
 
@@ -65,14 +65,14 @@ async def list_nodes(plane: Plane, actor: CurrentActor) -> Response[NodePage]:
 async def list_all_teams(
     plane: Plane, actor: CurrentActor, page: WantedPage, wanted: Wanted[TeamsQuery]
 ) -> Response[OperatorTeamPage]:
-    """List all teams with what they used this month."""
+    """List all teams with their usage of this month."""
     found = await plane.operator.teams(actor, page, wanted)
     return page_of(OperatorTeamPage, found, partial(_team, plane.settings, plane.context.now()))
 
 
 @serves(operator.TEAM, RoleNeeded, tag=OPERATOR)
 async def get_any_team(plane: Plane, actor: CurrentActor, name: Part) -> Response[OperatorTeam]:
-    """Show a team with its terms and what it used this month."""
+    """Show a team with its terms and its usage of this month."""
     found = await plane.operator.team(actor, name)
     return unstored(_team(plane.settings, plane.context.now(), found))
 
@@ -81,7 +81,7 @@ async def get_any_team(plane: Plane, actor: CurrentActor, name: Part) -> Respons
 async def get_usage_of_any_team(
     plane: Plane, actor: CurrentActor, name: Part, wanted: Wanted[TeamUsageQuery]
 ) -> Response[Usage]:
-    """Show what a team used in a month, by network, method or day."""
+    """Show a team's usage of a month, by network, method or day."""
     return unstored(await plane.operator.team_usage(actor, name, wanted))
 
 
@@ -89,7 +89,7 @@ async def get_usage_of_any_team(
 async def get_service_usage(
     plane: Plane, actor: CurrentActor, wanted: Wanted[ServiceUsageQuery]
 ) -> Response[ServiceUsage]:
-    """Show what all teams used in a month, those to which it cost most first."""
+    """Show the usage of all teams in a month, highest cost first."""
     found = await plane.operator.usage(actor, wanted)
     items = [TeamSum(each.id, each.team.name, each.billable or 0, each.cost or 0) for each in found.teams]
     total = found.total
@@ -102,8 +102,8 @@ async def set_terms(
 ) -> Response[OperatorTeam]:
     """Suspend a team, or set its limit, its own price or the operator's cap.
 
-    Takes effect within a second on every worker. A price applies to calls that are let in from then on: what was
-    charged before stays.
+    Takes effect within a second on every worker. A price applies to calls accepted from then on: earlier charges
+    stay.
     """
     found = await plane.operator.set_terms(actor, name, data)
     return unstored(_team(plane.settings, plane.context.now(), found))
@@ -150,7 +150,7 @@ async def get_processes(plane: Plane, actor: CurrentActor) -> Response[MachineSt
 async def run_checks(plane: Plane, actor: CurrentActor) -> Response[Checks]:
     """Check that spool, logs, usage and invoices agree.
 
-    As `tollgate doctor` does. Takes seconds where the ledger is large.
+    As `tollgate doctor` does. Takes seconds if the ledger is large.
     """
     found = list(await plane.operator.examine(actor))
     return unstored(Checks(all(each.ok for each in found), found))

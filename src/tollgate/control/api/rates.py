@@ -1,8 +1,7 @@
-"""Rate limits of the control plane: by credential and by client address, dearer requests count for more. And
-places for answers that last.
+"""Rate limits of the control plane, by credential and client address, weighted by cost; slots for long responses.
 
-In the memory of the one process that answers. Rates are looked at before a request reaches its handler, a
-credential is read or the store is queried.
+Kept in the memory of the one control process. Rates are checked before the handler runs, the credential is read or
+the store is queried.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from tollgate.control.problems import Busy, TooManyRequests
 from tollgate.core.addresses import limit_key
 from tollgate.core.limits import Limit, take
 
-# Callers that are remembered; the longest unused one makes room.
+# Callers that are remembered; the least recently used one is evicted.
 MAX_CALLERS = 20_000
 _MINUTE = 60.0
 
@@ -34,7 +33,7 @@ class Rates:
         self._arrivals: OrderedDict[str, float] = OrderedDict()
 
     def check(self, request: HttpRequest, plane: ControlPlane) -> None:
-        """Let a request pass, or refuse it."""
+        """Refuse a request over the limits."""
         limits = plane.settings.limits
         cost = _cost(request)
         self._take("address", limit_key(client(request).address), limits.api_address_per_minute, cost)
@@ -46,7 +45,7 @@ class Rates:
 
     def _take(self, kind: str, name: str, per_minute: int, cost: int) -> None:
         key = f"{kind}:{name}"
-        # One that costs more than a small limit allows must still be possible, once in a while.
+        # A request that costs more than a small limit must still be possible from time to time.
         taken = take(Limit(per_minute, _MINUTE), self._arrivals.get(key, 0.0), self._now(), min(cost, per_minute))
         if not taken.allowed:
             raise TooManyRequests(
@@ -67,9 +66,9 @@ def _cost(request: HttpRequest) -> int:
 
 
 class Shares:
-    """Places for answers that last. An account, and a client address, may have a part of those that are free.
+    """Slots for long responses. An account, and a client address, may take a share of the free ones.
 
-    So whoever comes next finds one, however many somebody takes.
+    So no client can take them all.
     """
 
     def __init__(self, places: int, account_part: int, address_part: int) -> None:
@@ -85,13 +84,13 @@ class Shares:
         return max(self._places - self.taken, 0)
 
     def check(self, account: str, address: str) -> None:
-        """Refuse with `Busy` who has enough, and anybody where no place is free."""
+        """Refuse with `Busy` if the client has used its share, or no slot is free."""
         if not self.free:
             raise Busy("Too many live views or exports are open: try again later.")
         self.check_share(account, address)
 
     def check_share(self, account: str, address: str) -> None:
-        """Refuse with `Busy` who has enough."""
+        """Refuse with `Busy` if the client has used its share."""
         if self._accounts[account] >= max(self.free // self._account_part, 1) or self._addresses[address] >= max(
             self.free // self._address_part, 1
         ):
@@ -99,7 +98,7 @@ class Shares:
 
     @contextmanager
     def taking(self, account: str, address: str) -> Iterator[None]:
-        """Take a place, and give it back."""
+        """Take a slot, and release it at the end."""
         self.taken += 1
         self._accounts[account] += 1
         self._addresses[address] += 1

@@ -1,7 +1,7 @@
 """Bodies, forms and queries as values. Each refusal names the member and what is accepted.
 
-Litestar's own reading is not used: it takes `"1"` for 1, and keeps the last thousand forms in memory, whose
-secrets are none of its business. `ApiRequest` puts ours in its place for `data`.
+Litestar's own parsing is not used: it accepts `"1"` for 1, and caches the last thousand forms, secrets included.
+`ApiRequest` replaces it for `data`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ IfMatch = NamedDependency[str | None]
 
 
 class ApiRequest(HttpRequest):
-    """A request whose handler's `data` is read strictly, by the type that it is declared with."""
+    """A request whose `data` is decoded strictly, by the type that its handler declares."""
 
     async def json(self) -> Any:
         _check_type(self)
@@ -44,7 +44,7 @@ def _check_type(request: HttpRequest) -> None:
     if _media_type(request) != JSON:
         raise WrongMediaType(f"Send the header Content-Type: {JSON}.")
     if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
-        raise WrongMediaType("Send the body as it is, without Content-Encoding.")
+        raise WrongMediaType("Send the body uncompressed, without Content-Encoding.")
 
 
 def _media_type(request: HttpRequest) -> str:
@@ -52,7 +52,7 @@ def _media_type(request: HttpRequest) -> str:
 
 
 async def form(request: HttpRequest) -> dict[str, str]:
-    """The parameters of a form, as OAuth wants them: each once, an empty one as if left out (RFC 6749, 3.2)."""
+    """The parameters of a form, as OAuth requires: each once, empty ones as if omitted (RFC 6749, 3.2)."""
     sent = await request.body()
     if _media_type(request) != FORM:
         raise InvalidInput(f"Send the parameters as {FORM}.")
@@ -67,7 +67,7 @@ async def form(request: HttpRequest) -> dict[str, str]:
 
 
 def query(request: HttpRequest, name: str) -> str | None:
-    """A parameter of the query; the last, where it is given twice."""
+    """A parameter of the query; the last one if it is given twice."""
     return _pairs(request).get(name)
 
 
@@ -76,26 +76,26 @@ def _pairs(request: HttpRequest) -> dict[str, str]:
 
 
 def page(request: HttpRequest) -> PageRequest:
-    """Which part of a list is wanted."""
+    """Which page of a list is requested."""
     return PageRequest(number(request, "limit", 1, MAX_ROWS, usual=USUAL_ROWS), query(request, "after"))
 
 
 def wanted(request: HttpRequest) -> Any:
-    """The parameters of the query, by the type that the handler's `wanted` is declared with."""
+    """The parameters of the query, by the type that the handler's `wanted` declares."""
     kind = request.route_handler.parsed_fn_signature.parameters["wanted"].annotation
     return commands.from_query(_pairs(request), kind)
 
 
-def number(request: HttpRequest, name: str, least: int, most: int, *, usual: int) -> int:
+def number(request: HttpRequest, name: str, minimum: int, maximum: int, *, usual: int) -> int:
     """A whole number of the query."""
     given = query(request, name)
     if given is None:
         return usual
-    if not _NUMBER.fullmatch(given) or not least <= int(given) <= most:
-        raise InvalidInput(f"`{name}` is a whole number from {least} to {most}.", field=name)
+    if not _NUMBER.fullmatch(given) or not minimum <= int(given) <= maximum:
+        raise InvalidInput(f"`{name}` is a whole number from {minimum} to {maximum}.", field=name)
     return int(given)
 
 
 def if_match(request: HttpRequest) -> str | None:
-    """Which version the caller has seen."""
+    """The version that the change is based on."""
     return ", ".join(request.headers.getall("if-match", [])) or None

@@ -1,4 +1,4 @@
-"""Answers: values as JSON, never stored by anybody on the way, with the version of the thing where it has one.
+"""Answers: values as JSON, never cached, with an `ETag` if the resource has a version.
 
 A few are pages for people.
 """
@@ -34,21 +34,21 @@ Answer = Response[bytes]
 
 
 class Versioned(Response[T]):
-    """A thing with its version, for `If-Match`."""
+    """A resource with its version, for `If-Match`."""
 
 
 def versioned(value: T, row: Struct) -> Versioned[T]:
-    """One thing, with the version of the row that it shows."""
+    """A resource, with the version of its row."""
     return Versioned(value, headers={**NO_STORE, "ETag": version_of(row)})
 
 
 def shown(value: Struct, row: Struct | None = None) -> Answer:
-    """One thing; with the row that it shows also its version."""
+    """A resource; with its version if its row is given."""
     return encoded(msgspec.json.encode(value), etag=version_of(row) if row is not None else None)
 
 
 def encoded(body: bytes, status: int = 200, *, etag: str | None = None, replayed: bool = False) -> Answer:
-    """An answer of JSON that is written already."""
+    """An answer of JSON that is already encoded."""
     headers = dict(NO_STORE)
     if etag is not None:
         headers["ETag"] = etag
@@ -58,22 +58,22 @@ def encoded(body: bytes, status: int = 200, *, etag: str | None = None, replayed
 
 
 def unstored(value: T) -> Response[T]:
-    """One thing that has no version."""
+    """A resource without a version."""
     return Response(value, headers=NO_STORE)
 
 
 def page_of(kind: type[P], found: ResultPage[Any], show: Callable[[Any], Struct]) -> Response[P]:
-    """A part of a list, as its type has it."""
+    """A page of a list."""
     return Response(kind(items=[show(each) for each in found.items], next=found.next), headers=NO_STORE)
 
 
 def done() -> Response[Any]:
-    """Done, and nothing to show."""
+    """An answer without a body."""
     return Response(b"", status_code=204, media_type=JSON, headers=NO_STORE)
 
 
 def of(kind: type[Shape], row: Struct, **members: Any) -> Shape:
-    """Show a row: members that are not given are its columns, and no other column is shown."""
+    """Show a row: members that are not given are taken from its columns; no other column is shown."""
     for name in kind.__struct_fields__:
         if name not in members:
             value = getattr(row, name)
@@ -87,7 +87,7 @@ def moment(seconds: float | None) -> datetime | None:
 
 
 class StandalonePage:
-    """A page for people that stands alone: a template and its style, no script, nothing from elsewhere."""
+    """A self-contained page: a template and its style, no script, nothing loaded."""
 
     def __init__(self, name: str, **filters: Callable[[Any], Any]) -> None:
         files = resources.files("tollgate.control.api")

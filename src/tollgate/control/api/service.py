@@ -15,7 +15,7 @@ from tollgate.control.api.access import CurrentActor, HttpRequest, Plane
 from tollgate.control.api.operations import NETWORKS, SERVICE, serves
 from tollgate.control.api.render import unstored
 
-# It changes with the version of the service alone.
+# It changes only with the version of the service.
 FOR_A_WHILE = "public, max-age=300"
 
 

@@ -35,7 +35,7 @@ async def create_team(
 
 @serves(teams.LIST, tag=TEAMS)
 async def list_teams(plane: Plane, actor: CurrentActor, page: WantedPage) -> Response[TeamPage]:
-    """List one's teams."""
+    """List your teams."""
     return page_of(TeamPage, await plane.teams.list(actor, page), shown_team)
 
 

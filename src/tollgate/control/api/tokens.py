@@ -22,7 +22,7 @@ USUAL_ROTATION = Rotation()
 async def create_token(
     plane: Plane, actor: CurrentActor, team: Part, data: JSONBody[NewToken], once: CreatesOnce
 ) -> Versioned[TokenWithSecret]:
-    """Make an API token.
+    """Create an API token.
 
     Its secret is shown once, here.
     """
@@ -48,7 +48,7 @@ async def update_token(
 ) -> Versioned[tokens.Token]:
     """Change settings of an API token.
 
-    What is left out stays as it is. It is obeyed within a second.
+    Omitted members keep their value. Takes effect within a second.
     """
     row = await plane.tokens.update(actor, team, token, data, if_match)
     return versioned(_shown(row), row)
@@ -75,7 +75,7 @@ async def rotate_token(
     once: CreatesOnce,
     data: JSONBody[Rotation] = USUAL_ROTATION,
 ) -> Versioned[TokenWithSecret]:
-    """Make the successor of an API token.
+    """Create the successor of an API token.
 
     It takes over name and settings. The old secret works for the overlap, under another name.
     """

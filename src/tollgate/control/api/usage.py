@@ -1,4 +1,4 @@
-"""What a team uses: a month, and its requests over time."""
+"""A team's usage: a month, and its requests over time."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tollgate.control.api.render import unstored
 
 @serves(usage.SHOW, tag=USAGE)
 async def get_usage(plane: Plane, actor: CurrentActor, team: Part, wanted: Wanted[UsageQuery]) -> Response[Usage]:
-    """Show what a team used in a month, and what it costs.
+    """Show a team's usage of a month, and its cost.
 
     Of the billing month: calls whose records arrived after their own month was closed are in the next. The items
-    add up to the month exactly (by `month` they are it and the eleven before); of more than 1,000 the smallest are
-    added up in one. With `token`, `free_left` and the cap stay the team's, and all else is the token's. A rotated
+    add up to the month exactly (by `month` they are this month and the eleven before); beyond 1,000 the smallest
+    are summed in one. With `token`, `free_left` and the cap are the team's, and all else is the token's. A rotated
     token is listed as its newest successor.
     """
     return unstored(await plane.usage.of_team(actor, team, wanted))
@@ -32,7 +32,7 @@ async def get_timeline(
 ) -> Response[Timeline]:
     """Show a team's requests over time.
 
-    Steps without requests are listed too; of a month also those that are still to come.
+    Steps without requests are listed too; of a month also future ones.
     """
     found = await plane.timelines.of_team(actor, team, wanted)
     took = await plane.timelines.latency(actor, team, TimeRange(wanted.range))

@@ -1,22 +1,22 @@
 """The console: server-rendered pages that work without JavaScript wherever that is possible.
 
-pages        all of it as one router; the look's parts, in the demo; the address of the service itself
-frame        navigation, team switcher, title: what every page of somebody who is signed in stands in
-home         where one arrives; all teams, and a new one
+pages        all pages as one router; the style guide of the demo; the service's root
+frame        navigation, team switcher, title: the frame of every page behind sign-in
+home         the start page; all teams, and a new one
 overview     a team's month at a glance
 endpoints    addresses, snippets, first call, playground
-tokens, domains, logs, tail, usage, team, account, operator    one file for each thing that is managed
+tokens, domains, logs, tail, usage, team, account, operator    one file for each resource
 factors      codes of an app and passkeys
 charts       SVG, drawn here
 snippets     code to paste
 style/       the style sheet, the script, the favicon
-sign_in, invitations, device, provider    on the way in
+sign_in, invitations, device, provider    signing in
 session      the session cookie: from a request to its actor
-forms        reading a form, and what is wrong with it
-errors       everything that goes wrong, as a page
+forms        parsing forms, and their errors
+errors       error pages
 render       templates and assets
-paths        how pages are registered; what is missing
-safety       headers, where a form may come from, where a redirect may lead
+paths        how pages are registered; unknown paths and methods
+safety       headers, allowed origins of forms, allowed targets of redirects
 
-A page parses, calls services and renders. No rule about accounts, teams or logins lives here.
+A page parses, calls services and renders. Rules of accounts, teams and logins must not enter.
 """

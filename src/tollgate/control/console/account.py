@@ -18,15 +18,15 @@ from tollgate.core.people import PERSONAL
 
 HERE = "/console/account"
 _TOASTS = {
-    "deleted": "The access token is deleted.",
+    "deleted": "The access token was deleted.",
     "ended": "That login has ended.",
-    "email": "Your address is changed.",
-    "mailed": "A link was sent to the new address: open it in this browser. Until then nothing changes.",
-    "name": "Your name is changed.",
-    "password": "Your password is changed, and every other login has ended.",
-    "passkey": "The passkey is added.",
-    "removed": "It is removed.",
-    "totp": "Codes are on: you are asked for one when you sign in.",
+    "email": "Your address was changed.",
+    "mailed": "A link was sent to the new address: open it in this browser. Until then, nothing changes.",
+    "name": "Your name was changed.",
+    "password": "Your password was changed, and every other login has ended.",
+    "passkey": "The passkey was added.",
+    "removed": "It was removed.",
+    "totp": "Codes are on: signing in requires one.",
 }
 _DAYS = ((30, "30 days"), (90, "90 days"), (365, "A year"), (0, "Never"))
 
@@ -40,7 +40,7 @@ async def account_page(request: HttpRequest, plane: Plane) -> Response[str]:
 
 @post("/account")
 async def change(request: HttpRequest, plane: Plane) -> Response[str]:
-    """Change the name or the password, make an access token, or delete the account."""
+    """Change the name or the password, create an access token, or delete the account."""
     frame = await _frame(request, plane)
     form = await read_form(request)
     try:
@@ -58,7 +58,7 @@ async def email_page(request: HttpRequest, plane: Plane, link: Part) -> Response
 
 @post("/account/email/{link:str}")
 async def confirm_email(request: HttpRequest, plane: Plane, link: Part) -> Response[str]:
-    """Change the address by the link that was mailed to the new one."""
+    """Change the address with the link that was mailed to the new one."""
     frame = await _email_frame(request, plane)
     await plane.email_changes.confirm(frame.actor, EmailLink(link))
     return render.to(f"{HERE}?done=email")
@@ -96,7 +96,7 @@ async def _act(request: HttpRequest, plane: ControlPlane, frame: Frame, form: Fo
             await plane.accounts.delete(frame.actor)
             return await session.leave(request, plane, "/console/sign-in?done=deleted")
         case _:
-            raise InvalidInput("Nothing was chosen: use the buttons of the page.")
+            raise InvalidInput("No action was chosen: use the buttons of the page.")
     return render.to(f"{HERE}?done={form['act']}")
 
 

@@ -17,39 +17,39 @@ from tollgate.core.upstream_history import STEP_SECONDS, STEPS, HistoryStep
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 1090, 230, 46, 24, 8
 MAX_KEYS = 5
 OTHERS = "others"
-# Shares of failed calls from which a quarter of an hour is bad, or not good.
+# Shares of failed calls from which a step of 15 minutes is bad, or a warning.
 MAX_FAILED, SOME_FAILED = 0.2, 0.02
-# States that pass by themselves; others than these and `up` are faults.
+# Temporary states; all others except `up` are faults.
 _PASSING = frozenset({"unknown", "lagging", "syncing"})
 _HEIGHT = HEIGHT - BOTTOM - TOP
 
 
 class Chart(Struct, frozen=True):
-    """A chart with its legend and the table behind it."""
+    """A chart with its legend and its numbers."""
 
     svg: Markup
     legend: list[tuple[str, int]]
-    """What it is split into, each with the number of its colour."""
+    """The keys of the split, each with the number of its colour."""
     rows: list[tuple[str, list[int], int]]
     """Each step with its numbers, in the order of the legend, and their sum."""
     has_forecast: bool = False
 
 
 def bars(timeline: UsageTimeline, now: float, tones: dict[str, int] | None = None) -> Chart:
-    """Draw requests over time; the rest of a month is what it will be if it goes on like this, in pale."""
+    """Draw requests over time; the rest of a month is a forecast, drawn pale."""
     keys = timeline.keys[:MAX_KEYS]
     others = len(timeline.keys) > MAX_KEYS
     names = [*keys, OTHERS] if others else keys
     colours = [(tones or {}).get(key, place + 1) for place, key in enumerate(keys)] + ([6] if others else [])
     table = [_values(step.requests, keys, others) for step in timeline.steps]
-    begun = sum(1 for step in timeline.steps if step.start <= now)
-    future = _expected(table, begun) if timeline.span == "month" else []
-    drawn = table[:begun] + [future] * (len(table) - begun) if future else table
+    started = sum(1 for step in timeline.steps if step.start <= now)
+    future = _expected(table, started) if timeline.span == "month" else []
+    drawn = table[:started] + [future] * (len(table) - started) if future else table
     top = ceiling(max((sum(values) for values in drawn), default=0))
     parts = [_lines(top)]
     pace = (WIDTH - LEFT) / max(1, len(table))
     for place, (step, values) in enumerate(zip(timeline.steps, drawn, strict=True)):
-        pale = bool(future) and place >= begun
+        pale = bool(future) and place >= started
         label = _label(step.start, timeline.step)
         tip = f"{label}: {sum(values):,}" + (" expected" if pale else "")
         parts.append(_bar(LEFT + place * pace, pace, values, colours, top, tip, pale=pale))
@@ -63,26 +63,26 @@ def bars(timeline: UsageTimeline, now: float, tones: dict[str, int] | None = Non
     )
     rows = [
         (_label(step.start, timeline.step), values, sum(values))
-        for step, values in zip(timeline.steps[:begun], table, strict=False)
+        for step, values in zip(timeline.steps[:started], table, strict=False)
     ]
     legend = list(zip(names, colours, strict=True))
-    return Chart(Markup(svg), legend, rows, bool(future) and begun < len(table))  # noqa: S704 - escaped above
+    return Chart(Markup(svg), legend, rows, bool(future) and started < len(table))  # noqa: S704 - escaped above
 
 
 def sparkline(values: Sequence[int]) -> Markup:
-    """Draw a line without axes: how busy something was."""
+    """Draw a line of requests without axes."""
     top = max([*values, 1])
     pace = 94 / max(1, len(values) - 1)
     points = " ".join(f"{1 + place * pace:.1f},{22 - 20 * value / top:.1f}" for place, value in enumerate(values))
     tip = f"{sum(values):,} requests in the last 24 hours"
-    return Markup(  # noqa: S704 - numbers alone
+    return Markup(  # noqa: S704 - only numbers
         f'<svg class="spark{"" if any(values) else " none"}" viewBox="0 0 96 24" role="img" aria-label="{tip}">'
         f'<polyline points="{points}"/></svg>'
     )
 
 
 def strip(steps: Sequence[HistoryStep], now: float) -> Markup:
-    """Draw the last day of an upstream as a strip: good, warning or bad by quarters of an hour."""
+    """Draw the last day of an upstream as a strip: good, warning or bad in steps of 15 minutes."""
     last = int(now) // STEP_SECONDS * STEP_SECONDS
     known = {step.start: step for step in steps}
     parts, good = [], 0
@@ -104,7 +104,7 @@ def strip(steps: Sequence[HistoryStep], now: float) -> Markup:
         parts.append(
             f'<rect class="{tone}" x="{place * 3}" y="2" width="2" height="20"><title>{escape(tip)}</title></rect>'
         )
-    tip = f"Last 24 hours: {good} of {len(known)} known quarters of an hour without a fault"
+    tip = f"Last 24 hours: {good} of {len(known)} known steps of 15 minutes without a fault"
     return Markup(  # noqa: S704 - escaped above
         f'<svg class="strip" viewBox="0 0 {STEPS * 3} 24" preserveAspectRatio="none" role="img" '
         f'aria-label="{tip}">{"".join(parts)}</svg>'
@@ -116,16 +116,16 @@ def _values(requests: dict[str, int], keys: Sequence[str], others: bool) -> list
     return [*values, sum(requests.values()) - sum(values)] if others else values
 
 
-def _expected(table: list[list[int]], begun: int) -> list[int]:
-    """The mean of the days that are over; of the first day itself, where there is no other."""
-    whole = table[: max(1, begun - 1)]
+def _expected(table: list[list[int]], started: int) -> list[int]:
+    """The mean of the past days; on the first day, the day itself."""
+    whole = table[: max(1, started - 1)]
     if not whole or not whole[0]:
         return []
     return [sum(values) // len(whole) for values in zip(*whole, strict=True)]
 
 
 def ceiling(value: int) -> int:
-    """The least round number that is not below a value."""
+    """The smallest round number that is not below a value."""
     unit = 1
     while True:
         for step in (1, 2, 3, 4, 5, 6, 8, 10):
@@ -161,7 +161,7 @@ def _bar(x: float, pace: float, values: list[int], colours: list[int], top: int,
 
 
 def _every(count: int) -> int:
-    """How many steps one label stands for."""
+    """How many steps share a label."""
     return 1 if count <= 12 else 3 if count <= 24 else 5
 
 

@@ -1,6 +1,6 @@
-"""Approving `tollgate auth login`: type the code, see which machine it is, approve or deny.
+"""Approving `tollgate auth login`: enter the code, see the machine, approve or deny.
 
-Nothing is approved by opening a page: only the button does it (RFC 8628, section 5.4).
+Opening a page approves nothing: only the button does (RFC 8628, section 5.4).
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from tollgate.control.problems import NotFound
 from tollgate.core import secrets
 
 PATH = "/console/device"
-LONGEST_CODE = 40
+MAX_CODE = 40
 
 
 @shown("/device")
 async def device_page(request: HttpRequest, plane: Plane) -> Response[str]:
-    """The form for the code, or the device that waits with it."""
-    code = request.query_params.get("user_code", "").strip()[:LONGEST_CODE]
+    """The form for the code, or the waiting device."""
+    code = request.query_params.get("user_code", "").strip()[:MAX_CODE]
     actor, account = await session.signed_in(request, plane, back=_address(code))
     if not code:
         return _code_page(account.email)
@@ -42,9 +42,9 @@ async def device_page(request: HttpRequest, plane: Plane) -> Response[str]:
 
 @post("/device")
 async def decide(request: HttpRequest, plane: Plane) -> Response[str]:
-    """Let the machine in, or send it away."""
+    """Approve or deny the machine's login."""
     form = await read_form(request)
-    code, act = form.get("user_code", "").strip()[:LONGEST_CODE], form.get("act", "")
+    code, act = form.get("user_code", "").strip()[:MAX_CODE], form.get("act", "")
     actor, account = await session.signed_in(request, plane, back=_address(code))
     try:
         if act == "approve":
@@ -60,20 +60,20 @@ async def decide(request: HttpRequest, plane: Plane) -> Response[str]:
 
 @shown("/device/approved")
 async def approved_page(request: HttpRequest, plane: Plane) -> Response[str]:
-    """What follows an approval."""
+    """The page after an approval."""
     _, account = await session.signed_in(request, plane, back=PATH)
     return render.page("device_done.html", who=account.email, approved=True)
 
 
 @shown("/device/denied")
 async def denied_page(request: HttpRequest, plane: Plane) -> Response[str]:
-    """What follows a denial."""
+    """The page after a denial."""
     _, account = await session.signed_in(request, plane, back=PATH)
     return render.page("device_done.html", who=account.email, approved=False)
 
 
 def _address(code: str) -> str:
-    """The page that shows who waits with this code."""
+    """The page of the login that waits with this code."""
     return f"{PATH}?{urlencode({'user_code': code})}" if code else PATH
 
 

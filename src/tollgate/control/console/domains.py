@@ -22,9 +22,9 @@ from tollgate.core.models import Domain
 
 MAX_TYPED = 300
 _TOASTS = {
-    "added": "The domain is whitelisted: its pages may call now.",
-    "removed": "The entry is removed: its pages can no longer call.",
-    "changed": "The entry is changed. It takes effect within a second.",
+    "added": "The domain is whitelisted: its pages can call now.",
+    "removed": "The entry was removed: its pages can no longer call.",
+    "changed": "The entry was changed. The change takes effect within a second.",
     "verified": "The proof was found: the domain is verified.",
 }
 
@@ -41,14 +41,14 @@ async def domains_page(request: HttpRequest, plane: Plane, team: Part) -> Respon
 
 @shown("/teams/{team:str}/domains/root")
 async def root_of(request: HttpRequest, plane: Plane, team: Part) -> Response[bytes]:
-    """Check a domain while it is being typed."""
+    """Check a domain while it is typed."""
     frame = await _frame(request, plane, team)
     typed = request.query_params.get("domain", "").strip()[:MAX_TYPED]
     held = {entry.domain for entry in (await plane.domains.list(frame.actor, team, PageRequest(1_000))).items}
     try:
         root = origins.root_domain(typed, allow_localhost=plane.settings.whitelist.allow_localhost)
         ok = root not in held
-        text = f"{root} is a root domain." if ok else f"{root} is on the list already."
+        text = f"{root} is a root domain." if ok else f"{root} is already on the list."
     except origins.NotARootDomain as refused:
         ok, text = False, str(refused)
     body = msgspec.json.encode({"ok": ok, "words": text})
@@ -80,7 +80,7 @@ async def domain_page(request: HttpRequest, plane: Plane, team: Part, entry: Par
 
 @post("/teams/{team:str}/domains/{entry:str}")
 async def change(request: HttpRequest, plane: Plane, team: Part, entry: Part) -> Response[str]:
-    """Change, switch, verify or remove an entry."""
+    """Change, disable, enable, verify or remove an entry."""
     frame = await _frame(request, plane, team)
     form = await read_form(request)
     held = await plane.domains.show(frame.actor, team, entry)

@@ -19,7 +19,7 @@ from tollgate.core import secrets
 
 PLAYGROUND = "playground-"
 PLAYGROUND_SECONDS = 900
-_TOASTS = {"team": "The team is made. Make its first call."}
+_TOASTS = {"team": "The team was created. Make its first call."}
 
 
 @shown("/teams/{team:str}/endpoints")
@@ -48,7 +48,7 @@ async def endpoints_page(request: HttpRequest, plane: Plane, team: Part) -> Resp
 
 @shown("/teams/{team:str}/endpoints/called")
 async def called(request: HttpRequest, plane: Plane, team: Part) -> Response[bytes]:
-    """Whether the team has made a call yet, for the guide that waits for it."""
+    """Whether the team has made a call yet, for the first-call guide."""
     frame = await open_frame(request, plane, team)
     if frame.may("SEE_LOGS"):
         found = bool((await plane.logs.page(frame.actor, team, LogQuery(limit=1))).rows)
@@ -59,7 +59,7 @@ async def called(request: HttpRequest, plane: Plane, team: Part) -> Response[byt
 
 @post("/teams/{team:str}/playground", status_code=201)
 async def playground_token(request: HttpRequest, plane: Plane, team: Part) -> Response[bytes]:
-    """A token for the playground, which ends by itself; earlier ones that have ended are deleted."""
+    """A short-lived token for the playground; expired ones are deleted."""
     frame = await open_frame(request, plane, team)
     for token in (await plane.tokens.list(frame.actor, team, PageRequest(1_000))).items:
         if token.name.startswith(PLAYGROUND) and (token.expires_at or 0) <= frame.now:

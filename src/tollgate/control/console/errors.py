@@ -1,6 +1,6 @@
 """Errors as pages in the same layout, each with what to do next.
 
-What a person can correct in a form is shown beside it, by the page that handled it; the rest ends here.
+Errors that a person can correct in a form are shown beside it, by its page; all others end here.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ _TITLES = {
     429: "Too many attempts",
     503: "Not available now",
 }
-# What HTTP itself refuses, before any service is called: title and what to do.
+# Refusals of HTTP, before any service is called: title and what to do.
 _REFUSED = {
     403: (
-        "This form came from elsewhere",
-        "Another site seems to have sent it, so nothing was done: open the page here and fill in its form.",
+        "This form came from another site",
+        "It was refused: open the page here and fill in its form.",
     ),
-    404: ("Not found", "There is no page at this address: check the link, or go to the start."),
-    405: ("Not possible here", "This address does not take such a request: go to the start, and use the pages."),
-    413: ("Too much", "The form is larger than any that stands here: go back and shorten what you typed."),
-    415: ("Not a form", "This address takes forms alone (application/x-www-form-urlencoded): use the page."),
+    404: ("Not found", "There is no page at this address: check the link, or go to the start page."),
+    405: ("Method not allowed", "This address does not accept such a request: go to the start page."),
+    413: ("Form too large", "The form is larger than allowed: go back and shorten what you typed."),
+    415: ("Not a form", "This address accepts only forms (application/x-www-form-urlencoded): use the page."),
 }
-_NOT_UNDERSTOOD = ("Not understood", "The browser sent something that cannot be read: go back and try again.")
+_NOT_UNDERSTOOD = ("Bad request", "The browser sent a request that cannot be read: go back and try again.")
 
 
 def problem_page(request: HttpRequest, problem: Problem) -> Response[str]:
-    """What a service refuses."""
+    """A refusal by a service."""
     headers = {name: value for name, value in problem.headers.items() if name == "Retry-After"}
     title = _TITLES.get(problem.status, HTTPStatus(problem.status).phrase)
     return _page(request, problem.status, title, problem.detail, headers)
 
 
 def refusal_page(request: HttpRequest, error: HTTPException) -> Response[str]:
-    """What HTTP itself refuses."""
+    """A refusal of HTTP itself."""
     if is_disconnect(error):
         return _page(request, 400, *_NOT_UNDERSTOOD)
     if error.status_code >= 500:
@@ -60,13 +60,13 @@ def refusal_page(request: HttpRequest, error: HTTPException) -> Response[str]:
 
 
 def outage_page(request: HttpRequest, _error: StoreUnavailable) -> Response[str]:
-    """The store is away."""
+    """The store is unavailable."""
     return problem_page(request, StoreAway())
 
 
 def failure_page(request: HttpRequest, error: Exception) -> Response[str]:
     """A defect of ours."""
-    # Neither the path nor the error's message: these may hold a link's secret or what somebody typed.
+    # Neither the path nor the error's message: they may contain a link's secret or form input.
     _log.error(
         "a page failed",
         page=request.scope.get("path_template", ""),
@@ -75,11 +75,11 @@ def failure_page(request: HttpRequest, error: Exception) -> Response[str]:
         id=_request_id(request),
     )
     words = "An internal error occurred and was logged. Try again; if it persists, contact the operator."
-    return _page(request, 500, "This did not work", words)
+    return _page(request, 500, "Internal error", words)
 
 
 def sign_in_first(_request: HttpRequest, error: SignInFirst) -> Response[str]:
-    """A page for people who are signed in."""
+    """A page that requires signing in."""
     return render.to(f"/console/sign-in?next={quote(error.back, safe='')}")
 
 

@@ -49,7 +49,7 @@ async def change_totp(request: HttpRequest, plane: Plane) -> Response[str]:
         return page(
             frame, "totp.html", problem=problem, secret=form.get("secret", "")[:100], uri=form.get("uri", "")[:400]
         )
-    frame.toast = "Codes are on: you are asked for one when you sign in."
+    frame.toast = "Codes are on: signing in requires one."
     return await account.show(frame, plane, codes=codes)
 
 

@@ -29,13 +29,13 @@ class FormFault(Struct, frozen=True):
 
     text: str
     fields: Mapping[str, str] = {}
-    """What is wrong with each field; empty where it is no single field's fault."""
+    """The error of each field; empty if the problem concerns no single field."""
     typed: Form = {}
-    """What was typed, to be shown again."""
+    """The form's input, to be shown again."""
 
 
 def fault_of(problem: Problem, typed: Form | None = None) -> FormFault:
-    """What a service refused, for the form that sent it."""
+    """A service's refusal, for the form that was sent."""
     fields = {error.field: error.detail for error in problem.errors}
     return FormFault(problem.detail, fields, typed or {})
 
@@ -48,18 +48,18 @@ async def read_form(request: HttpRequest) -> Form:
         text = (await request.body()).decode()
         fields = parse_qsl(text, keep_blank_values=True, max_num_fields=MAX_FIELDS, errors="strict")
     except ValueError:
-        # Without its cause, which quotes the form, and with it a password.
+        # Without its cause, which quotes the form, passwords included.
         raise ClientException from None
     return dict(fields)
 
 
 def chosen(form: Form, prefix: str) -> list[str]:
-    """The values of the boxes of one group that are ticked: their names begin with the group's."""
+    """The values of a group's ticked boxes, whose names start with `prefix`."""
     return [name.removeprefix(prefix) for name in form if name.startswith(prefix)]
 
 
 def amount(form: Form, name: str) -> int | None:
-    """US dollars as micro-dollars, None where the field is empty, or refuse."""
+    """US dollars as micro-dollars; None if the field is empty."""
     text = form.get(name, "").strip().replace(",", "")
     if not text:
         return None
@@ -70,7 +70,7 @@ def amount(form: Form, name: str) -> int | None:
 
 
 def whole(form: Form, name: str) -> int | None:
-    """A whole number, None where the field is empty, or refuse."""
+    """A whole number; None if the field is empty."""
     text = form.get(name, "").replace(",", "").replace(" ", "").strip()
     if not text:
         return None
@@ -80,7 +80,7 @@ def whole(form: Form, name: str) -> int | None:
 
 
 def day(form: Form, name: str) -> datetime | None:
-    """A day of UTC, None where the field is empty, or refuse."""
+    """A day in UTC; None if the field is empty."""
     text = form.get(name, "").strip()
     if not text:
         return None
@@ -93,7 +93,7 @@ def day(form: Form, name: str) -> datetime | None:
 def command(form: Form, kind: type[Command], *, but: Collection[str] = (), **given: object) -> Command:
     """A command of the API from a form whose fields have the names of its members.
 
-    What is given is not in the form under its name; `but` is left out.
+    `given` members are not read from the form; `but` are omitted.
     """
     unreadable: list[FieldError] = []
     for name, schema in members(kind).items():
@@ -107,7 +107,7 @@ def command(form: Form, kind: type[Command], *, but: Collection[str] = (), **giv
 
 
 def ticked(form: Form, kind: type[Struct], *, but: Collection[str] = ()) -> dict[str, bool]:
-    """Which of the boxes are ticked that stand for members of a type."""
+    """The boolean members of a type, by their boxes in the form."""
     switches = [name for name, schema in members(kind).items() if kind_of(schema) == "boolean"]
     return {name: name in form for name in switches if name not in but}
 
@@ -122,8 +122,8 @@ _READERS: dict[str, Callable[[Form, str], object]] = {
 
 
 def new_password(form: Form, name: str = "password") -> str:
-    """The chosen password, which must be typed twice: the page does not show it."""
+    """The new password, which must be entered twice because it is not shown."""
     password = form.get(name, "")
     if password != form.get("again", ""):
-        raise InvalidInput("The two passwords differ: type the same twice.", field="again")
+        raise InvalidInput("The two passwords differ: enter the same one twice.", field="again")
     return password

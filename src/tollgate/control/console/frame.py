@@ -21,7 +21,7 @@ TEAMS = "/console/teams"
 
 
 class NavEntry(Struct, frozen=True):
-    """A line of the navigation."""
+    """An entry of the navigation."""
 
     key: str
     text: str
@@ -31,7 +31,7 @@ class NavEntry(Struct, frozen=True):
     """Whether it is also in the bottom bar on phones."""
 
 
-# Group; key, text, whether it is in the phone's bar, and what one must be allowed to do.
+# Group; key, text, whether it is in the bottom bar on phones, and the action it requires.
 _NAV: tuple[tuple[str, tuple[tuple[str, str, bool, Action], ...]], ...] = (
     ("", (("overview", "Overview", True, Action.SEE_USAGE), ("endpoints", "Endpoints", True, Action.SEE_TEAM))),
     ("Access", (("tokens", "Tokens", True, Action.SEE_TOKENS), ("domains", "Domains", False, Action.SEE_DOMAINS))),
@@ -55,12 +55,12 @@ _NAV: tuple[tuple[str, tuple[tuple[str, str, bool, Action], ...]], ...] = (
 
 
 class Frame(Struct):
-    """What the frame of a page shows. A page sets its title, its place and its commands."""
+    """What the frame of a page shows. A page sets its title, breadcrumbs and commands."""
 
     actor: Actor
     account: Account
     teams: list[tuple[str, str]]
-    """Names and one's roles."""
+    """Names of the account's teams, with its roles."""
     now: float
     team: Team | None = None
     role: Role | None = None
@@ -76,7 +76,7 @@ class Frame(Struct):
         return f"{TEAMS}/{self.team.name}" if self.team else "/console"
 
     def may(self, action: str) -> bool:
-        """Whether this person may do something in this team, by the action's name."""
+        """Whether the account may do something in this team, by the action's name."""
         return self.role is not None and allows(self.role, Action[action])
 
     @property
@@ -126,7 +126,7 @@ def page(frame: Frame, template: str, **values: Any) -> Response[str]:
 
 
 def _back(request: HttpRequest) -> str:
-    """The page itself, for after signing in; of a form the page that it was on, if the browser sends it."""
+    """The page to return to after signing in: this one, or the page of a form, if the browser sends it."""
     path = request.scope["path"]
     query = request.scope["query_string"].decode("latin-1")
     if request.method not in ("GET", "HEAD"):

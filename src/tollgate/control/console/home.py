@@ -15,7 +15,7 @@ from tollgate.core.roles import Action, Role, allows
 
 _TOASTS = {
     "joined": "You have accepted the invitation.",
-    "deleted": "The team is deleted.",
+    "deleted": "The team was deleted.",
     "left": "You have left the team.",
 }
 
@@ -48,7 +48,7 @@ async def create_team(request: HttpRequest, plane: Plane) -> Response[str]:
 
 @shown("/teams/{team:str}/more")
 async def more_page(request: HttpRequest, plane: Plane, team: Part) -> Response[str]:
-    """All pages of a team, for a phone's bar that has no room for them."""
+    """All pages of a team, for phones, whose bottom bar has no room for them."""
     frame = await open_frame(request, plane, team, here="more", title="All pages")
     return page(frame, "more.html")
 

@@ -19,7 +19,7 @@ from tollgate.core.people import CONSOLE, Account, Invitation
 
 
 class _OpenedInvitation(Struct, frozen=True):
-    """An invitation, and who has opened it."""
+    """An invitation, and the person who opened it."""
 
     secret: str
     invitation: Invitation
@@ -32,7 +32,7 @@ class _OpenedInvitation(Struct, frozen=True):
 
 @shown("/invitations/{secret:str}")
 async def invitation_page(request: HttpRequest, plane: Plane, secret: Part) -> Response[str]:
-    """What a link invites to, and how to accept it."""
+    """The invitation of a link, and how to accept it."""
     return _page(plane, await _open(request, plane, secret), {})
 
 

@@ -1,4 +1,4 @@
-"""The log explorer: filters that are an address, a row opened beside the list, files to take along."""
+"""The log explorer: filters in the URL, an entry opened beside the list, exports."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SINCE = (
     ("", "All kept"),
 )
 FILTERS = ("method", "request_id", "network", "source", "status", "since", "until", "errors")
-LONGEST = 300
+MAX_PARAMETER = 300
 STATUSES = ("200", "400", "401", "402", "403", "404", "413", "415", "429", "500", "502", "503", "504")
 
 
@@ -53,7 +53,7 @@ async def logs_page(request: HttpRequest, plane: Plane, team: Part) -> Response[
     """The explorer."""
     frame = await open_frame(request, plane, team, here="logs", title="Logs")
     given = given_of(request)
-    after, entry = (request.query_params.get(name, "")[:LONGEST] for name in ("after", "entry"))
+    after, entry = (request.query_params.get(name, "")[:MAX_PARAMETER] for name in ("after", "entry"))
     # Concurrently: each queries the store or the ledger.
     (found, problem), opened, names, networks = await asyncio.gather(
         _found(frame, plane, team, given, after),
@@ -85,7 +85,7 @@ async def logs_page(request: HttpRequest, plane: Plane, team: Part) -> Response[
 
 @shown("/teams/{team:str}/logs/export/{form:str}", opt={COST: SEARCH_COST})
 async def export(request: HttpRequest, plane: Plane, team: Part, form: Part) -> Response[Any]:
-    """The entries that fit, as a file."""
+    """The matching entries, as a file."""
     frame = await open_frame(request, plane, team)
     query = query_of(given_of(request))
     first = await plane.logs.page(frame.actor, team, replace(query, limit=exports.PAGE_ROWS))
@@ -101,14 +101,14 @@ def lines_of(plane: ControlPlane, rows: list[LogRow]) -> list[LogLine]:
 
 
 def tone_of(row: LogRow) -> str:
-    """How an entry's badge looks."""
+    """The tone of an entry's badge."""
     if row.outcome == "ok":
         return "good"
     return "bad" if row.status >= 500 else "warn"
 
 
 def query_of(given: dict[str, str]) -> LogQuery:
-    """The query that the filters mean; raises if one is invalid."""
+    """The query of the filters; raises if one is invalid."""
     source = given.get("source", "")
     wanted: dict[str, object] = {name: given[name] for name in given if name in LogQuery.__struct_fields__}
     if source:
@@ -121,8 +121,8 @@ def query_of(given: dict[str, str]) -> LogQuery:
 
 
 def given_of(request: HttpRequest) -> dict[str, str]:
-    """The filters that are set. Links of other pages name a token or a domain."""
-    query = {name: str(value).strip()[:LONGEST] for name, value in request.query_params.items()}
+    """The filters that are set. Links from other pages give a token or a domain."""
+    query = {name: str(value).strip()[:MAX_PARAMETER] for name, value in request.query_params.items()}
     query.setdefault("source", query.get("token") or query.get("domain") or "")
     return {name: query[name] for name in FILTERS if query.get(name)}
 
@@ -178,5 +178,5 @@ def _command(team: str, given: dict[str, str]) -> str:
         argv.append("--errors")
     if source := given.get("source"):
         argv += ["--domain" if source.startswith("dom_") else "--token", source]
-    # A link of somebody else's may have filled in the filters, and the command is there to be pasted.
+    # Filters may come from another person's link, and the command is meant to be pasted.
     return shlex.join(argv)

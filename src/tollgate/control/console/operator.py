@@ -17,9 +17,9 @@ from tollgate.control.problems import Busy, FieldError, InvalidInput, NotFound, 
 from tollgate.control.service_context import PageRequest
 from tollgate.core.pricing import dollars
 
-_TOASTS = {"changed": "The team's terms are changed. They take effect within a second."}
+_TOASTS = {"changed": "The team's terms were changed. They take effect within a second."}
 _PLAN = ("price", "free_requests", "requests_per_second", "cap")
-# What services call the fields of the plan's form.
+# Members of the API by fields of the plan's form.
 _NAMES = {"micros_per_million": "price", "operator_cap_micros": "cap"}
 
 
@@ -75,7 +75,7 @@ def _terms(form: Form) -> TermsChange:
             return TermsChange(suspended=True, suspended_reason=form.get("suspended_reason", ""))
         case "lift":
             return TermsChange(suspended=False)
-    raise InvalidInput("Nothing was chosen: use the buttons of the page.")
+    raise InvalidInput("No action was chosen: use the buttons of the page.")
 
 
 @shown("/operator/teams/{team:str}")

@@ -26,17 +26,17 @@ RANGES = (
     (TimeRange.YEAR, "Year"),
 )
 SPLITS = ((Split.NETWORK, "Network"), (Split.OUTCOME, "Outcome"))
-# What was answered is green, a node's own error amber, what we refused or failed at red and below.
+# Answers are green, errors of nodes amber, refusals and failures red, at the bottom.
 TONES = {"ok": 1, "node_error": 3, "rate_limited": 2, "spending_cap": 4, "upstream_error": 5}
 TOP = 5
-# Whether answers came from the cache is known of single calls alone.
+# Only single calls record whether the cache answered.
 SAMPLE = 200
 # Refusals that are the service's fault, not the caller's.
 OURS = frozenset({"upstream_unavailable", "upstream_error", "upstream_timeout", "overloaded", "internal_error"})
 
 
 class Sample(Struct, frozen=True):
-    """What the newest calls show that usage does not."""
+    """Figures of the newest calls that usage does not have."""
 
     calls: int = 0
     cached: float = 0.0
@@ -51,7 +51,7 @@ async def overview_page(request: HttpRequest, plane: Plane, team: Part) -> Respo
     assert frame.team is not None  # noqa: S101 - the path names a team
     name = frame.team.id
     actor = frame.actor
-    # Side by side: each adds up a month of usage.
+    # Concurrently: each sums a month of usage.
     (usage, tokens, domains), (timeline, outcomes), took, sample, networks = await asyncio.gather(
         asyncio.gather(
             *(plane.usage.of_team(actor, name, UsageQuery(by=by)) for by in (By.METHOD, By.TOKEN, By.DOMAIN))

@@ -1,4 +1,4 @@
-"""The first page, and all pages of the console as one router, with what every one of them goes through."""
+"""The root page, and all pages of the console as one router with their common middleware."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ from tollgate.store.base import StoreUnavailable
 
 @shown("/_styles")
 async def styles_page(request: HttpRequest, plane: Plane) -> Response[str]:
-    """All parts of the look on one page, for whoever changes it. In the demo alone."""
-    # What the demo switches on, and no service that others can reach.
+    """The style guide: all components on one page. Only in the demo."""
+    # Enabled only by the demo.
     if not plane.settings.whitelist.allow_localhost:
         raise NotFoundException
     frame = await open_frame(request, plane, title="Parts", crumbs=(("Console", "/console"),))
@@ -65,7 +65,7 @@ def _served(asset: render.Asset) -> HTTPRouteHandler:
 
 @shown("/")
 async def root(request: HttpRequest, plane: Plane) -> Response[bytes]:
-    """The address of the service itself: a browser goes to the console, a program learns what this is."""
+    """The service's root: redirects browsers to the console, answers programs with a short text."""
     if "text/html" in request.headers.get("accept", ""):
         return Response(b"", status_code=303, media_type=MediaType.TEXT, headers={"Location": HOME})
     words = (

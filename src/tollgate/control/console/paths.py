@@ -1,7 +1,7 @@
-"""How pages are registered and what they are given; an answer for every path and method that leads nowhere.
+"""How pages are registered, and answers for unknown paths and methods.
 
-The framework answers an unknown path or method before it knows which router is meant, so what is missing is
-registered too, and refused from inside.
+Litestar answers an unknown path or method before it selects a router, so these are registered too, and refused by
+handlers.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _METHODS = [method for method in HttpMethod if method is not HttpMethod.OPTIONS]
 
 
 def nowhere(handlers: Sequence[HTTPRouteHandler]) -> Iterator[HTTPRouteHandler]:
-    """Return handlers for all that these leave out, under their common root."""
+    """Return handlers for all other paths and methods under the common root of these."""
     taken: dict[str, set[HttpMethod]] = {"/": set()}
     for handler in handlers:
         for path in handler.paths:
@@ -45,7 +45,7 @@ def nowhere(handlers: Sequence[HTTPRouteHandler]) -> Iterator[HTTPRouteHandler]:
 
 
 def _slots(path: str) -> Iterator[str]:
-    """The path and all above it."""
+    """The path and all its parents."""
     parts = path.strip("/").split("/")
     for count in range(1, len(parts) + 1):
         yield "/" + "/".join(parts[:count])

@@ -1,4 +1,4 @@
-"""Signing in with OpenID Connect: to the provider and back, with a cookie in between that lives for minutes."""
+"""Signing in with OpenID Connect: to the provider and back, with a cookie that is valid for minutes."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ COOKIE_PATH = "/console/oidc"
 SECONDS = 600
 
 
-class _UnderWay(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """A started sign-in, as the browser keeps it."""
+class _PendingSignIn(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A sign-in in progress, as the cookie stores it."""
 
     state: str
     nonce: str
@@ -38,7 +38,7 @@ class _UnderWay(Struct, frozen=True, array_like=True, forbid_unknown_fields=True
     back: str
 
     def __repr__(self) -> str:
-        return "_UnderWay(…)"
+        return "_PendingSignIn(…)"
 
 
 @shown("/oidc/start")
@@ -50,14 +50,14 @@ async def start(request: HttpRequest, plane: Plane) -> Response[str]:
         started = await client.start()
     except OidcError as error:
         return form_page(plane, back, fault=FormFault(str(error)), status=502)
-    kept = _UnderWay(started.state, started.nonce, started.verifier, back)
+    kept = _PendingSignIn(started.state, started.nonce, started.verifier, back)
     value = base64.urlsafe_b64encode(msgspec.json.encode(kept)).rstrip(b"=").decode()
     return render.to(started.url, [_cookie(plane, value, SECONDS)])
 
 
 @shown("/oidc/callback")
 async def callback(request: HttpRequest, plane: Plane) -> Response[str]:
-    """Take the browser back from the provider, once, and sign it in."""
+    """Handle the browser's return from the provider, once, and sign it in."""
     client = _client(plane)
     kept = _kept(request.cookies.get(_cookie_name(plane), ""))
     back = local_path(kept.back if kept else None)
@@ -75,7 +75,7 @@ async def callback(request: HttpRequest, plane: Plane) -> Response[str]:
     return answer
 
 
-async def _finish(request: HttpRequest, client: OidcClient, kept: _UnderWay | None) -> ProviderIdentity:
+async def _finish(request: HttpRequest, client: OidcClient, kept: _PendingSignIn | None) -> ProviderIdentity:
     if kept is None:
         raise OidcError("The sign-in took too long, or was started in another browser. Start again.")
     query = {name: str(value) for name, value in request.query_params.items()}
@@ -98,16 +98,16 @@ def _client(plane: ControlPlane) -> OidcClient:
     return plane.oidc
 
 
-def _kept(value: str) -> _UnderWay | None:
+def _kept(value: str) -> _PendingSignIn | None:
     try:
         padded = value + "=" * (-len(value) % 4)
-        return msgspec.json.decode(base64.b64decode(padded, b"-_", validate=True), type=_UnderWay)
+        return msgspec.json.decode(base64.b64decode(padded, b"-_", validate=True), type=_PendingSignIn)
     except (binascii.Error, msgspec.MsgspecError, ValueError, RecursionError):
         return None
 
 
 def _cookie_name(plane: ControlPlane) -> str:
-    # Not `__Host-`: that wants the path /, and nothing else needs to see it.
+    # Not `__Host-`, which requires the path /: no other page needs the cookie.
     return "__Secure-tollgate-oidc" if session.is_secure(plane) else "tollgate-oidc"
 
 

@@ -1,6 +1,6 @@
 """Templates, their filters, the style sheet, the script and the favicon, read from the package.
 
-What stands on a page is decided by whoever renders it.
+The content of a page is its handler's.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _STEPS = ((86_400, "day"), (3_600, "hour"), (60, "minute"))
 
 
 class Asset(Struct, frozen=True):
-    """A file that pages load, named by its content: an upgrade is seen at once, and kept until then."""
+    """A static file with its hash in the URL: cached for ever, and replaced by an upgrade."""
 
     path: str
     media_type: str
@@ -66,7 +66,7 @@ def iso(seconds: float) -> str:
 
 
 def clock(seconds: float, now: float | None = None) -> str:
-    """A time of the day to the millisecond; of another day than today's to the second, with the day."""
+    """A time of today to the millisecond; of another day to the second, with the day."""
     moment = datetime.fromtimestamp(seconds, UTC)
     if now is not None and moment.date() != datetime.fromtimestamp(now, UTC).date():
         return f"{moment.day} {moment:%b %H:%M:%S}"
@@ -118,7 +118,7 @@ def size(count: int) -> str:
 
 
 def prose(text: str) -> Markup:
-    """Words with commands in backticks, as problems write them."""
+    """Text with commands in backticks, as in problem details."""
     return Markup(_COMMAND.sub(r"<code>\1</code>", str(escape(text))))  # noqa: S704 - escaped before
 
 
@@ -152,7 +152,7 @@ def page(
     cookies: Iterable[Cookie] = (),
     **values: object,
 ) -> Response[str]:
-    """Render a page; with a problem, also what was wrong with its form, and what was typed.
+    """Render a page; with a problem, also the errors and the input of its form.
 
     `who` is the address of the person who is signed in, for the head of the page.
     """
@@ -168,7 +168,7 @@ def page(
 
 
 def to(path: str, cookies: Iterable[Cookie] = ()) -> Response[str]:
-    """Send the browser to another page, which it gets whatever it did before."""
+    """Redirect the browser to another page, which it fetches by GET."""
     return Response(
         "", status_code=303, media_type=MediaType.HTML, headers={"Location": path}, cookies=list(cookies)
     )

@@ -1,4 +1,4 @@
-"""What keeps pages safe from other sites: their headers, where a form may come from, where a redirect may lead.
+"""Protection against other sites: headers, allowed origins of forms, allowed targets of redirects.
 
 Constants and plain functions, and the two hooks that apply them to every page. No service and no template.
 """
@@ -19,32 +19,33 @@ from litestar.types import ASGIApp, HTTPResponseStartEvent, Message, Receive, Sc
 from tollgate.control.plane import ControlPlane
 
 HOME = "/console"
-LONGEST_PATH = 512
-# Half of what the best would save beyond it costs five times as much.
+MAX_PATH = 512
+# Level 9 would save little more at five times the CPU time.
 GZIP_LEVEL = 5
 
 HEADERS = {
-    # Nothing from elsewhere, and nothing inline. Forms stay here: the way to a sign-in provider is a link.
+    # Nothing from other hosts, and nothing inline. Forms post to this host: sign-in providers are reached by a
+    # link.
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
         "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
     ),
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
-    # Secrets stand in paths, so no other site may get them. Not `no-referrer`: with that, browsers post forms
-    # with `Origin: null` (Fetch, section 3.2), and on plain http nothing else shows where a form came from.
+    # Paths contain secrets, so no other site may see them. Not `no-referrer`: with that, browsers post forms with
+    # `Origin: null` (Fetch, section 3.2), and on plain http nothing else shows where a form came from.
     "referrer-policy": "same-origin",
     "cache-control": "no-store",
 }
 
-# Dots, percent signs and backslashes are in none of our paths; without them no path leads elsewhere.
+# None of our paths has dots, percent signs or backslashes; without them no path leads to another host.
 _LOCAL = re.compile(r"/console(/[A-Za-z0-9_-]+)*(\?[A-Za-z0-9_.~%=&+-]*)?", re.ASCII)
 _READ_ONLY = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 def local_path(given: str | None) -> str:
-    """Where to go on: the requested page if it is one of ours, else the home page."""
-    if given and len(given) <= LONGEST_PATH and _LOCAL.fullmatch(given):
+    """The target of a redirect: the requested page if it is one of ours, else the home page."""
+    if given and len(given) <= MAX_PATH and _LOCAL.fullmatch(given):
         return given
     return HOME
 
@@ -54,7 +55,7 @@ def from_our_pages(headers: Mapping[str, str], base_url: str) -> bool:
     site = headers.get("sec-fetch-site")
     if site is not None:
         return site in {"same-origin", "none"}
-    # Browsers send no Sec-Fetch-Site over plain http, nor did all before 2023.
+    # Browsers send no Sec-Fetch-Site over plain http, and some before 2023 never did.
     source = _host(headers.get("origin") or headers.get("referer") or "")
     return source != "" and source in {headers.get("host", "").lower(), _host(base_url)}
 
@@ -67,10 +68,10 @@ def _host(url: str) -> str:
 
 
 async def refuse_other_sites(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
-    """Guard of every page: refuse what another site makes the browser send."""
+    """Guard of every page: refuse cross-site requests."""
     if connection.scope.get("method") in _READ_ONLY:
         return
-    # Nothing is injected into guards.
+    # Dependencies are not injected into guards.
     plane: ControlPlane = connection.app.state.plane
     if not from_our_pages(connection.headers, plane.base_url):
         raise PermissionDeniedException
@@ -80,21 +81,21 @@ def with_headers(app: ASGIApp) -> ASGIApp:
     """Add the headers to every response, errors included, unless it sets them itself. Compress pages."""
 
     async def wrapped(scope: Scope, receive: Receive, send: Send) -> None:
-        begun: HTTPResponseStartEvent | None = None
+        start: HTTPResponseStartEvent | None = None
         packs = b"gzip" in dict(scope["headers"]).get(b"accept-encoding", b"")
 
         async def sending(message: Message) -> None:
-            nonlocal begun
+            nonlocal start
             if message["type"] == "http.response.start":
-                begun = message
-                begun["headers"] = _completed(begun["headers"])
+                start = message
+                start["headers"] = _completed(start["headers"])
                 return
-            if begun is not None and message["type"] == "http.response.body":
-                if packs and not message.get("more_body") and _is_page(begun):
+            if start is not None and message["type"] == "http.response.body":
+                if packs and not message.get("more_body") and _is_page(start):
                     message["body"] = gzip.compress(message["body"], GZIP_LEVEL, mtime=0)
-                    begun["headers"] = _packed(begun["headers"], len(message["body"]))
-                await send(begun)
-                begun = None
+                    start["headers"] = _packed(start["headers"], len(message["body"]))
+                await send(start)
+                start = None
             await send(message)
 
         await app(scope, receive, sending)
@@ -110,9 +111,9 @@ def _completed(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, byte
 
 
 def _is_page(start: HTTPResponseStartEvent) -> bool:
-    """Whether an answer is HTML that no secret of ours and no text of a stranger's share: what BREACH needs.
+    """Whether an answer is HTML, which is safe to compress: BREACH needs a secret beside an attacker's text.
 
-    There is no CSRF token to be guessed in any page, and secrets are shown once.
+    No page has a CSRF token, and secrets are shown once.
     """
     headers = dict(start["headers"])
     return headers.get(b"content-type", b"").startswith(b"text/html") and b"content-encoding" not in headers

@@ -1,4 +1,4 @@
-"""The session cookie: from a request to its actor. What a session may do is decided by the services."""
+"""The session cookie: from a request to its actor. Services decide what a session may do."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tollgate.errors import TollgateError
 
 
 class SignInFirst(TollgateError):
-    """A page for people who are signed in; afterwards they go on at `back`."""
+    """The page requires signing in; after that, the browser is sent to `back`."""
 
     def __init__(self, back: str) -> None:
         self.back = back
@@ -66,13 +66,13 @@ async def begin(request: HttpRequest, plane: ControlPlane, account: Account) -> 
 
 
 async def enter(request: HttpRequest, plane: ControlPlane, account: Account, path: str) -> Response[str]:
-    """Sign a browser in and go on."""
+    """Sign a browser in and redirect it."""
     _, cookie = await begin(request, plane, account)
     return render.to(path, [cookie])
 
 
 async def leave(request: HttpRequest, plane: ControlPlane, path: str) -> Response[str]:
-    """Sign a browser out and go on."""
+    """Sign a browser out and redirect it."""
     secret = request.cookies.get(cookie_name(plane))
     if secret is not None:
         await plane.logins.revoke(client_of(request), secret)
@@ -80,12 +80,12 @@ async def leave(request: HttpRequest, plane: ControlPlane, path: str) -> Respons
 
 
 def cookie_name(plane: ControlPlane) -> str:
-    """Over https the browser itself sees to it that no other host and no plain http has set it (`__Host-`)."""
+    """Over https, the `__Host-` prefix ensures that no other host and no plain http has set it."""
     return "__Host-tollgate" if is_secure(plane) else "tollgate"
 
 
 def is_secure(plane: ControlPlane) -> bool:
-    """Whether browsers reach the service by https."""
+    """Whether browsers use https."""
     return plane.base_url.startswith("https://")
 
 

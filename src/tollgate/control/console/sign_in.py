@@ -1,4 +1,4 @@
-"""Signing in with email and password, signing up where that is open, signing out, and a forgotten password."""
+"""Signing in with email and password, signing up if open, signing out, and resetting a password."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _PURPOSES = {
 }
 _NOTICES = {
     "signed-out": "You are signed out.",
-    "deleted": "Your account is deleted.",
-    "reset": "The password is changed, and every older login has ended. Sign in with the new one.",
+    "deleted": "Your account was deleted.",
+    "reset": "The password was changed, and every older login has ended. Sign in with the new one.",
 }
 
 
@@ -60,7 +60,7 @@ def form_page(
     problem: Problem | None = None,
     status: int = 200,
 ) -> Response[str]:
-    """The form to sign in, with what is wrong."""
+    """The sign-in form, with its errors."""
     return render.page(
         "sign_in.html",
         problem=problem,
@@ -81,7 +81,7 @@ def code_page(back: str, ticket: str, problem: Problem | None = None) -> Respons
 
 
 def provider_of(plane: ControlPlane) -> str:
-    """The label of the sign-in provider's button; empty where there is none."""
+    """The label of the sign-in provider's button; empty if there is none."""
     return plane.settings.oidc.name if plane.oidc else ""
 
 
@@ -96,7 +96,7 @@ async def sign_up_page(request: HttpRequest, plane: Plane) -> Response[str]:
 
 @post("/sign-up")
 async def sign_up(request: HttpRequest, plane: Plane) -> Response[str]:
-    """Make an account and sign in; where mail can be sent, mail a link that does."""
+    """Create an account and sign in; if mail can be sent, mail a link that does so."""
     form = await read_form(request)
     back = local_path(form.get("next"))
     if plane.mailer.enabled:
@@ -139,7 +139,7 @@ def _sign_up_form(
 
 @shown("/forgot")
 async def forgot_page(plane: Plane) -> Response[str]:
-    """The form that requests a link; without mail, who can make one instead."""
+    """The form that requests a link; without mail, who can create one instead."""
     return _forgot(plane)
 
 
@@ -156,7 +156,7 @@ async def forgot(request: HttpRequest, plane: Plane) -> Response[str]:
 
 @shown("/reset/{secret:str}")
 async def reset_page(plane: Plane, secret: Part) -> Response[str]:
-    """The form to choose another password."""
+    """The form for a new password."""
     account = await plane.accounts.account_of_reset(secret)
     return render.page("reset.html", email=account.email, secret=secret)
 

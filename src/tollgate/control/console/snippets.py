@@ -1,4 +1,4 @@
-"""Ready snippets for an address and a token: what a developer pastes first. Pure text."""
+"""Code snippets for an address and a token. Pure text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _FIRST = {"eth": "eth_blockNumber", "starknet": "starknet_blockNumber"}
 
 
 class Snippet(Struct, frozen=True):
-    """A piece of code and for whom it is."""
+    """A piece of code and its label."""
 
     name: str
     text: str
@@ -23,7 +23,7 @@ def first_method(family: str) -> str:
 
 
 def of_network(network: Network, token: str = PLACEHOLDER, *, in_url: bool = False) -> list[Snippet]:
-    """All snippets that fit a network's family."""
+    """All snippets for a network's family."""
     found = [_curl(network, token)]
     if network.family == "eth":
         found += [_web3(network, token), _viem(network, token), _ethers(network, token)]

@@ -1,8 +1,8 @@
 """The live tail: new entries as server-sent events (HTML, "Server-sent events").
 
-Tails of the same team and filters share a feed, which looks at the ledger once a second and renders each entry
-once; so hundreds of open tails cost little more than one. Entries beyond `MAX_LINES` a second are counted and
-left out, so that neither the service nor the browser falls behind.
+Tails of the same team and filters share a feed, which queries the ledger once a second and renders each entry
+once, so hundreds of open tails cost little more than one. Entries beyond `MAX_LINES` a second are counted and
+omitted, so that neither the service nor the browser falls behind.
 """
 
 from __future__ import annotations
@@ -33,27 +33,27 @@ from tollgate.core.logs import LogFilter
 from tollgate.store.base import StoreUnavailable
 
 TICK_SECONDS = 1.0
-# Entries that a feed holds, and that one second shows.
+# Entries that a feed keeps, and shows per second.
 MAX_LINES = 50
-# Entries that a feed looks at in one second: of more, the newest.
+# Entries that a feed reads per second: of more, the newest.
 MAX_LOOKED = 200
 MAX_TAILS = 300
-# Of the free places one account may have as many as this part, and one client address: 20 and 75 while others have
-# none, fewer the more are taken. Where none is free, the oldest tail makes room for who has none. So whoever comes
-# finds a place, however many accounts somebody has.
+# The share of free slots that one account, and one client address, may take: 20 and 75 of an empty hub, fewer the
+# more are taken. If none is free, the oldest tail is closed for a client without one. So no client can take all
+# slots, however many accounts it has.
 ACCOUNT_PART, ADDRESS_PART = 14, 3
-# Tails that make room for others at the same time: each takes a moment to end.
+# Tails that are being closed for others at the same time: each takes a moment to end.
 MAX_LEAVING = 50
 # How often the session and its permission to read the team's logs are checked again.
 CHECK_TICKS = 10
 # A browser opens the tail again by itself.
 LIFE_SECONDS = 600.0
-LONGEST_NUMBER = 18
+MAX_DIGITS = 18
 _BEAT = b": still here\n\n"
 
 
 class TailFeed:
-    """New entries of a team that fit, as all tails with these filters show them."""
+    """New entries of a team that match, for all tails with these filters."""
 
     def __init__(self, plane: ControlPlane, team: str, wanted: LogFilter, clock: Callable[[], float]) -> None:
         self._plane = plane
@@ -64,13 +64,13 @@ class TailFeed:
         self._looking = asyncio.Lock()
         self._lines: deque[tuple[int, str]] = deque(maxlen=MAX_LINES)
         self._left_out = 0
-        """The newest entry that is known to have been left out."""
+        """The newest entry that is known to have been omitted."""
         self.position = -1
-        """The newest entry that was looked at; -1 before the first look."""
+        """The newest entry that was read; -1 before the first query."""
         self.tails = 0
 
     async def look(self, seen: int | None = None) -> None:
-        """Look for new entries, unless this was done just now; `seen`: the newest that its first tail has."""
+        """Query new entries, unless this was done just now; `seen`: the newest that the first tail has."""
         async with self._looking:
             if self._clock() - self._looked_at < TICK_SECONDS * 0.9:
                 return
@@ -89,7 +89,7 @@ class TailFeed:
             self._looked_at = self._clock()
 
     def above(self, number: int) -> bytes:
-        """What a tail is sent that has seen everything up to an entry."""
+        """The event for a tail that has seen everything up to an entry."""
         fresh = [markup for seq, markup in reversed(self._lines) if seq > number]
         if not fresh:
             return _BEAT
@@ -103,7 +103,7 @@ class Tail:
     def __init__(self, feed: TailFeed) -> None:
         self.feed = feed
         self.is_over = False
-        """Whether it makes room for another one."""
+        """Whether it is being closed for another one."""
 
 
 class Hub:
@@ -115,22 +115,22 @@ class Hub:
         self._feeds: dict[tuple[str, bytes], TailFeed] = {}
         self._places = Shares(MAX_TAILS, ACCOUNT_PART, ADDRESS_PART)
         self._tails: dict[Tail, None] = {}
-        """Those that go on, oldest first."""
+        """Open tails that are not being closed, oldest first."""
 
     @property
     def tails(self) -> int:
-        """How many are open."""
+        """The number of open tails."""
         return self._places.taken
 
     def check(self, account: str, address: str) -> None:
-        """Refuse a tail of an account and a client address with `Busy` where there are too many."""
+        """Refuse a tail of an account and a client address with `Busy` if there are too many."""
         self._places.check_share(account, address)
         if self.tails - len(self._tails) >= MAX_LEAVING:
             raise Busy("Too many live views are open: try again in a moment.")
 
     @contextmanager
     def joined(self, team: str, wanted: LogFilter, account: str, address: str) -> Iterator[Tail]:
-        """A tail and its feed, which ends with its last one; `Busy` where there are too many."""
+        """A tail and its feed, which ends with its last tail; `Busy` if there are too many."""
         self.check(account, address)
         if not self._places.free:
             oldest = next(iter(self._tails))
@@ -156,9 +156,9 @@ _hubs: WeakKeyDictionary[ControlPlane, Hub] = WeakKeyDictionary()
 
 @shown("/teams/{team:str}/logs/tail", opt={COST: SEARCH_COST})
 async def tail(request: HttpRequest, plane: Plane, team: Part) -> Response[Any]:
-    """New entries that fit the filters, as they come."""
+    """New entries that match the filters, as they arrive."""
     frame = await open_frame(request, plane, team)
-    # Whoever may not read them gets a refusal, not an empty stream.
+    # Without the right to read them the answer is a refusal, not an empty stream.
     found, wanted = await plane.logs.wanted(frame.actor, team, query_of(given_of(request)))
     hub = _hubs.setdefault(plane, Hub(plane))
     who = frame.actor.id, limit_key(client(request).address)
@@ -182,7 +182,7 @@ async def _events(
                 for _ in range(CHECK_TICKS):
                     await asyncio.sleep(TICK_SECONDS)
                     if joined.is_over:
-                        return  # the browser reconnects, and goes on where it was
+                        return  # the browser reconnects, and continues where it was
                     await feed.look()
                     yield feed.above(seen)
                     seen = feed.position
@@ -191,13 +191,13 @@ async def _events(
 
 
 def _last_seen(request: HttpRequest) -> int | None:
-    """The newest entry that a browser has which connects again."""
+    """The newest entry that a reconnecting browser has."""
     given = request.headers.get("last-event-id", "")
-    return int(given) if given.isascii() and given.isdigit() and len(given) <= LONGEST_NUMBER else None
+    return int(given) if given.isascii() and given.isdigit() and len(given) <= MAX_DIGITS else None
 
 
 async def _sees(request: HttpRequest, plane: ControlPlane, team: str) -> LogFilter | None:
-    """What a tail shows by now: other tokens after a rotation, nothing to somebody who has left."""
+    """The current filter of a tail: other tokens after a rotation, none for a former member."""
     actor = await session.actor_of(request, plane)
     if actor is None:
         return None

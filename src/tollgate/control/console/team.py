@@ -21,10 +21,10 @@ from tollgate.core.people import AuditEntry, detail_texts
 from tollgate.core.roles import ALLOWED, Role
 
 _TOASTS = {
-    "role": "The role is changed.",
-    "removed": "The member is removed.",
-    "revoked": "The invitation is withdrawn.",
-    "renamed": "The team is renamed. Links with its old name no longer work.",
+    "role": "The role was changed.",
+    "removed": "The member was removed.",
+    "revoked": "The invitation was revoked.",
+    "renamed": "The team was renamed. Links with its old name no longer work.",
 }
 ACTIONS = (
     "token.create", "token.update", "token.rotate", "token.delete", "domain.add", "domain.update", "domain.verify",

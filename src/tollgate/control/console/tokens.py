@@ -1,4 +1,4 @@
-"""A team's API tokens: the list, one of them, making, changing, rotating and deleting them."""
+"""A team's API tokens: list, show, create, change, rotate and delete."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from tollgate.core.models import Token
 Command = TypeVar("Command", NewToken, TokenChange)
 
 NETWORK = "network:"
-OVERLAPS = ((0, "at once"), (3_600, "after an hour"), (86_400, "after a day"), (604_800, "after a week"))
+OVERLAPS = ((0, "immediately"), (3_600, "after an hour"), (86_400, "after a day"), (604_800, "after a week"))
 SOON_SECONDS = 14 * 86_400
 _TOASTS = {
-    "changed": "The token is changed. It takes effect within a second.",
+    "changed": "The token was changed. The change takes effect within a second.",
     "disabled": "The token is disabled: it stops working within a second.",
     "enabled": "The token is enabled.",
-    "deleted": "The token is deleted: it stops working within a second.",
+    "deleted": "The token was deleted: it stops working within a second.",
 }
 
 
@@ -61,7 +61,7 @@ async def new_page(request: HttpRequest, plane: Plane, team: Part) -> Response[s
 
 @post("/teams/{team:str}/tokens")
 async def create(request: HttpRequest, plane: Plane, team: Part) -> Response[str]:
-    """Make a token, and show its secret, once."""
+    """Create a token, and show its secret, once."""
     frame = await _frame(request, plane, team)
     form = await read_form(request)
     try:
@@ -84,13 +84,13 @@ async def change(request: HttpRequest, plane: Plane, team: Part, token: Part) ->
     """Change, disable, enable, rotate or delete a token."""
     frame = await _frame(request, plane, team)
     form = await read_form(request)
-    stands = await plane.tokens.show(frame.actor, team, token)
+    current = await plane.tokens.show(frame.actor, team, token)
     here = f"{frame.base}/tokens"
     try:
         match form.get("act"):
             case "delete":
-                if form.get("typed", "").strip() != stands.name:
-                    raise InvalidInput(f"Type the name {stands.name!r} to delete it.", field="typed")
+                if form.get("typed", "").strip() != current.name:
+                    raise InvalidInput(f"Type the name {current.name!r} to delete it.", field="typed")
                 await plane.tokens.delete(frame.actor, team, token)
                 return render.to(f"{here}?done=deleted")
             case "disable" | "enable" as act:
@@ -107,7 +107,7 @@ async def change(request: HttpRequest, plane: Plane, team: Part, token: Part) ->
         raise
     except Problem as problem:
         saves = form.get("act") == "save"
-        return _form(frame, plane, _typed(form, stands) if saves else stands, problem, form)
+        return _form(frame, plane, _typed(form, current) if saves else current, problem, form)
 
 
 def state_of(token: Token, now: float) -> tuple[str, str]:
@@ -174,5 +174,5 @@ def _settings(form: Form, kind: type[Command]) -> Command:
 
 
 def _typed(form: Form, token: Token) -> Token:
-    """A token with the boxes that were ticked, to be shown again beside what is wrong."""
+    """A token with the ticked boxes, to be shown again beside the errors."""
     return replace(token, networks=tuple(chosen(form, NETWORK)), **ticked(form, Token, but=("active",)))

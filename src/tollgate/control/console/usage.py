@@ -1,4 +1,4 @@
-"""What a team uses and what it costs; its cap, alerts and buyer; its invoices."""
+"""A team's usage and its cost; its cap, alerts and buyer; its invoices."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from tollgate.core.months import last_months, month_of
 
 MONTHS = 12
 _TOASTS = {
-    "cap": "The cap is changed. It takes effect within 5 seconds.",
-    "alerts": "The alerts are changed.",
-    "buyer": "The details are changed. Invoices show them from now on.",
+    "cap": "The cap was changed. The change takes effect within 5 seconds.",
+    "alerts": "The alerts were changed.",
+    "buyer": "The details were changed. Invoices show them from now on.",
     "tested": "The webhook accepted the test call.",
 }
 
@@ -65,7 +65,7 @@ def _change(act: str, form: Form) -> BillingChange:
         return BillingChange(spending_cap_micros=amount(form, "cap"))
     if act in _FORMS:
         return command(form, BillingChange, but=set(BillingChange.__struct_fields__) - _FORMS[act])
-    raise InvalidInput("Nothing was chosen: use the buttons of the page.")
+    raise InvalidInput("No action was chosen: use the buttons of the page.")
 
 
 async def _frame(request: HttpRequest, plane: ControlPlane, team: str) -> Frame:

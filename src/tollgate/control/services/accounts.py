@@ -40,7 +40,7 @@ from tollgate.core.roles import Role
 from tollgate.store.base import Repositories
 
 RESET_PATH = "/console/reset/"
-# Links of one account that are good at the same time.
+# Links of one account that are valid at the same time.
 MAX_LINKS = 8
 CLOSED = "Accounts are created by the operator here: ask for an invitation."
 
@@ -53,7 +53,7 @@ class Accounts:
         self._passwords = passwords
         self._mailer = mailer
 
-    # --- Making them -----------------------------------------------------------------------------------
+    # --- Creation --------------------------------------------------------------------------------------
 
     async def sign_up(self, client: ClientInfo, email: str, password: str, *, name: str = "") -> Account:
         """Sign up, where sign-up is open and no mail can be sent."""
@@ -105,7 +105,7 @@ class Accounts:
             id=secrets.new_id("acc"),
             email=email,
             created_at=now,
-            name=name_of(name, least=0),
+            name=name_of(name, min_length=0),
             password_hash=hashed,
             verified_at=now if verified else None,
         )
@@ -128,7 +128,7 @@ class Accounts:
             account = await _own(records, actor)
             if name is UNSET:
                 return account
-            renamed = replace(account, name=name_of(name, least=0))
+            renamed = replace(account, name=name_of(name, min_length=0))
             await records.accounts.replace(renamed)
             await self._context.note(
                 records, actor, "account.rename", team_id=None, target=account.id, name=account.email,
@@ -156,8 +156,8 @@ class Accounts:
     async def check_password(self, client: ClientInfo, email: str, password: str) -> Account:
         """Return the account whose password this is.
 
-        Failures slow down the address, and the account from this address alone: a stranger who fails elsewhere
-        must not lock its owner out.
+        Failures slow down the address, and the account from this address alone: an attacker elsewhere must not
+        lock the owner out.
         """
         try:
             address = email_of(email)
@@ -215,13 +215,13 @@ class Accounts:
         try:
             await self.check_password(actor.client, account.email, password)
         except WrongPassword:
-            raise WrongPassword("Your current password is wrong: nothing is changed.") from None
+            raise WrongPassword("Your current password is wrong: nothing was changed.") from None
 
     def _password_key(self, email: str, client: ClientInfo) -> str:
         return self._context.key("password", f"{email} {limit_key(client.address)}")
 
     async def _note_failure(self, client: ClientInfo, email: str, account: Account | None) -> None:
-        """Record a failed sign-in for the account; without an account it takes as long."""
+        """Record a failed sign-in for the account. Takes as long where there is no account."""
         async with constant_time(), self._context.store.changing() as records:
             guard = (self._context.key("failed-noted", email), throttle.NOTED)
             if await throttle.may(self._context, records, guard) and account is not None:
@@ -250,7 +250,7 @@ class Accounts:
             if account is None:
                 raise NotFound(f"{address} has no account: list them with `tollgate admin accounts`.")
             if not account.active:
-                raise InvalidInput(f"{address} is switched off: run `tollgate admin enable {address}` first.")
+                raise InvalidInput(f"{address} is disabled: run `tollgate admin enable {address}` first.")
             link = await self._new_reset_link(records, actor, account)
         self._mail_reset(address, link)
         return link
@@ -258,8 +258,8 @@ class Accounts:
     async def forgot(self, client: ClientInfo, email: str) -> None:
         """Send a link to reset the password, if the address has an account. The result is the same either way.
 
-        After several requests no further mail is sent for a while, but the links that were sent stay valid: a
-        stranger who repeats the request can neither flood a mailbox nor lock its owner out.
+        After several requests no further mail is sent for a while, but the links that were sent stay valid:
+        repeated requests can neither flood a mailbox nor lock its owner out.
         """
         address = email_of(email)
         guards = [(self._context.key_from("forgot-from", client), throttle.ADDRESS)]
@@ -362,7 +362,7 @@ class Accounts:
                 )
             # In the transaction, so that nothing is linked to a disabled account.
             if not account.active:
-                raise WrongPassword("This account is switched off: ask the operator.")
+                raise WrongPassword("This account is disabled: ask the operator.")
         return account
 
     async def _by_address(

@@ -1,4 +1,4 @@
-"""What the operator does from the machine itself, without a login: accounts, and helping people back in."""
+"""What the operator does on the machine itself, without a login: accounts, and helping people back in."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Admin:
     async def create_account(
         self, email: str, password: str, *, name: str = "", team: str | None = None
     ) -> Account:
-        """Make an account, and a team that it owns: both or neither."""
+        """Create an account and a team that it owns: both or neither."""
         address = email_of(email)
         if team is not None:
             checked(NewTeam(team))
@@ -47,7 +47,7 @@ class Admin:
             return await records.accounts.page(limit)
 
     async def switch(self, email: str, *, active: bool) -> Account:
-        """Switch an account off or on. Off: no login of it works, though its teams' API tokens go on."""
+        """Disable or enable an account. Its logins stop working; its teams' API tokens do not."""
         async with self._context.store.changing() as records:
             account = await _found(records, email)
             switched = replace(account, active=active)
@@ -62,7 +62,7 @@ class Admin:
         return switched
 
     async def mark(self, email: str, *, operator: bool) -> Account:
-        """Let an account see the operator's pages, or not any more."""
+        """Grant or revoke an account's access to the operator's pages."""
         async with self._context.store.changing() as records:
             account = await _found(records, email)
             marked = replace(account, operator=operator)

@@ -1,11 +1,11 @@
-"""Alerts teams whose spending nears its cap: once for each threshold of a month, through each channel.
+"""Alerts teams whose spending nears the cap: once per threshold, month and channel.
 
-A unique row is written before anything is sent, so a threshold is alerted once, however often and
-wherever this runs. Delivery is retried until it succeeds or is given up: the receiver of a webhook
-may get it again after a failure, with the same id. Each attempt is recorded before it is made, so that a
-process that is killed within one does not retry for ever.
+A unique row is written before anything is sent, so a threshold is alerted once, however often and wherever this
+runs. Delivery is retried until it succeeds or the last attempt fails: a webhook may receive an alert again after a
+failure, with the same id. Each attempt is recorded before it is made, so that a process that is killed during one
+does not retry for ever.
 
-A threshold that is passed in the last seconds of a month is not alerted: the cap starts again from zero.
+A threshold that is passed in the last seconds of a month is not alerted: spending starts again from zero.
 """
 
 from __future__ import annotations
@@ -38,32 +38,33 @@ from tollgate.core.roles import Action, Role
 from tollgate.store.base import AccountBook, Conflict, Repositories
 
 EVERY_SECONDS = 5.0
-# A slow receiver takes five seconds: many calls in parallel, few to one site, so that it delays only its own.
+# A slow receiver takes five seconds: many calls run in parallel, few to one site, so that a site delays only
+# itself.
 AT_ONCE, AT_ONCE_PER_SITE = 32, 4
-# How long a round delivers before thresholds are checked again; calls in progress go on.
+# How long a round delivers before thresholds are checked again; calls in progress continue.
 ROUND_SECONDS = 5.0
-# Longer than a month, in which a threshold must not be reported again.
+# Longer than a month: a threshold must not be reported again within it.
 KEPT_SECONDS = 90 * 86_400.0
 TIDY_SECONDS = 3_600.0
-TESTS = throttle.Backoff(free=10, first_wait=60.0, longest_wait=3_600.0, forgiven_after=3_600.0)
-# No share of a cap: the threshold of a test.
+TESTS = throttle.Backoff(free=10, first_wait=60.0, max_wait=3_600.0, forgiven_after=3_600.0)
+# The threshold of a test; no real one is 0 %.
 TEST_THRESHOLD = 0
 DELIVERY_HEADER = "X-Tollgate-Delivery"
-# The actor of what this does by itself.
+# The actor of what the service does by itself.
 _OURSELVES = Actor(None, other="tollgate")
 _ROLES = (Role.OWNER.value, Role.BILLING.value)
 _log = log.get("alerts")
 
 
 class Poster(Protocol):
-    """What calls webhooks: `outbound.Fetcher`."""
+    """Calls webhooks: `outbound.Fetcher`."""
 
     async def post(self, host: str, url: str, body: bytes, headers: Mapping[str, str]) -> None:
         """Call one; raise Refused, Missing or Unreachable."""
 
 
 class _Delivery(Struct, frozen=True):
-    """An alert with all that is needed to deliver it."""
+    """An alert with everything needed to deliver it."""
 
     alert: Alert
     team: Team
@@ -89,10 +90,10 @@ class Alerts:
         self._poster = poster
         self._tidied_at = 0.0
         self._under_way: dict[asyncio.Task[None], str] = {}
-        """Webhooks that are being called, each with its site."""
+        """Webhook calls in progress, each with its site."""
 
     async def run(self) -> None:
-        """Every few seconds."""
+        """Run one round: store alerts that are due, then deliver."""
         await self.look()
         await self.deliver()
 
@@ -103,7 +104,7 @@ class Alerts:
             settings = await self._billing.settings_of(records, membership.team)
             if not settings.webhook:
                 raise InvalidInput("The team has no webhook: set one first.", field="alert_webhook")
-            # Without a limit a team could use the service to attack another server.
+            # Without a limit, a team could attack another server through this one.
             guards = [(self._context.key("webhook-test", membership.team.id), TESTS)]
             await throttle.begin(self._context, records, guards, "tests of the webhook")
             host = target_of(settings.webhook).host
@@ -210,7 +211,7 @@ class Alerts:
                 async with self._context.store.changing() as records:
                     await records.alerts.add(alert)
             except Conflict:
-                continue  # another process was quicker, and sends it
+                continue  # another process stored it first, and sends it
 
     # --- Delivery --------------------------------------------------------------------------------------
 

@@ -24,7 +24,7 @@ class Audit:
     async def of_team(
         self, actor: Actor, team: str, page: PageRequest, wanted: AuditQuery = ALL
     ) -> ResultPage[AuditEntry]:
-        """What was done to a team and its things, newest first."""
+        """A team's entries, newest first."""
         async with self._context.store.reading() as records:
             membership = await self._context.membership(records, actor, team, Action.SEE_AUDIT)
             wanted = checked(wanted)
@@ -42,12 +42,12 @@ class Audit:
             )
 
     async def chain(self, actor: Actor, team: str, above: int, limit: int) -> list[AuditEntry]:
-        """A team's entries in the order of their numbers, above one: for an export that can be checked."""
+        """A team's entries above a number, in order: for an export whose hashes can be checked."""
         async with self._context.store.reading() as records:
             membership = await self._context.membership(records, actor, team, Action.SEE_AUDIT)
             return await records.audit.numbered(above, limit, chain=chain_of(membership.team.id))
 
     async def of_self(self, actor: Actor, page: PageRequest) -> ResultPage[AuditEntry]:
-        """What one did oneself, newest first."""
+        """The entries of the actor's own changes, newest first."""
         async with self._context.store.reading() as records:
             return await page.read(records.audit, f"audit:{actor.id}", newest_first=True, actor_id=actor.id)

@@ -57,7 +57,7 @@ class BillingService:
         self._book = book
 
     async def show(self, actor: Actor, team: str) -> BillingTerms:
-        """A team's billing settings. Not for every role: the address of a webhook often is a secret itself."""
+        """A team's billing settings. Not for every role: a webhook's URL is often a secret itself."""
         async with self._context.store.reading() as records:
             membership = await self._context.membership(records, actor, team, Action.CHANGE_BILLING)
             return _terms(membership.team, await self.settings_of(records, membership.team))
@@ -130,7 +130,7 @@ class BillingService:
 
 
 def stopped(context: ServiceContext, team: Team, requests: int, spent: int) -> Team:
-    """The team, stopped if it has reached its cap, and no longer stopped if it has not."""
+    """The team, stopped exactly if it has reached its cap."""
     price = team.price_over(context.settings.billing.price())
     reached = cap_reached(price, requests, team.cap, spent)
     return replace(team, capped_until=next_month(context.now()) if reached else None)
@@ -160,7 +160,7 @@ def _is_raise(old: int | None, new: int | None) -> bool:
 
 
 def _noted(terms: BillingTerms) -> dict[str, object]:
-    """The audit log's version: of a webhook the host alone."""
+    """What the audit log records: of a webhook, only the host."""
     webhook = terms.alert_webhook
     return {
         "spending_cap_micros": terms.spending_cap_micros,
@@ -172,12 +172,12 @@ def _noted(terms: BillingTerms) -> dict[str, object]:
 
 
 def _buyer(text: str) -> str:
-    lines = (name_of(line, field="buyer", least=0, longest=MAX_BUYER) for line in text.splitlines())
+    lines = (name_of(line, field="buyer", min_length=0, max_length=MAX_BUYER) for line in text.splitlines())
     return "\n".join(filter(None, lines))
 
 
 def _tax_number(text: str) -> str:
-    return name_of(text, field="tax_number", least=0, longest=MAX_TAX_NUMBER)
+    return name_of(text, field="tax_number", min_length=0, max_length=MAX_TAX_NUMBER)
 
 
 def _webhook(text: str) -> str:

@@ -32,10 +32,10 @@ MAX_WAITING, MAX_WAITING_FROM_ADDRESS = 10_000, 20
 SILENT_SECONDS = 60.0
 # When all slots are taken by tools that do poll, each network (`network_of`) keeps this many.
 KEPT_OF_NETWORK = 5
-# Rows that one statement removes: databases bound the number of its parameters.
+# Rows that one statement deletes: databases limit its parameters.
 AT_ONCE = 500
 # One client may have 2 ** 64 IPv6 addresses: unfinished logins are limited by network.
-STARTS = throttle.Backoff(free=60, first_wait=60.0, longest_wait=900.0, forgiven_after=3_600.0)
+STARTS = throttle.Backoff(free=60, first_wait=60.0, max_wait=900.0, forgiven_after=3_600.0)
 # Expired logins are kept this long, so that the tool gets the reason.
 REMEMBERED_SECONDS = 600.0
 
@@ -90,7 +90,7 @@ class Devices:
             id=secrets.new_id("dev"),
             digest=self._context.digest(device_code),
             code_digest=self._code_digest(user_code.replace("-", "")),
-            machine=name_of(machine, field="machine", least=0),
+            machine=name_of(machine, field="machine", min_length=0),
             address=client.address,
             agent=client.agent[:256],
             created_at=now,

@@ -50,7 +50,7 @@ class Domains:
         self._localhost = context.settings.whitelist.allow_localhost
 
     async def add(self, actor: Actor, team: str, wanted: NewDomain) -> Domain:
-        """Whitelist a root domain; with `take_over` even one on another team's list, by proof of ownership."""
+        """Whitelist a root domain; with `take_over`, even one on another team's list, by proof of ownership."""
         async with self._context.store.changing() as records:
             membership = await self._context.membership(records, actor, team, Action.CHANGE_DOMAINS)
             wanted = checked(wanted)
@@ -128,7 +128,7 @@ class Domains:
                 origin, False, f"{host} is not on the list of {membership.team.name}. {self._to_add(host)}"
             )
         if not entry.active:
-            why = f"The entry {entry.domain} ({entry.id}) covers {host}, but it is switched off."
+            why = f"The entry {entry.domain} ({entry.id}) covers {host}, but it is disabled."
             return OriginCheck(origin, False, why, entry.id, entry.domain)
         return OriginCheck(
             origin, True, f"The entry {entry.domain} ({entry.id}) covers {host}.", entry.id, entry.domain
@@ -151,7 +151,7 @@ class Domains:
         async with self._context.store.changing() as records:
             membership = await self._context.membership(records, actor, membership.team.id, Action.CHANGE_DOMAINS)
             now_held = await records.domains.find(domain=held.domain)
-            # Only id and proof count: a holder that keeps changing its settings must not be able to block this.
+            # Only id and proof are compared: a holder that keeps changing its settings must not block this.
             if now_held is not None and now_held.team_id == membership.team.id:
                 raise NameTaken(f"{held.domain} is on your list already, as {now_held.id}.", "domain")
             if now_held is not None and (now_held.id, now_held.verified_at) != (held.id, held.verified_at):

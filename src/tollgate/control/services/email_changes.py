@@ -1,9 +1,8 @@
 """Changing the email address of an account.
 
-Where mail can be sent, the address changes when the link that was sent to the new one is opened while signed in: a
-link alone would hand the account to a stranger whose address was typed by mistake. Links are signed, not stored,
-and stay valid while address and password are unchanged. Without mail, the address changes immediately and counts
-as not verified.
+Where mail can be sent, the address changes when the link mailed to the new one is opened while signed in: a link
+alone would give the account to the owner of a mistyped address. Links are signed, not stored, and stay valid while
+address and password are unchanged. Without mail, the address changes immediately and counts as not verified.
 """
 
 from __future__ import annotations
@@ -110,7 +109,7 @@ class EmailChanges:
         await self._context.note(
             records, actor, "account.email", target=account.id, name=address, before=before, after=after
         )
-        # Members know each other by address, so the audit log of each team has the change too.
+        # Members know each other by address, so the audit log of each team records the change too.
         for member in await records.members.page(MAX_ROWS, account_id=account.id):
             await self._context.note(
                 records, actor, "member.email", team_id=member.team_id, target=member.id, name=address,

@@ -1,6 +1,6 @@
 """Invitations: a link with which one person joins a team or signs up for the service.
 
-To accept one takes the link and an account with the address that it was made for.
+Accepting one takes the link and an account with the invited address.
 """
 
 from __future__ import annotations
@@ -200,7 +200,7 @@ class Invitations:
         held = await records.members.count(team_id=team.id) + await records.invitations.count(team_id=team.id)
         if held >= maximum:
             raise LimitReached(
-                f"The team {team.name} has {held} members and invitations, the most that it may.", limit=maximum
+                f"The team {team.name} has {held} members and invitations, the maximum.", limit=maximum
             )
 
     async def _add(

@@ -157,6 +157,6 @@ def _month_at(place: Position) -> str:
         return month_of(place.created_at)
     except (ValueError, OverflowError, OSError):
         raise InvalidInput(
-            "The cursor is not valid. Give the `next` of an earlier page of the same list, or none to begin.",
+            "The cursor is not valid. Give the `next` of an earlier page of the same list, or none to start.",
             field="after",
         ) from None

@@ -1,6 +1,6 @@
-"""Jobs that one node does for all: each is done by whoever holds its lease, which a dead holder loses.
+"""Jobs that one node does for all: the holder of a job's lease runs it, and a lease expires with a dead holder.
 
-A holder renews its lease whenever the job is due. Jobs may be done twice all the same: a clock may be wrong.
+A holder renews its lease whenever the job is due. Jobs must tolerate running twice: a clock may be wrong.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from tollgate.control.service_context import ServiceContext
 from tollgate.core.nodes import taken
 from tollgate.store.base import StoreUnavailable
 
-# A lease outlives so many turns of its job, and never less than a minute.
-TURNS, LEAST_SECONDS = 3, 60.0
+# A lease lasts for this many runs of its job, and at least a minute.
+RUNS, MIN_SECONDS = 3, 60.0
 
 
 class JobLeases:
@@ -23,17 +23,17 @@ class JobLeases:
         self._holder = holder
 
     def once(self, name: str, every: float, job: Callable[[], Awaitable[object]]) -> Callable[[], Awaitable[None]]:
-        """A job that is done where its lease is held."""
+        """Wrap a job so that it runs only while this node holds its lease."""
 
         async def turn() -> None:
-            if await self.hold(name, max(TURNS * every, LEAST_SECONDS)):
+            if await self.hold(name, max(RUNS * every, MIN_SECONDS)):
                 await job()
 
         turn.__qualname__ = name
         return turn
 
     async def hold(self, name: str, seconds: float) -> bool:
-        """Whether the lease of a job is ours, from now on for so long."""
+        """Take or renew the lease of a job for so many seconds; return whether it is held."""
         try:
             async with self._context.store.changing() as records:
                 known = await records.leases.get(name)

@@ -1,7 +1,7 @@
-"""Reading a team's request logs: newest first, page by page, or on from the newest as they come.
+"""Reading a team's request logs: newest first, page by page, or forward from the newest as entries arrive.
 
-The first page fixes the newest entry and the absolute start of `since`; the cursor carries both, sealed for its
-team, together with the filters that it is good for. Ids and cursors are sealed, so that nobody makes one up.
+The first page fixes the newest entry and the absolute start of `since`. The cursor carries both and the filters it
+is valid for. Ids and cursors are sealed for their team, so that none can be forged.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from tollgate.store.base import LogBook, Repositories
 
 _DOMAIN_ID = re.compile(r"dom_[0-9A-Za-z]{16}")
 _NEVER = float("-inf")
-# Looks of one request for rows that seldom fit. Each is bounded in time by the store: together about a second.
+# Scans of one request for filters that match few rows. The store bounds each in time: together about a second.
 MAX_LOOKS = 80
 
 
 class LogResults(Struct, frozen=True):
-    """A part of a team's logs. `next` goes on with older ones, `newer` with those that came meanwhile."""
+    """A page of a team's logs. `next` leads to older entries, `newer` to those that arrived since."""
 
     team: Team
     rows: list[LogRow]
@@ -42,7 +42,7 @@ class LogResults(Struct, frozen=True):
 
 
 class LogPosition(Struct, frozen=True):
-    """Where a reader stands: what a cursor carries."""
+    """The position of a reader: what a cursor carries."""
 
     SIZE: ClassVar[int] = 47
     VERSION: ClassVar[int] = 1
@@ -52,19 +52,19 @@ class LogPosition(Struct, frozen=True):
     newest: int
     """The newest entry at the first page."""
     start: float
-    """The least time of entries, as fixed by the first page."""
+    """The earliest time of entries, as fixed by the first page."""
     since: int
-    """The duration that the start was made of, in seconds."""
+    """The duration that the start was computed from, in seconds."""
     filters: bytes
     """What identifies the filters."""
 
     def packed(self) -> bytes:
-        """As bytes, always the same number."""
+        """As bytes of a fixed length."""
         return self._FORM.pack(self.VERSION, self.position, self.newest, self.start, self.since, self.filters)
 
     @classmethod
     def unpacked(cls, content: bytes) -> LogPosition:
-        """What was packed; `OtherVersion` where another version of Tollgate packed it."""
+        """The inverse of `packed`; raises `OtherVersion` if another version of Tollgate packed it."""
         version, *values = cls._FORM.unpack(content)
         if version != cls.VERSION:
             raise OtherVersion
@@ -84,39 +84,39 @@ class Cursors:
         self._kinds = {kind: Seal(pepper, prefix, LogPosition.SIZE) for kind, prefix in prefixes.items()}
 
     def id_of(self, row: LogRow) -> str:
-        """The id of an entry: always the same, and of no use to other teams."""
+        """The id of an entry: stable, and useless to other teams."""
         return self._entry.close(row.team_id, row.seq.to_bytes(8, "big"))
 
     def place_of(self, team_id: str, entry_id: str) -> int:
-        """The entry that an id of this team stands for."""
+        """The position of the entry with this id of the team."""
         try:
             return int.from_bytes(self._entry.open(team_id, entry_id), "big")
         except BrokenSeal:
             raise _gone(entry_id) from None
 
     def write(self, kind: str, team_id: str, place: LogPosition) -> str:
-        """The cursor that leads back to a place, `after` it or to what is `newer`."""
+        """The cursor of a position, to read `after` it or what is `newer`."""
         return self._kinds[kind].close(team_id, place.packed())
 
     def read(self, kind: str, team_id: str, cursor: str, filters: bytes) -> LogPosition:
-        """Where a cursor leads to, or refuse it."""
+        """The position of a cursor; refuse one that is not valid here."""
         member = "next" if kind == "after" else "newer"
         try:
             place = LogPosition.unpacked(self._kinds[kind].open(team_id, cursor))
         except OtherVersion:
             raise InvalidInput(
-                "The cursor was made by another version of Tollgate. Begin again without one.", field=kind
+                "The cursor was made by another version of Tollgate. Start again without one.", field=kind
             ) from None
         except BrokenSeal:
             raise InvalidInput(
                 f"The cursor is not one of this team's logs. Give the `{member}` of an earlier page of the same "
-                "list, or none to begin.",
+                "list, or none to start.",
                 field=kind,
             ) from None
         if place.filters != filters:
             raise InvalidInput(
                 "The cursor belongs to a list with other filters. Give those of the page that it came from, or "
-                "none to begin.",
+                "none to start.",
                 field=kind,
             )
         return place
@@ -131,10 +131,12 @@ class LogService:
         self.cursors = Cursors(pepper)
 
     async def page(self, actor: Actor, team: str, query: LogQuery) -> LogResults:
-        """A part of a team's logs: newest first, or, with `newer`, oldest first."""
+        """A page of a team's logs: newest first, or, with `newer`, oldest first."""
         found, wanted = await self.wanted(actor, team, query)
         if query.newer is not None and query.after is not None:
-            raise InvalidInput("`after` goes back and `newer` goes on: give one of the two.", field="newer")
+            raise InvalidInput(
+                "`after` reads older entries and `newer` newer ones: give one of the two.", field="newer"
+            )
         book = required(self._book)
         if query.newer is not None:
             part = await self._newer(book, found, query, query.newer, wanted)
@@ -147,7 +149,7 @@ class LogService:
         async with self._context.store.reading() as records:
             membership = await self._context.membership(records, actor, team, Action.SEE_LOGS)
             query = checked(query)
-            # Of a token's lineage the first, whichever was given: a cursor outlives a rotation.
+            # The first token of the lineage, whichever was given: a cursor outlives a rotation.
             source_id, *lineage = await _sources(records, membership, query) or (None,)
         return membership.team, LogFilter(
             membership.team.id,
@@ -162,11 +164,11 @@ class LogService:
         )
 
     async def newest(self, wanted: LogFilter) -> int:
-        """The number of a team's newest entry, whether it fits or not."""
+        """The number of a team's newest entry, whether it matches or not."""
         return await required(self._book).newest(wanted.team_id)
 
     async def fresh(self, wanted: LogFilter, above: int, limit: int) -> tuple[list[LogRow], int]:
-        """Entries that fit from above a number on, oldest first, and the number that was looked up to."""
+        """Matching entries above a number, oldest first, and the number of the last entry that was read."""
         rows, position = await required(self._book).newer(wanted, above, limit)
         return self._shown(rows), position
 
@@ -209,7 +211,7 @@ class LogService:
         return self.cursors.write("newer", team.id, _at(place, position))
 
     def _since(self, place: LogPosition, query: LogQuery) -> LogPosition:
-        """The place, with the start of a `since` that its list did not begin with."""
+        """The position, with the start of a `since` that its list did not have at first."""
         since = seconds_of(query.since)
         if since is None or (place.start != _NEVER and place.since == since):
             return place
@@ -217,12 +219,12 @@ class LogService:
 
 
 async def _looked(book: LogBook, wanted: LogFilter, below: int, limit: int) -> LogSlice:
-    """Look on where little was found, as often as one request may."""
+    """Scan again if few rows matched, as often as one request may."""
     rows: list[LogRow] = []
     for _ in range(MAX_LOOKS):
         found = await book.older(wanted, below, limit - len(rows))
         rows += found.rows
-        # While old rows are converted, the end may be where we stand.
+        # While old rows are converted, the end may be the current position.
         if found.position in (None, below) or len(rows) == limit:
             return LogSlice(rows, found.position)
         below = found.position
@@ -230,7 +232,7 @@ async def _looked(book: LogBook, wanted: LogFilter, below: int, limit: int) -> L
 
 
 def _gone(entry_id: str) -> NotFound:
-    return NotFound(f"There is no entry {entry_id[:60]}: it may be older than what is kept, or another team's.")
+    return NotFound(f"There is no entry {entry_id[:60]}: it may be older than the retention, or another team's.")
 
 
 def _from(wanted: LogFilter, place: LogPosition) -> LogFilter:
@@ -242,14 +244,14 @@ def _at(place: LogPosition, position: int) -> LogPosition:
 
 
 def filters_of(wanted: LogFilter) -> bytes:
-    """What identifies filters in a cursor: whatever else joins a lineage meanwhile."""
+    """What identifies filters in a cursor; it does not change when a token is rotated."""
     filters = msgspec.structs.asdict(wanted)
     del filters["lineage"]
     return hashlib.sha256(msgspec.json.encode(filters)).digest()[:12]
 
 
 async def _sources(records: Repositories, membership: Membership, query: LogQuery) -> tuple[str, ...]:
-    """The ids of the given token or domain. An id needs no lookup: deleted ones have logs, too."""
+    """The ids of the given token or domain. An id needs no lookup: deleted ones have logs too."""
     if query.token is not None and query.domain is not None:
         raise InvalidInput("An entry has a token or a domain: give one of the two.", field="domain")
     if query.token is not None:

@@ -1,4 +1,4 @@
-"""The networks that are served: their addresses, and the prober's last state of them.
+"""The networks that are served: their addresses, and their state as the prober last reported it.
 
 Teams do not see which upstreams serve a network; operators do.
 """
@@ -18,13 +18,13 @@ from tollgate.control.service_context import ServiceContext
 from tollgate.core.upstreams import FILE, STALE_SECONDS, Shown
 
 UP, SLOW, DOWN, UNKNOWN = "up", "degraded", "down", "unknown"
-# More of the last minute's calls than this failed: the network is degraded.
+# A network is degraded if more of the last minute's calls than this failed.
 MAX_ERROR_RATE = 0.05
 MAX_BYTES = 4_194_304
 
 
 class TeamNetworks:
-    """What is served."""
+    """The networks that are served."""
 
     def __init__(self, context: ServiceContext) -> None:
         self._context = context
@@ -36,7 +36,7 @@ class TeamNetworks:
         return [self._view(path, known.get(path)) for path in self._context.settings.networks]
 
     async def status(self) -> Shown | None:
-        """The prober's last state, unless it is too old."""
+        """The prober's last report, unless it is too old."""
         shown = await asyncio.to_thread(_read, Path(self._context.settings.data_dir) / FILE)
         return shown if shown is not None and self._context.now() - shown.at <= STALE_SECONDS else None
 
@@ -59,7 +59,7 @@ def state_of(network: ShownNetwork) -> str:
 
 
 def methods_of(family: str) -> list[str]:
-    """The names of a family's methods, as far as its catalogue knows them."""
+    """The names of a family's methods that its catalogue lists."""
     return sorted(Catalogue(family).methods)
 
 

@@ -1,7 +1,7 @@
 """What an operator sees and does: upstreams, teams and their usage, suspending a team, its price, limit and cap.
 
-For accounts that `tollgate admin operator` has marked, and for `tollgate admin` itself. Nothing of a team's own
-(tokens, logs, members) is shown.
+For accounts marked by `tollgate admin operator`, and for `tollgate admin` itself. A team's tokens, logs and
+members are not shown.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from tollgate.core.upstream_history import FILE, UpstreamHistory
 from tollgate.core.usage import MonthTotals
 from tollgate.store.base import AccountBook, Given, Repositories, StoreUnavailable
 
-# Terms that a row holds, by their members of the API.
+# Columns of a team's row that hold terms, by their names in the API.
 _TERMS = {
     "requests_per_second": "requests_per_second",
     "free_requests": "free_requests",
@@ -70,11 +70,11 @@ MAX_BYTES = 4_194_304
 
 
 class TeamUse(Struct, frozen=True):
-    """A team with what it used this month."""
+    """A team and its usage of this month."""
 
     team: Team
     billable: int | None = 0
-    """None where the ledger cannot be read now; so with the cost."""
+    """None if the ledger cannot be read now; the cost likewise."""
     cost: int | None = 0
 
     @property
@@ -87,7 +87,7 @@ class TeamUse(Struct, frozen=True):
 
 
 class ServiceUsage(Struct, frozen=True):
-    """What all teams together used in a month, and those to whom it cost most."""
+    """Usage of all teams in a month, and the teams with the highest cost."""
 
     month: str
     total: MonthTotals
@@ -112,11 +112,11 @@ class SpoolState(Struct, frozen=True):
     segments: int
     waiting_bytes: int
     waiting_since: float | None = None
-    """When something was last written to a segment that waits; None where nothing waits."""
+    """When a waiting segment was last written to; None if none waits."""
 
 
 class Inspector(Protocol):
-    """Looks at the machine; blocks. `processes/inspector.py`."""
+    """Inspects the machine; blocks. `processes/inspector.py`."""
 
     def processes(self) -> Sequence[ProcessState]:
         """The processes of the service."""
@@ -146,12 +146,12 @@ class Operator:
         self._examining = asyncio.Lock()
 
     def check(self, actor: Actor) -> None:
-        """Refuse everybody but operators."""
+        """Refuse everyone but operators."""
         if actor is not OPERATOR and not actor.is_operator:
             raise RoleNeeded("see the operator's pages", "member", ["operator"])
 
     async def upstreams(self, actor: Actor) -> Sequence[ShownNetwork]:
-        """All upstreams as the prober last saw them; none where it has not written lately."""
+        """All upstreams as the prober last saw them; none if it has not written lately."""
         self.check(actor)
         shown = await self._networks.status()
         return shown.networks if shown else ()
@@ -162,7 +162,7 @@ class Operator:
         return await asyncio.to_thread(_read_history, Path(self._context.settings.data_dir) / FILE)
 
     async def processes(self, actor: Actor) -> Sequence[ProcessState]:
-        """The processes of the service; none where the system does not report them."""
+        """The processes of the service; none if the system does not report them."""
         self.check(actor)
         return [] if self._inspector is None else await asyncio.to_thread(self._inspector.processes)
 
@@ -181,13 +181,13 @@ class Operator:
             return await asyncio.to_thread(inspector.examine)
 
     async def nodes(self, actor: Actor) -> Sequence[Node]:
-        """The nodes that share the store; none where it is a file."""
+        """The nodes that share the store; none if it is a file."""
         self.check(actor)
         async with self._context.store.reading() as records:
             return await records.nodes.page(MAX_ROWS)
 
     async def teams(self, actor: Actor, page: PageRequest, wanted: TeamsQuery = ALL) -> ResultPage[TeamUse]:
-        """All teams, or those in one state, with what they used this month."""
+        """All teams, or those in one state, with their usage of this month."""
         self.check(actor)
         state = checked(wanted).state
         scope = f"operator:teams:{state or ''}"
@@ -197,7 +197,7 @@ class Operator:
         return page_of(scope, [TeamUse(row, *spent.get(row.id, (0, 0))) for row in rows], page.limit)
 
     async def team(self, actor: Actor, team: str) -> TeamUse:
-        """One team, with what it used this month."""
+        """One team, with its usage of this month."""
         self.check(actor)
         async with self._context.store.reading() as records:
             found = await _team(records, team)
@@ -205,18 +205,18 @@ class Operator:
         return TeamUse(found, *spent.get(found.id, (0, 0)))
 
     async def usage(self, actor: Actor, wanted: ServiceUsageQuery = CURRENT) -> ServiceUsage:
-        """What all teams used in a month, by default the current one; those that owe most first."""
+        """Usage of all teams in a month, by default the current one; teams with the highest cost first."""
         self.check(actor)
         limit, month = checked(wanted).limit, self._month(wanted.month)
         total, spenders = await required(self._book).spenders(month, limit)
         async with self._context.store.reading() as records:
             known = {row.id: row for row in await records.teams.page(limit, id=tuple(spenders))}
-        # A team that was deleted is still owed for.
+        # Deleted teams still owe for the month.
         uses = [TeamUse(known.get(key) or Team(key, key), *sums) for key, sums in spenders.items()]
         return ServiceUsage(month, total, uses)
 
     async def team_usage(self, actor: Actor, team: str, wanted: TeamUsageQuery = BY_DAY) -> Usage:
-        """What one team used in a month, without its tokens and domains."""
+        """Usage of one team in a month, without its tokens and domains."""
         self.check(actor)
         wanted = checked(wanted)
         async with self._context.store.reading() as records:
@@ -227,13 +227,14 @@ class Operator:
         return month_of(self._context.now()) if isinstance(month, UnsetType) else month
 
     async def set_terms(self, actor: Actor, team: str, wanted: TermsChange) -> TeamUse:
-        """Suspend a team or let it call again; set its limit, its own price and the operator's cap."""
+        """Suspend or resume a team; set its limit, its own price and the operator's cap."""
         self.check(actor)
         given = accepted(wanted, {"suspended_reason": _reason})
         async with self._context.store.reading() as records:
             found = await _team(records, team)
         now = self._context.now()
-        # A team must be suspended also while the ledger is away. A cap that is reached then, the collector sees.
+        # A team can be suspended while the ledger is unavailable. The collector then notices a cap that is
+        # reached.
         spent: tuple[int, int] | None = None
         with suppress(StoreUnavailable):
             spent = (await required(self._book).spent(month_of(now), [found.id])).get(found.id, (0, 0))
@@ -244,7 +245,7 @@ class Operator:
                 changed = stopped(self._context, changed, *spent)
             if changed.price != found.price:
                 last = await records.price_changes.page(1, None, newest_first=True, team_id=found.id)
-                # The later of two is the one in force, whatever the clocks of the nodes.
+                # The later of two changes is in force, whatever the clocks of the nodes.
                 at = max(now, math.nextafter(last[0].created_at, math.inf)) if last else now
                 change = PriceChange(
                     secrets.new_id("prc"), found.id, at, changed.free_requests, changed.micros_per_million
@@ -273,7 +274,7 @@ async def _team(records: Repositories, team: str) -> Team:
 
 
 def _reason(text: str) -> str:
-    return name_of(text, field="suspended_reason", least=0, longest=MAX_REASON).strip()
+    return name_of(text, field="suspended_reason", min_length=0, max_length=MAX_REASON).strip()
 
 
 def _changed(team: Team, given: Mapping[str, Any], now: float) -> Team:
@@ -288,7 +289,7 @@ def _changed(team: Team, given: Mapping[str, Any], now: float) -> Team:
 
 
 def _noted(team: Team) -> dict[str, object]:
-    """What the audit log has of a team's terms."""
+    """What the audit log records of a team's terms."""
     return {
         "suspended": team.suspended_at is not None,
         "suspended_reason": team.suspended_reason,

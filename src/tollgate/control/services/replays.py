@@ -1,6 +1,6 @@
 """`Idempotency-Key`: a creation that is sent twice happens once.
 
-Kept for 24 hours, for each account and route. What is kept of an answer has no secret in it.
+Kept for 24 hours, per account and route. Stored answers contain no secret.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tollgate.control.service_context import Actor, ServiceContext
 from tollgate.core.people import Replay
 
 KEPT_SECONDS = 86_400.0
-# A request whose process died leaves its mark behind; no request takes this long.
+# A request whose process was killed leaves its row behind; no request takes this long.
 RUNNING_SECONDS = 60.0
 _KEY = re.compile(r"[!-~]{1,255}")
 
@@ -27,7 +27,7 @@ class Replays:
         self._context = context
 
     async def begin(self, actor: Actor, route: str, key: str, body: bytes) -> Replay:
-        """Begin, or return what was answered before (its `status` is not 0 then)."""
+        """Start, or return the earlier answer (its `status` is not 0)."""
         if not _KEY.fullmatch(key):
             raise InvalidInput("Idempotency-Key has 1 to 255 visible ASCII characters.", field="Idempotency-Key")
         now = self._context.now()
@@ -42,18 +42,18 @@ class Replays:
                 await records.replays.add(new)
                 return new
         if held.body_digest != new.body_digest:
-            raise KeyReused("This Idempotency-Key was used with another body: take a new key.")
+            raise KeyReused("This Idempotency-Key was used with another body: use a new key.")
         if not held.status:
-            raise RequestRunning("A request with this Idempotency-Key still runs: wait, then send it again.")
+            raise RequestRunning("A request with this Idempotency-Key is still running: wait, then send it again.")
         return held
 
     async def finish(self, replay: Replay, status: int, answer: bytes) -> None:
-        """Keep what was answered."""
+        """Store the answer."""
         async with self._context.store.changing() as records:
             await records.replays.replace(replace(replay, status=status, answer=answer))
 
     async def abandon(self, replay: Replay) -> None:
-        """Forget a request that failed: it may be sent again."""
+        """Delete a request that failed: it may be sent again."""
         async with self._context.store.changing() as records:
             await records.replays.remove(id=replay.id, status=0)
 

@@ -1,9 +1,8 @@
 """Reports what teams owe to a payment service: each final invoice once, across restarts and lost responses.
 
-Each report has a unique row, whose id holds the idempotency key. It is
-written before the first attempt and completed after the last. While the service remembers keys, an attempt whose
-end nobody knows is made again with the same key; after that it is left to a person, because the lesser evil is to
-charge nobody rather than somebody twice.
+Each report has a unique row, whose id holds the idempotency key. It is written before the first attempt and
+completed after the last. While the service remembers keys, an attempt with an unknown result is repeated with the
+same key; after that it is left to a person, because not charging is better than charging twice.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ from tollgate.core.months import end_of, month_of, previous_month, start_of
 from tollgate.store.base import AccountBook, Conflict
 
 EVERY_SECONDS = 600.0
-# Of one month. More teams than this, and it is time for another way.
+# Of one month. More teams than this need another design.
 MAX_INVOICES = 100_000
-# Whoever begins to use the payment service does not want years to be charged at once.
+# An operator who enables the payment service does not want years to be charged at once.
 MONTHS_BACK = 2
 _log = log.get("reports")
 
@@ -37,7 +36,7 @@ class Reports:
         self._payments = payments
 
     async def run(self) -> None:
-        """Now and then: report what is not reported yet."""
+        """Report every final invoice that is not reported yet."""
         month = month_of(self._context.now())
         for _ in range(MONTHS_BACK):
             month = previous_month(month)
@@ -75,7 +74,7 @@ class Reports:
     async def _once(
         self, team_id: str, month: str, kind: str, send: Callable[[str], Awaitable[str]]
     ) -> str | None:
-        """Do something once; return the service's id of it, or None where a person has to look."""
+        """Do something once; return the payment service's id of it, or None if a person has to look."""
         row = await self._row(team_id, month, kind)
         if row.reference:
             return row.reference
@@ -94,7 +93,7 @@ class Reports:
         try:
             reference = await send(row.id)
         except StripeRefused:
-            # What an earlier attempt did is no clearer for it.
+            # It remains unknown what an earlier attempt did.
             await self._write(row)
             raise
         await self._write(replace(tried, reference=reference))

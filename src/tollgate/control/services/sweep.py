@@ -1,4 +1,4 @@
-"""Throwing away what has expired, so that nothing grows for ever."""
+"""Deletes what has expired, so that no table grows for ever."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ EVERY_SECONDS = 60.0
 
 
 class Sweep:
-    """Throws away what has expired."""
+    """Deletes what has expired."""
 
     def __init__(self, context: ServiceContext, book: AccountBook | None) -> None:
         self._context = context
@@ -28,7 +28,7 @@ class Sweep:
             await records.replays.remove_older("created_at", now - KEPT_SECONDS)
             await records.failures.remove_older("created_at", now - DAY)
             await records.reset_links.remove_older("expires_at", now)
-            # What nobody could make again waits until the clock can be believed.
+            # What cannot be restored is deleted only once the clock can be trusted.
             if is_doubtful:
                 return
             await records.invitations.remove_older("expires_at", now)

@@ -1,4 +1,4 @@
-"""Teams and their members. The last owner stays; only an owner touches owners."""
+"""Teams and their members. The last owner cannot leave; only an owner may add, change or remove owners."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Teams:
             owned = await records.members.count(account_id=actor.id, role=Role.OWNER.value)
             maximum = self._context.settings.accounts.teams_per_account
             if owned >= maximum:
-                raise LimitReached(f"You own {owned} teams, the most that one account may.", limit=maximum)
+                raise LimitReached(f"You own {owned} teams, the maximum of an account.", limit=maximum)
             return await self.add(records, actor, wanted, actor.id)
 
     def _check_verified(self, actor: Actor) -> None:

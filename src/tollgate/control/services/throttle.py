@@ -22,24 +22,24 @@ class Backoff(Struct, frozen=True):
     free: int
     """Failures without a wait."""
     first_wait: float
-    longest_wait: float
+    max_wait: float
     forgiven_after: float
 
 
 # For one account from one address: typing errors cost little; an attacker gets about 100 attempts a day.
-PASSWORD = Backoff(free=4, first_wait=2.0, longest_wait=900.0, forgiven_after=86_400.0)
+PASSWORD = Backoff(free=4, first_wait=2.0, max_wait=900.0, forgiven_after=86_400.0)
 # Many people may share an address.
-ADDRESS = Backoff(free=20, first_wait=2.0, longest_wait=900.0, forgiven_after=3_600.0)
+ADDRESS = Backoff(free=20, first_wait=2.0, max_wait=900.0, forgiven_after=3_600.0)
 # Mails with a link to one account: enough for a person, no flood. Links that were sent stay valid.
-LINK = Backoff(free=4, first_wait=600.0, longest_wait=600.0, forgiven_after=3_600.0)
+LINK = Backoff(free=4, first_wait=600.0, max_wait=600.0, forgiven_after=3_600.0)
 # Mails that one account has sent to others: enough to invite a large team.
-MAILS = Backoff(free=99, first_wait=60.0, longest_wait=600.0, forgiven_after=3_600.0)
+MAILS = Backoff(free=99, first_wait=60.0, max_wait=600.0, forgiven_after=3_600.0)
 # Failed sign-ins recorded for one account: an attacker must not fill the audit log.
-NOTED = Backoff(free=19, first_wait=600.0, longest_wait=600.0, forgiven_after=3_600.0)
-# Raises of a team's spending cap: each lets calls in for seconds that may cost nothing, until the cap stops them.
-CAP = Backoff(free=9, first_wait=600.0, longest_wait=600.0, forgiven_after=3_600.0)
+NOTED = Backoff(free=19, first_wait=600.0, max_wait=600.0, forgiven_after=3_600.0)
+# Raises of a team's spending cap: each accepts calls for seconds that may go unbilled, until the cap stops them.
+CAP = Backoff(free=9, first_wait=600.0, max_wait=600.0, forgiven_after=3_600.0)
 # A code has 34 bits and is valid for minutes. Ten wrong codes lock code entry for 15 minutes.
-CODE = Backoff(free=9, first_wait=900.0, longest_wait=900.0, forgiven_after=3_600.0)
+CODE = Backoff(free=9, first_wait=900.0, max_wait=900.0, forgiven_after=3_600.0)
 
 
 def wait(failures: Failures | None, backoff: Backoff, now: float) -> float:
@@ -50,12 +50,12 @@ def wait(failures: Failures | None, backoff: Backoff, now: float) -> float:
     if _is_over(elapsed, backoff):
         return 0.0
     doublings = min(failures.count - backoff.free - 1, 30)
-    return max(0.0, min(backoff.first_wait * 2.0**doublings, backoff.longest_wait) - max(0.0, elapsed))
+    return max(0.0, min(backoff.first_wait * 2.0**doublings, backoff.max_wait) - max(0.0, elapsed))
 
 
 def _is_over(elapsed: float, backoff: Backoff) -> bool:
     """Whether a failure has expired. One that is far in the future is from before the clock was set back."""
-    return not -backoff.longest_wait <= elapsed < backoff.forgiven_after
+    return not -backoff.max_wait <= elapsed < backoff.forgiven_after
 
 
 def failed(failures: Failures | None, key: str, backoff: Backoff, now: float) -> Failures:
@@ -100,7 +100,7 @@ async def forgive(records: Repositories, keys: Sequence[str]) -> None:
 
 
 async def take_back(records: Repositories, key: str, before: Before) -> None:
-    """Take back the attempt that `begin` counted, and no other."""
+    """Uncount the attempt that `begin` counted, and no other."""
     failures, earlier = await records.failures.get(key), before.get(key)
     if failures is None:
         return

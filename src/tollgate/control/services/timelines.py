@@ -42,7 +42,7 @@ class UsageTimeline(Struct, frozen=True):
     step: str
     """`hour`, `day` or `month`."""
     keys: list[str]
-    """What it is split into, the busiest first."""
+    """The keys of the split, the busiest first."""
     steps: list[UsageStep]
 
     @property
@@ -84,7 +84,7 @@ class Timelines:
         return _timeline(wanted, by, starts, points)
 
     async def latency(self, actor: Actor, team: str, span: TimeRange = TimeRange.MONTH) -> Latency:
-        """Percentiles of the durations of answered calls; refusals are left out, they take no time."""
+        """Percentiles of the durations of answered calls, without refusals."""
         async with self._context.store.reading() as records:
             membership = await self._context.membership(records, actor, team, Action.SEE_USAGE)
         starts, end = _starts(span, self._context.now())

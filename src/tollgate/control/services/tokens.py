@@ -1,4 +1,4 @@
-"""API tokens: made, shown once, changed, rotated, deleted. What each setting means is the gateway's to obey."""
+"""API tokens: created, shown once, changed, rotated, deleted. The gateway enforces their settings."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tollgate.core.roles import Action
 from tollgate.store.base import Conflict, Repositories
 
 _ID = re.compile(r"tok_[0-9A-Za-z]{16}")
-# Far enough for everybody; a date that a database, a calendar or a shell cannot hold is no use.
+# Late enough for everyone, and early enough for every database, calendar and shell.
 LATEST = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
 
 
@@ -50,7 +50,7 @@ class TokenService:
         }
 
     async def create(self, actor: Actor, team: str, wanted: NewToken) -> tuple[Token, str]:
-        """Make a token; its secret is shown once."""
+        """Create a token; its secret is shown once."""
         async with self._context.store.changing() as records:
             membership = await self._context.membership(records, actor, team, Action.CHANGE_TOKENS)
             return await self.add(records, actor, membership.team.id, wanted)
@@ -74,7 +74,7 @@ class TokenService:
     async def _keep(self, records: Repositories, token: Token, secret: str) -> None:
         maximum = self._context.settings.accounts.tokens_per_team
         if await records.tokens.count(team_id=token.team_id) >= maximum:
-            raise LimitReached(f"The team has {maximum} tokens, the most that it may: delete some.", limit=maximum)
+            raise LimitReached(f"The team has {maximum} tokens, the maximum: delete some.", limit=maximum)
         try:
             await records.tokens.add(token, digest=self._context.digest(secret))
         except Conflict as error:
@@ -126,7 +126,7 @@ class TokenService:
         return new, secret
 
     def _successor(self, actor: Actor, old: Token) -> tuple[Token, str]:
-        """A token with all settings of another, also those that could not be set any more."""
+        """A token with all settings of another, even those that would be refused today."""
         now, secret = self._context.now(), secrets.new_token()
         lives = None if old.expires_at is None else min(now + old.expires_at - old.created_at, LATEST)
         new = replace(
@@ -177,7 +177,7 @@ class TokenService:
         for pattern in methods:
             if not is_pattern(pattern):
                 raise InvalidInput(
-                    f"{pattern[:60]!r} is no method: write one such as eth_call, or a pattern such as eth_get*.",
+                    f"{pattern[:60]!r} is not a method: write one such as eth_call, or a pattern like eth_get*.",
                     field="methods",
                 )
             if not may_be_called(pattern, opened):
@@ -198,7 +198,7 @@ class TokenService:
 
 
 async def _join(records: Repositories, old: Token, new: Token) -> None:
-    """Note that one token goes on where another ended."""
+    """Record that one token succeeds another."""
     known = await records.lineages.get(old.id)
     if known is None:
         known = Lineage(old.id, old.created_at, old.team_id, old.id)
@@ -207,9 +207,9 @@ async def _join(records: Repositories, old: Token, new: Token) -> None:
 
 
 async def token_ids(records: Repositories, team: Team, token: str) -> tuple[str, ...]:
-    """A token, given by id or name, with all that it replaced or that replaced it: the first, then the newest.
+    """The ids of a token, given by id or name, and of all in its lineage: the first, then the newest.
 
-    Ids of deleted ones are good as well: they have logs and usage, too.
+    Ids of deleted tokens are valid too: they have logs and usage.
     """
     if not _ID.fullmatch(token):
         named = await records.tokens.find(team_id=team.id, name=token)
@@ -239,7 +239,7 @@ def _check_contracts(given: Sequence[str]) -> tuple[str, ...]:
     for address in given:
         if not is_address(address):
             raise InvalidInput(
-                f"{address[:80]!r} is no address of a contract: write it in hex, 0x….", field="contracts"
+                f"{address[:80]!r} is not the address of a contract: write it in hex, 0x….", field="contracts"
             )
     return tuple(dict.fromkeys(address.lower() for address in given))
 

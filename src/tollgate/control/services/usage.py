@@ -20,7 +20,7 @@ from tollgate.core.roles import Action
 from tollgate.core.usage import UsageItem, forecast
 from tollgate.store.base import AccountBook, Repositories
 
-# A team may create and delete thousands of tokens in a month; beyond this the smallest are added up in one.
+# A team may create and delete thousands of tokens in a month; beyond this the smallest are summed in one item.
 MAX_ITEMS = MAX_ROWS
 # Names of the empty key.
 _OTHERS = {By.TOKEN: "(domains)", By.DOMAIN: "(tokens)"}
@@ -36,9 +36,9 @@ class Usages:
         self._book = book
 
     async def of_team(self, actor: Actor, team: str, query: UsageQuery = CURRENT_MONTH) -> Usage:
-        """What a team used in a month, by default the current one; or one of its tokens, given by id or name.
+        """Usage of a team in a month, by default the current one; or of one of its tokens, given by id or name.
 
-        A token that was rotated is one token, with all that its predecessors used.
+        A rotated token is one token, with the usage of its predecessors.
         """
         query = checked(query)
         listed_by = By(query.by)
@@ -60,7 +60,7 @@ class Usages:
         return self._report(membership.team, wanted, listed_by, items, names, whole, price)
 
     async def of_any_team(self, team: Team, month: str, by: By) -> Usage:
-        """What a team used in a month, for operators: without the names of its tokens and domains."""
+        """Usage of a team in a month, for operators: without the names of its tokens and domains."""
         async with self._context.store.reading() as records:
             price = await price_in(self._context, records, team.id, month)
         items = await required(self._book).usage(team.id, last_months(month, 12) if by is By.MONTH else month, by)
@@ -76,13 +76,13 @@ class Usages:
         whole: UsageItem,
         price: Price,
     ) -> Usage:
-        """Report the items of a month; `whole` is what the team used in it."""
+        """Report the items of a month; `whole` is the team's usage of it."""
         now = self._context.now()
         total = _of(items, by, month)
         billable, cost = total.billable, total.cost
         is_current = month == month_of(now)
         expected = forecast(billable, month, now)
-        # A month that is over keeps its cost, by the prices and caps of its time.
+        # A past month keeps its cost, by the prices and caps of its time.
         will_cost = cost
         if is_current and total == whole:
             will_cost = capped(cost + price.total(expected) - price.total(billable), team.cap)
@@ -130,7 +130,7 @@ def month_named(text: str | None, now: float) -> str:
     if text is None:
         return month_of(now)
     if not is_month(text):
-        raise InvalidInput(f"{text[:40]!r} is no month: write one such as {month_of(now)}.", field="month")
+        raise InvalidInput(f"{text[:40]!r} is not a month: write one such as {month_of(now)}.", field="month")
     return text
 
 
@@ -144,7 +144,7 @@ async def _names(records: Repositories, team: Team, by: By) -> dict[str, str]:
 
 
 async def _heirs(records: Repositories, items: list[UsageItem], names: Mapping[str, str]) -> dict[str, str]:
-    """The token that the use of a rotated one is listed as: the newest of its lineage that still exists."""
+    """The token under which the usage of a rotated one is listed: the newest of its lineage that still exists."""
     ids = list({item.key for item in items if item.key} | set(names))
     rows = [
         row
@@ -168,7 +168,7 @@ def _joined(items: list[UsageItem], heirs: Mapping[str, str]) -> list[UsageItem]
 
 
 def _shares(items: list[UsageItem], by: By, names: Mapping[str, str]) -> list[api.UsageItem]:
-    """Days and months in order, all else by cost, then by requests; of too many, the smallest added up in one."""
+    """Days and months in order, all else by cost, then by requests; beyond the limit, the smallest in one sum."""
     shares = [
         api.UsageItem(
             item.key,

@@ -1,4 +1,4 @@
-// What livens the console: copying, filters, the live tail, the playground, passkeys. Pages work without it.
+// Progressive enhancement: copying, filters, the live tail, the playground, passkeys. Pages work without it.
 "use strict";
 (() => {
   const $ = (selector, from = document) => from.querySelector(selector);
@@ -35,15 +35,14 @@
       if (event.target.matches("select, input[type=checkbox]")) form.requestSubmit();
     });
     form.addEventListener("submit", () => {
-      // Addresses without what is empty are easier to read and to share.
+      // Omit empty fields from the URL.
       for (const field of $$("input, select", form)) if (!field.value) field.disabled = true;
     });
   }
-  // Coming back shows the form as it was.
+  // Restore the form when the browser goes back.
   addEventListener("pageshow", () => { for (const field of $$("form[data-auto] [disabled]")) field.disabled = false; });
 
-  // A form is sent once, however often its button is clicked. What was typed comes back when the session had ended
-  // meanwhile and one has signed in again; passwords are never kept.
+  // A form is sent once, however often its button is clicked. If the session has expired, the input is restored after // signing in again; passwords are never stored.
   const KEPT = "tollgate-form";
   const here = location.pathname + location.search;
   const typed = (form) => $$("input, select, textarea", form).filter((field) => field.name && !/password|hidden/.test(field.type));
@@ -67,7 +66,7 @@
         if (field.type === "checkbox") field.checked = Boolean(value);
         else if (value !== undefined) field.value = value;
       }
-      const words = element("p", "You were signed out. What you had typed is still here: send it again.", "notice");
+      const words = element("p", "You were signed out. Your input is still here: send it again.", "notice");
       words.setAttribute("role", "status");
       form.before(words);
     }
@@ -81,7 +80,7 @@
     if (event.key === "Escape") for (const menu of $$("details.switcher[open]")) menu.open = false;
   });
 
-  // Whether a typed domain is a root, while one types.
+  // Check a domain while it is typed.
   for (const field of $$("[data-check]")) {
     const words = document.getElementById(`${field.id}-words`);
     let waiting = 0;
@@ -100,7 +99,7 @@
     });
   }
 
-  // Live tail: server-sent events; at most so many rows stay.
+  // Live tail: server-sent events; at most MAX_ROWS rows are kept.
   const live = $("#live");
   if (live) {
     const MAX_ROWS = 200;
@@ -113,7 +112,7 @@
       source = null;
       live.setAttribute("aria-pressed", "false");
       label.textContent = "Live tail";
-      words.textContent = "The tail is stopped.";
+      words.textContent = "The tail was stopped.";
     };
     const start = () => {
       source = new EventSource(live.dataset.tail);
@@ -121,26 +120,26 @@
       label.textContent = "Stop";
       words.hidden = false;
       words.textContent = "Connecting…";
-      // From here on nothing is missed.
+      // From here on no request is missed.
       source.addEventListener("ready", () => { words.textContent = "Waiting for requests…"; });
       source.onmessage = (event) => {
         const { lines: fresh, more } = JSON.parse(event.data);
         lines.insertAdjacentHTML("afterbegin", fresh.join(""));
         while (lines.rows.length > MAX_ROWS) lines.deleteRow(-1);
         $(".empty")?.remove();
-        words.textContent = more ? "Live. More arrive than are shown." : "Live.";
+        words.textContent = more ? "Live. Not all requests are shown." : "Live.";
       };
       source.onerror = () => {
         const ended = source.readyState === EventSource.CLOSED;
         if (ended) stop();
-        words.textContent = ended ? "The tail has ended: reload the page." : "Connecting again…";
+        words.textContent = ended ? "The tail has ended: reload the page." : "Reconnecting…";
       };
     };
     live.addEventListener("click", () => (source ? stop() : start()));
     addEventListener("pagehide", () => source?.close());
   }
 
-  // The guide to a first call turns green when that has arrived.
+  // The first-call guide completes when the call has arrived.
   const guide = $("#guide");
   if (guide) {
     let tries = 0;
@@ -166,7 +165,7 @@
       if (own) return own;
       if (token && token.expires_at * 1000 > Date.now() + 5000) return token.secret;
       const answer = await post(play.dataset.token);
-      if (!answer.ok) throw new Error("No token could be made for the playground: you may not make tokens.");
+      if (!answer.ok) throw new Error("No token could be created for the playground: you may not create tokens.");
       token = await answer.json();
       return token.secret;
     };
@@ -191,19 +190,19 @@
       try {
         const secret = await tokenOf();
         const body = JSON.stringify({ jsonrpc: "2.0", id: 1, method: $("#method").value.trim(), params });
-        const began = performance.now();
+        const started = performance.now();
         const answer = await fetch(play.dataset.url.replace(/^https?:\/\/[^/]+/, ""), {
           method: "POST",
           headers: { "Content-Type": "application/json", Authorization: `Bearer ${secret}` },
           body,
         });
         const text = await answer.text();
-        const took = performance.now() - began;
+        const took = performance.now() - started;
         let pretty = text;
         try { pretty = JSON.stringify(JSON.parse(text), null, 2); } catch { /* shown as it is */ }
         show([
           ["Status", String(answer.status)],
-          ["Time", `${took.toFixed(1)} ms, seen from this browser`],
+          ["Duration", `${took.toFixed(1)} ms, measured in this browser`],
           ["Upstream", answer.headers.get("X-Tollgate-Upstream")],
           ["Cache", answer.headers.get("X-Tollgate-Cache")],
           ["Request id", answer.headers.get("X-Request-Id")],
@@ -267,7 +266,7 @@
       } catch (error) {
         const cancelled = error.name === "NotAllowedError";
         const named = error.name === "SecurityError";
-        showFault(button, named ? "Passkeys need a host name: open the console by its name, or as localhost." : cancelled ? "It was cancelled." : String(error.message));
+        showFault(button, named ? "Passkeys need a host name: open the console by its host name, or as localhost." : cancelled ? "It was cancelled." : String(error.message));
       }
     });
   }
