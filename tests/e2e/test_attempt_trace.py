@@ -1,0 +1,83 @@
+"""Which upstreams a call was sent to, and why it took so long: by the API and the tool, from real processes."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from parts.processes import eventually
+from parts.raw_http import call
+from parts.tollgate import Gateway, serving
+from parts.tool import Tool
+from parts.upstream import Reply, upstream
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from parts.upstream import Received
+
+pytestmark = pytest.mark.e2e
+
+DELAY_SECONDS = 0.3
+
+
+def unavailable(_received: Received) -> Reply:
+    """Answer 503, after a while."""
+    threading.Event().wait(DELAY_SECONDS)
+    return Reply(status=503)
+
+
+def logged(gateway: Gateway, token: str) -> dict[str, Any]:
+    """The newest entry, once it is there."""
+    items: list[dict[str, Any]] = []
+
+    def there() -> bool:
+        with gateway.connect() as connection:
+            headers = {"Authorization": f"Bearer {token}"}
+            items[:] = connection.exchange(
+                "/api/v1/teams/acme/logs?limit=5", headers=headers, method="GET"
+            ).json()["items"]
+        return bool(items)
+
+    eventually(there, what="the entry of the call")
+    return items[0]
+
+
+@pytest.mark.parametrize("shown", [True, False], ids=["names", "numbers"])
+def test_both_attempts_of_a_failover_are_logged_with_their_times(tmp_path: Path, shown: bool) -> None:
+    names = ("first", "second") if shown else ("upstream 1", "upstream 2")
+    with upstream() as first, upstream() as second:
+        networks: dict[str, list[dict[str, object]]] = {
+            "eth/mainnet": [
+                {"name": "first", "url": first.url},
+                {"name": "second", "url": second.url, "priority": 5},
+            ]
+        }
+        settings: dict[str, dict[str, object]] = {
+            "ledger": {"show_upstreams": shown},
+            "families.eth.mainnet": {"cache": False, "hedge": False},
+        }
+        with serving(tmp_path, networks, settings) as gateway:
+            books = gateway.books
+            token, _ = books.token(books.team())
+            books.account("ada@example.com", acme="owner")
+            access = books.personal_token("ada@example.com")
+            first.on("eth_getBalance", unavailable)
+            assert gateway.exchange(call("eth_getBalance"), token=token).status == 200
+            entry = logged(gateway, access)
+            tool = Tool(tmp_path / "home", gateway.base_url, {"TOLLGATE_TEAM": "acme"}).with_token(access)
+            ran = tool("rpc", "logs", "show", entry["id"])
+    one, two = entry["trace"]
+    assert (entry["attempts"], entry["upstream"]) == (2, names[1])
+    assert (one["upstream"], one["verdict"], one["status"]) == (names[0], "status", 503)
+    assert (two["upstream"], two["verdict"], two["status"]) == (names[1], "answered", None)
+    assert one["start_us"] < 100_000
+    assert DELAY_SECONDS * 1e6 <= one["end_us"] <= two["start_us"] <= two["end_us"] <= entry["duration_us"]
+    assert ran.code == 0
+    rows = ran.out.split("\n\n")[1].splitlines()[1:]
+    assert [
+        (row.startswith(name), row.rstrip().endswith(end))
+        for row, name, end in zip(rows, names, ("HTTP 503", "answered"), strict=True)
+    ] == [(True, True)] * 2
