@@ -19,6 +19,7 @@ Timings never decide the exit code: it is 1 only when something did not run, or 
     report.py       the tables and the JSON file;  machine.py has where it was measured
     logs.py         pages of request logs from a ledger with millions of rows: `python -m bench --logs 10000000`
     ledger.py       what recording adds to a call; how fast the collector is: `python -m bench --ledger`
-    instructions.py instructions and frames of a call in process (`drive.py`): `python -m bench --instructions`
+    instructions.py instructions, frames, files and tasks of each of `cases.py`, in process (`drive.py`):
+                    `python -m bench --instructions`
     compare.py      two result files side by side: `python -m bench.compare OLD NEW`
 """

@@ -92,7 +92,7 @@ def _options() -> argparse.Namespace:
         help="with --ledger: also collect upon so many; with --console, --postgresql: over so many (10,000,000)",
     )
     parser.add_argument(
-        "--instructions", action="store_true", help="instead: instructions and Python frames of a call, in process"
+        "--instructions", action="store_true", help="instead: instructions, frames, files and tasks of a call"
     )
     parser.add_argument(
         "--write", action="store_true", help="with --instructions: keep the counts in bench/instructions.json"

@@ -236,7 +236,7 @@ def _double(database: Path) -> int:
 
 
 def write(spools: list[Spool], records: list[bytes]) -> None:
-    """Write records as workers do, some in each turn of their loops."""
+    """Write records as workers do, some in each tick of their loops."""
     for number in range(0, len(records), RECORDS_OF_A_TURN):
         spool = spools[number // RECORDS_OF_A_TURN % len(spools)]
         for record in records[number : number + RECORDS_OF_A_TURN]:
