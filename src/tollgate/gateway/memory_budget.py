@@ -49,7 +49,7 @@ class Budget:
 
 
 class CountedBody(bytes):
-    """A body that counts against the budget until nobody holds it any more."""
+    """A body that counts against the budget until it is released."""
 
     _budget: Budget
     _held: int

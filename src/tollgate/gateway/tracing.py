@@ -1,6 +1,6 @@
 """Spans of requests and of attempts at upstreams: W3C trace context in, sampling, trace context out.
 
-A request that has a span takes the general way, so the straight way knows nothing of them. Spans hold names,
+A request that has a span takes the slow path, so the fast path knows nothing of them. Spans hold names,
 numbers and outcomes: never parameters, results or credentials. `processes/trace_export.py` sends them.
 """
 
@@ -83,7 +83,7 @@ class Span:
         self.began_ns = began_ns
         self.ended_ns = 0
         self.sampled = sampled
-        """Otherwise it is not kept, and stands for its caller's context, which is passed on."""
+        """Otherwise it is not kept, and only passes its caller's context on."""
         self.attributes: Attributes = {}
         self.failed = False
 
@@ -136,7 +136,7 @@ class Tracer:
         self._random = random
         self._ended: list[Span] = []
         self.dropped = 0
-        """Spans for which there was no room, until somebody counts them."""
+        """Spans that were dropped for lack of room since they were last counted."""
 
     def begin(self, headers: Mapping[bytes, bytes]) -> Span | None:
         """The span of a request; None: it is not sampled, and belongs to no trace."""

@@ -1,8 +1,8 @@
 """Usage, months and invoices of the ledger, for the control plane. Asynchronous; writes final invoices alone.
 
 Each question is answered from one transaction, so that parts and their sum agree. A month is closed in one that
-nobody else writes beside: what the collector commits before is in the invoices, and what it commits after belongs
-to another month, for which triggers of the tables vouch.
+excludes other writers: what the collector commits before is in the invoices, and what it commits after belongs to
+another month, which triggers of the tables enforce.
 """
 
 from __future__ import annotations

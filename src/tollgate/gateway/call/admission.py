@@ -71,7 +71,7 @@ class MethodPlan:
         """Reads from its parameters which blocks a call refers to."""
         known = network.catalogue.method(method)
         self.block = (known.block or 0) if known is not None and known.holds is Holds.BLOCK else None
-        """Where the block argument stands in a list of parameters."""
+        """The position of the block argument in a list of parameters."""
         self.reveals = known is not None and known.look is not Look.NOWHERE
         """Whether answers about the tip show where it is."""
         self.counts = [0] * len(CACHE_RESULTS)

@@ -7,7 +7,7 @@ found out when it is requested, or makes room as the longest unused.
 
 Bounded in bytes. When there is little room left, only what was requested before is taken in: who reads each
 block of a chain once does not push out what others read again and again. One for each network and worker; it
-shares no lock with anybody.
+takes no lock.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class _Kept(Reply, gc=False):
     number: int = NOTHING
     """The block that it refers to; a reorganisation below it ends it."""
     final: bool = False
-    """Whether it holds while nobody watches for reorganisations."""
+    """Whether it is valid while no prober watches for reorganisations."""
     is_shared: bool = False
     """Whether it came from another worker, or went to others."""
 
@@ -86,7 +86,7 @@ class Cache:
             if entry.version == status.version and is_fresh:
                 return entry
         elif not entry.final and (not is_fresh or status.floor > status.head):
-            # A block that the prober has not seen yet: nobody knows whether it is the child of the last.
+            # A block that the prober has not seen yet: it may not be a child of the last.
             return None
         elif entry.reorgs == status.reorgs or self._stands(entry):
             # Used last: it moves to the end of the line.
@@ -101,7 +101,7 @@ class Cache:
 
     def put(self, key: bytes, scope: Scope, reply: Reply, stamp: Stamp) -> None:
         """Keep an answer that may hold for a while."""
-        # Where nobody has seen the head, nobody has seen whose chain it is.
+        # A head that was not observed belongs to an unknown chain.
         if scope.holds is _NEVER or stamp[2] == NOTHING:
             return
         if self.used > self._brim and key not in self.entries and not self._was_seen(key):

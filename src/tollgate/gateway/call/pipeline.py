@@ -296,7 +296,7 @@ class Pipeline:
         return answer
 
     def outcome(self, request: Request, task: asyncio.Task[Answer | None]) -> Answer | None:
-        """The answer that a finished task gave, or the refusal that stands for it; None: it is answered later."""
+        """The answer of a finished task, or the refusal for its failure; None: it is answered later."""
         if task.cancelled():
             return self.refuse(request, Overloaded(STOPPING))
         error = task.exception()

@@ -1,10 +1,10 @@
 """Records each request of a known team: one record for the ledger, before its answer leaves.
 
 `write` makes the records of all requests that were answered in one loop tick. Nothing is decoded, looked up or
-awaited here. A straight call makes its record itself, from parts that are encoded already.
+awaited here. A call on the fast path makes its record itself, from parts that are encoded already.
 
 A request none of whose calls a node has answered is a refusal. It costs nothing, so a team's are written singly
-up to a number a second; beyond that one record a second stands for the rest, with their number. So a caller who
+up to a number a second; beyond that one record a second counts for the rest, with their number. So a caller who
 is refused cannot fill the disk, and while the sink is full only that number grows. What is counted so in a
 second dies with the process; all that is billed is written first.
 """
@@ -42,7 +42,7 @@ class RecordSink(Protocol):
 
 
 class Recordable(Protocol):
-    """An answered request, or a straight call."""
+    """An answered request, or a call on the fast path."""
 
     @property
     def request_id(self) -> bytes: ...
@@ -128,7 +128,7 @@ class Journal:
             self._append_parts(record, calls)
 
     def tick(self) -> None:
-        """Once a second: write what stands for the rest, and begin to count anew."""
+        """Once a second: write the records that count for the rest, and reset the counts."""
         self.latencies.fold()
         self._refusals.clear()
         if self._sink.is_full:

@@ -105,7 +105,7 @@ class Broadcast(Attempts[Reply]):
 
     def _give_up(self) -> None:
         """No upstream has accepted it: find out what its sender is to know."""
-        # Somebody knew it before we came: that is for its sender to know, unless it was we who came before.
+        # The node knew it before: an error for the sender, unless an earlier attempt of ours delivered it.
         ours = self.in_doubt or self._with_verdict(Verdict.ELSEWHERE) is not None
         tx_hash = transaction_hash(self._call) if ours else ""
         known = self._with_verdict(Verdict.KNOWN)

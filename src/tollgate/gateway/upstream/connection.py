@@ -1,8 +1,8 @@
 """One connection to an upstream: request bytes out, parsed responses in.
 
 HTTP/1.1 by llhttp (httptools). One request at a time; no pipelining, because a lost connection would then
-leave several calls in doubt. Knows no pool: it notifies its owner when it is free again or gone. Whoever sends a
-request waits for its response as a `Receiver`, called back once: a straight call itself, or a request of the pool.
+leave several calls in doubt. Knows no pool: it notifies its owner when it is free again or gone. The
+sender of a request is its `Receiver`, called back once: a call on the fast path, or a request of the pool.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class PoolFull(AttemptFailed):
 
 
 class Owner(Protocol):
-    """Whoever keeps connections."""
+    """The owner of connections."""
 
     idle: list[Connection]
     """Connections that are kept, the newest last."""
@@ -116,7 +116,7 @@ class Receiver(Protocol):
 
 
 class Unanswered:
-    """A receiver that nobody waits for any more."""
+    """A receiver whose call was abandoned."""
 
     def received(self, status: int, body: bytes) -> None:
         """Drop the response."""

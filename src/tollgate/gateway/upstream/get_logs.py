@@ -1,6 +1,6 @@
 """`eth_getLogs` over more blocks than an upstream searches at once: split, fetched a few parts at a time, joined.
 
-What the parts are and how their answers are joined is pure, and stands first; `Logs` sends the calls.
+What the parts are and how their answers are joined is pure, and comes first; `Logs` sends the calls.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ class Upstream:
         self.begun: list[float] = []
         """When each call was sent that was answered in this loop tick."""
         self.counted = False
-        """Whether somebody will call `count` at the end of this loop tick."""
+        """Whether `count` is scheduled for the end of this loop tick."""
         self.attempt_seconds = 0.0
         """Seconds that a first attempt gets."""
         self.slot = slot

@@ -40,8 +40,8 @@ IDLE_SECONDS = 50.0
 # A write takes a kept connection only when it was used a moment ago.
 FRESH_SECONDS = 1.0
 WAITERS_PER_CONNECTION = 16
-# When whoever waits longest has waited for this, the upstream is given more than it can do: others are refused at
-# once. The queue stays as short as this, and nobody is answered who has given up already.
+# Once the oldest waiting request has waited this long, the upstream is overloaded, and others are refused at once.
+# So the queue stays short, and no answer arrives after its caller has given up.
 MAX_QUEUE_SECONDS = 2.0
 
 
@@ -50,7 +50,7 @@ class PoolRequest:
 
     __slots__ = ("body", "more", "pool", "repeatable", "resent", "since", "until")
     over = False
-    """Whether nobody waits for it any more."""
+    """Whether its call was abandoned."""
 
     def __init__(self, pool: Pool, body: bytes, until: float, more: bytes = b"", *, repeatable: bool) -> None:
         self.pool = pool
@@ -230,7 +230,7 @@ class Pool:
     # --- Owner of connections --------------------------------------------------------------------------
 
     def freed(self, connection: Connection) -> None:
-        """Give a free connection to whoever waits longest, or keep it."""
+        """Give a free connection to the request that has waited longest, or keep it."""
         connection.idle_since = self.clock
         while self.waiters:
             request = self.waiters.popleft()
@@ -264,7 +264,7 @@ class Pool:
         )
 
     def _admit_waiter(self) -> None:
-        """Give a free place to whoever waits longest: a connection is opened for it."""
+        """Give a free slot to the request that has waited longest: a connection is opened for it."""
         while self.waiters and len(self._all) + len(self._opening) < self._max_connections:
             request = self.waiters.popleft()
             if not request.over:
@@ -291,7 +291,7 @@ class Pool:
             failure = ConnectFailed("no connection in time", sent=False)
         except asyncio.CancelledError:
             failure = AttemptFailed("the service stops", sent=False)
-        except Exception as error:  # noqa: BLE001 - whoever waits must be called back, whatever happened
+        except Exception as error:  # noqa: BLE001 - a waiting request must be called back, whatever happened
             failure = ConnectFailed(f"no connection: {error}", sent=False)
             failure.__cause__ = error
         self._opening.discard(asyncio.current_task())

@@ -1,7 +1,7 @@
 """Calls that only the upstream which was called before can answer: filters, and pages of events.
 
 Its slot is written into what the caller is given: into the id of a filter, and in front of a continuation token.
-So every worker finds the upstream again, and nobody keeps a list. What leaves is sealed for the caller's team: a
+So every worker finds the upstream again without a list. What leaves is sealed for the caller's team: a
 node may count its filters up, and one team must not read or remove those of another.
 """
 

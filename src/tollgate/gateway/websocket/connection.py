@@ -1,10 +1,9 @@
 """A client's WebSocket connection: uvicorn's protocol, with an end that comes even when the client does not read.
 
-uvicorn leaves some things open that a public port needs. A connection whose client reads nothing is never given
-up; pongs for a client that floods with pings are written without a bound; thousands of frames that come together
-are read without a pause; messages that never end are kept for ever, and count nowhere; a stop cuts connections in
-the midst of a call. And its bound on messages is that of the start: ours comes with `websocket.accept`, as it
-stands then.
+uvicorn lacks what a public port needs. A connection whose client reads nothing is never closed; pongs to a client
+that floods with pings are written without a bound; thousands of frames that arrive together are read without a
+pause; messages that never end are kept for ever and counted nowhere; a stop cuts connections in the middle of a
+call. Its bound on messages is fixed at start-up: ours is the setting in force at `websocket.accept`.
 
 This leans on uvicorn's internals, so the version is pinned and tests/gateway/websocket/test_uvicorn_sockets.py
 states what it relies on.
