@@ -47,7 +47,7 @@ async def answer(gateway: FakeGateway, incoming: Request) -> Answer:
     incoming.network = gateway.network
     answered: asyncio.Future[Answer] = gateway.loop.create_future()
     incoming.connection = AwaitedAnswer(answered)
-    incoming.began = gateway.clock()
+    incoming.started = gateway.clock()
     got = gateway.pipeline.answer(incoming)
     if isinstance(got, Answer):
         return got

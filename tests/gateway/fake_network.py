@@ -95,13 +95,13 @@ class FakeNetwork:
     def fail(self, name: str, times: int = 1) -> None:
         """Let calls to an upstream fail."""
         for _ in range(times):
-            self[name].began()
+            self[name].started()
             self[name].failed(self.clock())
 
     def answer(self, name: str, seconds: float = 0.01, times: int = 1) -> None:
         """Let calls to an upstream be answered."""
         for _ in range(times):
-            self[name].began()
+            self[name].started()
             self[name].answered(self.clock() - seconds)
             self[name].count(self.clock())
 

@@ -68,7 +68,7 @@ class EndedAttempt(NamedTuple):
     """An attempt and its end, by the clock of the gateway."""
 
     upstream: str
-    began: float
+    started: float
     ended: float
     verdict: AttemptVerdict
     status: int = 0
@@ -95,13 +95,13 @@ class Route:
         """Keep an attempt for the record."""
         self.trace = (*self.trace[: MAX_ATTEMPTS_KEPT - 1], attempt)
 
-    def kept(self, began: float) -> KeptAttempts:
-        """The attempts as the record of a request that began then has them."""
+    def kept(self, started: float) -> KeptAttempts:
+        """The attempts as the record of a request that started then has them."""
         trace = self.trace
         if not trace or (len(trace) == 1 and trace[0].verdict in _FOLLOW):
             return len(trace)
         return [
-            (name, max(0, int((start - began) * 1e6)), max(0, int((end - began) * 1e6)), verdict.value, status)
+            (name, max(0, int((start - started) * 1e6)), max(0, int((end - started) * 1e6)), verdict.value, status)
             for name, start, end, verdict, status in sorted(trace, key=_BEGAN)
         ]
 
@@ -118,7 +118,7 @@ class Request:
     keep_alive = True
     held = 0
     """Bytes of its body that the budget counts."""
-    began = 0.0
+    started = 0.0
     digest: bytes | None = None
     """Of the token that it carries, once that is known to be one."""
     span: Span | None = None

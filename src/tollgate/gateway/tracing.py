@@ -55,8 +55,19 @@ class Span:
     """One piece of work, from when it is made until `end`."""
 
     __slots__ = (
-        "_began", "_state", "_tracer", "attributes", "began_ns", "ended_ns", "failed", "kind", "name",
-        "parent_id", "sampled", "span_id", "trace_id",
+        "_started",
+        "_state",
+        "_tracer",
+        "attributes",
+        "ended_ns",
+        "failed",
+        "kind",
+        "name",
+        "parent_id",
+        "sampled",
+        "span_id",
+        "started_ns",
+        "trace_id",
     )  # fmt: skip
 
     def __init__(
@@ -67,20 +78,20 @@ class Span:
         trace_id: str,
         span_id: str,
         parent_id: str,
-        began_ns: int,
+        started_ns: int,
         *,
         state: bytes = b"",
         sampled: bool = True,
     ) -> None:
         self._tracer = tracer
         self._state = state
-        self._began = tracer.now()
+        self._started = tracer.now()
         self.name = name
         self.kind = kind
         self.trace_id = trace_id
         self.span_id = span_id
         self.parent_id = parent_id
-        self.began_ns = began_ns
+        self.started_ns = started_ns
         self.ended_ns = 0
         self.sampled = sampled
         """Otherwise it is not kept, and only passes its caller's context on."""
@@ -112,7 +123,7 @@ class Span:
             self._tracer.ended(self)
 
     def _now_ns(self) -> int:
-        return self.began_ns + int((self._tracer.now() - self._began) * 1e9)
+        return self.started_ns + int((self._tracer.now() - self._started) * 1e9)
 
 
 class Tracer:
@@ -141,18 +152,18 @@ class Tracer:
     def begin(self, headers: Mapping[bytes, bytes]) -> Span | None:
         """The span of a request; None: it is not sampled, and belongs to no trace."""
         context = read_context(headers) if self._follow_callers else None
-        began_ns = int(self._time() * 1e9)
+        started_ns = int(self._time() * 1e9)
         if context is None:
             if self._random() >= self._ratio:
                 return None
-            return Span(self, "", SERVER, secrets.token_hex(16), secrets.token_hex(8), "", began_ns)
+            return Span(self, "", SERVER, secrets.token_hex(16), secrets.token_hex(8), "", started_ns)
         if not context.sampled:
             return Span(
-                self, "", SERVER, context.trace_id, context.parent_id, "", began_ns,
+                self, "", SERVER, context.trace_id, context.parent_id, "", started_ns,
                 state=context.state, sampled=False,
             )  # fmt: skip
         return Span(
-            self, "", SERVER, context.trace_id, secrets.token_hex(8), context.parent_id, began_ns,
+            self, "", SERVER, context.trace_id, secrets.token_hex(8), context.parent_id, started_ns,
             state=context.state,
         )  # fmt: skip
 

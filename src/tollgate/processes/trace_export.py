@@ -138,7 +138,7 @@ def _span(span: Span) -> dict[str, Any]:
         "spanId": span.span_id,
         "name": span.name,
         "kind": span.kind,
-        "startTimeUnixNano": str(span.began_ns),
+        "startTimeUnixNano": str(span.started_ns),
         "endTimeUnixNano": str(span.ended_ns),
         "attributes": _attributes(span.attributes),
         "status": {"code": _ERROR} if span.failed else {},

@@ -167,7 +167,7 @@ def in_doubt(gateway: FakeGateway) -> None:
     """The first upstream has failed until its breaker opened, and its time is over."""
     upstream = gateway["up0"]
     for _ in range(5):
-        upstream.began()
+        upstream.started()
         upstream.failed(gateway.clock())
     gateway.clock.advance(2.0)
     gateway.status.pulse()

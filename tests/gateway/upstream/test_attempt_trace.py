@@ -1,4 +1,4 @@
-"""The attempts at a call as its record shows them: when each began and ended, and why it was not the last."""
+"""The attempts at a call as its record shows them: when each started and ended, and why it was not the last."""
 
 from __future__ import annotations
 
@@ -52,15 +52,15 @@ async def test_refused_connection_is_one_about_the_connection(gateway: FakeGatew
 async def test_times_are_those_of_the_attempts() -> None:
     gateway = await open_gateway({"timeout_seconds": 3.0}, {}, network={"hedge": False})
     gateway.nodes[0].holds = True
-    began = gateway.clock()
+    started = gateway.clock()
     pending = gateway.send(READ)
     await gateway.advance(3.2)
     assert summary(await pending) == "up1"
     first, second = gateway.trace.trace
     assert (first.upstream, first.verdict.label) == ("up0", "timeout")
-    assert first.began == pytest.approx(began)
-    assert first.ended == pytest.approx(began + 3.0, abs=0.2)
-    assert second.began == pytest.approx(first.ended, abs=0.2)
+    assert first.started == pytest.approx(started)
+    assert first.ended == pytest.approx(started + 3.0, abs=0.2)
+    assert second.started == pytest.approx(first.ended, abs=0.2)
 
 
 async def test_error_that_is_the_answer_is_one_of_the_node(gateway: FakeGateway) -> None:

@@ -78,8 +78,8 @@ def test_of_two_the_cheaper_is_called() -> None:
     network.answer("a", 0.2)
     network.answer("b", 0.1)
     assert chosen(network, READ) == "b"
-    network["b"].began()
-    network["b"].began()
+    network["b"].started()
+    network["b"].started()
     assert chosen(network, READ) == "a"
 
 
@@ -90,7 +90,7 @@ def test_weight_is_a_share_of_the_calls() -> None:
         network.answer(name, 0.1)
     for _ in range(400):
         name = chosen(network, READ)
-        network[name].began()
+        network[name].started()
         chosen_order[name] += 1
     assert 90 <= chosen_order["a"] <= 110
 
@@ -447,7 +447,7 @@ def test_fast_path_chooses_as_the_slow_path_does(
         if condition["spared"]:
             network[name].cool_down(network.clock())
         for _ in range(condition["in_flight"]):
-            network[name].began()
+            network[name].started()
     network.clock.advance(later)
     now = network.clock()
     view = network.view()

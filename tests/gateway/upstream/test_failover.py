@@ -142,7 +142,7 @@ class DrivenFailover:
             self.check_called(step.upstream, now)
             self.check_time(step, now)
             self.under_way = [step]
-            step.upstream.began()
+            step.upstream.started()
             self.happen(script.during)
             if script.hedged and self.need.repeatable:
                 self.hedge()
@@ -161,7 +161,7 @@ class DrivenFailover:
             assert step.upstream.available(now)
             assert now < step.until <= now + step.upstream.settings.timeout_seconds
             self.under_way.append(step)
-            step.upstream.began()
+            step.upstream.started()
 
     def end(self, attempt: NextAttempt, how: Failure | Verdict, late: bool) -> None:
         upstream = attempt.upstream

@@ -94,7 +94,7 @@ def test_one_call_is_let_through_when_the_time_is_over() -> None:
     assert upstream.is_open(network.clock())
     network.clock.advance(0.02)
     assert not upstream.is_open(network.clock())
-    upstream.began()
+    upstream.started()
     assert upstream.is_open(network.clock()), "one is under way"
 
 
@@ -124,7 +124,7 @@ def test_trial_that_shows_nothing_of_the_upstream_is_tried_again() -> None:
     network, upstream = one()
     network.fail("a", 5)
     network.clock.advance(1.01)
-    upstream.began()
+    upstream.started()
     upstream.abandoned()
     assert not upstream.is_open(network.clock())
 
@@ -150,7 +150,7 @@ def test_back_off_begins_anew_after_an_answer() -> None:
 def test_calls_that_were_under_way_when_it_opened_do_not_make_it_longer() -> None:
     network, upstream = one()
     for _ in range(50):
-        upstream.began()
+        upstream.started()
     for _ in range(50):
         upstream.failed(network.clock())
     network.clock.advance(1.01)
@@ -160,10 +160,10 @@ def test_calls_that_were_under_way_when_it_opened_do_not_make_it_longer() -> Non
 
 def test_late_failure_during_a_trial_does_not_lock_the_breaker() -> None:
     network, upstream = one()
-    upstream.began()
+    upstream.started()
     network.fail("a", 5)
     network.clock.advance(1.01)
-    upstream.began()
+    upstream.started()
     upstream.failed(network.clock())
     network.clock.advance(2.01)
     upstream.failed(network.clock())
@@ -236,8 +236,8 @@ def test_times_of_many_answers_are_sorted_before_the_second_ends() -> None:
 def test_answers_of_a_turn_do_not_close_a_breaker_that_a_failure_after_them_has_opened() -> None:
     network, upstream = one()
     network.fail("a", 4)
-    upstream.began()
-    upstream.began()
+    upstream.started()
+    upstream.started()
     upstream.answered(network.clock() - 0.1)
     upstream.failed(network.clock())
     assert not upstream.in_doubt, "an answer came in between"
@@ -250,13 +250,13 @@ def test_answers_of_a_turn_do_not_close_a_breaker_that_a_failure_after_them_has_
 def test_answers_of_a_turn_count_by_the_slowest_or_where_it_was_slower_before_by_their_mean() -> None:
     network, upstream = one()
     for seconds in (0.2, 0.4):
-        upstream.began()
+        upstream.started()
         upstream.answered(network.clock() - seconds)
     upstream.count(network.clock())
     assert upstream.ewma == pytest.approx(0.4)
     network.clock.advance(FORGET_SECONDS)
     for seconds in (0.01, 0.03):
-        upstream.began()
+        upstream.started()
         upstream.answered(network.clock() - seconds)
     upstream.count(network.clock())
     weight = math.exp(-1)
@@ -266,7 +266,7 @@ def test_answers_of_a_turn_count_by_the_slowest_or_where_it_was_slower_before_by
 def test_p95_is_not_believed_before_twenty_answers() -> None:
     network, upstream = one()
     for _ in range(40):
-        upstream.began()
+        upstream.started()
     assert upstream.p95 == 0
     for _ in range(19):
         upstream.answered(network.clock() - 0.1)
@@ -342,7 +342,7 @@ def test_each_call_under_way_adds_to_the_cost_and_weight_divides_it() -> None:
     network = FakeNetwork({"weight": 1}, {"weight": 4})
     for name in "ab":
         network.answer(name, 0.1)
-        network[name].began()
+        network[name].started()
     assert network["a"].cost == pytest.approx(0.2, rel=0.01)
     assert network["b"].cost == pytest.approx(0.05, rel=0.01)
 
@@ -390,7 +390,7 @@ def test_how_calls_fared_is_reported_to_everybody() -> None:
     network, upstream = one()
     network.answer("a", 0.5, 3)
     network.fail("a", 5)
-    upstream.began()
+    upstream.started()
     upstream.report(network.clock())
     (fared,) = network.shared_status.upstream(0).worker_stats()
     assert fared == WorkerStats(9, 5, 500_000, fared.p95_micros, network.clock() + 1.0, 1)
@@ -463,7 +463,7 @@ def test_one_that_is_open_and_spared_waits_for_both() -> None:
     upstream.cool_down(started)
     assert not upstream.available(started + QUOTA_SECONDS - 0.001)
     assert upstream.available(started + QUOTA_SECONDS)
-    upstream.began()
+    upstream.started()
     assert not upstream.available(started + QUOTA_SECONDS), "one call is on trial"
 
 
@@ -540,7 +540,7 @@ def test_what_is_reported_is_forgotten_over_time() -> None:
     network, upstream = one()
     network.answer("a", 0.5)
     network.fail("a", 5)
-    upstream.began()
+    upstream.started()
     now = network.clock()
     upstream.report(now)
     assert upstream.status.worker_stats() == [WorkerStats(7, 5, 500_000, 500_000, now + 1.0, 1)]

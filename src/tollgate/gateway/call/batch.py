@@ -121,7 +121,7 @@ class ServedBatch(Served):
         super().__init__(connection)
         self._admission = admission
         self._body = body
-        self._began = now
+        self._started = now
         self.request_id = request_id
         self._calls: Sequence[Call]
         self._refusals: Sequence[Refusal | None] = ()
@@ -167,7 +167,7 @@ class ServedBatch(Served):
         stamp: Stamp,
     ) -> None:
         """Send what the cache does not know, and let others wait for the answers."""
-        admission, now, uniform = self._admission, self._began, self._uniform
+        admission, now, uniform = self._admission, self._started, self._uniform
         context, exchange, resolver = admission.context, admission.exchange, admission.resolver
         self._upstream = upstream
         self._scopes = scopes
@@ -187,7 +187,7 @@ class ServedBatch(Served):
             context.under_way.sweep_later()
         if upstream.limit:
             exchange.use_rate(upstream, now)
-        upstream.began()
+        upstream.started()
         self._sent_on = upstream.pool.idle.pop()
         context.outbox.put_request(self._sent_on.request(self._sent, now + upstream.attempt_seconds, self))
 
@@ -210,7 +210,7 @@ class ServedBatch(Served):
             self.take_over(Response(status, body))
             return
         context = admission.context
-        upstream.answered(self._began)
+        upstream.answered(self._started)
         if not upstream.counted:
             upstream.counted = True
             context.outbox.counted.append(upstream)
@@ -307,7 +307,7 @@ class ServedBatch(Served):
         """What is written down of it, put together from parts that are encoded already."""
         admission, upstream, plans = self._admission, self._upstream, tuple(self._plans)
         here = upstream.record if upstream is not None else NO_UPSTREAM
-        micros = floor((now - self._began) * 1e6)
+        micros = floor((now - self._started) * 1e6)
         admission.durations.append(micros)
         if self._uniform is not None:
             # They went one way, so it is recorded once, for all of them.
@@ -354,7 +354,7 @@ class ServedBatch(Served):
         work.chunk(self._known).resume(first, self._ids, self._flights, self._validators)
 
     def _deadline(self) -> float:
-        return self._began + self._admission.pipeline.request_seconds
+        return self._started + self._admission.pipeline.request_seconds
 
     def _charge(self, calls: int) -> None:
         """Count calls to upstreams beyond one for each, or refuse them."""

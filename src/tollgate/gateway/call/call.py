@@ -142,7 +142,7 @@ class ServedCall(Served):
         self._plan = plan
         self._call = call
         self._body = body
-        self._began = now
+        self._started = now
         self._upstream = upstream
         self.request_id = request_id
         self._slow = None
@@ -167,7 +167,7 @@ class ServedCall(Served):
             context.under_way.sweep_later()
         if upstream.limit:
             exchange.use_rate(upstream, now)
-        # As `upstream.began`, without its call.
+        # As `upstream.started`, without its call.
         upstream.in_flight += 1
         upstream.calls += 1
         if upstream.in_doubt:
@@ -209,7 +209,7 @@ class ServedCall(Served):
         context = admission.context
         # As `upstream.answered`, without its call.
         upstream.in_flight -= 1
-        upstream.begun.append(self._began)
+        upstream.starts.append(self._started)
         if not upstream.counted:
             upstream.counted = True
             context.outbox.counted.append(upstream)
@@ -264,7 +264,7 @@ class ServedCall(Served):
         resolver, method = admission.resolver, call.method
         self._admission = admission
         self._body = body
-        self._began = now
+        self._started = now
         self._upstream = self._plan = None
         self.request_id = request_id
         if method in sticky.METHODS:
@@ -283,7 +283,7 @@ class ServedCall(Served):
             slow.route.charge = self._charge
         if request is not None:
             slow.route.span = request.span
-        deadline = self._began + admission.pipeline.request_seconds
+        deadline = self._started + admission.pipeline.request_seconds
         slow.work = work = Resolution(resolver, call, key, deadline, slow.route, self._resolved)
         work.start()
 
@@ -291,7 +291,7 @@ class ServedCall(Served):
         admission, call, key = self._admission, self._call, self._key
         route = Route()
         route.cache = CACHE_RESULTS[self._cache]
-        deadline = self._began + admission.pipeline.request_seconds
+        deadline = self._started + admission.pipeline.request_seconds
         work = Resolution(admission.resolver, call, key, deadline, route, self._resolved, self._scope)
         self._slow = SlowState(route, None, work)
         work.resume(first, None if key is None else self._flight, self._validator)
@@ -412,7 +412,7 @@ class ServedCall(Served):
             return self._record_by_name(at, now, slow.route, *slow.outcome)
         admission, upstream, request_id = self._admission, self._upstream, self.request_id
         plan: MethodPlan = self._plan  # type: ignore[assignment] # every read that comes here has one
-        micros = floor((now - self._began) * 1e6)
+        micros = floor((now - self._started) * 1e6)
         admission.durations.append(micros)
         return b"".join(
             (
@@ -425,14 +425,14 @@ class ServedCall(Served):
                 if upstream is None
                 else upstream.record
                 if slow is None
-                else pack(slow.route.upstream) + pack(slow.route.kept(self._began)),
+                else pack(slow.route.upstream) + pack(slow.route.kept(self._started)),
                 admission.records[self._cache],
             )
         )
 
     def _record_by_name(self, at: bytes, now: float, route: Route, outcome: str, code: int | None) -> bytes:
         admission = self._admission
-        micros = floor((now - self._began) * 1e6)
+        micros = floor((now - self._started) * 1e6)
         admission.context.journal.latencies.durations(admission.network.path, outcome).append(micros)
         return b"".join(
             (
@@ -443,7 +443,7 @@ class ServedCall(Served):
                 pack(code),
                 _sizes(UINT32, self._size, UINT32, len(self._body)),
                 pack(self.request_id),
-                pack(route.upstream) + pack(route.kept(self._began)),
+                pack(route.upstream) + pack(route.kept(self._started)),
                 admission.records[self._cache],
             )
         )
@@ -476,7 +476,7 @@ class Calls(Admissions):
         """Serve a request that has passed the pipeline's checks."""
         assert request.network is not None  # noqa: S101 - requests without one are refused before
         admission = self.of(request, caller, request.network, resolver)
-        now, request_id = request.began, request.request_id
+        now, request_id = request.started, request.request_id
         if isinstance(parsed, Sequence):
             refusals = admission.pipeline.refusals(admission.network, caller, parsed)
             batch = ServedBatch(request.connection, admission, request.body, now, request_id)

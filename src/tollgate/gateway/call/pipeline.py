@@ -213,7 +213,7 @@ class Pipeline:
             body = b"" if call_id is None else _body(request, call_id, result)
             bodies.append(body)
             if route is not last:
-                last, kept = route, route.kept(request.began)
+                last, kept = route, route.kept(request.started)
             notes.append((method[:MAX_METHOD_BYTES], outcome, code, len(body), route.upstream, kept, way))
             if route.extra and self.bills_upstream_calls:
                 notes += [(method[:MAX_METHOD_BYTES], outcome, code, 0, route.upstream, 0, way)] * route.extra

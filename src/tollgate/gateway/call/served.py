@@ -43,11 +43,11 @@ class Served(ABC):
 
     __slots__ = (
         "_admission",
-        "_began",
         "_body",
         "_sent",
         "_sent_on",
         "_slow",
+        "_started",
         "_upstream",
         "close",
         "connection",
@@ -59,7 +59,7 @@ class Served(ABC):
         self.connection = connection
         self._admission: Admission
         self._body: bytes
-        self._began: float
+        self._started: float
         self._upstream: Upstream | None = None
         """Where the fast path has sent it; None: nowhere."""
         self._sent: bytes
@@ -107,7 +107,7 @@ class Served(ABC):
             upstream is not None
             and self._slow is None
             and self._admission.exchange.hedging
-            and now - self._began >= hedge_after(upstream)
+            and now - self._started >= hedge_after(upstream)
         ):
             self.take_over()
 
@@ -116,7 +116,7 @@ class Served(ABC):
         upstream = self._upstream
         # Otherwise a defect: the answer that it ended with could not be sent.
         if self._slow is None and upstream is not None:
-            self._resume(FirstAttempt(self._sent, upstream, self._began, self._sent_on, ended))
+            self._resume(FirstAttempt(self._sent, upstream, self._started, self._sent_on, ended))
 
     @abstractmethod
     def _resume(self, first: FirstAttempt) -> None:
@@ -145,7 +145,7 @@ class Served(ABC):
         request = slow.request if slow is not None else None
         if request is None:
             request = admission.request(self._body, self.request_id or next(admission.context.ids))
-            request.rates, request.began = admission.rates_left(), self._began
+            request.rates, request.started = admission.rates_left(), self._started
         request.route, request.work = route, self
         return request
 

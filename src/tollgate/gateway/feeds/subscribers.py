@@ -134,13 +134,13 @@ class _Pace:
 
     def __init__(self) -> None:
         self._steps = 0
-        self._began = time.monotonic()
+        self._started = time.monotonic()
 
     async def step(self) -> None:
         self._steps += 1
-        if not self._steps % _STEPS and time.monotonic() - self._began > TURN_SECONDS:
+        if not self._steps % _STEPS and time.monotonic() - self._started > TURN_SECONDS:
             await asyncio.sleep(0)
-            self._began = time.monotonic()
+            self._started = time.monotonic()
 
 
 class _Group:

@@ -280,7 +280,7 @@ class CallerConnection(AsgiBridge):
 
     def _answer(self, request: Request, *, tried: bool = False) -> None:
         context = self.context
-        request.began = context.now()
+        request.started = context.now()
         if request.refusal is None and len(context.calls) + len(context.tasks) >= context.max_in_flight:
             request.refusal = Overloaded()
         if context.tracer is not None:

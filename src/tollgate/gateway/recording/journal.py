@@ -97,7 +97,7 @@ class Journal:
         caller, network, calls, origin = request.caller, request.network, request.calls, request.origin
         assert caller is not None  # noqa: S101 - checked at the edge
         assert network is not None  # noqa: S101 - the intake refuses what has none
-        micros = int((now - request.began) * 1e6)
+        micros = int((now - request.started) * 1e6)
         self.latencies.durations(network.path, outcome_of(calls)).append(micros)
         record = (
             at,
@@ -114,7 +114,7 @@ class Journal:
             len(request.body),
             request.request_id,
             request.route.upstream,
-            request.route.kept(request.began),
+            request.route.kept(request.started),
             request.route.cache,
             self._address(request),
             request.headers.get(b"user-agent", b"")[:MAX_TEXT_BYTES],

@@ -116,7 +116,7 @@ class FirstAttempt(Struct, gc=False):
 
     body: bytes
     upstream: Upstream
-    began: float
+    started: float
     connection: Connection
     ended: Response | AttemptFailed | None
 
@@ -124,9 +124,9 @@ class FirstAttempt(Struct, gc=False):
 class Attempt(PoolRequest, Generic[T]):
     """One attempt under way."""
 
-    __slots__ = ("attempts", "began", "span", "upstream")
+    __slots__ = ("attempts", "span", "started", "upstream")
 
-    def __init__(self, attempts: Attempts[T], upstream: Upstream, until: float, began: float) -> None:
+    def __init__(self, attempts: Attempts[T], upstream: Upstream, until: float, started: float) -> None:
         # As `PoolRequest`, without its call.
         self.pool = upstream.pool
         self.body = attempts.body
@@ -137,7 +137,7 @@ class Attempt(PoolRequest, Generic[T]):
         self.since = 0.0
         self.attempts: Attempts[T] | None = attempts
         self.upstream = upstream
-        self.began = began
+        self.started = started
         self.span: Span | None = None
 
     @property
@@ -166,7 +166,7 @@ class Attempt(PoolRequest, Generic[T]):
         # Not before: after a defect above, the attempt counts as failed, and must be counted once. As
         # `upstream.answered`, without its call.
         upstream.in_flight -= 1
-        upstream.begun.append(self.began)
+        upstream.starts.append(self.started)
         upstream.count(attempts.exchange.now())
         attempts.ended(self, outcome)
 
@@ -242,7 +242,7 @@ class Attempts(Failover, Generic[T]):
         self._attempts = self._route.attempts = 1
         self._route.upstream = upstream.name
         self.tried.append(upstream)
-        attempt = Attempt(self, upstream, first.began + upstream.attempt_seconds, first.began)
+        attempt = Attempt(self, upstream, first.started + upstream.attempt_seconds, first.started)
         self._under_way.append(attempt)
         if isinstance(ended, Response):
             attempt.received(ended.status, ended.body)
@@ -281,7 +281,7 @@ class Attempts(Failover, Generic[T]):
         upstream, route = step.upstream, self._route
         route.attempts += 1
         route.upstream = upstream.name
-        # As `upstream.began`, without its call.
+        # As `upstream.started`, without its call.
         upstream.in_flight += 1
         upstream.calls += 1
         if upstream.in_doubt:
@@ -321,14 +321,16 @@ class Attempts(Failover, Generic[T]):
 
     def _keep(self, attempt: Attempt[T], verdict: AttemptVerdict, status: int = 0) -> None:
         """Keep an attempt for the record: it ends now, or is not waited for any longer."""
-        self._route.ended(EndedAttempt(attempt.upstream.name, attempt.began, self.exchange.now(), verdict, status))
+        self._route.ended(
+            EndedAttempt(attempt.upstream.name, attempt.started, self.exchange.now(), verdict, status)
+        )
 
     def _verdict(self, attempt: Attempt[T], outcome: AttemptOutcome[T]) -> AttemptVerdict:
         if outcome.failure is not None:
             return _VERDICTS.get(outcome.failure.outcome, AttemptVerdict.OTHER)
         if outcome.verdict is not _FINAL:
             return error_verdict(outcome.verdict)
-        if any(other.began < attempt.began for other in self._under_way):
+        if any(other.started < attempt.started for other in self._under_way):
             return AttemptVerdict.HEDGE_WON
         answer = outcome.answer
         failed = isinstance(answer, Reply) and answer.error is not ABSENT

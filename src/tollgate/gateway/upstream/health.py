@@ -58,7 +58,6 @@ class Upstream:
         "_window_failures",
         "_writer",
         "attempt_seconds",
-        "begun",
         "calls",
         "counted",
         "ewma",
@@ -74,6 +73,7 @@ class Upstream:
         "record",
         "settings",
         "slot",
+        "starts",
         "status",
         "weight",
     )
@@ -89,7 +89,7 @@ class Upstream:
         self._histogram: Sequence[int] = ()
         self._samples: list[float] = []
         """Seconds of answers that are not in the histogram yet."""
-        self.begun: list[float] = []
+        self.starts: list[float] = []
         """When each call was sent that was answered in this loop tick."""
         self.counted = False
         """Whether `count` is scheduled for the end of this loop tick."""
@@ -181,7 +181,7 @@ class Upstream:
         """The seconds within which 95 of 100 answers come; 0: not known yet."""
         return self._p95 if self.calls - self.failures - self.in_flight >= _P95_AFTER else 0.0
 
-    def began(self) -> None:
+    def started(self) -> None:
         """Note that a call goes out."""
         self.in_flight += 1
         self.calls += 1
@@ -193,15 +193,15 @@ class Upstream:
         if self._open_until:
             self._trial = True
 
-    def answered(self, began: float) -> None:
+    def answered(self, started: float) -> None:
         """Note an answer to a call that was sent then; `count` follows, now or at the end of the loop tick."""
         self.in_flight -= 1
-        self.begun.append(began)
+        self.starts.append(started)
 
     def count(self, now: float) -> None:
         """Learn from the answers of this loop tick, and add them to the metrics."""
-        took = list(map(now.__sub__, self.begun))
-        self.begun, self.counted = [], False
+        took = list(map(now.__sub__, self.starts))
+        self.starts, self.counted = [], False
         if not took:
             return
         weight, slowest = self._forget(now), max(took)
@@ -240,7 +240,7 @@ class Upstream:
 
     def failed(self, now: float) -> None:
         """Note a failure that speaks of the upstream."""
-        if self.begun:
+        if self.starts:
             # Answers that came before it must not close the breaker that it may open.
             self.count(now)
         self.in_flight -= 1

@@ -61,7 +61,7 @@ class PoolRequest:
         self.repeatable = repeatable
         self.resent = False
         self.since = 0.0
-        """When it began to wait for a connection."""
+        """When it started to wait for a connection."""
 
     def received(self, status: int, body: bytes) -> None:
         """Take the response."""

@@ -89,7 +89,7 @@ class Endpoint:
         headers, url = _headers(scope), scope["raw_path"]
         client = scope.get("client")
         request = self._context.reader.open(b"POST", url, headers, client[0] if client else "")
-        request.began = self._context.now()
+        request.started = self._context.now()
         accept = {
             "type": "websocket.accept",
             "headers": [(b"x-request-id", request.request_id)],

@@ -195,7 +195,7 @@ class SocketSession:
         """Count calls to upstreams that a subscription needs, or refuse them."""
         request = self.request()
         request.caller = self._caller
-        request.began = self._context.now()
+        request.started = self._context.now()
         if self._pipeline.charge_caller(request, self._caller, calls, method):
             request.status = 200
             self._context.journal.write([request])
@@ -205,7 +205,7 @@ class SocketSession:
         request = self.request()
         request.subscriptions = self._subscriptions
         request.body = body
-        request.began = context.now()
+        request.started = context.now()
         if context.tracer is not None:
             # Without the headers of the handshake: a connection is no request.
             request.span = context.tracer.begin({})
