@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from tests.core.test_logs import ROW
 
 from tollgate.api.logs import AttemptVerdict
-from tollgate.control.console.waterfall import WIDTH, waterfall
+from tollgate.control.console.logs import WIDTH, waterfall
 from tollgate.core.entries import AttemptEntry
 
 HEDGED = replace(

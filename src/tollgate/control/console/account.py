@@ -1,8 +1,13 @@
-"""The account page: name, email, password, second factors, logins and personal access tokens."""
+"""The account page: name, email, password, second factors, logins and personal access tokens.
+
+Also approving `tollgate auth login`: enter the code, see the machine, approve or deny. Opening a page approves
+nothing: only the button does (RFC 8628, section 5.4).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from urllib.parse import urlencode
 
 from litestar import Response, post
 
@@ -12,11 +17,14 @@ from tollgate.control.console.forms import Form, command, new_password, read_for
 from tollgate.control.console.frame import Frame, open_frame, page
 from tollgate.control.console.paths import HttpRequest, Part, Plane, shown
 from tollgate.control.plane import ControlPlane
-from tollgate.control.problems import InvalidInput, Problem
+from tollgate.control.problems import InvalidInput, NotFound, Problem
 from tollgate.control.service_context import MAX_ROWS, PageRequest
+from tollgate.core import secrets
 from tollgate.core.people import PERSONAL
 
 HERE = "/console/account"
+DEVICE = "/console/device"
+MAX_CODE = 40
 _TOASTS = {
     "deleted": "The access token was deleted.",
     "ended": "That login has ended.",
@@ -33,15 +41,14 @@ _DAYS = ((30, "30 days"), (90, "90 days"), (365, "A year"), (0, "Never"))
 
 @shown("/account")
 async def account_page(request: HttpRequest, plane: Plane) -> Response[str]:
-    frame = await _frame(request, plane)
-    frame.toast = _TOASTS.get(request.query_params.get("done", ""), "")
+    frame = await open_frame(request, plane, here="account", toasts=_TOASTS)
     return await show(frame, plane)
 
 
 @post("/account")
 async def change(request: HttpRequest, plane: Plane) -> Response[str]:
     """Change the name or the password, create an access token, or delete the account."""
-    frame = await _frame(request, plane)
+    frame = await open_frame(request, plane, here="account")
     form = await read_form(request)
     try:
         return await _act(request, plane, frame, form)
@@ -52,14 +59,14 @@ async def change(request: HttpRequest, plane: Plane) -> Response[str]:
 @shown("/account/email/{link:str}")
 async def email_page(request: HttpRequest, plane: Plane, link: Part) -> Response[str]:
     """Confirm the change to the address that a link was mailed to."""
-    frame = await _email_frame(request, plane)
+    frame = await open_frame(request, plane, here="account", title="New address", crumbs=(("Account", HERE),))
     return page(frame, "email.html", link=link, address=plane.email_changes.look(frame.actor, link))
 
 
 @post("/account/email/{link:str}")
 async def confirm_email(request: HttpRequest, plane: Plane, link: Part) -> Response[str]:
     """Change the address with the link that was mailed to the new one."""
-    frame = await _email_frame(request, plane)
+    frame = await open_frame(request, plane, here="account")
     await plane.email_changes.confirm(frame.actor, EmailLink(link))
     return render.to(f"{HERE}?done=email")
 
@@ -100,14 +107,6 @@ async def _act(request: HttpRequest, plane: ControlPlane, frame: Frame, form: Fo
     return render.to(f"{HERE}?done={form['act']}")
 
 
-async def _frame(request: HttpRequest, plane: ControlPlane) -> Frame:
-    return await open_frame(request, plane, here="account", title="Account")
-
-
-async def _email_frame(request: HttpRequest, plane: ControlPlane) -> Frame:
-    return await open_frame(request, plane, here="account", title="New address", crumbs=(("Account", HERE),))
-
-
 async def show(
     frame: Frame,
     plane: ControlPlane,
@@ -138,3 +137,65 @@ async def show(
         totp=factors.totp,
         recovery_left=factors.recovery_left,
     )
+
+
+# --- Logins of the tool ------------------------------------------------------------------------------------
+
+
+@shown("/device")
+async def device_page(request: HttpRequest, plane: Plane) -> Response[str]:
+    """The form for the code, or the waiting device."""
+    code = request.query_params.get("user_code", "").strip()[:MAX_CODE]
+    actor, account = await session.signed_in(request, plane, back=_device_address(code))
+    if not code:
+        return _code_page(account.email)
+    try:
+        waiting = await plane.devices.look(actor, code)
+    except NotFound as problem:
+        return _code_page(account.email, code, problem)
+    letters = secrets.plain_code(code) or ""
+    return render.page(
+        "device_approve.html",
+        who=account.email,
+        code=f"{letters[:4]}-{letters[4:]}",
+        waiting=waiting,
+        now=plane.context.now(),
+    )
+
+
+@post("/device")
+async def decide(request: HttpRequest, plane: Plane) -> Response[str]:
+    """Approve or deny the machine's login."""
+    form = await read_form(request)
+    code, act = form.get("user_code", "").strip()[:MAX_CODE], form.get("act", "")
+    actor, account = await session.signed_in(request, plane, back=_device_address(code))
+    try:
+        if act == "approve":
+            await plane.devices.approve(actor, code)
+            return render.to(f"{DEVICE}/approved")
+        if act == "deny":
+            await plane.devices.deny(actor, code)
+            return render.to(f"{DEVICE}/denied")
+    except NotFound as problem:
+        return _code_page(account.email, code, problem)
+    return render.to(_device_address(code))
+
+
+@shown("/device/approved")
+async def approved_page(request: HttpRequest, plane: Plane) -> Response[str]:
+    _, account = await session.signed_in(request, plane, back=DEVICE)
+    return render.page("device_done.html", who=account.email, approved=True)
+
+
+@shown("/device/denied")
+async def denied_page(request: HttpRequest, plane: Plane) -> Response[str]:
+    _, account = await session.signed_in(request, plane, back=DEVICE)
+    return render.page("device_done.html", who=account.email, approved=False)
+
+
+def _device_address(code: str) -> str:
+    return f"{DEVICE}?{urlencode({'user_code': code})}" if code else DEVICE
+
+
+def _code_page(email: str, code: str = "", problem: NotFound | None = None) -> Response[str]:
+    return render.page("device_code.html", problem=problem, who=email, code=code)

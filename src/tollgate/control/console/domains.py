@@ -32,8 +32,7 @@ _TOASTS = {
 @shown("/teams/{team:str}/domains")
 async def domains_page(request: HttpRequest, plane: Plane, team: Part) -> Response[str]:
     """The list, a form to add to it, and a check of an origin."""
-    frame = await _frame(request, plane, team)
-    frame.toast = _TOASTS.get(request.query_params.get("done", ""), "")
+    frame = await open_frame(request, plane, team, here="domains", toasts=_TOASTS)
     origin = request.query_params.get("origin", "").strip()[:MAX_TYPED]
     verdict = await plane.domains.check(frame.actor, team, origin) if origin else None
     return await _list(frame, plane, verdict=verdict)
@@ -42,7 +41,7 @@ async def domains_page(request: HttpRequest, plane: Plane, team: Part) -> Respon
 @shown("/teams/{team:str}/domains/root")
 async def root_of(request: HttpRequest, plane: Plane, team: Part) -> Response[bytes]:
     """Check a domain while it is typed."""
-    frame = await _frame(request, plane, team)
+    frame = await open_frame(request, plane, team, here="domains")
     typed = request.query_params.get("domain", "").strip()[:MAX_TYPED]
     held = {entry.domain for entry in (await plane.domains.list(frame.actor, team, PageRequest(1_000))).items}
     try:
@@ -51,14 +50,13 @@ async def root_of(request: HttpRequest, plane: Plane, team: Part) -> Response[by
         text = f"{root} is a root domain." if ok else f"{root} is already on the list."
     except origins.NotARootDomain as refused:
         ok, text = False, str(refused)
-    body = msgspec.json.encode({"ok": ok, "words": text})
-    return Response(body, media_type="application/json")
+    return Response(msgspec.json.encode({"ok": ok, "words": text}), media_type="application/json")
 
 
 @post("/teams/{team:str}/domains")
 async def add(request: HttpRequest, plane: Plane, team: Part) -> Response[str]:
     """Add a domain, or take it over by proof."""
-    frame = await _frame(request, plane, team)
+    frame = await open_frame(request, plane, team, here="domains")
     form = await read_form(request)
     domain = form.get("domain", "").strip()
     try:
@@ -66,22 +64,22 @@ async def add(request: HttpRequest, plane: Plane, team: Part) -> Response[str]:
     except (DomainTaken, NotProven) as problem:
         return _proof(frame, str(problem.extras["domain"]), problem)
     except Problem as problem:
-        return await _list(frame, plane, domain=domain, problem=_beside(problem))
+        problem.extras.setdefault("field", "domain")
+        return await _list(frame, plane, domain=domain, problem=problem)
     return render.to(f"{frame.base}/domains?done=added")
 
 
 @shown("/teams/{team:str}/domains/{entry:str}")
 async def domain_page(request: HttpRequest, plane: Plane, team: Part, entry: Part) -> Response[str]:
     """One entry with its limits and its proof."""
-    frame = await _frame(request, plane, team)
-    frame.toast = _TOASTS.get(request.query_params.get("done", ""), "")
+    frame = await open_frame(request, plane, team, here="domains", toasts=_TOASTS)
     return _entry(frame, plane, await plane.domains.show(frame.actor, team, entry))
 
 
 @post("/teams/{team:str}/domains/{entry:str}")
 async def change(request: HttpRequest, plane: Plane, team: Part, entry: Part) -> Response[str]:
     """Change, disable, enable, verify or remove an entry."""
-    frame = await _frame(request, plane, team)
+    frame = await open_frame(request, plane, team, here="domains")
     form = await read_form(request)
     held = await plane.domains.show(frame.actor, team, entry)
     here = f"{frame.base}/domains"
@@ -107,10 +105,6 @@ async def change(request: HttpRequest, plane: Plane, team: Part, entry: Part) ->
     return render.to(f"{here}/{entry}?done=changed")
 
 
-async def _frame(request: HttpRequest, plane: ControlPlane, team: str) -> Frame:
-    return await open_frame(request, plane, team, here="domains", title="Domains")
-
-
 async def _list(
     frame: Frame,
     plane: ControlPlane,
@@ -119,26 +113,21 @@ async def _list(
     verdict: OriginCheck | None = None,
     problem: Problem | None = None,
 ) -> Response[str]:
-    assert frame.team is not None  # noqa: S101 - the path names a team
-    name = frame.team.name
-    frame.commands = (
-        f"tollgate rpc whitelist list --team {name}"
-        if verdict is None
-        else f"tollgate rpc whitelist check {shlex.quote(verdict.origin)} --team {name}",
-    )
+    name = frame.team_name
+    act = "list" if verdict is None else f"check {shlex.quote(verdict.origin)}"
+    frame.commands = (f"tollgate rpc whitelist {act} --team {name}",)
     listed = await plane.domains.list(frame.actor, name, PageRequest(1_000))
     usage = await plane.usage.of_team(frame.actor, name, UsageQuery(by=By.DOMAIN))
     month = {item.key: item.requests for item in usage.items}
-    rows = [(entry, month.get(entry.id, 0)) for entry in listed.items]
-    return page(frame, "domains.html", problem=problem, rows=rows, domain=domain, verdict=verdict)
+    entries = [(entry, month.get(entry.id, 0)) for entry in listed.items]
+    return page(frame, "domains.html", problem=problem, entries=entries, domain=domain, verdict=verdict)
 
 
 def _entry(
     frame: Frame, plane: ControlPlane, entry: Domain, problem: Problem | None = None, form: Form | None = None
 ) -> Response[str]:
-    name, team_id = (frame.team.name, frame.team.id) if frame.team else ("", "")
     frame.crumbs, frame.title = (("Domains", f"{frame.base}/domains"),), entry.domain
-    frame.commands = (f"tollgate rpc whitelist verify {entry.id} --team {name}",)
+    frame.commands = (f"tollgate rpc whitelist verify {entry.id} --team {frame.team_name}",)
     return page(
         frame,
         "domain.html",
@@ -147,28 +136,20 @@ def _entry(
         entry=entry,
         limits=plane.settings.limits,
         dns_name=dns_name(entry.domain),
-        dns_value=record(team_id),
+        dns_value=record(entry.team_id),
     )
 
 
 def _proof(frame: Frame, domain: str, problem: Problem) -> Response[str]:
     """Show what to publish to take a domain over, step by step."""
-    name = frame.team.name if frame.team else ""
     frame.crumbs, frame.title = (("Domains", f"{frame.base}/domains"),), f"Take over {domain}"
-    frame.commands = (f"tollgate rpc whitelist add {domain} --take-over --team {name}",)
-    looked = isinstance(problem, NotProven)
+    frame.commands = (f"tollgate rpc whitelist add {domain} --take-over --team {frame.team_name}",)
     return page(
         frame,
         "domain_proof.html",
         problem=problem,
         domain=domain,
-        looked=looked,
+        looked=isinstance(problem, NotProven),
         problems=problem.extras.get("problems", []),
         where=problem.extras,
     )
-
-
-def _beside(problem: Problem) -> Problem:
-    """Show the problem beside the field of the domain."""
-    problem.extras.setdefault("field", "domain")
-    return problem

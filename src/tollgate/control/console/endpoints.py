@@ -1,16 +1,17 @@
-"""A team's addresses with ready snippets, the first call, and a playground that calls through the gateway."""
+"""A team's addresses with snippets of code to paste, the first call, and a playground that calls the gateway."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from string import Template
 
 import msgspec
 from litestar import Response, post
 
 from tollgate.api.logs import LogQuery
+from tollgate.api.service import Network
 from tollgate.api.tokens import NewToken
 from tollgate.api.usage import By, UsageQuery
-from tollgate.control.console import snippets
 from tollgate.control.console.frame import open_frame, page
 from tollgate.control.console.paths import HttpRequest, Part, Plane, shown
 from tollgate.control.service_context import PageRequest
@@ -19,14 +20,67 @@ from tollgate.core import secrets
 
 PLAYGROUND = "playground-"
 PLAYGROUND_SECONDS = 900
+PLACEHOLDER = "YOUR_TOKEN"
 _TOASTS = {"team": "The team was created. Make its first call."}
+_CURL = """\
+curl -s $url \\
+  -H 'Content-Type: application/json' \\
+  -H 'Authorization: Bearer $token' \\
+  -d '{"jsonrpc":"2.0","id":1,"method":"$method","params":[]}'"""
+# Of libraries, by family.
+_SNIPPETS = {
+    "eth": {
+        "web3.py": """\
+from web3 import Web3
+
+web3 = Web3(Web3.HTTPProvider(
+    "$url",
+    request_kwargs={"headers": {"Authorization": "Bearer $token"}},
+))
+print(web3.eth.block_number)""",
+        "viem": """\
+import { createPublicClient, http } from "viem"
+
+const client = createPublicClient({
+  transport: http("$url", {
+    fetchOptions: { headers: { Authorization: "Bearer $token" } },
+  }),
+})
+console.log(await client.getBlockNumber())""",
+        "ethers": """\
+import { FetchRequest, JsonRpcProvider } from "ethers"
+
+const request = new FetchRequest("$url")
+request.setHeader("Authorization", "Bearer $token")
+const provider = new JsonRpcProvider(request)
+console.log(await provider.getBlockNumber())""",
+    },
+    "starknet": {
+        "starknet.py": """\
+import aiohttp
+from starknet_py.net.full_node_client import FullNodeClient
+
+async with aiohttp.ClientSession(
+    headers={"Authorization": "Bearer $token"}
+) as session:
+    client = FullNodeClient("$url", session=session)
+    print(await client.get_block_number())""",
+        "starknet.js": """\
+import { RpcProvider } from "starknet"
+
+const provider = new RpcProvider({
+  nodeUrl: "$url",
+  headers: { Authorization: "Bearer $token" },
+})
+console.log(await provider.getBlockNumber())""",
+    },
+}
 
 
 @shown("/teams/{team:str}/endpoints")
 async def endpoints_page(request: HttpRequest, plane: Plane, team: Part) -> Response[str]:
     """All networks, snippets for the chosen one, and the first call."""
-    frame = await open_frame(request, plane, team, here="endpoints", title="Endpoints")
-    frame.toast = _TOASTS.get(request.query_params.get("done", ""), "")
+    frame = await open_frame(request, plane, team, here="endpoints", toasts=_TOASTS)
     frame.commands = ("tollgate rpc networks",)
     networks = await plane.networks.list()
     wanted = request.query_params.get("network", "")
@@ -38,11 +92,11 @@ async def endpoints_page(request: HttpRequest, plane: Plane, team: Part) -> Resp
         "endpoints.html",
         networks=networks,
         chosen=chosen,
-        snippets=snippets.of_network(chosen, in_url=True) if chosen else [],
+        snippets=snippets_of(chosen, in_url=True) if chosen else {},
         has_token=bool(tokens),
         has_called=used > 0 or any(token.last_used_at for token in tokens),
         methods=methods_of(chosen.family) if chosen else [],
-        first=snippets.first_method(chosen.family) if chosen else "",
+        first=_first_method(chosen.family) if chosen else "",
     )
 
 
@@ -69,3 +123,17 @@ async def playground_token(request: HttpRequest, plane: Plane, team: Part) -> Re
     wanted = NewToken(name=name, expires_at=datetime.fromtimestamp(ends, UTC), show_upstream=True)
     _, secret = await plane.tokens.create(frame.actor, team, wanted)
     return Response(msgspec.json.encode({"secret": secret, "expires_at": ends}), media_type="application/json")
+
+
+def snippets_of(network: Network, token: str = PLACEHOLDER, *, in_url: bool = False) -> dict[str, str]:
+    """Code that calls a network with a token, by the name of the tool or library."""
+    values = {"url": network.url, "token": token, "method": _first_method(network.family)}
+    texts = {"curl": _CURL, **_SNIPPETS.get(network.family, {})}
+    if in_url:
+        texts["Wallet URL"] = "$url/$token"
+    return {name: Template(text).substitute(values) for name, text in texts.items()}
+
+
+def _first_method(family: str) -> str:
+    """A method without parameters that every chain of a family answers."""
+    return f"{family}_blockNumber"

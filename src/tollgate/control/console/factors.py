@@ -17,8 +17,6 @@ from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import Problem
 from tollgate.control.services.factors import Challenge
 
-HERE = "/console/account"
-
 
 @shown("/account/totp")
 async def totp_page(request: HttpRequest, plane: Plane) -> Response[str]:
@@ -42,7 +40,7 @@ async def change_totp(request: HttpRequest, plane: Plane) -> Response[str]:
             await plane.factors.end_totp(frame.actor, code)
         except Problem as problem:
             return await account.show(frame, plane, problem=problem)
-        return render.to(f"{HERE}?done=removed")
+        return render.to(f"{account.HERE}?done=removed")
     try:
         codes = await plane.factors.confirm_totp(frame.actor, code)
     except Problem as problem:
@@ -71,14 +69,14 @@ async def add_passkey(request: HttpRequest, plane: Plane) -> Response[str]:
         await plane.factors.add_passkey(frame.actor, NewPasskey(form.get("ticket", ""), credential, agent))
     except Problem as problem:
         return await account.show(frame, plane, problem=problem)
-    return render.to(f"{HERE}?done=passkey")
+    return render.to(f"{account.HERE}?done=passkey")
 
 
 @post("/account/factors/{factor:str}")
 async def remove(request: HttpRequest, plane: Plane, factor: Part) -> Response[str]:
     frame = await _frame(request, plane)
     await plane.factors.remove(frame.actor, factor)
-    return render.to(f"{HERE}?done=removed")
+    return render.to(f"{account.HERE}?done=removed")
 
 
 # --- Signing in --------------------------------------------------------------------------------------------
@@ -118,10 +116,10 @@ async def sign_in_with_code(request: HttpRequest, plane: Plane) -> Response[str]
 
 
 async def _frame(request: HttpRequest, plane: ControlPlane) -> Frame:
+    crumbs, commands = (("Account", account.HERE),), ("tollgate account codes on",)
     return await open_frame(
-        request, plane, here="account", title="Codes of an app", crumbs=(("Account", HERE),),
-        commands=("tollgate account codes on",),
-    )  # fmt: skip
+        request, plane, here="account", title="Codes of an app", crumbs=crumbs, commands=commands
+    )
 
 
 def _options(challenge: Challenge) -> Response[bytes]:

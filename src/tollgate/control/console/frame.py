@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -52,6 +53,8 @@ _NAV: tuple[tuple[str, tuple[tuple[str, str, bool, Action], ...]], ...] = (
         ),
     ),
 )
+_TITLES = {key: text for _, entries in _NAV for key, text, *_ in entries}
+_TITLES |= {"account": "Account", "operator": "Operator"}
 
 
 class Frame(Struct):
@@ -69,6 +72,11 @@ class Frame(Struct):
     crumbs: tuple[tuple[str, str], ...] = ()
     commands: tuple[str, ...] = ()
     toast: str = ""
+
+    @property
+    def team_name(self) -> str:
+        """The name of the team; empty on pages without one."""
+        return self.team.name if self.team else ""
 
     @property
     def base(self) -> str:
@@ -90,30 +98,39 @@ class Frame(Struct):
             ]
             groups.append(("", own))
         if self.team is not None and self.role is not None:
-            for group, rows in _NAV:
+            for group, listed in _NAV:
                 entries = [
                     NavEntry(key, text, key, self.base if key == "overview" else f"{self.base}/{key}", bar)
-                    for key, text, bar, action in rows
+                    for key, text, bar, action in listed
                     if allows(self.role, action)
                 ]
                 if entries:
                     groups.append((group, entries))
         if self.account.operator:
-            groups.append(
-                (
-                    "Service",
-                    [NavEntry("operator", "Operator", "operator", "/console/operator", bar=self.team is None)],
-                )
-            )
+            entry = NavEntry("operator", "Operator", "operator", "/console/operator", bar=self.team is None)
+            groups.append(("Service", [entry]))
         return groups
 
 
-async def open_frame(request: HttpRequest, plane: ControlPlane, team: str | None = None, **members: Any) -> Frame:
-    """The frame of a page; without a login, redirect to sign in and back."""
+async def open_frame(
+    request: HttpRequest,
+    plane: ControlPlane,
+    team: str | None = None,
+    *,
+    here: str = "",
+    toasts: Mapping[str, str] | None = None,
+    **members: Any,
+) -> Frame:
+    """The frame of a page; without a login, redirect to sign in and back.
+
+    `here` is its entry in the navigation, which gives its title; `toasts` are messages by the `done` of the query.
+    """
     actor, account = await session.signed_in(request, plane, back=_back(request))
     listed = (await plane.teams.list(actor, PageRequest(MAX_ROWS))).items
     teams = sorted((each.team.name, each.member.role) for each in listed)
-    frame = Frame(actor, account, teams, plane.context.now(), **members)
+    toast = (toasts or {}).get(request.query_params.get("done", ""), "")
+    members = {"title": _TITLES.get(here, ""), **members}
+    frame = Frame(actor, account, teams, plane.context.now(), here=here, toast=toast, **members)
     if team is not None:
         membership = await plane.teams.show(actor, team)
         frame.team, frame.role = membership.team, membership.role

@@ -1,4 +1,7 @@
-"""The log explorer: filters in the URL, an entry opened beside the list, exports."""
+"""The log explorer: filters in the URL, an entry opened beside the list, exports.
+
+The attempts of the opened entry are lanes on one scale.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +15,18 @@ from litestar import Response
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tollgate.api.logs import LogQuery
+from tollgate.api.logs import AttemptVerdict, LogQuery
 from tollgate.control.api import exports
 from tollgate.control.api.operations import COST, SEARCH_COST
 from tollgate.control.commands import from_query
+from tollgate.control.console.charts import ceiling
 from tollgate.control.console.frame import Frame, open_frame, page
 from tollgate.control.console.paths import HttpRequest, Part, Plane, shown
-from tollgate.control.console.waterfall import waterfall
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import InvalidInput, Problem
 from tollgate.control.service_context import PageRequest
 from tollgate.control.services.logs import LogResults
+from tollgate.core.entries import AttemptEntry
 from tollgate.core.logs import LogRow
 
 ROWS = 50
@@ -42,7 +46,7 @@ class LogLine(Struct, frozen=True):
     """An entry as the list shows it."""
 
     id: str
-    row: LogRow
+    entry: LogRow
     tone: str
     bar: int
     """How wide its duration is drawn, in pixels."""
@@ -50,8 +54,7 @@ class LogLine(Struct, frozen=True):
 
 @shown("/teams/{team:str}/logs", opt={COST: SEARCH_COST})
 async def logs_page(request: HttpRequest, plane: Plane, team: Part) -> Response[str]:
-    """The explorer."""
-    frame = await open_frame(request, plane, team, here="logs", title="Logs")
+    frame = await open_frame(request, plane, team, here="logs")
     given = given_of(request)
     after, entry = (request.query_params.get(name, "")[:MAX_PARAMETER] for name in ("after", "entry"))
     # Concurrently: each queries the store or the ledger.
@@ -66,7 +69,7 @@ async def logs_page(request: HttpRequest, plane: Plane, team: Part) -> Response[
         frame,
         "logs.html",
         problem=problem,
-        lines=lines_of(plane, found.rows) if found else [],
+        lines=[line_of(plane, each) for each in found.rows] if found else [],
         given={name: given.get(name, "") for name in FILTERS},
         filtered=bool(given),
         query=urlencode(given),
@@ -74,7 +77,7 @@ async def logs_page(request: HttpRequest, plane: Plane, team: Part) -> Response[
         next=_address(given, after=found.next) if found and found.next else "",
         first=_address(given) if after else "",
         opened=opened,
-        trace=waterfall(opened.row) if opened else None,
+        trace=waterfall(opened.entry) if opened else None,
         close=_address(given, after=after) if after else _address(given),
         networks=[each.network for each in networks],
         sources=names,
@@ -92,19 +95,9 @@ async def export(request: HttpRequest, plane: Plane, team: Part, form: Part) -> 
     return exports.answer(plane.logs, frame.actor, first, query, exports.form_of(form))
 
 
-def lines_of(plane: ControlPlane, rows: list[LogRow]) -> list[LogLine]:
-    """Entries as the list shows them."""
-    return [
-        LogLine(plane.logs.cursors.id_of(row), row, tone_of(row), min(60, 3 + row.duration_micros // 12_000))
-        for row in rows
-    ]
-
-
-def tone_of(row: LogRow) -> str:
-    """The tone of an entry's badge."""
-    if row.outcome == "ok":
-        return "good"
-    return "bad" if row.status >= 500 else "warn"
+def line_of(plane: ControlPlane, entry: LogRow) -> LogLine:
+    tone = "good" if entry.outcome == "ok" else "bad" if entry.status >= 500 else "warn"
+    return LogLine(plane.logs.cursors.id_of(entry), entry, tone, min(60, 3 + entry.duration_micros // 12_000))
 
 
 def query_of(given: dict[str, str]) -> LogQuery:
@@ -154,10 +147,9 @@ async def _opened(frame: Frame, plane: ControlPlane, team: str, entry: str) -> L
     if not entry:
         return None
     try:
-        _, row = await plane.logs.entry(frame.actor, team, entry)
+        return line_of(plane, (await plane.logs.entry(frame.actor, team, entry))[1])
     except Problem:
         return None
-    return lines_of(plane, [row])[0]
 
 
 async def _sources(frame: Frame, plane: ControlPlane, team: str) -> list[tuple[str, str]]:
@@ -180,3 +172,86 @@ def _command(team: str, given: dict[str, str]) -> str:
         argv += ["--domain" if source.startswith("dom_") else "--token", source]
     # Filters may come from another person's link, and the command is meant to be pasted.
     return shlex.join(argv)
+
+
+# --- The attempts of a request -----------------------------------------------------------------------------
+
+# Of a lane, in units of its drawing.
+WIDTH = 1000
+# A bar is never narrower: the shortest attempt is seen.
+_LEAST_WIDTH = 6
+_QUARTERS = 4
+_MILLI = 1_000
+
+_TONES = {
+    AttemptVerdict.ANSWERED: "good",
+    AttemptVerdict.HEDGE_WON: "good",
+    AttemptVerdict.HEDGE_LOST: "late",
+    AttemptVerdict.CANCELLED: "late",
+}
+_WORDS = {
+    AttemptVerdict.OTHER: "No answer",
+    AttemptVerdict.ANSWERED: "Answered",
+    AttemptVerdict.HEDGE_WON: "Answered first",
+    AttemptVerdict.HEDGE_LOST: "Another attempt was quicker",
+    AttemptVerdict.STATUS: "HTTP status",
+    AttemptVerdict.NODE_ERROR: "Error of the node",
+    AttemptVerdict.TIMEOUT: "Timeout",
+    AttemptVerdict.QUOTA: "Quota used up",
+    AttemptVerdict.OUT_OF_STEP: "Answer out of step with the chain",
+    AttemptVerdict.CONNECTION: "Connection failed",
+    AttemptVerdict.INVALID: "No JSON-RPC response",
+    AttemptVerdict.TOO_LARGE: "Response too large",
+    AttemptVerdict.BUSY: "Connections in use, not sent",
+    AttemptVerdict.CANCELLED: "Cancelled",
+}
+
+
+class Lane(Struct, frozen=True):
+    """One attempt."""
+
+    attempt: AttemptEntry
+    x: int
+    width: int
+    tone: str
+    """`good`, `bad`, or `late` for what was not waited for."""
+    words: str
+    is_hedge: bool
+    goes_on: bool
+    """Whether it failed and another attempt followed."""
+
+
+class Waterfall(Struct, frozen=True):
+    """All attempts of a request."""
+
+    lanes: list[Lane]
+    ticks: list[str]
+    """Of the scale, from the beginning of the request on."""
+
+
+def waterfall(entry: LogRow) -> Waterfall:
+    """The attempts of a request; no lanes where it called no upstream."""
+    top = ceiling(max([entry.duration_micros, *(each.end_micros for each in entry.attempts)]))
+    last_start = max((each.start_micros for each in entry.attempts), default=0)
+    return Waterfall([_lane(each, top, last_start) for each in entry.attempts], _ticks(top))
+
+
+def _lane(attempt: AttemptEntry, top: int, last_start: int) -> Lane:
+    x = min(WIDTH * attempt.start_micros // top, WIDTH - _LEAST_WIDTH)
+    width = WIDTH * (attempt.end_micros - attempt.start_micros) // top
+    tone = _TONES.get(attempt.verdict, "bad")
+    return Lane(
+        attempt,
+        x,
+        min(max(width, _LEAST_WIDTH), WIDTH - x),
+        tone,
+        f"HTTP {attempt.status}" if attempt.status else _WORDS[attempt.verdict],
+        attempt.verdict is AttemptVerdict.HEDGE_WON,
+        tone == "bad" and last_start >= attempt.end_micros,
+    )
+
+
+def _ticks(top: int) -> list[str]:
+    unit, name = (_MILLI, "ms") if top >= _QUARTERS * _MILLI else (1, "µs")
+    ticks = [f"{top * quarter / _QUARTERS / unit:,g}" for quarter in range(_QUARTERS + 1)]
+    return [*ticks[:-1], f"{ticks[-1]} {name}"]

@@ -26,15 +26,14 @@ _NAMES = {"micros_per_million": "price", "operator_cap_micros": "cap"}
 @shown("/operator")
 async def operator_page(request: HttpRequest, plane: Plane) -> Response[str]:
     """All upstreams and all teams."""
-    frame = await open_frame(request, plane, here="operator", title="Operator")
-    frame.toast = _TOASTS.get(request.query_params.get("done", ""), "")
+    frame = await open_frame(request, plane, here="operator", toasts=_TOASTS)
     return await _page(frame, plane, request.query_params.get("after"))
 
 
 @post("/operator/checks")
 async def run_checks(request: HttpRequest, plane: Plane) -> Response[str]:
     """Check that spool, logs, usage and invoices agree."""
-    frame = await open_frame(request, plane, here="operator", title="Operator")
+    frame = await open_frame(request, plane, here="operator")
     try:
         return await _page(frame, plane, checks=await plane.operator.examine(frame.actor))
     except Busy as problem:
@@ -44,7 +43,7 @@ async def run_checks(request: HttpRequest, plane: Plane) -> Response[str]:
 @post("/operator/teams/{team:str}")
 async def set_terms(request: HttpRequest, plane: Plane, team: Part) -> Response[str]:
     """Suspend a team, limit its requests, or set its plan."""
-    frame = await open_frame(request, plane, here="operator", title="Operator")
+    frame = await open_frame(request, plane, here="operator")
     form = await read_form(request)
     own_page = form.get("on") == "team"
     try:
@@ -81,8 +80,7 @@ def _terms(form: Form) -> TermsChange:
 @shown("/operator/teams/{team:str}")
 async def team_page(request: HttpRequest, plane: Plane, team: Part) -> Response[str]:
     """One team: its month, its plan, suspending it."""
-    frame = await open_frame(request, plane, here="operator", title=team)
-    frame.toast = _TOASTS.get(request.query_params.get("done", ""), "")
+    frame = await open_frame(request, plane, here="operator", toasts=_TOASTS)
     return await _team_page(frame, plane, team)
 
 

@@ -44,13 +44,10 @@ class Sample(Struct, frozen=True):
 
 @shown("/teams/{team:str}")
 async def overview_page(request: HttpRequest, plane: Plane, team: Part) -> Response[str]:
-    """A team's month at a glance."""
     span = _one_of(RANGES, request.query_params.get("range", ""), TimeRange.MONTH)
     split = _one_of(SPLITS, request.query_params.get("split", ""), Split.NETWORK)
-    frame = await open_frame(request, plane, team, here="overview", title="Overview")
-    assert frame.team is not None  # noqa: S101 - the path names a team
-    name = frame.team.id
-    actor = frame.actor
+    frame = await open_frame(request, plane, team, here="overview")
+    name, actor = frame.team_name, frame.actor
     # Concurrently: each sums a month of usage.
     (usage, tokens, domains), (timeline, outcomes), took, sample, networks = await asyncio.gather(
         asyncio.gather(
@@ -64,7 +61,7 @@ async def overview_page(request: HttpRequest, plane: Plane, team: Part) -> Respo
         _sample(frame, plane, name),
         plane.networks.list(),
     )
-    frame.commands = (f"tollgate usage --team {frame.team.name}",)
+    frame.commands = (f"tollgate usage --team {name}",)
     return page(
         frame,
         "overview.html",
@@ -102,17 +99,17 @@ async def _sample(frame: Frame, plane: ControlPlane, team: str) -> Sample:
     if not frame.may("SEE_LOGS"):
         return Sample()
     try:
-        rows = (await plane.logs.page(frame.actor, team, LogQuery(limit=SAMPLE))).rows
+        newest = (await plane.logs.page(frame.actor, team, LogQuery(limit=SAMPLE))).rows
     except StoreUnavailable:
         return Sample()
-    answered = [row for row in rows if row.billable]
-    hits = sum(1 for row in answered if row.cache in ("hit", "coalesced"))
+    answered = [entry for entry in newest if entry.billable]
+    hits = sum(1 for entry in answered if entry.cache in ("hit", "coalesced"))
     return Sample(len(answered), hits / len(answered)) if answered else Sample()
 
 
 def _top(usage: Usage) -> list[tuple[str, int]]:
-    rows = [(item.name or item.key, item.requests) for item in usage.items if item.key]
-    return sorted(rows, key=lambda row: -row[1])[:TOP]
+    named = [(item.name or item.key, item.requests) for item in usage.items if item.key]
+    return sorted(named, key=lambda each: -each[1])[:TOP]
 
 
 def _period(now: float, month: str) -> str:

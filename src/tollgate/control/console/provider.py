@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 from litestar import Response
-from litestar.datastructures import Cookie
 from msgspec import Struct
 
 from tollgate.control.console import render, session
@@ -52,7 +51,7 @@ async def start(request: HttpRequest, plane: Plane) -> Response[str]:
         return form_page(plane, back, fault=FormFault(str(error)), status=502)
     kept = _PendingSignIn(started.state, started.nonce, started.verifier, back)
     value = base64.urlsafe_b64encode(msgspec.json.encode(kept)).rstrip(b"=").decode()
-    return render.to(started.url, [_cookie(plane, value, SECONDS)])
+    return render.to(started.url, [session.cookie(plane, _cookie_name(plane), value, SECONDS, COOKIE_PATH)])
 
 
 @shown("/oidc/callback")
@@ -71,7 +70,7 @@ async def callback(request: HttpRequest, plane: Plane) -> Response[str]:
         answer = form_page(plane, back, fault=FormFault(problem.detail), problem=problem)
     else:
         answer = await session.enter(request, plane, account, back)
-    answer.cookies.append(_cookie(plane, "", 0))
+    answer.cookies.append(session.cookie(plane, _cookie_name(plane), "", 0, COOKIE_PATH))
     return answer
 
 
@@ -109,15 +108,3 @@ def _kept(value: str) -> _PendingSignIn | None:
 def _cookie_name(plane: ControlPlane) -> str:
     # Not `__Host-`, which requires the path /: no other page needs the cookie.
     return "__Secure-tollgate-oidc" if session.is_secure(plane) else "tollgate-oidc"
-
-
-def _cookie(plane: ControlPlane, value: str, seconds: int) -> Cookie:
-    return Cookie(
-        key=_cookie_name(plane),
-        value=value,
-        max_age=seconds,
-        path=COOKIE_PATH,
-        secure=session.is_secure(plane),
-        httponly=True,
-        samesite="lax",
-    )

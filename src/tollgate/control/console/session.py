@@ -62,13 +62,13 @@ async def begin(request: HttpRequest, plane: ControlPlane, account: Account) -> 
         await plane.logins.revoke(client, old)
     secret = await plane.logins.open_session(client, account)
     seconds = 3600 * plane.settings.accounts.session_hours
-    return secret, _cookie(plane, secret, seconds)
+    return secret, cookie(plane, cookie_name(plane), secret, seconds)
 
 
 async def enter(request: HttpRequest, plane: ControlPlane, account: Account, path: str) -> Response[str]:
     """Sign a browser in and redirect it."""
-    _, cookie = await begin(request, plane, account)
-    return render.to(path, [cookie])
+    _, session_cookie = await begin(request, plane, account)
+    return render.to(path, [session_cookie])
 
 
 async def leave(request: HttpRequest, plane: ControlPlane, path: str) -> Response[str]:
@@ -76,7 +76,7 @@ async def leave(request: HttpRequest, plane: ControlPlane, path: str) -> Respons
     secret = request.cookies.get(cookie_name(plane))
     if secret is not None:
         await plane.logins.revoke(client_of(request), secret)
-    return render.to(path, [_cookie(plane, "", 0)])
+    return render.to(path, [cookie(plane, cookie_name(plane), "", 0)])
 
 
 def cookie_name(plane: ControlPlane) -> str:
@@ -89,12 +89,13 @@ def is_secure(plane: ControlPlane) -> bool:
     return plane.base_url.startswith("https://")
 
 
-def _cookie(plane: ControlPlane, value: str, seconds: int) -> Cookie:
+def cookie(plane: ControlPlane, name: str, value: str, seconds: int, path: str = "/") -> Cookie:
+    """A cookie for our pages alone; with 0 seconds, its deletion."""
     return Cookie(
-        key=cookie_name(plane),
+        key=name,
         value=value,
         max_age=seconds,
-        path="/",
+        path=path,
         secure=is_secure(plane),
         httponly=True,
         samesite="lax",

@@ -1,15 +1,21 @@
-"""Signing in with email and password, signing up if open, signing out, and resetting a password."""
+"""Signing in with email and password, signing up if open or invited, signing out, resetting a password."""
 
 from __future__ import annotations
 
 from litestar import Response, post
+from litestar.datastructures import Cookie
 
+from tollgate.api.members import InvitationLink
 from tollgate.control.console import render, session
 from tollgate.control.console.forms import Form, FormFault, new_password, read_form
 from tollgate.control.console.paths import HttpRequest, Part, Plane, shown
 from tollgate.control.console.safety import HOME, local_path
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import NotFound, Problem
+from tollgate.control.service_context import Actor
+from tollgate.control.services.invitations import PATH
+from tollgate.core.models import Team
+from tollgate.core.people import CONSOLE, Invitation
 
 # Why signing in is required, by the page that was requested.
 _PURPOSES = {
@@ -185,4 +191,63 @@ def _forgot(
         sent=sent,
         mail=plane.mailer.enabled,
         minutes=plane.settings.accounts.reset_minutes,
+    )
+
+
+# --- Invitations -------------------------------------------------------------------------------------------
+
+
+@shown("/invitations/{secret:str}")
+async def invitation_page(request: HttpRequest, plane: Plane, secret: Part) -> Response[str]:
+    """The invitation of a link, and how to accept it."""
+    found = await plane.invitations.look(secret)
+    return _invitation(plane, secret, found, await session.actor_of(request, plane), {})
+
+
+@post("/invitations/{secret:str}")
+async def follow(request: HttpRequest, plane: Plane, secret: Part) -> Response[str]:
+    """Accept an invitation, after signing up if there is no account."""
+    form = await read_form(request)
+    found = await plane.invitations.look(secret)
+    actor = await session.actor_of(request, plane)
+    cookies: list[Cookie] = []
+    try:
+        if actor is None and form.get("act") == "sign-up":
+            client = session.client_of(request)
+            account = await plane.accounts.sign_up_invited(
+                client, found[0], new_password(form), name=form.get("name", "")
+            )
+            login, cookie = await session.begin(request, plane, account)
+            actor, cookies = await plane.logins.actor(client, login, CONSOLE), [cookie]
+        if actor is None:
+            raise session.SignInFirst(PATH + secret)
+        await plane.invitations.accept(actor, InvitationLink(secret))
+    except NotFound:
+        raise
+    except Problem as problem:
+        return _invitation(plane, secret, found, actor, form, problem)
+    return render.to("/console?done=joined", cookies)
+
+
+def _invitation(
+    plane: ControlPlane,
+    secret: str,
+    found: tuple[Invitation, Team | None],
+    actor: Actor | None,
+    form: Form,
+    problem: Problem | None = None,
+) -> Response[str]:
+    invitation, team = found
+    email = actor.label if actor else None
+    return render.page(
+        "invitation.html",
+        problem=problem,
+        who=email,
+        secret=secret,
+        invitation=invitation,
+        team=team,
+        mine=email == invitation.email,
+        may_sign_up=invitation.by_operator or plane.settings.accounts.sign_up != "closed",
+        provider=provider_of(plane),
+        name=form.get("name", ""),
     )

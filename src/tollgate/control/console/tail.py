@@ -24,7 +24,7 @@ from tollgate.control.api.operations import COST, SEARCH_COST
 from tollgate.control.api.rates import Shares
 from tollgate.control.console import render, session
 from tollgate.control.console.frame import open_frame
-from tollgate.control.console.logs import given_of, lines_of, query_of
+from tollgate.control.console.logs import given_of, line_of, query_of
 from tollgate.control.console.paths import HttpRequest, Part, Plane, shown
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import Busy, Problem
@@ -81,11 +81,12 @@ class TailFeed:
             if newest - self.position > MAX_LOOKED:
                 self.position = self._left_out = newest - MAX_LOOKED
             if newest > self.position:
-                rows, self.position = await logs.fresh(self._wanted, self.position, MAX_LOOKED)
-                if len(rows) > MAX_LINES:
-                    self._left_out = rows[-MAX_LINES - 1].seq
-                for line in lines_of(self._plane, rows[-MAX_LINES:]):
-                    self._lines.append((line.row.seq, render.html("log_line.html", line=line, team=self._team)))
+                entries, self.position = await logs.fresh(self._wanted, self.position, MAX_LOOKED)
+                if len(entries) > MAX_LINES:
+                    self._left_out = entries[-MAX_LINES - 1].seq
+                for entry in entries[-MAX_LINES:]:
+                    line = line_of(self._plane, entry)
+                    self._lines.append((entry.seq, render.html("log_line.html", line=line, team=self._team)))
             self._looked_at = self._clock()
 
     def above(self, number: int) -> bytes:

@@ -10,7 +10,7 @@ from tollgate.api.audit import AuditQuery
 from tollgate.api.members import NewInvitation, RoleChange
 from tollgate.api.teams import TeamChange
 from tollgate.control.console import render
-from tollgate.control.console.forms import command, read_form
+from tollgate.control.console.forms import Form, command, read_form
 from tollgate.control.console.frame import TEAMS, Frame, open_frame, page
 from tollgate.control.console.paths import HttpRequest, Part, Plane, shown
 from tollgate.control.plane import ControlPlane
@@ -37,14 +37,13 @@ ACTIONS = (
 @shown("/teams/{team:str}/members")
 async def members_page(request: HttpRequest, plane: Plane, team: Part) -> Response[str]:
     """The team's members and open invitations."""
-    frame = await _frame(request, plane, team)
-    frame.toast = _TOASTS.get(request.query_params.get("done", ""), "")
+    frame = await open_frame(request, plane, team, here="members", toasts=_TOASTS)
     return await _members(frame, plane)
 
 
 @post("/teams/{team:str}/members")
 async def invite(request: HttpRequest, plane: Plane, team: Part) -> Response[str]:
-    frame = await _frame(request, plane, team)
+    frame = await open_frame(request, plane, team, here="members")
     form = await read_form(request)
     wanted = command(form, NewInvitation)
     try:
@@ -57,7 +56,7 @@ async def invite(request: HttpRequest, plane: Plane, team: Part) -> Response[str
 @post("/teams/{team:str}/members/{member:str}")
 async def change_member(request: HttpRequest, plane: Plane, team: Part, member: Part) -> Response[str]:
     """Change a member's role, or remove the member; members who remove themselves leave the team."""
-    frame = await _frame(request, plane, team)
+    frame = await open_frame(request, plane, team, here="members")
     form = await read_form(request)
     try:
         if form.get("act") == "remove":
@@ -75,7 +74,7 @@ async def change_member(request: HttpRequest, plane: Plane, team: Part, member: 
 
 @post("/teams/{team:str}/invitations/{invitation:str}")
 async def revoke(request: HttpRequest, plane: Plane, team: Part, invitation: Part) -> Response[str]:
-    frame = await _frame(request, plane, team)
+    frame = await open_frame(request, plane, team, here="members")
     try:
         await plane.invitations.revoke(frame.actor, team, invitation)
     except NotFound:
@@ -88,7 +87,7 @@ async def revoke(request: HttpRequest, plane: Plane, team: Part, invitation: Par
 @shown("/teams/{team:str}/audit")
 async def audit_page(request: HttpRequest, plane: Plane, team: Part) -> Response[str]:
     """The team's audit log."""
-    frame = await open_frame(request, plane, team, here="audit", title="Audit log")
+    frame = await open_frame(request, plane, team, here="audit")
     frame.commands = (f"tollgate audit --team {team}",)
     action, who, thing, after = (
         request.query_params.get(name, "").strip()[:254] for name in ("action", "who", "object", "after")
@@ -99,7 +98,7 @@ async def audit_page(request: HttpRequest, plane: Plane, team: Part) -> Response
     return page(
         frame,
         "audit.html",
-        rows=[(entry, _details(entry)) for entry in listed.items],
+        entries=[(entry, _details(entry)) for entry in listed.items],
         next=listed.next,
         action=action,
         who=who,
@@ -112,37 +111,31 @@ async def audit_page(request: HttpRequest, plane: Plane, team: Part) -> Response
 @shown("/teams/{team:str}/settings")
 async def settings_page(request: HttpRequest, plane: Plane, team: Part) -> Response[str]:
     """The form to rename or delete the team."""
-    frame = await _settings_frame(request, plane, team)
-    frame.toast = _TOASTS.get(request.query_params.get("done", ""), "")
-    return page(frame, "settings.html")
+    frame = await open_frame(request, plane, team, here="settings", toasts=_TOASTS)
+    return _settings(frame, team)
 
 
 @post("/teams/{team:str}/settings")
 async def change_team(request: HttpRequest, plane: Plane, team: Part) -> Response[str]:
     """Rename or delete the team."""
-    frame = await _settings_frame(request, plane, team)
+    frame = await open_frame(request, plane, team, here="settings")
     form = await read_form(request)
     try:
         if form.get("act") == "delete":
-            if frame.team is not None and form.get("typed", "").strip() != frame.team.name:
-                raise InvalidInput(f"Type {frame.team.name} to delete the team.", field="typed")
+            if form.get("typed", "").strip() != frame.team_name:
+                raise InvalidInput(f"Type {frame.team_name} to delete the team.", field="typed")
             await plane.teams.delete(frame.actor, team)
             return render.to("/console?done=deleted")
         renamed = await plane.teams.update(frame.actor, team, command(form, TeamChange))
     except Problem as problem:
-        return page(frame, "settings.html", problem=problem, form=form)
-    same = frame.team is not None and frame.team.name == renamed.team.name
+        return _settings(frame, team, problem, form)
+    same = frame.team_name == renamed.team.name
     return render.to(f"{TEAMS}/{renamed.team.name}/settings" + ("" if same else "?done=renamed"))
 
 
-async def _frame(request: HttpRequest, plane: ControlPlane, team: str) -> Frame:
-    return await open_frame(request, plane, team, here="members", title="Members")
-
-
-async def _settings_frame(request: HttpRequest, plane: ControlPlane, team: str) -> Frame:
-    frame = await open_frame(request, plane, team, here="settings", title="Settings")
+def _settings(frame: Frame, team: str, problem: Problem | None = None, form: Form | None = None) -> Response[str]:
     frame.commands = (f"tollgate teams rename NEW-NAME --team {team}",)
-    return frame
+    return page(frame, "settings.html", problem=problem, form=form)
 
 
 async def _members(
@@ -154,8 +147,7 @@ async def _members(
     email: str = "",
     role: str = "developer",
 ) -> Response[str]:
-    assert frame.team is not None  # noqa: S101 - the path names a team
-    name = frame.team.name
+    name = frame.team_name
     frame.commands = (f"tollgate teams members invite EMAIL --role developer --team {name}",)
     people = (await plane.teams.members(frame.actor, name, PageRequest(500))).items
     may = frame.may("CHANGE_MEMBERS")
@@ -179,7 +171,6 @@ async def _members(
 
 
 def _details(entry: AuditEntry) -> list[tuple[str, str]]:
-    """An entry's details as text."""
     try:
         return detail_texts(json.loads(entry.details))
     except ValueError:

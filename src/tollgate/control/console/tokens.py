@@ -10,7 +10,8 @@ from msgspec.structs import replace
 
 from tollgate.api.tokens import NewToken, Rotation, TokenChange
 from tollgate.api.usage import By, Split, TimelineQuery, TimeRange, UsageQuery
-from tollgate.control.console import charts, render, snippets
+from tollgate.control.console import charts, render
+from tollgate.control.console.endpoints import snippets_of
 from tollgate.control.console.forms import Form, chosen, command, read_form, ticked, whole
 from tollgate.control.console.frame import Frame, open_frame, page
 from tollgate.control.console.paths import HttpRequest, Part, Plane, shown
@@ -34,14 +35,13 @@ _TOASTS = {
 
 @shown("/teams/{team:str}/tokens")
 async def tokens_page(request: HttpRequest, plane: Plane, team: Part) -> Response[str]:
-    frame = await _frame(request, plane, team)
-    frame.toast = _TOASTS.get(request.query_params.get("done", ""), "")
+    frame = await open_frame(request, plane, team, here="tokens", toasts=_TOASTS)
     frame.commands = (f"tollgate rpc tokens list --team {team}",)
     listed = await plane.tokens.list(frame.actor, team, PageRequest(100, request.query_params.get("after")))
     usage = await plane.usage.of_team(frame.actor, team, UsageQuery(by=By.TOKEN))
     month = {item.key: item.requests for item in usage.items}
     lately = await plane.timelines.of_team(frame.actor, team, TimelineQuery(TimeRange.DAY, Split.SOURCE))
-    rows = [
+    tokens = [
         (
             token,
             *state_of(token, frame.now),
@@ -50,19 +50,19 @@ async def tokens_page(request: HttpRequest, plane: Plane, team: Part) -> Respons
         )
         for token in reversed(listed.items)
     ]
-    return page(frame, "tokens.html", rows=rows, next=listed.next)
+    return page(frame, "tokens.html", tokens=tokens, next=listed.next)
 
 
 @shown("/teams/{team:str}/tokens/new")
 async def new_page(request: HttpRequest, plane: Plane, team: Part) -> Response[str]:
     """The form for a new token."""
-    return _form(await _frame(request, plane, team), plane, Token("", "", "", "", 0.0))
+    return _form(await open_frame(request, plane, team, here="tokens"), plane, Token("", "", "", "", 0.0))
 
 
 @post("/teams/{team:str}/tokens")
 async def create(request: HttpRequest, plane: Plane, team: Part) -> Response[str]:
     """Create a token, and show its secret, once."""
-    frame = await _frame(request, plane, team)
+    frame = await open_frame(request, plane, team, here="tokens")
     form = await read_form(request)
     try:
         token, secret = await plane.tokens.create(frame.actor, team, _settings(form, NewToken))
@@ -74,15 +74,14 @@ async def create(request: HttpRequest, plane: Plane, team: Part) -> Response[str
 @shown("/teams/{team:str}/tokens/{token:str}")
 async def token_page(request: HttpRequest, plane: Plane, team: Part, token: Part) -> Response[str]:
     """One token with its settings."""
-    frame = await _frame(request, plane, team)
-    frame.toast = _TOASTS.get(request.query_params.get("done", ""), "")
+    frame = await open_frame(request, plane, team, here="tokens", toasts=_TOASTS)
     return _form(frame, plane, await plane.tokens.show(frame.actor, team, token))
 
 
 @post("/teams/{team:str}/tokens/{token:str}")
 async def change(request: HttpRequest, plane: Plane, team: Part, token: Part) -> Response[str]:
     """Change, disable, enable, rotate or delete a token."""
-    frame = await _frame(request, plane, team)
+    frame = await open_frame(request, plane, team, here="tokens")
     form = await read_form(request)
     current = await plane.tokens.show(frame.actor, team, token)
     here = f"{frame.base}/tokens"
@@ -123,21 +122,13 @@ def state_of(token: Token, now: float) -> tuple[str, str]:
     return "Active", "good"
 
 
-async def _frame(request: HttpRequest, plane: ControlPlane, team: str) -> Frame:
-    return await open_frame(request, plane, team, here="tokens", title="Tokens")
-
-
 def _form(
     frame: Frame, plane: ControlPlane, token: Token, problem: Problem | None = None, form: Form | None = None
 ) -> Response[str]:
-    name = frame.team.name if frame.team else ""
     frame.crumbs = (("Tokens", f"{frame.base}/tokens"),)
     frame.title = token.name if token.id else "New token"
-    frame.commands = (
-        f"tollgate rpc tokens show {token.id} --team {name}"
-        if token.id
-        else f"tollgate rpc tokens create NAME --team {name}",
-    )
+    act = f"show {token.id}" if token.id else "create NAME"
+    frame.commands = (f"tollgate rpc tokens {act} --team {frame.team_name}",)
     return page(
         frame,
         "token.html",
@@ -154,8 +145,7 @@ def _form(
 async def _ready(frame: Frame, plane: ControlPlane, token: Token, secret: str) -> Response[str]:
     frame.crumbs = (("Tokens", f"{frame.base}/tokens"),)
     frame.title = f"{token.name} is ready"
-    name = frame.team.name if frame.team else ""
-    frame.commands = (f"tollgate rpc tokens create {shlex.quote(token.name)} --team {name}",)
+    frame.commands = (f"tollgate rpc tokens create {shlex.quote(token.name)} --team {frame.team_name}",)
     networks = [
         each for each in await plane.networks.list() if not token.networks or each.network in token.networks
     ]
@@ -165,7 +155,7 @@ async def _ready(frame: Frame, plane: ControlPlane, token: Token, secret: str) -
         status=201,
         token=token,
         secret=secret,
-        snippets=snippets.of_network(networks[0], secret, in_url=token.allow_in_url) if networks else [],
+        snippets=snippets_of(networks[0], secret, in_url=token.allow_in_url) if networks else {},
     )
 
 

@@ -26,8 +26,6 @@ _TOASTS = {
     "buyer": "The details were changed. Invoices show them from now on.",
     "tested": "The webhook accepted the test call.",
 }
-
-
 # Which members each form of the page has.
 _FORMS = {"alerts": {"alert_webhook", "alert_emails"}, "buyer": {"buyer", "tax_number"}}
 
@@ -35,15 +33,14 @@ _FORMS = {"alerts": {"alert_webhook", "alert_emails"}, "buyer": {"buyer", "tax_n
 @shown("/teams/{team:str}/usage")
 async def usage_page(request: HttpRequest, plane: Plane, team: Part) -> Response[str]:
     """A month by token, domain, network, method or day."""
-    frame = await _frame(request, plane, team)
-    frame.toast = _TOASTS.get(request.query_params.get("done", ""), "")
+    frame = await open_frame(request, plane, team, here="usage", toasts=_TOASTS)
     return await _usage(frame, plane, request)
 
 
 @post("/teams/{team:str}/usage")
 async def change(request: HttpRequest, plane: Plane, team: Part) -> Response[str]:
     """Set the cap, the alerts or the buyer, or send a test."""
-    frame = await _frame(request, plane, team)
+    frame = await open_frame(request, plane, team, here="usage")
     form = await read_form(request)
     act = form.get("act", "")
     try:
@@ -68,10 +65,6 @@ def _change(act: str, form: Form) -> BillingChange:
     raise InvalidInput("No action was chosen: use the buttons of the page.")
 
 
-async def _frame(request: HttpRequest, plane: ControlPlane, team: str) -> Frame:
-    return await open_frame(request, plane, team, here="usage", title="Usage")
-
-
 async def _usage(
     frame: Frame,
     plane: ControlPlane,
@@ -81,8 +74,7 @@ async def _usage(
     secret: str = "",
     typed: Form | None = None,
 ) -> Response[str]:
-    assert frame.team is not None  # noqa: S101 - the path names a team
-    name = frame.team.name
+    name = frame.team_name
     query = UsageQuery(request.query_params.get("month") or UNSET, request.query_params.get("by") or By.DAY)
     usage = await plane.usage.of_team(frame.actor, name, query)
     frame.commands = (f"tollgate usage --team {name} --month {usage.month} --by {usage.by}",)
@@ -106,10 +98,10 @@ async def _usage(
 
 @shown("/teams/{team:str}/invoices")
 async def invoices_page(request: HttpRequest, plane: Plane, team: Part) -> Response[str]:
-    frame = await open_frame(request, plane, team, here="invoices", title="Invoices")
+    frame = await open_frame(request, plane, team, here="invoices")
     frame.commands = (f"tollgate invoices list --team {team}",)
     listed = await plane.invoices.list(frame.actor, team, PageRequest(24, request.query_params.get("after")))
-    return page(frame, "invoices.html", rows=[each.invoice for each in listed.items], next=listed.next)
+    return page(frame, "invoices.html", invoices=[each.invoice for each in listed.items], next=listed.next)
 
 
 @shown("/teams/{team:str}/invoices/{month:str}")
