@@ -1,4 +1,4 @@
-"""The table of verdicts: one case for each row, and messages that must not be mistaken."""
+"""The table of verdicts: one case for each rule, and messages that must not be mistaken."""
 
 import re
 
@@ -10,52 +10,54 @@ from tollgate.chains.methods import Kind
 ANY_CODE = -32_000
 
 
-def kind_of(row: Fault) -> Kind:
-    return Kind.WRITE if row.verdict is Verdict.KNOWN else Kind.READ
+def kind_of(rule: Fault) -> Kind:
+    return Kind.WRITE if rule.verdict is Verdict.KNOWN else Kind.READ
 
 
-def families_of(row: Fault) -> list[str]:
-    return [row.family] if row.family else ["eth", "starknet", "solana"]
+def families_of(rule: Fault) -> list[str]:
+    return [rule.family] if rule.family else ["eth", "starknet", "solana"]
 
 
-@pytest.mark.parametrize("row", FAULTS, ids=lambda row: f"{row.family or 'all'}:{row.code}:{row.example[:40]}")
-def test_example_of_a_row_matches_that_row_first(row: Fault) -> None:
-    for family in families_of(row):
-        code = ANY_CODE if row.code is None else row.code
-        assert fault(family, kind_of(row), code, row.example) is row
-        assert fault(family, kind_of(row), code, row.example.upper()) is row
-        assert verdict(family, kind_of(row), code, row.example) is row.verdict
+@pytest.mark.parametrize(
+    "rule", FAULTS, ids=lambda rule: f"{rule.family or 'all'}:{rule.code}:{rule.example[:40]}"
+)
+def test_example_of_a_rule_matches_that_rule_first(rule: Fault) -> None:
+    for family in families_of(rule):
+        code = ANY_CODE if rule.code is None else rule.code
+        assert fault(family, kind_of(rule), code, rule.example) is rule
+        assert fault(family, kind_of(rule), code, rule.example.upper()) is rule
+        assert verdict(family, kind_of(rule), code, rule.example) is rule.verdict
 
 
 def test_table_is_large_and_covers_many_nodes() -> None:
     assert len(FAULTS) >= 100
-    sources = " ".join(row.by for row in FAULTS).lower()
+    sources = " ".join(rule.by for rule in FAULTS).lower()
     nodes = ("geth", "erigon", "nethermind", "reth", "besu", "anvil", "pathfinder", "juno", "madara")
     providers = ("alchemy", "infura", "quicknode", "ankr", "cloudflare")
     for name in nodes + providers:
         assert name in sources
 
 
-def test_rows_are_distinct() -> None:
-    assert len({(row.family, row.code, row.pattern) for row in FAULTS}) == len(FAULTS)
-    assert len({(row.family, row.code, row.example) for row in FAULTS}) == len(FAULTS)
+def test_rules_are_distinct() -> None:
+    assert len({(rule.family, rule.code, rule.pattern) for rule in FAULTS}) == len(FAULTS)
+    assert len({(rule.family, rule.code, rule.example) for rule in FAULTS}) == len(FAULTS)
 
 
-@pytest.mark.parametrize("row", FAULTS, ids=lambda row: row.pattern or f"code {row.code}")
-def test_patterns_are_lower_case_like_normalised_messages(row: Fault) -> None:
-    assert not re.search(r"(?<!\\)[A-Z]", row.pattern)
+@pytest.mark.parametrize("rule", FAULTS, ids=lambda rule: rule.pattern or f"code {rule.code}")
+def test_patterns_are_lower_case_like_normalised_messages(rule: Fault) -> None:
+    assert not re.search(r"(?<!\\)[A-Z]", rule.pattern)
 
 
-@pytest.mark.parametrize("row", FAULTS, ids=lambda row: row.pattern or f"code {row.code}")
-def test_row_that_fits_every_message_names_a_code(row: Fault) -> None:
-    assert row.code is not None or not re.search(row.pattern, "")
+@pytest.mark.parametrize("rule", FAULTS, ids=lambda rule: rule.pattern or f"code {rule.code}")
+def test_rule_that_fits_every_message_names_a_code(rule: Fault) -> None:
+    assert rule.code is not None or not re.search(rule.pattern, "")
 
 
-@pytest.mark.parametrize("row", FAULTS, ids=lambda row: row.pattern or f"code {row.code}")
-def test_pattern_is_quick_on_a_long_message(row: Fault) -> None:
+@pytest.mark.parametrize("rule", FAULTS, ids=lambda rule: rule.pattern or f"code {rule.code}")
+def test_pattern_is_quick_on_a_long_message(rule: Fault) -> None:
     # Repetitions that could make a pattern backtrack.
     for text in ("range " * 80, "a " * 250, "exceeded " * 60, "nonce " * 80, "history " * 60):
-        re.search(row.pattern, text[:500])
+        re.search(rule.pattern, text[:500])
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ starknet   the methods of `starknet`, as a table
 scopes     which blocks a call refers to, read from its parameters
 keeping    how an answer may be kept, and which head it shows
 catalogue  all of that for one family
-faults     what an error of a node means (`fault_rows`: the table)
+faults     what an error of a node means (`fault_rules`: the table)
 heads      head, finality, chain id and syncing: what to call, and how to read it
 
 subscriptions, subscriptions_eth, subscriptions_starknet    subscriptions and their notifications

@@ -1,8 +1,8 @@
 """What an error of a node means: an answer for the caller, or a reason to try another upstream.
 
-A table of texts that nodes and providers were seen to give, and the rule that the first row that fits decides. An
-error that no row knows is the answer. Rows are tried in order: first what a contract or a
-caller can put into a message (a revert may read "rate limit exceeded"), then the narrow ones, then whole codes.
+A table of texts that nodes and providers were seen to give (`fault_rules`). The first rule that fits decides; an
+error that no rule knows is the answer. Rules are tried in order: first what a contract or a caller can put into a
+message (a revert may read "rate limit exceeded"), then the narrow ones, then whole codes.
 
 Only the message is looked at, never `data`, which a contract fills as it likes.
 """
@@ -16,7 +16,7 @@ from functools import lru_cache
 
 from msgspec import Struct
 
-from tollgate.chains.fault_rows import ROWS
+from tollgate.chains.fault_rules import RULES
 from tollgate.chains.methods import Kind
 
 # What concerns the node is at the beginning.
@@ -62,38 +62,38 @@ class Fault(Struct, frozen=True):
 
 FAULTS: tuple[Fault, ...] = tuple(
     Fault(family, code, pattern, Verdict(verdict), example, by)
-    for family, code, pattern, verdict, example, by in ROWS
+    for family, verdict, rules in RULES
+    for code, pattern, example, by in rules
 )
 _Search = Callable[[str], re.Match[str] | None]
 
 
-def _rows(*families: str) -> tuple[tuple[int | None, bool, _Search, Fault], ...]:
+def _rules(*families: str) -> tuple[tuple[int | None, bool, _Search, Fault], ...]:
     return tuple(
-        (row.code, row.verdict is Verdict.KNOWN, re.compile(row.pattern).search, row)
-        for row in FAULTS
-        if row.family in families
+        (each.code, each.verdict is Verdict.KNOWN, re.compile(each.pattern).search, each)
+        for each in FAULTS
+        if each.family in families
     )
 
 
-_OF_ALL = _rows("")
-_OF_FAMILY = {family: _rows("", family) for family in {row.family for row in FAULTS}}
+_OF_ALL = _rules("")
+_OF_FAMILY = {family: _rules("", family) for family in {each.family for each in FAULTS}}
 
 
 def fault(family: str, kind: Kind, code: int | None, message: str) -> Fault | None:
-    """The first row that fits an error; None where none does."""
+    """The first rule that fits an error; None where none does."""
     return _first(family, kind is Kind.WRITE, code, message[:_MAX_CHARACTERS].lower())
 
 
-# Most errors are the same few; to find that no row fits takes some 70 microseconds.
+# Most errors are the same few; to find that no rule fits takes some 70 microseconds.
 @lru_cache(maxsize=1024)
 def _first(family: str, write: bool, code: int | None, text: str) -> Fault | None:
-    for its_code, writes_only, search, row in _OF_FAMILY.get(family, _OF_ALL):
+    for its_code, writes_only, search, found in _OF_FAMILY.get(family, _OF_ALL):
         if (its_code is None or its_code == code) and (write or not writes_only) and search(text):
-            return row
+            return found
     return None
 
 
 def verdict(family: str, kind: Kind, code: int | None, message: str) -> Verdict:
-    """What is done about an error."""
-    row = fault(family, kind, code, message)
-    return Verdict.FINAL if row is None else row.verdict
+    found = fault(family, kind, code, message)
+    return Verdict.FINAL if found is None else found.verdict
