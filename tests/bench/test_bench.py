@@ -208,7 +208,7 @@ def test_server_beside_must_be_named_whole_and_be_on_this_machine(text: str) -> 
 
 
 def test_stub_knows_what_the_prober_requests() -> None:
-    calls = (heads.head_call("eth"), heads.finalized_call("eth"))
+    calls = (heads.CALLS["eth"].head, heads.CALLS["eth"].finalized)
     probes = [msgspec.json.decode(probe) for probe in PROBES]
     assert [(each["method"], each["params"]) for each in probes] == [(call.method, call.params) for call in calls]
 

@@ -27,29 +27,29 @@ def encoded(value: Any) -> bytes:
 
 
 def test_calls_of_eth() -> None:
-    assert heads.head_call("eth") == NodeCall("eth_getBlockByNumber", ["latest", False])
-    assert heads.finalized_call("eth") == NodeCall("eth_getBlockByNumber", ["finalized", False])
-    assert heads.chain_id_call("eth") == NodeCall("eth_chainId", [])
-    assert heads.syncing_call("eth") == NodeCall("eth_syncing", [])
+    assert heads.CALLS["eth"].head == NodeCall("eth_getBlockByNumber", ["latest", False])
+    assert heads.CALLS["eth"].finalized == NodeCall("eth_getBlockByNumber", ["finalized", False])
+    assert heads.CALLS["eth"].chain_id == NodeCall("eth_chainId", [])
+    assert heads.CALLS["eth"].syncing == NodeCall("eth_syncing", [])
     assert heads.block_call("eth", 1_000) == NodeCall("eth_getBlockByNumber", ["0x3e8", False])
 
 
 def test_calls_of_starknet() -> None:
     method = "starknet_getBlockWithTxHashes"
-    assert heads.head_call("starknet") == NodeCall(method, ["latest"])
-    assert heads.finalized_call("starknet") == NodeCall(method, ["l1_accepted"])
-    assert heads.chain_id_call("starknet") == NodeCall("starknet_chainId", [])
-    assert heads.syncing_call("starknet") == NodeCall("starknet_syncing", [])
+    assert heads.CALLS["starknet"].head == NodeCall(method, ["latest"])
+    assert heads.CALLS["starknet"].finalized == NodeCall(method, ["l1_accepted"])
+    assert heads.CALLS["starknet"].chain_id == NodeCall("starknet_chainId", [])
+    assert heads.CALLS["starknet"].syncing == NodeCall("starknet_syncing", [])
     assert heads.block_call("starknet", 1_000) == NodeCall(method, [{"block_number": 1_000}])
 
 
 @pytest.mark.parametrize("family", sorted(heads.FAMILIES))
 def test_everything_that_is_requested_is_a_read_of_the_catalogue(family: str) -> None:
     calls = [
-        heads.head_call(family),
-        heads.finalized_call(family),
-        heads.chain_id_call(family),
-        heads.syncing_call(family),
+        heads.CALLS[family].head,
+        heads.CALLS[family].finalized,
+        heads.CALLS[family].chain_id,
+        heads.CALLS[family].syncing,
         heads.block_call(family, 5),
     ]
     assert {call.method for call in calls} <= Catalogue(family).reads
@@ -57,8 +57,6 @@ def test_everything_that_is_requested_is_a_read_of_the_catalogue(family: str) ->
 
 def test_family_without_a_catalogue_cannot_be_called() -> None:
     assert "solana" not in heads.FAMILIES
-    with pytest.raises(KeyError):
-        heads.head_call("solana")
     with pytest.raises(KeyError):
         heads.read_block("solana", b"{}")
 

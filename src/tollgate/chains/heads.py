@@ -38,55 +38,37 @@ class Block(Struct, frozen=True):
     parent: str
 
 
-class _Calls(Struct, frozen=True):
+class Calls(Struct, frozen=True):
+    """What a family's nodes are called for."""
+
     head: NodeCall
     finalized: NodeCall
+    """The newest block that will not change any more."""
     chain_id: NodeCall
     syncing: NodeCall
+    """Whether the node is catching up."""
 
 
-_CALLS = {
-    "eth": _Calls(
+CALLS = {
+    "eth": Calls(
         NodeCall("eth_getBlockByNumber", ["latest", False]),
         NodeCall("eth_getBlockByNumber", ["finalized", False]),
         NodeCall("eth_chainId", []),
         NodeCall("eth_syncing", []),
     ),
-    "starknet": _Calls(
+    "starknet": Calls(
         NodeCall("starknet_getBlockWithTxHashes", ["latest"]),
         NodeCall("starknet_getBlockWithTxHashes", ["l1_accepted"]),
         NodeCall("starknet_chainId", []),
         NodeCall("starknet_syncing", []),
     ),
 }
-FAMILIES = frozenset(_CALLS)
-"""Those that can be probed. For others every function here raises KeyError."""
-
-
-# --- Calls --------------------------------------------------------------------------------------------------
-
-
-def head_call(family: str) -> NodeCall:
-    """For the newest block."""
-    return _CALLS[family].head
-
-
-def finalized_call(family: str) -> NodeCall:
-    """For the newest block that will not change any more."""
-    return _CALLS[family].finalized
-
-
-def chain_id_call(family: str) -> NodeCall:
-    return _CALLS[family].chain_id
-
-
-def syncing_call(family: str) -> NodeCall:
-    """For whether the node is catching up."""
-    return _CALLS[family].syncing
+FAMILIES = frozenset(CALLS)
+"""Those that can be probed. For others `CALLS` and every function here raise KeyError."""
 
 
 def block_call(family: str, number: int) -> NodeCall:
-    method = _CALLS[family].head.method
+    method = CALLS[family].head.method
     return NodeCall(method, [hex(number), False] if family == "eth" else [{"block_number": number}])
 
 
@@ -127,7 +109,7 @@ _flag: Decoder[bool | dict[str, Raw]] = Decoder(bool | dict[str, Raw])
 
 def read_block(family: str, result: bytes | Raw) -> Block:
     """A block, or its header as subscribers get it."""
-    if _CALLS[family].head.method == "eth_getBlockByNumber":
+    if CALLS[family].head.method == "eth_getBlockByNumber":
         found = _read(_eth_block, result)
         return Block(_number(found.number), _digest(found.hash).lower(), _digest(found.parent).lower())
     block = _read(_starknet_block, result)
@@ -135,13 +117,12 @@ def read_block(family: str, result: bytes | Raw) -> Block:
 
 
 def read_number(family: str, result: bytes | Raw) -> int:
-    """The number of a block."""
     return read_block(family, result).number
 
 
 def read_chain_id(family: str, result: bytes | Raw) -> str:
     """The chain id, written as `chain_id` writes it."""
-    _ = _CALLS[family]
+    _ = CALLS[family]
     found = chain_id(_read(_text, result))
     if not found:
         raise Misread("an empty chain id")

@@ -134,10 +134,6 @@ def _natural(value: str | int | None) -> int | None:
     return value if value is not None and 0 <= value <= MAX_NUMBER else None
 
 
-def _number_of(result: Raw | bytes) -> str | int | None:
-    return _header.decode(result).number
-
-
 def _first_block(result: Raw | bytes) -> str | int | None:
     found = _in_block.decode(result)
     if isinstance(found, list):
@@ -153,7 +149,7 @@ def _accepted_block(result: Raw | bytes) -> int | None:
 
 _LOOKS: dict[Look, Callable[[Raw | bytes], str | int | None]] = {
     Look.VALUE: _value.decode,
-    Look.HEADER: _number_of,
+    Look.HEADER: lambda result: _header.decode(result).number,
     Look.MINED: _first_block,
     Look.FINALITY: _accepted_block,
 }

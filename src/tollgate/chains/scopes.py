@@ -254,7 +254,7 @@ _GENESIS = _End(_BLOCK, 0)
 
 
 def _argument(params: Params, method: Method) -> Raw | None:
-    """The argument of a call that the method's row points at; None where it is absent."""
+    """The argument of a call that names its block or range; None where it is absent."""
     if not params:
         return None
     if isinstance(params, list):

@@ -138,7 +138,6 @@ _log = msgspec.json.Decoder(_Log).decode
 
 
 def head_call() -> NodeCall:
-    """The call for the number of the newest block."""
     return NodeCall("eth_blockNumber", [])
 
 
@@ -151,7 +150,6 @@ def logs_call(head: Head) -> NodeCall:
 
 
 def read_number(result: bytes) -> int:
-    """Read the number of the newest block."""
     try:
         return int(_texts(result), 16)
     except (msgspec.DecodeError, ValueError) as error:

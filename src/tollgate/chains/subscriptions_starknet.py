@@ -236,7 +236,6 @@ _status = msgspec.json.Decoder(_Status).decode
 
 
 def head_call() -> NodeCall:
-    """The call for the number of the newest block."""
     return NodeCall("starknet_blockNumber", [])
 
 
@@ -267,7 +266,6 @@ def status_call(transaction_hash: str) -> NodeCall:
 
 
 def read_number(result: bytes) -> int:
-    """Read the number of the newest block."""
     try:
         return _number(result)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -286,7 +284,6 @@ def read_block(result: bytes) -> Head | None:
 
 
 def read_hashes(result: bytes) -> list[str]:
-    """Read the hashes of a block's transactions."""
     try:
         return [_same(each) for each in _hashes(result).transactions]
     except (msgspec.DecodeError, RecursionError) as error:
@@ -302,8 +299,10 @@ def read_events(result: bytes, head: Head) -> tuple[list[Item], str | None]:
         raise Misread("not a page of events") from error
     if any(_same(event.block_hash or "") != head.hash for event, _ in events):
         raise Misread("events of another block")
+    settled = {"finality_status": Raw(_json(_SETTLED))}
     items = [
-        Item(_same(event.from_address), tuple(map(_same, event.keys)), _settled(raw)) for event, raw in events
+        Item(_same(event.from_address), tuple(map(_same, event.keys)), _json(_members(raw) | settled))
+        for event, raw in events
     ]
     return items, page.continuation_token or None
 
@@ -334,10 +333,6 @@ def _placed(receipt: Raw, head: Head) -> dict[str, Raw]:
     return _members(receipt) | place
 
 
-def _settled(event: bytes) -> bytes:
-    return _json(_members(event) | {"finality_status": Raw(_json(_SETTLED))})
-
-
 def read_status(result: bytes) -> str:
     """Read how far a transaction has come."""
     try:
@@ -350,7 +345,6 @@ def read_status(result: bytes) -> str:
 
 
 def notification(topic: Topic, subscription_id: str, result: bytes) -> bytes:
-    """What is sent to a subscriber."""
     return _written(_NOTIFICATIONS[topic], subscription_id, result)
 
 

@@ -77,7 +77,6 @@ class SimulatedChain(Struct, frozen=True):
     hash_bits: int = 256
 
     def head(self, now: float) -> int:
-        """Return the height of the newest block."""
         return max(0, int((now - self.genesis) // BLOCK_SECONDS))
 
     def timestamp(self, height: int) -> int:
@@ -95,7 +94,6 @@ class SimulatedChain(Struct, frozen=True):
         return bytes((raw[0] & (0xFF >> (8 * _HASH_BYTES - self.hash_bits)),)) + raw[1:]
 
     def block_digest(self, kind: str, height: int, *parts: object) -> bytes:
-        """Derive 32 bytes that belong to a block."""
         return self.digest(kind, height, *parts)
 
     def block_hash(self, height: int) -> bytes:
@@ -108,11 +106,9 @@ class SimulatedChain(Struct, frozen=True):
         return height if self.block_hash(height) == block_hash else None
 
     def transfers(self, height: int) -> list[Transfer]:
-        """Return the transactions of a block, in order."""
         return [self.transfer(height, index) for index in range(transaction_count(height))]
 
     def transfer(self, height: int, index: int) -> Transfer:
-        """Return one transaction of a block."""
         nonce, sender = divmod(transactions_before(height) + index, ACCOUNTS)
         name = self._hash("transaction", height, index)
         return Transfer(name, height, index, sender, (sender + 1) % ACCOUNTS, nonce, AMOUNT)

@@ -75,14 +75,6 @@ def _state_height(view: ChainView, value: object) -> int:
 # ---- blocks
 
 
-def _block_by_number(view: ChainView, block: object, full: object = False) -> Shape | None:
-    return _block(view, _resolve(view, block), full)
-
-
-def _block_by_hash(view: ChainView, block_hash: object, full: object = False) -> Shape | None:
-    return _block(view, _resolve_hash(view, block_hash), full)
-
-
 def _block(view: ChainView, height: int | None, full: object) -> Shape | None:
     if not isinstance(full, bool):
         raise invalid("the second is not true or false")
@@ -91,14 +83,6 @@ def _block(view: ChainView, height: int | None, full: object) -> Shape | None:
     return (
         shapes.block(view, height, full=full) if height <= view.head else shapes.pending_block(view.chain, height)
     )
-
-
-def _count_by_number(view: ChainView, block: object) -> str | None:
-    return _count(view, _resolve(view, block))
-
-
-def _count_by_hash(view: ChainView, block_hash: object) -> str | None:
-    return _count(view, _resolve_hash(view, block_hash))
 
 
 def _count(view: ChainView, height: int | None) -> str | None:
@@ -126,14 +110,6 @@ def _transaction_by_hash(view: ChainView, tx_hash: object) -> Shape | None:
         return shapes.pending_transaction(view.chain, pending)
     found = view.find(name)
     return None if found is None else shapes.transaction(view.chain, found)
-
-
-def _transaction_by_number_and_index(view: ChainView, block: object, index: object) -> Shape | None:
-    return _transaction_at(view, _resolve(view, block), index)
-
-
-def _transaction_by_hash_and_index(view: ChainView, block_hash: object, index: object) -> Shape | None:
-    return _transaction_at(view, _resolve_hash(view, block_hash), index)
 
 
 def _transaction_at(view: ChainView, height: int | None, index: object) -> Shape | None:
@@ -285,14 +261,18 @@ METHODS: dict[str, MethodFunction] = {
     "eth_syncing": lambda _: False,
     "eth_accounts": lambda _: [],
     "eth_blockNumber": lambda view: hex(view.head),
-    "eth_getBlockByNumber": _block_by_number,
-    "eth_getBlockByHash": _block_by_hash,
-    "eth_getBlockTransactionCountByNumber": _count_by_number,
-    "eth_getBlockTransactionCountByHash": _count_by_hash,
+    "eth_getBlockByNumber": lambda view, block, full=False: _block(view, _resolve(view, block), full),
+    "eth_getBlockByHash": lambda view, block_hash, full=False: _block(view, _resolve_hash(view, block_hash), full),
+    "eth_getBlockTransactionCountByNumber": lambda view, block: _count(view, _resolve(view, block)),
+    "eth_getBlockTransactionCountByHash": lambda view, block_hash: _count(view, _resolve_hash(view, block_hash)),
     "eth_getBlockReceipts": _block_receipts,
     "eth_getTransactionByHash": _transaction_by_hash,
-    "eth_getTransactionByBlockNumberAndIndex": _transaction_by_number_and_index,
-    "eth_getTransactionByBlockHashAndIndex": _transaction_by_hash_and_index,
+    "eth_getTransactionByBlockNumberAndIndex": lambda view, block, index: _transaction_at(
+        view, _resolve(view, block), index
+    ),
+    "eth_getTransactionByBlockHashAndIndex": lambda view, block_hash, index: _transaction_at(
+        view, _resolve_hash(view, block_hash), index
+    ),
     "eth_getTransactionReceipt": _transaction_receipt,
     "eth_sendRawTransaction": _send_raw_transaction,
     "eth_getLogs": _get_logs,

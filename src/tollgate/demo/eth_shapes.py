@@ -62,7 +62,6 @@ def accounts(chain: SimulatedChain) -> dict[bytes, int]:
 
 
 def topics(chain: SimulatedChain, tx: Transfer) -> list[bytes]:
-    """Return the topics of a transaction's one log."""
     parties = (account(chain, number) for number in (tx.sender, tx.recipient))
     return [TRANSFER_TOPIC, *(party.rjust(32, b"\0") for party in parties)]
 
@@ -171,7 +170,6 @@ def log(chain: SimulatedChain, tx: Transfer) -> Shape:
 
 
 def receipt(chain: SimulatedChain, tx: Transfer) -> Shape:
-    """Show the receipt of a transaction."""
     return {
         "type": "0x2",
         "status": "0x1",

@@ -49,7 +49,6 @@ class ChainView(NamedTuple):
         return [*self.chain.transfers(height), *self.submitted.by_height.get(height, ())]
 
     def count(self, height: int) -> int:
-        """Return how many transactions a block has."""
         return transaction_count(height) + len(self.submitted.by_height.get(height, ()))
 
     def find(self, transaction_hash: bytes) -> Transfer | None:

@@ -45,7 +45,6 @@ class SimulatedNode:
             self.networks[f"/starknet/{network}"] = starknet_network(network, start)
 
     async def __call__(self, scope: _Message, receive: _Receive, send: _Send) -> None:
-        """Serve one HTTP request."""
         status, body = await self._serve(scope, receive)
         length = [] if status == 204 else [(b"content-length", str(len(body)).encode())]
         await send({"type": "http.response.start", "status": status, "headers": _HEADERS + length})

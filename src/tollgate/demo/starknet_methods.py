@@ -207,18 +207,6 @@ def _felt_or(value: object, default: str = "0x0") -> str:
         return default
 
 
-def _add_invoke(view: ChainView, invoke_transaction: object) -> Shape:
-    return _submit(view, INVOKE, invoke_transaction)
-
-
-def _add_declare(view: ChainView, declare_transaction: object) -> Shape:
-    return _submit(view, DECLARE, declare_transaction)
-
-
-def _add_deploy_account(view: ChainView, deploy_account_transaction: object) -> Shape:
-    return _submit(view, DEPLOY_ACCOUNT, deploy_account_transaction)
-
-
 # ---- state
 
 
@@ -359,9 +347,13 @@ METHODS: dict[str, MethodFunction] = {
     "starknet_estimateFee": _estimate_fee,
     "starknet_estimateMessageFee": _estimate_message_fee,
     "starknet_getEvents": _get_events,
-    "starknet_addInvokeTransaction": _add_invoke,
-    "starknet_addDeclareTransaction": _add_declare,
-    "starknet_addDeployAccountTransaction": _add_deploy_account,
+    "starknet_addInvokeTransaction": lambda view, invoke_transaction: _submit(view, INVOKE, invoke_transaction),
+    "starknet_addDeclareTransaction": lambda view, declare_transaction: _submit(
+        view, DECLARE, declare_transaction
+    ),
+    "starknet_addDeployAccountTransaction": lambda view, deploy_account_transaction: _submit(
+        view, DEPLOY_ACCOUNT, deploy_account_transaction
+    ),
 }
 
 

@@ -91,12 +91,10 @@ def halves(value: int) -> list[str]:
 
 
 def finality(height: int, head: int) -> str:
-    """Return how final a block is."""
     return "ACCEPTED_ON_L1" if height <= head - L1_BEHIND else "ACCEPTED_ON_L2"
 
 
 def header(view: ChainView, height: int, state_diff_length: int) -> Shape:
-    """Show a block's header."""
     chain = view.chain
     transfers = view.transfers(height)
     return {
@@ -168,7 +166,6 @@ def receipt(chain: SimulatedChain, tx: Transfer, head: int) -> Shape:
 
 
 def deployed_address(chain: SimulatedChain, transaction_hash: bytes) -> str:
-    """Return the address of the account that a submitted transaction deploys."""
     return felt(chain.lasting_digest("contract", transaction_hash))
 
 
@@ -193,7 +190,6 @@ def _transfer_event(sender: int, recipient: int, amount: int) -> Shape:
 
 
 def block_events(view: ChainView, height: int) -> Iterator[Shape]:
-    """Show the events of a block, each with its position."""
     block_hash = felt(view.chain.block_hash(height))
     for tx in view.transfers(height):
         for index, event in enumerate(events(view.chain, tx)):
@@ -207,7 +203,6 @@ def block_events(view: ChainView, height: int) -> Iterator[Shape]:
 
 
 def fee_estimate(unit: str) -> Shape:
-    """Show what a transaction is estimated to cost."""
     estimate: Shape = {"overall_fee": hex(FEE), "unit": unit}
     for kind, amount in GAS.items():
         estimate |= {f"{kind}_consumed": hex(amount), f"{kind}_price": hex(_PRICES[kind])}

@@ -59,7 +59,6 @@ _BALANCES = {"balanceOf": _U256, "balance_of": _U256}
 
 
 def class_hash(chain: SimulatedChain, address: int) -> int:
-    """Return the class of the contract at an address."""
     if address in (STRK, ETH):
         return TOKEN_CLASS
     if address in accounts(chain) or address == sequencer(chain):
@@ -68,7 +67,6 @@ def class_hash(chain: SimulatedChain, address: int) -> int:
 
 
 def contract_class(class_hash: int) -> Shape:
-    """Show a declared class."""
     if class_hash not in (TOKEN_CLASS, ACCOUNT_CLASS):
         raise RpcError(CLASS_NOT_FOUND, "Class hash not found")
     functions = _CONSTANTS | _BALANCES if class_hash == TOKEN_CLASS else {}
@@ -124,7 +122,6 @@ def balance(chain: SimulatedChain, token: int, address: int, height: int) -> int
 
 
 def call(chain: SimulatedChain, address: int, function: int, arguments: Sequence[int], height: int) -> list[str]:
-    """Return what a view function of a contract returns."""
     if class_hash(chain, address) == TOKEN_CLASS:
         if function in _BALANCE_SELECTORS:
             if len(arguments) != 1:
@@ -173,5 +170,4 @@ def state_diff(chain: SimulatedChain, height: int) -> Shape:
 
 
 def state_diff_length(chain: SimulatedChain, height: int) -> int:
-    """Return how many values a block changed."""
     return len({tx.sender for tx in chain.transfers(height)}) + (1 if height else 0)

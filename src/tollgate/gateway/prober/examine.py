@@ -92,7 +92,7 @@ async def examine_all(upstreams: Sequence[tuple[str, UpstreamSettings]]) -> list
 
 
 async def _examine(client: HttpProbeClient, family: str, name: str) -> Examined:
-    await client.call(heads.chain_id_call(family))  # the first one pays for the connection
+    await client.call(heads.CALLS[family].chain_id)  # the first one pays for the connection
     report = await client.probe(Wanted(chain_id=True))
     syncing = await client.probe(Wanted(syncing=True))
     return Examined(

@@ -112,13 +112,13 @@ class HttpProbeClient:
     async def probe(self, wanted: Wanted) -> ProbeReport:
         """How it is. What it does not know beside its head is no failure."""
         queried_at = self._now()
-        calls = {"head": heads.head_call(self._family)}
+        calls = {"head": heads.CALLS[self._family].head}
         if wanted.chain_id:
-            calls["chain_id"] = heads.chain_id_call(self._family)
+            calls["chain_id"] = heads.CALLS[self._family].chain_id
         if wanted.syncing:
-            calls["syncing"] = heads.syncing_call(self._family)
+            calls["syncing"] = heads.CALLS[self._family].syncing
         if wanted.finalized:
-            calls["finalized"] = heads.finalized_call(self._family)
+            calls["finalized"] = heads.CALLS[self._family].finalized
         pending = (self.call(call) for call in calls.values())
         results = dict(zip(calls, await asyncio.gather(*pending, return_exceptions=True), strict=True))
         seconds = self._now() - queried_at
