@@ -2,7 +2,7 @@
 
 Pure, over hashes by number: the network's (`HashOf`), and those that each upstream has shown (`UpstreamChain`).
 First `missing` lists the blocks of an upstream that must be known to compare; then `claim` finds where its chain
-leaves the network's; `choose` picks the claim that the network follows. One that goes on from the network's head
+leaves the network's; `choose` picks the claim that the network follows. One that continues from the network's head
 is followed at once. One that contradicts it is a reorganisation when no upstream, or a minority, still holds on to
 the old chain. Of two sides that are equally strong the old one stays, until the other is clearly longer: a node
 that is stuck on an orphan must not hold up the network, and two chains that grow side by side must not make it

@@ -16,7 +16,7 @@ from msgspec import Struct
 FAILURES = 2
 # Probes in a row that may show another block than the network's: at the tip that is normal for a moment.
 DISAGREEMENTS = 2
-# Heads that are remembered of each upstream, to judge the others by.
+# Heads that are remembered of each upstream, to assess the others by.
 REMEMBERED = 64
 # A head that no upstream has any more is given up after this.
 LOST_SECONDS = 5.0

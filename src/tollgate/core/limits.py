@@ -2,7 +2,7 @@
 
 The state of a limit is one number, the theoretical arrival time (TAT): when the caller would have used up
 what it has taken so far, at the steady rate. It lies at most one `seconds` ahead of now, so a caller that
-was quiet may send its whole `count` at once, and then goes on at the steady rate. Where the number is kept,
+was quiet may send its whole `count` at once, and then continues at the steady rate. Where the number is kept,
 and how workers share it, is not known here.
 """
 

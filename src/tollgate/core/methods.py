@@ -1,6 +1,6 @@
 """Method names against what may be called: what is refused unless opened, allow and deny lists.
 
-Pure text rules. A method that a node would take for another is judged as that one: names are compared without
+Pure text rules. A method that a node would take for another is treated as that one: names are compared without
 regard to case for refusing, exactly for allowing; a name with space or with more than ASCII is refused.
 """
 

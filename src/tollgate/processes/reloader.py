@@ -115,7 +115,7 @@ class Reloader:
                 self._begin()
             if self._pending is not None:
                 self._look(self._pending)
-        except Exception:  # noqa: BLE001 - whatever it is, the service goes on
+        except Exception:  # noqa: BLE001 - whatever it is, the service continues
             _log.exception("a reload failed")
             self._end(error="it failed for a reason that is in the service's log: report this")
         return self._pending is not None or self._requested

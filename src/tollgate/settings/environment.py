@@ -1,6 +1,6 @@
 """Settings from environment variables: `TOLLGATE_<SECTION>__<KEY>`.
 
-Owns which variable names which setting and how its text becomes a value. It judges names and syntax only;
+Owns which variable names which setting and how its text becomes a value. It checks names and syntax only;
 whether the value is acceptable is for `settings/check.py`, as for one from the file. The environment is an
 argument here, never read, and no message quotes the text of a variable: it may be a secret.
 """

@@ -1,6 +1,6 @@
 """The line of every key in a TOML text.
 
-Owns the walk over the text and nothing else: it reads no file, knows no setting and judges no value. The
+Owns the walk over the text and nothing else: it reads no file, knows no setting and checks no value. The
 standard parser gives values without positions, so this one finds the positions and leaves the values alone.
 The text must be one that `tomllib` has accepted: nothing is checked twice.
 """
@@ -49,7 +49,7 @@ class _Walk:
         self.at = 0
         self.line_starts = [0, *(match.end() for match in re.finditer("\n", text))]
         self.lines: dict[KeyPath, int] = {}
-        # Elements so far of each array of tables: a later header goes on in its last element.
+        # Elements so far of each array of tables: a later header continues in its last element.
         self.elements: dict[KeyPath, int] = {}
 
     def document(self) -> dict[KeyPath, int]:

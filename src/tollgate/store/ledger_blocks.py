@@ -4,7 +4,7 @@ A block with many rows has compressed data of its own. Small ones, which come fr
 (`store/ledger_shared.py`), share theirs and are open, at level 1. When a level has open blocks of `FAN`
 generations, they are joined team by team into blocks of the next level, until they are large enough to be final;
 when a day is over, whatever is open becomes final. Joining is done in slices, each a transaction of its own,
-between which collecting goes on. Nothing of it changes a row or its number. A damaged block is not joined.
+between which collecting continues. Nothing of it changes a row or its number. A damaged block is not joined.
 
 Works within the caller's transaction.
 """

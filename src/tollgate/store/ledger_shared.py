@@ -1,7 +1,7 @@
 """Shared blocks in the ledger's database: what small teams add in a commit, until it is sorted into their blocks.
 
 When there are enough commits or rows, a chore sorts the oldest into blocks of one team each, in the tables of
-their day. One that is damaged stays, so that `doctor` goes on to name it, and the others are sorted without it.
+their day. One that is damaged stays, so that `doctor` still names it, and the others are sorted without it.
 
 Within the caller's transaction.
 """

@@ -1,7 +1,7 @@
 """Moves an installation from SQLite to PostgreSQL: all control data and the ledger, while no service runs on it.
 
 Table by table, in pages by primary key. How far it has come is written into the target with each page, so a move
-that was interrupted goes on where it was. In the end both sides are counted and added up, and compared.
+that was interrupted continues where it was. In the end both sides are counted and added up, and compared.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Move:
             store.close()
 
     def _begin(self) -> None:
-        """Go on with our own move, or begin one where nothing is."""
+        """Continue our own move, or begin one where nothing is."""
         facts = tables.facts
         with self._target.begin() as connection:
             started = connection.execute(select(facts.c.value).where(facts.c.name == _PROGRESS)).scalar()

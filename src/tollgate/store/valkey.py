@@ -1,6 +1,6 @@
 """What nodes share in Valkey or Redis: leases of limits, and answers about final blocks.
 
-Everything there is short-lived and can be lost: a node that loses it goes on by itself. All keys begin with the
+Everything there is short-lived and can be lost: a node that loses it continues by itself. All keys begin with the
 version of their format and are in one slot of a cluster. Times are the server's own; clocks of nodes are never
 compared. redis-py is a lazy module: it comes with the extra `[valkey]`.
 """

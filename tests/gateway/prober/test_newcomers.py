@@ -1,4 +1,4 @@
-"""Upstreams that are new: at the start, after a reload, under a successor. They are judged together."""
+"""Upstreams that are new: at the start, after a reload, under a successor. They are assessed together."""
 
 from __future__ import annotations
 

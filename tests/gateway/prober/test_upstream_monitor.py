@@ -192,8 +192,8 @@ def test_finality_above_the_ancestor_of_a_reorganisation_is_forgotten(ancestor: 
 
 def test_time_of_a_state_begins_with_the_state() -> None:
     each = monitored()
-    assert each.judged(UpstreamVerdict(State.UP), NOW + 1)
-    assert not each.judged(UpstreamVerdict(State.UP, behind=2), NOW + 2)
+    assert each.update_verdict(UpstreamVerdict(State.UP), NOW + 1)
+    assert not each.update_verdict(UpstreamVerdict(State.UP, behind=2), NOW + 2)
     assert (each.since, each.verdict.behind, each.status.state) == (NOW + 1, 2, State.UP)
 
 

@@ -26,7 +26,6 @@ class Quota(Struct, frozen=True):
 
 
 def quota(name: str, key: str, limit: Limit) -> Quota:
-    """Make a quota."""
     quoted = b'"%b"' % name.encode()
     policy = b"%b;q=%d;w=%d" % (quoted, limit.count, limit.seconds)
     return Quota(name, key, limit, policy, quoted + (b";r=%d;t=1" if limit.seconds <= 1 else b";r=%d;t=%d"))

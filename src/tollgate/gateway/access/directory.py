@@ -43,7 +43,6 @@ class Recent(Generic[K]):
         return len(self._known)
 
     def get(self, key: K) -> Caller | None:
-        """Return what is known of a key."""
         caller = self._known.get(key)
         if caller is not None:
             self._known.move_to_end(key)
@@ -54,7 +53,6 @@ class Recent(Generic[K]):
         return self._unknown.get(key, 0.0) > now
 
     def put(self, key: K, caller: Caller) -> None:
-        """Remember a caller."""
         self._known[key] = caller
         self._unknown.pop(key, None)
         if len(self._known) > self._max_entries:
@@ -67,12 +65,10 @@ class Recent(Generic[K]):
             self._unknown.popitem(last=False)
 
     def drop(self, key: K) -> None:
-        """Forget one key."""
         self._known.pop(key, None)
         self._unknown.pop(key, None)
 
     def drop_where(self, doomed: Callable[[K, Caller | None], bool]) -> None:
-        """Forget every key for which this is true."""
         for key in [key for key, caller in self._known.items() if doomed(key, caller)]:
             del self._known[key]
         for key in [key for key in self._unknown if doomed(key, None)]:
@@ -84,7 +80,6 @@ class Recent(Generic[K]):
             self._known[key] = renewed(caller)
 
     def clear(self) -> None:
-        """Forget everything."""
         self._known.clear()
         self._unknown.clear()
 
@@ -113,7 +108,7 @@ class CallerDirectory:
         self._refreshed_at = now()
         self._entries_cell = writer.cell(metrics.DIRECTORY_ENTRIES)
         self._stale_cell = writer.cell(metrics.DIRECTORY_STALE_SECONDS)
-        self.changed: Callable[[], None] = _nothing
+        self.changed: Callable[[], None] = lambda: None
         """Called when a caller that was found may be another now."""
         self.stale = False
         """Set when the store has been silent for longer than known grants are honoured."""
@@ -127,7 +122,6 @@ class CallerDirectory:
     # --- Look-ups of a request -------------------------------------------------------------------------
 
     def known_host(self, host: str) -> Caller | None:
-        """Return the caller of a host that is in memory."""
         return self._hosts.get(host)
 
     def unknown_token(self, digest: bytes) -> bool:
@@ -135,11 +129,9 @@ class CallerDirectory:
         return self.tokens.is_unknown(digest, self._now())
 
     def unknown_host(self, host: str) -> bool:
-        """Whether the store was queried for this host a moment ago."""
         return self._hosts.is_unknown(host, self._now())
 
     async def find_token(self, digest: bytes) -> Caller | None:
-        """Query the store for a token."""
         return await self._find(self.tokens, digest, lambda: self._store.token(digest))
 
     async def find_host(self, host: str) -> Caller | None:
@@ -233,7 +225,3 @@ class CallerDirectory:
             )
         if teams:
             self.tokens.drop_where(lambda _, caller: caller is not None and caller.team_id in teams)
-
-
-def _nothing() -> None:
-    """Keeps no callers."""

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 
 from tollgate.core.addresses import limit_key
-from tollgate.core.limits import Limit, Taken
+from tollgate.core.limits import Taken
 from tollgate.errors import RateLimited, SpendingCap
 from tollgate.gateway.access.caller import Caller, Quota, limits_of, quota, rate_headers_of
 from tollgate.gateway.messages import Request
@@ -74,14 +74,11 @@ class Limiter:
             raise limited(quotas[len(found) - 1], taken, calls, what)
 
     def quotas(self, caller: Caller, request: Request) -> tuple[Quota, ...]:
-        """The limits that count for a request."""
         if caller.per_address is None:
             return caller.quotas
-        return (self._address_quota(caller, caller.per_address, request), *caller.quotas)
-
-    def _address_quota(self, caller: Caller, limit: Limit, request: Request) -> Quota:
         assert caller.grant.domain is not None  # noqa: S101 - only domains have it
-        return quota("address", f"{caller.grant.domain.id}:{limit_key(self._address(request))}", limit)
+        key = f"{caller.grant.domain.id}:{limit_key(self._address(request))}"
+        return (quota("address", key, caller.per_address), *caller.quotas)
 
 
 def limited(refusing: Quota, taken: Taken, calls: int, what: str = _BATCH) -> RateLimited:

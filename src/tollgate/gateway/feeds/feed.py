@@ -114,7 +114,6 @@ class Feed:
             self._status.mark_active()
 
     def leave(self, subscriber: Subscriber) -> None:
-        """Remove a subscriber."""
         subscriber.gone = True
         self._pending.leave(subscriber)
         if self._statuses is not None:
@@ -125,7 +124,9 @@ class Feed:
             self._subscribers.unwant(subscriber.topic)
             task.cancel()
         if not self._subscribers and not self._alone:
-            self._stop()
+            if self._task is not None:
+                self._task.cancel()
+            self._task = self._follower = self._start = self._polled = self._sign = None
 
     def _join_now(self, subscriber: Subscriber) -> None:
         if self._follower is not None:
@@ -180,13 +181,7 @@ class Feed:
         if self._task is None:
             self._task = asyncio.create_task(repeat(self._path, self.step, self._sleep))
 
-    def _stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-        self._task = self._follower = self._start = self._polled = self._sign = None
-
     def close(self) -> None:
-        """End all subscriptions."""
         for subscriber in [*self._subscribers, *self._alone]:
             self.leave(subscriber)
         self._pending.close()
@@ -203,7 +198,9 @@ class Feed:
         if newest - follower.history.last.number > MAX_BEHIND:
             self._lose_all(f"More than {MAX_BEHIND} blocks could not be delivered in time: subscribe again.")
             return False
-        sign = self._seen()
+        status = self._status
+        # Changes with each new head, but not with what callers send.
+        sign = (status.version - status.probe_requests, status.head, status.reorgs)
         try:
             if newest > follower.history.last.number:
                 await follower.advance(newest)
@@ -232,11 +229,6 @@ class Feed:
     @property
     def _has_head(self) -> bool:
         return self._status.is_fresh and self._status.head > NOTHING
-
-    def _seen(self) -> tuple[int, int, int]:
-        """What changes with each new head, but not with what callers send."""
-        status = self._status
-        return status.version - status.probe_requests, status.head, status.reorgs
 
     async def _begin(self, newest: int) -> None:
         # A chain may become shorter before it was looked at for the first time.
@@ -332,7 +324,6 @@ class Feeds:
         self._feeds: dict[str, Feed] = {}
 
     def feed(self, path: str) -> Feed:
-        """The feed of a network."""
         feed = self._feeds.get(path)
         if feed is None:
             feed = self._feeds[path] = self._make(path)
@@ -344,7 +335,6 @@ class Feeds:
             feed.tick()
 
     def close(self) -> None:
-        """End all of them."""
         for feed in self._feeds.values():
             feed.close()
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TypeVar
 
 import msgspec
 from msgspec import Raw
@@ -20,8 +19,6 @@ from tollgate.gateway.call.resolver import Resolver
 from tollgate.gateway.messages import Route
 from tollgate.gateway.upstream.health import Upstream
 
-T = TypeVar("T")
-
 FETCH_SECONDS = 10.0
 _NOTHING = b"null"
 _ID = Raw(b"1")
@@ -31,11 +28,7 @@ _json = msgspec.json.Encoder().encode
 class BlockFetcher:
     """Calls the upstreams of one network."""
 
-    def __init__(
-        self,
-        network: Callable[[], Resolver | None],
-        now: Callable[[], float],
-    ) -> None:
+    def __init__(self, network: Callable[[], Resolver | None], now: Callable[[], float]) -> None:
         self._network = network
         """What answers for it now; None: it is not served any more."""
         self._now = now

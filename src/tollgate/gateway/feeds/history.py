@@ -41,7 +41,6 @@ class BlockHistory:
 
     @property
     def last(self) -> Head:
-        """The newest block."""
         return self._kept[-1].head
 
     @property
@@ -54,7 +53,6 @@ class BlockHistory:
         return head.number == self.last.number + 1 and head.parent == self.last.hash
 
     def push(self, head: Head) -> Kept:
-        """Add the next block."""
         # Not what was sent of it as a head: that is not needed again.
         kept = Kept(Head(head.number, head.hash, head.parent))
         self._kept.append(kept)

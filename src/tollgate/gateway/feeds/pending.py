@@ -11,7 +11,6 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
-from typing import Protocol
 
 import msgspec
 from msgspec import Raw, Struct
@@ -100,11 +99,8 @@ async def listen(
                 subscription = _text(message.result)
 
 
-class Upstreams(Protocol):
-    """The upstreams of a network as they are set now."""
-
-    def __call__(self) -> Sequence[UpstreamSettings]:
-        """Return them, the one to prefer first."""
+Upstreams = Callable[[], Sequence[UpstreamSettings]]
+"""The upstreams of a network as they are set now, the one to prefer first."""
 
 
 class PendingTransactions:
@@ -138,7 +134,6 @@ class PendingTransactions:
             self._tasks[full] = asyncio.create_task(self._run(full))
 
     def leave(self, subscriber: Subscriber) -> None:
-        """Remove a subscriber."""
         full = subscriber.subscription.full
         subscribers = self._subscribers[full]
         if subscriber in subscribers:
@@ -147,7 +142,6 @@ class PendingTransactions:
                 self._stop(full)
 
     def close(self) -> None:
-        """End all subscriptions."""
         for full in self._subscribers:
             self._stop(full)
 

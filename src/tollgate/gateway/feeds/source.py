@@ -88,18 +88,15 @@ class EthSource:
         """Blocks whose logs are missing, and how often they were."""
 
     async def newest(self) -> int:
-        """Return the number of the newest block."""
         return _read(subscriptions_eth.read_number, await _result(self._fetch, subscriptions_eth.head_call()))
 
     async def block(self, number: int) -> Head:
-        """Return a block."""
         found = _read(
             subscriptions_eth.read_block, await _result(self._fetch, subscriptions_eth.block_call(number))
         )
         return _checked(found, number)
 
     async def page(self, number: int, topics: Collection[Topic]) -> EventPage:
-        """Return a block with what belongs to these topics."""
         head = await self.block(number)
         if Topic.LOGS not in topics:
             return EventPage(head)
@@ -126,12 +123,10 @@ class StarknetSource:
         self._fetch = fetch
 
     async def newest(self) -> int:
-        """Return the number of the newest block."""
         call = subscriptions_starknet.head_call()
         return _read(subscriptions_starknet.read_number, await _result(self._fetch, call))
 
     async def block(self, number: int) -> Head:
-        """Return a block."""
         call = subscriptions_starknet.block_call(number)
         found = _read(subscriptions_starknet.read_block, await _result(self._fetch, call))
         return _checked(found, number)
@@ -148,7 +143,6 @@ class StarknetSource:
         return None if found is None else found.number
 
     async def transactions(self, number: int) -> list[str]:
-        """Return the hashes of a block's transactions."""
         call = subscriptions_starknet.block_call(number)
         return _read(subscriptions_starknet.read_hashes, await _result(self._fetch, call))
 
@@ -158,7 +152,6 @@ class StarknetSource:
         return None if reply.error is not ABSENT else bytes(reply.result)
 
     async def page(self, number: int, topics: Collection[Topic]) -> EventPage:
-        """Return a block with what belongs to these topics."""
         head = await self.block(number)
         items: dict[Topic, Sequence[Item]] = {}
         if Topic.EVENTS in topics:

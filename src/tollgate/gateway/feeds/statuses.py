@@ -68,7 +68,6 @@ class Statuses:
         self._task: asyncio.Task[None] | None = None
 
     def join(self, subscriber: Subscriber) -> None:
-        """Wait for a transaction."""
         transaction = self._waited_for.setdefault(subscriber.subscription.hash, _Transaction())
         transaction.subscribers[subscriber] = None
         if transaction.sent is not None:
@@ -77,7 +76,6 @@ class Statuses:
             self._task = asyncio.create_task(self._run())
 
     def leave(self, subscriber: Subscriber) -> None:
-        """Wait no more."""
         transaction = self._waited_for.get(subscriber.subscription.hash)
         if transaction is None or subscriber not in transaction.subscribers:
             return
@@ -88,7 +86,6 @@ class Statuses:
             self.close()
 
     def close(self) -> None:
-        """Query no more."""
         self._head_seen = NOTHING
         if self._task is not None:
             self._task.cancel()

@@ -75,7 +75,7 @@ class Subscriber:
         self._held_bytes = 0
         self.begin: Callable[[], None] | None = None
         """What is to be done when that has left."""
-        self.charge: Callable[[int], None] = _for_nothing
+        self.charge: Callable[[int], None] = lambda _calls: None
         """Counts calls to upstreams that are made for this one alone, or refuses them."""
         self.team: object = None
         """Its team: work is scheduled round-robin by team."""
@@ -83,7 +83,6 @@ class Subscriber:
         """The order of arrival: work in progress does not concern later ones."""
 
     def notify(self, result: bytes) -> None:
-        """Send one notification."""
         self._send(self._protocol.notification(self.topic, self.id, result))
 
     def notify_reorg(self, first: Head, last: Head) -> None:
@@ -92,11 +91,9 @@ class Subscriber:
 
     @property
     def has_room(self) -> bool:
-        """Whether its connection keeps up with its notifications."""
         return self._sink.has_room
 
     def lose(self, why: str) -> None:
-        """Give up."""
         if not self.gone:
             self._sink.lose(why)
 
@@ -123,10 +120,6 @@ class Subscriber:
 
 
 FAMILIES: dict[str, ModuleType] = {"eth": subscriptions_eth, "starknet": subscriptions_starknet}
-
-
-def _for_nothing(_calls: int) -> None:
-    """Count no calls."""
 
 
 class _Pace:
@@ -200,7 +193,6 @@ class Subscribers:
         group.subscribers[subscriber] = None
 
     def discard(self, subscriber: Subscriber) -> None:
-        """Remove a subscriber."""
         if subscriber not in self._all:
             return
         del self._all[subscriber]
@@ -248,7 +240,9 @@ class Subscribers:
     ) -> bool:
         """Notify of one item of a block; whether a subscriber got it."""
         notified = False
-        for group in self._concerned(topic, item):
+        by_place = self._by_place[topic]
+        places = places_of(item, self._positions[topic])
+        for group in [group for place in places for group in by_place.get(place, ())]:
             if passes(group.subscription, item):
                 for subscriber in list(group.subscribers):
                     if subscriber.number <= newest and _receives(subscriber, head):
@@ -257,10 +251,6 @@ class Subscribers:
                     await pace.step()
             await pace.step()
         return notified
-
-    def _concerned(self, topic: Topic, item: Item) -> list[_Group]:
-        by_place = self._by_place[topic]
-        return [group for place in places_of(item, self._positions[topic]) for group in by_place.get(place, ())]
 
     async def take_back(self, replaced: Sequence[Kept]) -> None:
         """Notify that blocks were replaced."""

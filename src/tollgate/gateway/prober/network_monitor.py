@@ -1,6 +1,6 @@
-"""One network under watch: probes its upstreams on schedule, judges each, and has its chain followed.
+"""The monitor of one network: probes its upstreams on schedule, assesses each, and has its chain followed.
 
-The steps of `_settle`, after each answer: follow the chain of those who count (`head_follower.py`), judge each
+The steps of `_settle`, after each answer: follow the chain of those who count (`head_follower.py`), assess each
 upstream by `core/health.py`, publish. Every upstream is probed on its own, so that one that hangs delays no other.
 
 Upstreams that are new, at the start and after a reload, count when all of them have been probed or had their
@@ -126,7 +126,6 @@ class NetworkMonitor:
             each.listener = self._make_listener(self.family, upstream, lambda block: self._announced(each, block))
 
     def close(self) -> None:
-        """End."""
         for each in self.upstreams:
             each.close()
 
@@ -274,7 +273,7 @@ class NetworkMonitor:
         self.chain_id = health.expected_chain([each.sight for each in joined], self._rules)
         counting = [each for each in joined if health.counts(each.sight, self.chain_id)]
         claims = self._following.follow(self.upstreams, counting, probed)
-        self._judge(joined, now)
+        self._assess(joined, now)
         self._following.publish(claims, now)
 
     def _join(self, now: float) -> bool:
@@ -288,12 +287,12 @@ class NetworkMonitor:
             each.joined = ready
         return bool(new) and ready
 
-    def _judge(self, joined: Sequence[UpstreamMonitor], now: float) -> None:
+    def _assess(self, joined: Sequence[UpstreamMonitor], now: float) -> None:
         verdicts = health.assess([each.sight for each in joined], self._rules)
         if self._blind:
             verdicts = [UpstreamVerdict(State.UNKNOWN, "its family cannot be probed") for _ in verdicts]
-        for each, verdict in [*zip(joined, verdicts, strict=True), *self._strangers()]:
-            if (each.sight.tried or self._blind) and each.judged(verdict, now):
+        for each, verdict in [*zip(joined, verdicts, strict=True), *self._on_wrong_chain()]:
+            if (each.sight.tried or self._blind) and each.update_verdict(verdict, now):
                 write = _log.info if verdict.state == State.UP else _log.warning
                 write(
                     "an upstream changed its state",
@@ -303,8 +302,8 @@ class NetworkMonitor:
                     reason=verdict.reason,
                 )
 
-    def _strangers(self) -> Iterator[tuple[UpstreamMonitor, UpstreamVerdict]]:
-        """New upstreams that are not of this chain: that cannot wait until they count."""
+    def _on_wrong_chain(self) -> Iterator[tuple[UpstreamMonitor, UpstreamVerdict]]:
+        """New upstreams that are on another chain: their verdict cannot wait until they count."""
         rules = health.HealthRules(self.chain_id)
         for each in self.upstreams:
             if not each.joined:

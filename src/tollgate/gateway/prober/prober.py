@@ -112,13 +112,14 @@ class HttpProbeClient:
     async def probe(self, wanted: Wanted) -> ProbeReport:
         """How it is. What it does not know beside its head is no failure."""
         queried_at = self._now()
-        calls = {"head": heads.CALLS[self._family].head}
+        known = heads.CALLS[self._family]
+        calls = {"head": known.head}
         if wanted.chain_id:
-            calls["chain_id"] = heads.CALLS[self._family].chain_id
+            calls["chain_id"] = known.chain_id
         if wanted.syncing:
-            calls["syncing"] = heads.CALLS[self._family].syncing
+            calls["syncing"] = known.syncing
         if wanted.finalized:
-            calls["finalized"] = heads.CALLS[self._family].finalized
+            calls["finalized"] = known.finalized
         pending = (self.call(call) for call in calls.values())
         results = dict(zip(calls, await asyncio.gather(*pending, return_exceptions=True), strict=True))
         seconds = self._now() - queried_at
@@ -139,11 +140,9 @@ class HttpProbeClient:
         return found
 
     def sweep(self) -> None:
-        """End what has taken too long."""
         self._pool.sweep()
 
     def close(self) -> None:
-        """End everything."""
         self._pool.close()
 
     async def call(self, call: NodeCall) -> bytes:

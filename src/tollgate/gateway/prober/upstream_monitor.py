@@ -26,7 +26,7 @@ SELDOM = 4
 CHAIN_ID_SECONDS = 60.0
 # After it did not report its chain id.
 AGAIN_SECONDS = 5.0
-# Blocks of it could not be had so often in a row: it is judged without them.
+# Blocks of it could not be had so often in a row: its verdict is made without them.
 FETCH_FAILURES = 3
 _SMOOTHING = 0.2
 
@@ -48,7 +48,7 @@ class UpstreamMonitor:
         """Since when it is in its state."""
         self.came_at = now
         self.joined = False
-        """Whether it is judged and counts, or is too new for that."""
+        """Whether it has a verdict and counts, or is too new for that."""
         self.next_at = now
         self.probing: asyncio.Task[None] | None = None
         self.fetching: asyncio.Task[None] | None = None
@@ -72,7 +72,6 @@ class UpstreamMonitor:
 
     @property
     def name(self) -> str:
-        """Its name in the settings."""
         return self.upstream.name
 
     @property
@@ -179,8 +178,8 @@ class UpstreamMonitor:
 
     # --- The shared status--------------------------------------------------------------------------------
 
-    def judged(self, verdict: UpstreamVerdict, now: float) -> bool:
-        """Take over a verdict; whether that changes its state."""
+    def update_verdict(self, verdict: UpstreamVerdict, now: float) -> bool:
+        """Whether that changes its state."""
         changed = verdict.state != self.verdict.state
         if changed:
             self.since = now
@@ -194,7 +193,6 @@ class UpstreamMonitor:
             self.sight = replace(self.sight, disagreements=count)
 
     def publish(self, head: int) -> None:
-        """Write its shared status."""
         self.status.publish(self.verdict.state, head)
 
     def close(self) -> None:

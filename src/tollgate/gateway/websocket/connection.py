@@ -66,13 +66,12 @@ class Socket(WebSocketsSansIOProtocol):
         """Set while that is scheduled."""
         self.handled = 0
         """Frames that were read."""
-        self.depart: Callable[[], None] = _nothing
+        self.depart: Callable[[], None] = lambda: None
         """Called at the end, to count open connections."""
         self.address = ""
         """Whose memory counts for it."""
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget a client."""
         if self._abort_timer is not None:
             self._abort_timer.cancel()
         self._forget_unread()
@@ -87,7 +86,6 @@ class Socket(WebSocketsSansIOProtocol):
     # --- Reading -----------------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
-        """Read on, or let it wait."""
         self._unread += data
         if self._reading is None:
             self._read_on()
@@ -236,12 +234,10 @@ class Socket(WebSocketsSansIOProtocol):
     # --- The end, whether the client reads or not --------------------------------------------------------
 
     def handle_close(self, event: Frame) -> None:
-        """Answer a client's close frame."""
         super().handle_close(event)
         self._give_up_soon()
 
     def handle_parser_exception(self) -> None:
-        """Close a connection that cannot continue."""
         super().handle_parser_exception()
         self._give_up_soon()
 
@@ -279,7 +275,6 @@ class Socket(WebSocketsSansIOProtocol):
     # --- Messages ----------------------------------------------------------------------------------------
 
     def handle_cont(self, event: Frame) -> None:
-        """Take a further part of a message."""
         if self.close_sent:
             return
         if len(self.frames) >= MAX_FRAMES:
@@ -309,7 +304,3 @@ def _is_text(data: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
-
-
-def _nothing() -> None:
-    pass

@@ -84,7 +84,6 @@ class Endpoint:
     # --- The handshake ---------------------------------------------------------------------------------
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one connection."""
         await receive()
         headers, url = _headers(scope), scope["raw_path"]
         client = scope.get("client")
@@ -113,7 +112,6 @@ class Endpoint:
             self._forget(conversation)
 
     async def _admit(self, request: Request) -> Caller:
-        """Let a client in, or refuse it."""
         if request.refusal is not None:
             raise request.refusal
         caller = self._credentials.recall(request)
@@ -277,7 +275,6 @@ def _headers(scope: Scope) -> dict[bytes, bytes]:
 
 
 def _code(refusal: Refusal) -> int:
-    """The code with which a connection is closed."""
     return _CODES.get(refusal.status, TRY_LATER)
 
 

@@ -34,7 +34,6 @@ class Grants:
         """Credentials that could not be checked the last time."""
 
     def __len__(self) -> int:
-        """How many credentials there are."""
         return len(self._groups)
 
     def add(self, conversation: SocketSession) -> None:
@@ -42,7 +41,6 @@ class Grants:
         self._groups.setdefault(_credential(conversation.opened), {})[conversation] = None
 
     def discard(self, conversation: SocketSession) -> None:
-        """Forget a connection."""
         key = _credential(conversation.opened)
         group = self._groups.get(key, {})
         group.pop(conversation, None)

@@ -43,7 +43,6 @@ class Outbox:
         return 2 * self._bytes <= self._max_bytes
 
     def put(self, data: bytes) -> None:
-        """Let something wait for its turn."""
         self._put(data, 0)
 
     def put_beyond(self, data: bytes) -> bool:
@@ -88,7 +87,6 @@ class Outbox:
         self._wake.set()
 
     def drop(self) -> None:
-        """Forget what waits."""
         for _, held in self._waiting:
             self._budget.free(held, self._address)
         self._waiting.clear()

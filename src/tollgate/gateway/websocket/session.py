@@ -241,7 +241,6 @@ class SocketSession:
         context.outbox.put(Answered(self, addressed(request.body, answer), record))
 
     def leave(self, answer: Outgoing) -> None:
-        """Send an answer whose record is written."""
         fresh: Sequence[Subscriber] = ()
         if isinstance(answer, Served):
             self._calls.pop(answer, None)
@@ -271,7 +270,6 @@ class SocketSession:
 
     @property
     def has_room(self) -> bool:
-        """Whether the client keeps up with its notifications."""
         return self._outbox.has_room
 
     def _cut_slow(self) -> None:
@@ -290,7 +288,7 @@ class SocketSession:
         return self._ending is not None
 
     def lose(self, why: str) -> None:
-        """Close, because a subscription cannot go on."""
+        """Close, because a subscription cannot continue."""
         if not self._ending:
             self._on_cut("behind")
             self.close(FAILED, why)
@@ -342,7 +340,7 @@ class SocketSession:
             self.close(GOING_AWAY, "The service stops: connect again.")
 
     def _end(self) -> None:
-        """Forget everything: the connection is gone. Calls under way go on, their answers are dropped."""
+        """Forget everything: the connection is gone. Calls under way continue, their answers are dropped."""
         self._ending = self._ending or (GOING_AWAY, "")
         if self._subscriptions is not None:
             self._subscriptions.close()

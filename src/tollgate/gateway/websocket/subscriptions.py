@@ -70,7 +70,6 @@ class Declined(Refusal):
         self.code = wrong.code  # type: ignore[misc]
 
     def written(self, call_id: Raw | int) -> bytes:
-        """The answer to a call."""
         return jsonrpc.encode_answer(
             call_id, Reply(error=Raw(_json({"code": self.code, "message": self.message})))
         )
@@ -110,7 +109,6 @@ class CallerUse:
             )
 
     def give_back(self, wanted: int) -> None:
-        """Count one less."""
         self.subscriptions -= 1
         self.terms -= wanted
         if self.team is not None:
@@ -156,7 +154,8 @@ class Subscriptions:
             subscriber = Subscriber(wanted, self._new_id(), self._family, self._sink)
             subscriber.charge = partial(self._charge, call.method)
             subscriber.team = self._use.team
-            self._check()
+            if len(self._subscribers) >= (limit := self._max_subscriptions):
+                raise _too_many(f"A connection may have {limit} subscriptions: end some, or open another one.")
             # Taken before the wait, so that many calls at once cannot go beyond the bound.
             self._use.take(terms(wanted))
             self._subscribers[subscriber.id] = subscriber
@@ -188,12 +187,6 @@ class Subscriptions:
             self._use.give_back(terms(subscriber.subscription))
         return subscriber
 
-    def _check(self) -> None:
-        if len(self._subscribers) >= self._max_subscriptions:
-            raise _too_many(
-                f"A connection may have {self._max_subscriptions} subscriptions: end some, or open another one."
-            )
-
     def _new_id(self) -> str:
         while True:
             made = "0x" + secrets.token_hex(16) if self._family == "eth" else str(secrets.randbits(63))
@@ -201,7 +194,6 @@ class Subscriptions:
                 return made
 
     def close(self) -> None:
-        """End all subscriptions."""
         self._closed = True
         for subscriber in list(self._subscribers.values()):
             self._drop(subscriber.id)
