@@ -19,7 +19,6 @@ from litestar.types import Message, Scope
 from tollgate.control.api import (
     access,
     audit,
-    billing,
     creation,
     docs,
     domains,
@@ -47,7 +46,6 @@ MAX_BODY_BYTES = 262_144
 
 
 def control_app(plane: ControlPlane) -> Litestar:
-    """Create the application."""
     return assembled(plane, [api_router(), pages.router(), pages.root, oauth.metadata])
 
 
@@ -60,7 +58,7 @@ def api_router() -> Router:
     """All of the API, under `/api/v1`."""
     resources = (
         *(service, me, factors, teams, members, tokens, domains),
-        *(logs, audit, usage, billing, invoices, operator),
+        *(logs, audit, usage, invoices, operator),
     )
     return _router([oauth.router(), *(handler for each in resources for handler in each.HANDLERS)])
 
@@ -81,7 +79,6 @@ def _router(handlers: Sequence[Router | HTTPRouteHandler]) -> Router:
 
 
 def assembled(plane: ControlPlane, parts: Sequence[Router | HTTPRouteHandler]) -> Litestar:
-    """Create an application of these parts."""
     app = Litestar(
         route_handlers=parts,
         # A guard, because guards run before the credential is checked.

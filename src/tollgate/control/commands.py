@@ -30,7 +30,6 @@ MAX_ERRORS = 20
 
 
 def decoded(sent: bytes, kind: type[Command]) -> Command:
-    """Read a command from the body of a request."""
     try:
         try:
             return msgspec.json.decode(sent, type=kind)
@@ -130,13 +129,11 @@ def _is_valid(value: object, kind: Any, schema: Json, *, strict: bool) -> bool:
         converted = msgspec.convert(value, kind, strict=strict)
     except ValidationError:
         return False
-    if not strict and (converted is None or (isinstance(converted, int) and str(value) != _json(converted))):
+    if not strict and (
+        converted is None or (isinstance(converted, int) and str(value) != msgspec.json.encode(converted).decode())
+    ):
         return False  # msgspec also accepts "null" for None, "1" for true and "1.0" for 1
     return _fits(converted, schema)
-
-
-def _json(value: object) -> str:
-    return msgspec.json.encode(value).decode()
 
 
 def _fits(value: object, schema: Json) -> bool:
@@ -155,7 +152,6 @@ def _fits(value: object, schema: Json) -> bool:
 
 
 def words(schema: Json) -> str:
-    """Describe what a schema accepts."""
     if "anyOf" in schema:
         bounds = {name: value for name, value in schema.items() if name != "anyOf"}
         return ", or ".join(words({**bounds, **each}) for each in schema["anyOf"])

@@ -34,7 +34,6 @@ class Mailer:
 
     @property
     def enabled(self) -> bool:
-        """Whether mail can be sent at all."""
         return bool(self._settings.host)
 
     def post(self, to: str, subject: str, text: str) -> bool:

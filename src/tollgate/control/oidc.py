@@ -114,7 +114,6 @@ class OidcClient:
         return rules.make_claim(metadata.issuer, claims, userinfo, self._settings.scopes)
 
     async def close(self) -> None:
-        """Close the connections to the provider."""
         await self._http.aclose()
 
     async def _provider(self, but_not: rules.OidcProvider | None = None) -> rules.OidcProvider:

@@ -175,7 +175,6 @@ def check_settings(settings: OidcSettings) -> None:
 
 
 def is_local(url: str) -> bool:
-    """Return whether a URL leads to this machine itself."""
     host = httpx.URL(url).host
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
@@ -228,7 +227,6 @@ def signing_algorithms(metadata: Metadata) -> list[str]:
 
 
 def auth_method(metadata: Metadata) -> str:
-    """Return how the client secret is sent."""
     for name in AUTH_METHODS:
         if name in metadata.token_endpoint_auth_methods_supported:
             return name
@@ -277,7 +275,6 @@ def callback_code(params: Mapping[str, str], metadata: Metadata) -> str:
 
 
 def token_refusal(status: int, body: bytes) -> OidcError:
-    """Return the error for a code that was not redeemed."""
     try:
         error = msgspec.json.decode(body, type=_TokenRefusal).error
     except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -326,7 +323,6 @@ def untrusted(error: Exception) -> OidcError:
 
 
 def subject_of(claims: Mapping[str, Any]) -> str:
-    """Return the provider's id of a person."""
     subject = claims.get("sub")
     if not isinstance(subject, str) or not 0 < len(subject) <= SUBJECT_CHARACTERS:
         raise OidcError(f"The sign-in provider did not return your identity. {AGAIN} {CONTACT}.")

@@ -82,8 +82,7 @@ class Unreachable(TollgateError):
 class Addresses(Protocol):
     """What a fetch needs of DNS."""
 
-    async def addresses(self, host: str) -> list[str]:
-        """Return the IPv4 and IPv6 addresses of a host."""
+    async def addresses(self, host: str) -> list[str]: ...
 
 
 class DnsResolver:
@@ -197,7 +196,6 @@ class Fetcher:
         return self._given_tls or ssl.create_default_context()
 
     def url(self, host: str, path: str) -> str:
-        """Return the URL that `get` fetches."""
         return f"https://{host}{path}" if self._port == HTTPS_PORT else f"https://{host}:{self._port}{path}"
 
     async def get(self, host: str, path: str) -> bytes:

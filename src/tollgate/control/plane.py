@@ -92,14 +92,13 @@ class ControlPlane:
         self.reports = Reports(self.context, accountbook, self._payments) if self._payments else None
         self.replays = Replays(self.context)
         self.sweep = Sweep(self.context, accountbook)
-        self.oidc = _oidc(settings, base_url, now)
+        self.oidc = oidc.OidcClient(settings.oidc, base_url + OIDC_PATH, now=now) if settings.oidc.issuer else None
 
     def change(self, settings: Settings) -> None:
         """Apply settings that changed without a restart: the networks."""
         self.settings = self.context.settings = settings
 
     async def close(self) -> None:
-        """Release all resources."""
         await self.mailer.close()
         if self.oidc is not None:
             await self.oidc.close()
@@ -110,12 +109,6 @@ class ControlPlane:
             await self._logbook.close()
         if self._accountbook is not None:
             await self._accountbook.close()
-
-
-def _oidc(settings: Settings, base_url: str, now: Callable[[], float]) -> oidc.OidcClient | None:
-    if not settings.oidc.issuer:
-        return None
-    return oidc.OidcClient(settings.oidc, base_url + OIDC_PATH, now=now)
 
 
 def _proofs(settings: Settings) -> Proofs:

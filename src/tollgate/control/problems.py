@@ -1,13 +1,14 @@
 """What the control plane refuses, as RFC 9457 problem details: one tree, each with status and reason.
 
     Problem
-    ├── InvalidInput  NotARootDomain
+    ├── InvalidInput  RootDomainNeeded
     ├── NotLoggedIn  LoginExpired  WrongPassword
-    ├── NoSuchTeam  RoleNeeded  PersonalTokenRefused  LogInAgain  SignUpClosed  InvitationForOther
+    ├── NoSuchTeam  RoleNeeded  PersonalTokenRefused  LogInAgain  SignUpClosed  AddressUnproved
+    │   InvitationForOther
     ├── NotFound
     ├── NameTaken  DomainTaken  DomainVerified  NotProven  LastOwner  AlreadyMember  LimitReached  RequestRunning
     ├── ChangedMeanwhile  KeyReused
-    ├── TooManyAttempts  RateLimited
+    ├── TooManyAttempts  TooManyRequests
     └── StoreAway  Busy
 
 A problem's detail includes what to do next. An unknown team and another's team give the same problem with the same
@@ -33,11 +34,17 @@ class FieldError(Struct, frozen=True):
 
 
 class Problem(TollgateError):
-    """A request that is refused. `detail` is what happened and what to do next."""
+    """A request that is refused. `detail` is what happened and what to do next.
+
+    The docstring of each kind is its description in the API's documentation.
+    """
 
     status: ClassVar[int] = 400
     reason: ClassVar[str] = "invalid_request"
     when: ClassVar[str] = ""
+
+    def __init_subclass__(cls) -> None:
+        cls.when = cls.__doc__ or ""
 
     def __init__(self, detail: str, *, headers: dict[str, str] | None = None, **extras: object) -> None:
         self.detail = detail
@@ -53,14 +60,11 @@ class Problem(TollgateError):
 
     @property
     def title(self) -> str:
-        """The status in words."""
         return HTTPStatus(self.status).phrase
 
 
 class InvalidInput(Problem):
-    """Something in the request is wrong."""
-
-    when = "The body, the query or a cursor is wrong; `errors` lists what, and `field` is the first of them."
+    """The body, the query or a cursor is wrong; `errors` lists what, and `field` is the first of them."""
 
     def __init__(self, detail: str, *, field: str | None = None, errors: Sequence[FieldError] = ()) -> None:
         self._errors = errors
@@ -72,47 +76,43 @@ class InvalidInput(Problem):
 
 
 class RootDomainNeeded(Problem):
-    """A name that cannot be whitelisted."""
+    """The name is not a root domain; `suggestion` is the root to use."""
 
     status, reason = 422, "not_a_root_domain"
-    when = "The name is not a root domain; `suggestion` is the root to use."
 
 
 class NotLoggedIn(Problem):
-    """No usable credential."""
+    """No credential, or one that is not known."""
 
     status, reason = 401, "not_logged_in"
-    when = "No credential, or one that is not known."
 
     def __init__(self, detail: str = "Log in first: send the header Authorization: Bearer <token>.") -> None:
         super().__init__(detail, headers={"WWW-Authenticate": "Bearer"})
 
 
 class LoginExpired(Problem):
-    """A credential that is no longer valid."""
+    """The login or personal token has expired or was ended."""
 
     status, reason = 401, "login_expired"
-    when = "The login or personal token has expired or was ended."
 
     def __init__(self, detail: str = "This login has expired or was ended: log in again.") -> None:
         super().__init__(detail, headers={"WWW-Authenticate": 'Bearer error="invalid_token"'})
 
 
 class WrongPassword(Problem):
-    """Email or password is wrong; the caller must not learn which."""
+    """The email or the password is wrong."""
 
+    # The caller must not learn which of the two.
     status, reason = 401, "wrong_password"
-    when = "The email or the password is wrong."
 
     def __init__(self, detail: str = "The email or the password is wrong.") -> None:
         super().__init__(detail, headers={"WWW-Authenticate": "Bearer"})
 
 
 class NoSuchTeam(Problem):
-    """The caller has no such team; whether another has it is not revealed."""
+    """The team does not exist, or the caller is not in it; `suggestion` is the caller's most similar team."""
 
     status, reason = 403, "no_such_team"
-    when = "The team does not exist, or the caller is not in it; `suggestion` is the caller's most similar team."
 
     def __init__(self, team: str, suggestion: str | None = None) -> None:
         hint = f' Did you mean "{suggestion}"?' if suggestion else " List yours with: tollgate teams list"
@@ -120,10 +120,9 @@ class NoSuchTeam(Problem):
 
 
 class RoleNeeded(Problem):
-    """A member without the right."""
+    """The caller's role in the team does not allow it; `roles` do."""
 
     status, reason = 403, "role_needed"
-    when = "The caller's role in the team does not allow it; `roles` do."
 
     def __init__(self, action: str, role: str, roles: Sequence[str]) -> None:
         names = " or ".join([", ".join(roles[:-1]), roles[-1]] if len(roles) > 1 else roles)
@@ -131,10 +130,9 @@ class RoleNeeded(Problem):
 
 
 class PersonalTokenRefused(Problem):
-    """The action requires a person, not a program with a personal token."""
+    """A personal access token may not do this, or this one is read-only or for one team: log in."""
 
     status, reason = 403, "personal_token_refused"
-    when = "A personal access token may not do this, or this one is read-only or for one team: log in."
 
     def __init__(self, what: str) -> None:
         super().__init__(
@@ -143,127 +141,111 @@ class PersonalTokenRefused(Problem):
 
 
 class LogInAgain(Problem):
-    """The action requires a recent login."""
+    """A login older than 15 minutes may not do this: log in again."""
 
     status, reason = 403, "log_in_again"
-    when = "A login older than 15 minutes may not do this: log in again."
 
     def __init__(self, what: str) -> None:
         super().__init__(f"To {what}, log in again first: this login is older than 15 minutes.")
 
 
 class SignUpClosed(Problem):
-    """No account may be created this way."""
+    """The setting `accounts.sign_up` does not allow this account to be created."""
 
     status, reason = 403, "sign_up_closed"
-    when = "The setting `accounts.sign_up` does not allow this account to be created."
 
 
 class AddressUnproved(Problem):
-    """The account's address is not verified, so it may be another person's."""
+    """The account's email address is not verified yet: request a link by mail."""
 
     status, reason = 403, "address_unproved"
-    when = "The account's email address is not verified yet: request a link by mail."
 
 
 class InvitationForOther(Problem):
-    """The invitation names another person."""
+    """The invitation is for another email than the caller's."""
 
     status, reason = 403, "invitation_for_other"
-    when = "The invitation is for another email than the caller's."
 
 
 class NotFound(Problem):
-    """Not here."""
+    """It does not exist in this team or account, or the path does not exist."""
 
     status, reason = 404, "not_found"
-    when = "It does not exist in this team or account, or the path does not exist."
 
 
 class NameTaken(Problem):
-    """A name that must be unique is not."""
+    """The name, email or domain is taken; `field` names which."""
 
     status, reason = 409, "name_taken"
-    when = "The name, email or domain is taken; `field` names which."
 
     def __init__(self, detail: str, field: str) -> None:
         super().__init__(detail, field=field)
 
 
 class DomainTaken(Problem):
-    """Another team has the domain."""
+    """Another team has whitelisted the domain; the answer describes how to prove that it is yours."""
 
     status, reason = 409, "domain_taken"
-    when = "Another team has whitelisted the domain; the answer describes how to prove that it is yours."
 
 
 class DomainVerified(Problem):
-    """The other team's proof is still published."""
+    """A take-over is refused: the other team's own proof is still published."""
 
     status, reason = 409, "domain_verified"
-    when = "A take-over is refused: the other team's own proof is still published."
 
 
 class NotProven(Problem):
-    """No proof was found."""
+    """No proof of ownership was found; `problems` lists where it was looked for."""
 
     status, reason = 409, "not_proven"
-    when = "No proof of ownership was found; `problems` lists where it was looked for."
 
 
 class LastOwner(Problem):
     """The team would be left without an owner."""
 
     status, reason = 409, "last_owner"
-    when = "The team would be left without an owner."
 
     def __init__(self, detail: str = "A team needs an owner: make another member owner first.") -> None:
         super().__init__(detail)
 
 
 class AlreadyMember(Problem):
-    """The person is in the team."""
+    """The person belongs to the team already."""
 
     status, reason = 409, "already_member"
-    when = "The person belongs to the team already."
 
 
 class LimitReached(Problem):
-    """A bound of the settings."""
+    """A limit of the settings is reached, such as `accounts.tokens_per_team`."""
 
     status, reason = 409, "limit_reached"
-    when = "A limit of the settings is reached, such as `accounts.tokens_per_team`."
 
 
 class RequestRunning(Problem):
-    """A request with the same Idempotency-Key is still running."""
+    """A request with the same `Idempotency-Key` is still running."""
 
     status, reason = 409, "request_running"
-    when = "A request with the same `Idempotency-Key` is still running."
 
 
 class ChangedMeanwhile(Problem):
-    """If-Match names another version."""
+    """`If-Match` does not match: it was changed in the meantime."""
 
     status, reason = 412, "changed_meanwhile"
-    when = "`If-Match` does not match: it was changed in the meantime."
 
     def __init__(self) -> None:
         super().__init__("It was changed in the meantime: read it again, then change it.")
 
 
 class KeyReused(Problem):
-    """An Idempotency-Key with another body."""
+    """The `Idempotency-Key` was used with another body."""
 
     status, reason = 422, "key_reused"
-    when = "The `Idempotency-Key` was used with another body."
 
 
 class TooManyAttempts(Problem):
-    """Slow down."""
+    """Too many failed logins, wrong codes, waiting logins or raises of a cap; with `Retry-After`."""
 
     status, reason = 429, "too_many_attempts"
-    when = "Too many failed logins, wrong codes, waiting logins or raises of a cap; with `Retry-After`."
 
     def __init__(self, detail: str, seconds: float) -> None:
         wait = max(1, int(seconds + 0.999))
@@ -271,10 +253,9 @@ class TooManyAttempts(Problem):
 
 
 class TooManyRequests(Problem):
-    """Too many requests."""
+    """Too many requests of one credential or client address; `limit` names it. With `Retry-After`."""
 
     status, reason = 429, "rate_limited"
-    when = "Too many requests of one credential or client address; `limit` names it. With `Retry-After`."
 
     def __init__(self, detail: str, seconds: float, limit: str) -> None:
         wait = max(1, int(seconds + 0.999))
@@ -282,50 +263,21 @@ class TooManyRequests(Problem):
 
 
 class StoreAway(Problem):
-    """The database cannot be reached."""
+    """The database cannot be reached; with `Retry-After`."""
 
     status, reason = 503, "store_unavailable"
-    when = "The database cannot be reached; with `Retry-After`."
 
     def __init__(self) -> None:
         super().__init__("The service cannot reach its database now: try again.", headers={"Retry-After": "2"})
 
 
 class Busy(Problem):
-    """Too much at once."""
+    """Too many passwords are being checked, or live views open, at once; with `Retry-After`."""
 
     status, reason = 503, "busy"
-    when = "Too many passwords are being checked, or live views open, at once; with `Retry-After`."
 
     def __init__(self, detail: str = "Too many sign-ins at once: try again.") -> None:
         super().__init__(detail, headers={"Retry-After": "2"})
 
 
-ALL_PROBLEMS: tuple[type[Problem], ...] = (
-    InvalidInput,
-    NotLoggedIn,
-    LoginExpired,
-    WrongPassword,
-    NoSuchTeam,
-    RoleNeeded,
-    PersonalTokenRefused,
-    LogInAgain,
-    SignUpClosed,
-    InvitationForOther,
-    NotFound,
-    NameTaken,
-    DomainTaken,
-    DomainVerified,
-    NotProven,
-    LastOwner,
-    AlreadyMember,
-    LimitReached,
-    RequestRunning,
-    ChangedMeanwhile,
-    KeyReused,
-    RootDomainNeeded,
-    TooManyAttempts,
-    TooManyRequests,
-    StoreAway,
-    Busy,
-)
+ALL_PROBLEMS = tuple(Problem.__subclasses__())

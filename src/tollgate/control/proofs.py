@@ -46,8 +46,7 @@ class Texts(Protocol):
 class Files(Protocol):
     """What a search needs of the web."""
 
-    def url(self, host: str, path: str) -> str:
-        """Return the URL that `get` fetches."""
+    def url(self, host: str, path: str) -> str: ...
 
     async def get(self, host: str, path: str) -> bytes:
         """Return the body at a path; raise Refused, Missing or Unreachable without one."""

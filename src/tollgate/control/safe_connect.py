@@ -145,7 +145,6 @@ class _Stream(httpcore.AsyncNetworkStream):
         server_hostname: str | None = None,
         timeout: float | None = None,  # noqa: ASYNC109
     ) -> httpcore.AsyncNetworkStream:
-        """Start TLS; ssl checks the certificate against the server's name."""
         try:
             return _Stream(await self._inner.start_tls(ssl_context, server_hostname, timeout), self._left)
         except BaseException:

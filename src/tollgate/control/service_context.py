@@ -84,7 +84,6 @@ class Actor(Struct, frozen=True):
 
     @property
     def via(self) -> str:
-        """How this actor logged in."""
         if self.login is None:
             return self.other if self.account is None else "console"
         return f"{self.login.kind}:{self.login.name}" if self.login.kind == PERSONAL else self.login.kind
@@ -116,8 +115,7 @@ class Ordered(Protocol):
     """An item of a list."""
 
     @property
-    def id(self) -> str:
-        """The row's id."""
+    def id(self) -> str: ...
 
     @property
     def created_at(self) -> float: ...
@@ -148,15 +146,15 @@ class PageRequest(Struct, frozen=True):
         except cursors.BadCursor as error:
             raise InvalidInput(str(error), field="after") from error
 
-    async def read(self, rows: Repository[Any], scope: str, **where: Any) -> ResultPage[Any]:
+    async def read(self, repository: Repository[Any], scope: str, **where: Any) -> ResultPage[Any]:
         """Read this page of the matching rows."""
-        return page_of(scope, await rows.page(self.limit + 1, self.place(scope), **where), self.limit)
+        return page_of(scope, await repository.page(self.limit + 1, self.place(scope), **where), self.limit)
 
 
-def page_of(scope: str, rows: list[Item], limit: int) -> ResultPage[Item]:
-    """Make a page from up to one row more than it may hold."""
-    items = rows[:limit]
-    last = items[-1] if len(rows) > limit else None
+def page_of(scope: str, found: list[Item], limit: int) -> ResultPage[Item]:
+    """Make a page from up to one item more than it may hold."""
+    items = found[:limit]
+    last = items[-1] if len(found) > limit else None
     return ResultPage(items, cursors.write(scope, Position(last.created_at, last.id)) if last else None)
 
 
@@ -198,10 +196,7 @@ class ServiceContext:
         """The digests that the store may have of a secret: two while the pepper is being replaced."""
         if self._previous_pepper is None:
             return (self.digest(secret),)
-        return (
-            self.digest(secret),
-            secrets.digest(secret.encode(errors="surrogatepass"), self._previous_pepper),
-        )
+        return (self.digest(secret), secrets.digest(secret.encode(errors="surrogatepass"), self._previous_pepper))
 
     def key(self, kind: str, text: str) -> str:
         """A key for something that must not be stored in clear, such as a mistyped address."""
@@ -217,6 +212,27 @@ class ServiceContext:
         if actor.login is not None and self.now() - actor.login.created_at > RECENT_SECONDS:
             raise LogInAgain(what)
         return account
+
+    @asynccontextmanager
+    async def reading(
+        self, actor: Actor, team: str, action: Action
+    ) -> AsyncIterator[tuple[Repositories, Membership]]:
+        """Read as a member of a team who may do this."""
+        async with self.store.reading() as records:
+            yield records, await self.membership(records, actor, team, action)
+
+    @asynccontextmanager
+    async def changing(
+        self, actor: Actor, team: str, action: Action
+    ) -> AsyncIterator[tuple[Repositories, Membership]]:
+        """Change something as a member of a team who may do this."""
+        async with self.store.changing() as records:
+            yield records, await self.membership(records, actor, team, action)
+
+    async def member(self, actor: Actor, team: str, action: Action) -> Membership:
+        """The membership alone, of a member who may do this."""
+        async with self.store.reading() as records:
+            return await self.membership(records, actor, team, action)
 
     async def membership(self, records: Repositories, actor: Actor, team: str, action: Action) -> Membership:
         """Return the membership of a member who may do this; others learn nothing about the team."""
@@ -244,7 +260,6 @@ class ServiceContext:
         name: str = "",
         **details: object,
     ) -> None:
-        """Add an entry to the audit log."""
         chain = audit_chain.chain_of(team_id)
         known = await records.audit_chains.get(chain)
         entry, end = audit_chain.linked(
@@ -333,11 +348,15 @@ def name_of(text: str, *, field: str = "name", max_length: int = 100, min_length
     return name
 
 
-async def every(rows: Repository[Any], kind: type[Item], **where: Any) -> AsyncIterator[Item]:  # noqa: ARG001 - types
+async def every(
+    repository: Repository[Any],
+    kind: type[Item],  # noqa: ARG001 - types the items
+    **where: Any,
+) -> AsyncIterator[Item]:
     """Yield every matching row in order of creation. `kind` is the table's type."""
     after: Position | None = None
     while True:
-        page: list[Item] = await rows.page(MAX_ROWS, after, **where)
+        page: list[Item] = await repository.page(MAX_ROWS, after, **where)
         for row in page:
             yield row
         if len(page) < MAX_ROWS:

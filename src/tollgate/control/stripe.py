@@ -56,11 +56,9 @@ class Payments(Protocol):
 
     async def create_customer(self, team_id: str, name: str, key: str) -> str: ...
 
-    async def create_item(self, item: InvoiceItem, key: str) -> str:
-        """Put an item on a customer's next invoice; return its id."""
+    async def create_item(self, item: InvoiceItem, key: str) -> str: ...
 
-    async def close(self) -> None:
-        """Release all resources."""
+    async def close(self) -> None: ...
 
 
 class _Made(Struct, frozen=True):

@@ -12,15 +12,15 @@ from tollgate.control.problems import ChangedMeanwhile
 _VOLATILE = ("last_used_at", "capped_until")
 
 
-def version_of(row: msgspec.Struct) -> str:
-    """The version of a row, as an entity tag."""
-    fields = {name: value for name, value in msgspec.structs.asdict(row).items() if name not in _VOLATILE}
+def version_of(stored: msgspec.Struct) -> str:
+    """The version of what is stored, as an entity tag."""
+    fields = {name: value for name, value in msgspec.structs.asdict(stored).items() if name not in _VOLATILE}
     return f'"{hashlib.blake2b(msgspec.json.encode(fields), digest_size=12).hexdigest()}"'
 
 
-def check_version(row: msgspec.Struct, if_match: str | None) -> None:
+def check_version(stored: msgspec.Struct, if_match: str | None) -> None:
     """Refuse a change based on an older version. Weak tags never match (RFC 9110, section 13.1.1)."""
     if if_match is None or if_match.strip() == "*":
         return
-    if version_of(row) not in {tag.strip() for tag in if_match.split(",")}:
+    if version_of(stored) not in {tag.strip() for tag in if_match.split(",")}:
         raise ChangedMeanwhile

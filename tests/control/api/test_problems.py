@@ -175,8 +175,8 @@ TABLE: dict[str, tuple[int, set[str], Scene]] = {
     "rate_limited": (429, {"retry_after", "limit"}, rate_limited),
     "internal_error": (500, set(), internal_error),
 }
-# Signing up is a matter of the console; the store and the passwords have tests of their own.
-ELSEWHERE = {"sign_up_closed", "store_unavailable", "busy"}
+# Signing up is a matter of the console; addresses, the store and the passwords have tests of their own.
+ELSEWHERE = {"sign_up_closed", "address_unproved", "store_unavailable", "busy"}
 
 
 def test_table_has_every_problem_there_is() -> None:

@@ -7,7 +7,7 @@ reading     bodies, forms and queries, each refusal naming the member
 render      answers
 creation    Idempotency-Key
 errors      every exception as problem details (RFC 9457)
-me, factors, teams, members, tokens, domains, logs, audit, usage, billing, invoices, operator, service, oauth
+me, factors, teams, members, tokens, domains, logs, audit, usage, invoices, operator, service, oauth
             one file for each resource
 exports     logs as files
 rates       rate limits of the API and the console

@@ -40,7 +40,6 @@ def request_id(scope: Scope) -> str:
 
 
 def client(request: HttpRequest) -> ClientInfo:
-    """Where the request came from."""
     sender = request.scope["client"]
     agent = request.headers.get("user-agent", "")
     return ClientInfo(sender[0] if sender else "", agent[:AGENT_LENGTH], request_id(request.scope))

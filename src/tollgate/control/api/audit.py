@@ -48,9 +48,9 @@ async def list_own_audit(plane: Plane, actor: CurrentActor, page: WantedPage) ->
     return page_of(AuditPage, await plane.audit.of_self(actor, page), _shown)
 
 
-def _shown(row: AuditEntry) -> audit.AuditEntry:
-    details = msgspec.json.decode(row.details, type=dict[str, Any])
-    return of(audit.AuditEntry, row, at=moment(row.created_at), details=details)
+def _shown(entry: AuditEntry) -> audit.AuditEntry:
+    details = msgspec.json.decode(entry.details, type=dict[str, Any])
+    return of(audit.AuditEntry, entry, at=moment(entry.created_at), details=details)
 
 
 HANDLERS = [list_audit, export_audit, list_own_audit]

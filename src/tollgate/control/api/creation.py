@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import msgspec
 from litestar.di import NamedDependency
@@ -12,9 +12,9 @@ from msgspec import Raw, Struct
 
 from tollgate import log
 from tollgate.control.api.access import CurrentActor, HttpRequest, Plane, request_id
-from tollgate.control.api.render import Answer, Versioned, encoded
-from tollgate.control.plane import ControlPlane
-from tollgate.control.service_context import Actor
+from tollgate.control.api.errors import NO_STORE
+from tollgate.control.api.reading import JSON
+from tollgate.control.api.render import REPLAYED, Versioned
 from tollgate.control.versions import version_of
 from tollgate.store.base import StoreUnavailable
 
@@ -27,10 +27,14 @@ Created = TypeVar("Created")
 
 
 class Made(Struct, frozen=True):
-    """What was created: how it is shown, and its row if it has a version."""
+    """What was created: how it is shown, and the stored resource if it has a version."""
 
     shown: Struct
-    row: Struct | None = None
+    stored: Struct | None = None
+
+    @property
+    def etag(self) -> str | None:
+        return version_of(self.stored) if self.stored is not None else None
 
     def __repr__(self) -> str:
         return "Made(…)"
@@ -45,58 +49,52 @@ class Once:
     """`once` of one request, which handlers take."""
 
     def __init__(self, request: HttpRequest, plane: Plane, actor: CurrentActor) -> None:
-        self._sender = request, plane, actor
+        self._request, self._replays, self._actor = request, plane.replays, actor
 
     async def __call__(
         self, create: Callable[[], Awaitable[Created]], show: Callable[[Created], Made]
     ) -> Versioned[Any]:
-        """Create, and show what was created."""
-
-        async def make() -> Made:
-            return show(await create())
-
-        return cast("Versioned[Any]", await once(*self._sender, make))
+        """Create, or return what an earlier request with the same key created."""
+        request = self._request
+        key = request.headers.get(KEY)
+        if key is None:
+            made = show(await create())
+            return _answer(msgspec.json.encode(made.shown), made.etag)
+        # The requested path, not the route's pattern: the same key in another team is another request.
+        route = f"{request.method} {request.scope['path']}"
+        replay = await self._replays.begin(self._actor, route, key, await request.body())
+        if replay.status:
+            kept = msgspec.json.decode(replay.answer, type=_KeptAnswer)
+            return _answer(bytes(kept.body), kept.etag, replay.status, replayed=True)
+        try:
+            made = show(await create())
+        except Exception:
+            with suppress(StoreUnavailable):
+                await self._replays.abandon(replay)
+            raise
+        try:
+            await self._replays.finish(replay, 201, _without_secrets(made))
+        except StoreUnavailable:
+            # It is created and its secret exists only here, so the caller must get it.
+            _log.warning(
+                "an answer could not be stored for a repeated request", request_id=request_id(request.scope)
+            )
+        return _answer(msgspec.json.encode(made.shown), made.etag)
 
 
 CreatesOnce = NamedDependency[Once]
 
 
-async def once(
-    request: HttpRequest, plane: ControlPlane, actor: Actor, create: Callable[[], Awaitable[Made]]
-) -> Answer:
-    """Create, or return what an earlier request with the same key created."""
-    key = request.headers.get(KEY)
-    if key is None:
-        return _answer(await create())
-    # The requested path, not the route's pattern: the same key in another team is another request.
-    route = f"{request.method} {request.scope['path']}"
-    replay = await plane.replays.begin(actor, route, key, await request.body())
-    if replay.status:
-        kept = msgspec.json.decode(replay.answer, type=_KeptAnswer)
-        return encoded(bytes(kept.body), replay.status, etag=kept.etag, replayed=True)
-    try:
-        made = await create()
-    except Exception:
-        with suppress(StoreUnavailable):
-            await plane.replays.abandon(replay)
-        raise
-    try:
-        await plane.replays.finish(replay, 201, _without_secrets(made))
-    except StoreUnavailable:
-        # It is created and its secret exists only here, so the caller must get it.
-        _log.warning("an answer could not be stored for a repeated request", request_id=request_id(request.scope))
-    return _answer(made)
-
-
-def _answer(made: Made) -> Answer:
-    return encoded(msgspec.json.encode(made.shown), 201, etag=_etag(made))
-
-
-def _etag(made: Made) -> str | None:
-    return version_of(made.row) if made.row is not None else None
+def _answer(body: bytes, etag: str | None, status: int = 201, *, replayed: bool = False) -> Versioned[Any]:
+    headers = dict(NO_STORE)
+    if etag is not None:
+        headers["ETag"] = etag
+    if replayed:
+        headers[REPLAYED] = "true"
+    return Versioned(body, status_code=status, media_type=JSON, headers=headers)
 
 
 def _without_secrets(made: Made) -> bytes:
     hidden = {name: None for name in SECRETS if name in made.shown.__struct_fields__}
     bare = msgspec.structs.replace(made.shown, **hidden)
-    return msgspec.json.encode(_KeptAnswer(Raw(msgspec.json.encode(bare)), _etag(made)))
+    return msgspec.json.encode(_KeptAnswer(Raw(msgspec.json.encode(bare)), made.etag))

@@ -81,7 +81,6 @@ class _Reader:
         ]
 
     def shapes(self) -> list[tuple[str, str, list[FieldDoc]]]:
-        """The schemas of answers."""
         answered = {
             _name(each["schema"])
             for methods in self._document["paths"].values()

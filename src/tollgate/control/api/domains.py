@@ -40,7 +40,7 @@ async def add_domain(
 
     With `take_over` even one on another team's list, by proof of ownership.
     """
-    return await once(lambda: plane.domains.add(actor, team, data), lambda row: Made(_shown(row), row))
+    return await once(lambda: plane.domains.add(actor, team, data), lambda entry: Made(_shown(entry), entry))
 
 
 @serves(domains.LIST, tag=DOMAINS)
@@ -60,8 +60,8 @@ async def check_origin(
 @serves(domains.SHOW, tag=DOMAINS)
 async def get_domain(plane: Plane, actor: CurrentActor, team: Part, domain: Part) -> Versioned[domains.Domain]:
     """Show a whitelisted domain."""
-    row = await plane.domains.show(actor, team, domain)
-    return versioned(_shown(row), row)
+    entry = await plane.domains.show(actor, team, domain)
+    return versioned(_shown(entry), entry)
 
 
 @serves(domains.UPDATE, RoleNeeded, tag=DOMAINS)
@@ -72,8 +72,8 @@ async def update_domain(
 
     Omitted members keep their value.
     """
-    row = await plane.domains.update(actor, team, domain, data, if_match)
-    return versioned(_shown(row), row)
+    entry = await plane.domains.update(actor, team, domain, data, if_match)
+    return versioned(_shown(entry), entry)
 
 
 @serves(domains.REMOVE, RoleNeeded, tag=DOMAINS)
@@ -97,12 +97,12 @@ async def verify_domain(
     data: JSONBody[Nothing] = NOTHING,  # noqa: ARG001 - declared, so that a body with members is refused
 ) -> Versioned[domains.Domain]:
     """Look for the proof that the team owns a domain."""
-    row = await plane.domains.verify(actor, team, domain)
-    return versioned(_shown(row), row)
+    entry = await plane.domains.verify(actor, team, domain)
+    return versioned(_shown(entry), entry)
 
 
-def _shown(row: Domain) -> domains.Domain:
-    return of(domains.Domain, row)
+def _shown(entry: Domain) -> domains.Domain:
+    return of(domains.Domain, entry)
 
 
 HANDLERS = [add_domain, list_domains, check_origin, get_domain, update_domain, remove_domain, verify_domain]

@@ -24,31 +24,27 @@ _log = log.get("control")
 
 
 class WrongMethod(Problem):
-    """The path does not support the method."""
+    """The path does not support the method; `Allow` lists those that it does."""
 
     status, reason = 405, "method_not_allowed"
-    when = "The path does not support the method; `Allow` lists those that it does."
 
 
 class RequestTooLarge(Problem):
-    """A body over the size limit."""
+    """The body is larger than 256 KiB."""
 
     status, reason = 413, "body_too_large"
-    when = "The body is larger than 256 KiB."
 
 
 class WrongMediaType(Problem):
-    """A body that is not JSON."""
+    """The body is not `application/json`, or is compressed."""
 
     status, reason = 415, "unsupported_media_type"
-    when = "The body is not `application/json`, or is compressed."
 
 
 class InternalProblem(Problem):
-    """A defect of ours."""
+    """A defect of the service; its log has the details under the request id."""
 
     status, reason = 500, "internal_error"
-    when = "A defect of the service; its log has the details under the request id."
 
 
 # Problems of the API alone; the others are in `tollgate.control.problems`.
@@ -77,10 +73,6 @@ def problem_answer(request: HttpRequest, problem: Problem) -> Response[bytes]:
 def oauth_answer(_request: HttpRequest, error: OAuthError) -> Response[bytes]:
     body = {"error": error.code, "error_description": error.description}
     return Response(msgspec.json.encode(body), status_code=400, media_type="application/json", headers=NO_STORE)
-
-
-def _store_away(request: HttpRequest, _error: StoreUnavailable) -> Response[bytes]:
-    return problem_answer(request, StoreAway())
 
 
 def is_disconnect(error: HTTPException) -> bool:
@@ -123,7 +115,7 @@ def _unforeseen(request: HttpRequest, error: Exception) -> Response[bytes]:
 HANDLERS: ExceptionHandlersMap = {
     Problem: problem_answer,
     OAuthError: oauth_answer,
-    StoreUnavailable: _store_away,
+    StoreUnavailable: lambda request, _: problem_answer(request, StoreAway()),
     HTTPException: _of_litestar,
     Exception: _unforeseen,
 }

@@ -44,7 +44,6 @@ _ending: set[asyncio.Future[None]] = set()
 
 
 def streamed(pieces: AsyncGenerator[bytes], media_type: str, headers: Mapping[str, str]) -> Response[Any]:
-    """A streamed response."""
     made: Any = Stream(_step_by_step(pieces), media_type=media_type, headers=dict(headers))
     return cast("Response[Any]", made)
 
@@ -75,34 +74,33 @@ async def _end(pieces: AsyncGenerator[bytes], step: asyncio.Future[bytes | None]
     await pieces.aclose()
 
 
-def shown(row: LogRow, logs: LogService, team_name: str) -> Log:
-    """Show an entry."""
-    family, _, network = row.network.partition("/")
-    by_token = row.source_id.startswith("tok_")
+def shown(entry: LogRow, logs: LogService, team_name: str) -> Log:
+    family, _, network = entry.network.partition("/")
+    by_token = entry.source_id.startswith("tok_")
     # Member by member, without `of`: a page may have a thousand of them.
     return Log(
-        id=logs.cursors.id_of(row),
-        time=datetime.fromtimestamp(row.at, UTC),
-        request_id=row.request_id,
+        id=logs.cursors.id_of(entry),
+        time=datetime.fromtimestamp(entry.at, UTC),
+        request_id=entry.request_id,
         team=team_name,
-        token_id=row.source_id if by_token else None,
-        token_name=row.source_name if by_token else None,
-        domain_id=None if by_token else row.source_id,
-        domain=None if by_token else row.source_name,
-        address=row.address,
-        user_agent=row.agent or None,
-        origin=row.origin or None,
+        token_id=entry.source_id if by_token else None,
+        token_name=entry.source_name if by_token else None,
+        domain_id=None if by_token else entry.source_id,
+        domain=None if by_token else entry.source_name,
+        address=entry.address,
+        user_agent=entry.agent or None,
+        origin=entry.origin or None,
         family=family,
         network=network,
-        method=row.method or None,
-        status=row.status,
-        outcome=row.outcome,
-        error_code=row.code,
-        request_bytes=row.request_bytes,
-        response_bytes=row.response_bytes,
-        duration_us=row.duration_micros,
-        upstream=row.upstream or None,
-        attempts=len(row.attempts),
+        method=entry.method or None,
+        status=entry.status,
+        outcome=entry.outcome,
+        error_code=entry.code,
+        request_bytes=entry.request_bytes,
+        response_bytes=entry.response_bytes,
+        duration_us=entry.duration_micros,
+        upstream=entry.upstream or None,
+        attempts=len(entry.attempts),
         trace=[
             Attempt(
                 upstream=each.upstream,
@@ -111,17 +109,16 @@ def shown(row: LogRow, logs: LogService, team_name: str) -> Log:
                 verdict=each.verdict.label,
                 status=each.status or None,
             )
-            for each in row.attempts
+            for each in entry.attempts
         ],
-        cache=row.cache,
-        billable=row.billable,
-        cost_micros=row.cost,
-        count=row.stands_for,
+        cache=entry.cache,
+        billable=entry.billable,
+        cost_micros=entry.cost,
+        count=entry.stands_for,
     )
 
 
 def form_of(text: str) -> str:
-    """The format of a file; refuse an unknown one."""
     if text not in MEDIA_TYPES:
         raise InvalidInput(f"Logs are exported as one of {', '.join(MEDIA_TYPES)}.", field="format")
     return text
@@ -154,15 +151,15 @@ async def _pieces(
             yield (",".join(COLUMNS) + "\r\n").encode()
         left, written_at = MAX_ROWS, time.monotonic()
         while True:
-            rows = page.rows[:left]
-            if rows:
-                yield write(shown(row, logs, page.team.name) for row in rows)
+            entries = page.rows[:left]
+            if entries:
+                yield write(shown(entry, logs, page.team.name) for entry in entries)
                 written_at = time.monotonic()
             elif time.monotonic() - written_at > QUIET_SECONDS:
                 # A search that finds nothing for long: proxies must see that the response is alive.
                 yield b"\n"
                 written_at = time.monotonic()
-            left -= len(rows)
+            left -= len(entries)
             if page.next is None or left <= 0:
                 return
             page = await logs.page(
@@ -170,14 +167,14 @@ async def _pieces(
             )
 
 
-def _lines(rows: Iterable[Log]) -> bytes:
-    return b"".join(msgspec.json.encode(row) + b"\n" for row in rows)
+def _lines(entries: Iterable[Log]) -> bytes:
+    return b"".join(msgspec.json.encode(entry) + b"\n" for entry in entries)
 
 
-def _csv(rows: Iterable[Log]) -> bytes:
+def _csv(entries: Iterable[Log]) -> bytes:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\r\n")
     plain: Callable[[Any], Any] = msgspec.to_builtins
-    for row in rows:
-        writer.writerow([csv_cell(plain(getattr(row, name))) for name in COLUMNS])
+    for entry in entries:
+        writer.writerow([csv_cell(plain(getattr(entry, name))) for name in COLUMNS])
     return out.getvalue().encode()

@@ -42,7 +42,7 @@ async def list_invoices(plane: Plane, actor: CurrentActor, team: Part, page: Wan
 
     The current month is a draft, and so is the previous one during its grace period.
     """
-    return page_of(InvoicePage, await plane.invoices.list(actor, team, page), lambda row: _head(row.invoice))
+    return page_of(InvoicePage, await plane.invoices.list(actor, team, page), lambda listed: _head(listed.invoice))
 
 
 @serves(invoices.SHOW, InvalidInput, RoleNeeded, tag=INVOICES)
@@ -67,36 +67,36 @@ def _accepted(request: HttpRequest) -> str:
     return "csv" if CSV in accepted and JSON not in accepted else "json"
 
 
-def _head(row: core.Invoice) -> InvoiceHead:
+def _head(invoice: core.Invoice) -> InvoiceHead:
     return InvoiceHead(
-        number=row.number,
-        month=row.month,
-        status="final" if row.is_final else "draft",
-        issued_at=None if row.issued_at is None else datetime.fromtimestamp(row.issued_at, UTC),
-        requests=row.requests,
-        billable_requests=row.billable,
-        cost_micros=row.cost,
-        total_cents=row.total_cents,
-        total=dollars(row.total),
+        number=invoice.number,
+        month=invoice.month,
+        status="final" if invoice.is_final else "draft",
+        issued_at=None if invoice.issued_at is None else datetime.fromtimestamp(invoice.issued_at, UTC),
+        requests=invoice.requests,
+        billable_requests=invoice.billable,
+        cost_micros=invoice.cost,
+        total_cents=invoice.total_cents,
+        total=dollars(invoice.total),
     )
 
 
-def shown(row: core.Invoice) -> Invoice:
+def shown(invoice: core.Invoice) -> Invoice:
     """An invoice as the API shows it."""
     return Invoice(
-        **asdict(_head(row)),
-        team_id=row.team_id,
-        team=row.team,
-        period_start=datetime.fromtimestamp(start_of(row.month), UTC),
-        period_end=datetime.fromtimestamp(end_of(row.month), UTC),
+        **asdict(_head(invoice)),
+        team_id=invoice.team_id,
+        team=invoice.team,
+        period_start=datetime.fromtimestamp(start_of(invoice.month), UTC),
+        period_end=datetime.fromtimestamp(end_of(invoice.month), UTC),
         currency="usd",
-        plan=row.plan,
-        free_requests=row.free_requests,
-        micros_per_million=row.micros_per_million,
-        spending_cap_micros=row.spending_cap,
+        plan=invoice.plan,
+        free_requests=invoice.free_requests,
+        micros_per_million=invoice.micros_per_million,
+        spending_cap_micros=invoice.spending_cap,
         lines=[
             InvoiceLine(each.kind, each.text, each.of_month, each.requests, each.amount, dollars(each.amount))
-            for each in row.lines
+            for each in invoice.lines
         ],
     )
 

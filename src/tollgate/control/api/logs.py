@@ -30,15 +30,15 @@ async def list_logs(plane: Plane, actor: CurrentActor, team: Part, wanted: Wante
     page.
     """
     found = await plane.logs.page(actor, team, wanted)
-    items = [exports.shown(row, plane.logs, found.team.name) for row in found.rows]
+    items = [exports.shown(each, plane.logs, found.team.name) for each in found.rows]
     return unstored(LogPage(items, found.next, found.newer))
 
 
 @serves(logs.SHOW, RoleNeeded, tag=LOGS)
 async def get_log(plane: Plane, actor: CurrentActor, team: Part, entry: Part) -> Response[Log]:
     """Show one call of a team."""
-    found, row = await plane.logs.entry(actor, team, entry)
-    return unstored(exports.shown(row, plane.logs, found.name))
+    found, call = await plane.logs.entry(actor, team, entry)
+    return unstored(exports.shown(call, plane.logs, found.name))
 
 
 @serves(logs.EXPORT, RoleNeeded, Busy, tag=LOGS)

@@ -99,8 +99,9 @@ async def confirm_email(plane: Plane, actor: CurrentActor, data: JSONBody[EmailL
 @serves(me.LIST_LOGINS, tag=SELF)
 async def list_logins(plane: Plane, actor: CurrentActor, page: WantedPage) -> Response[LoginPage]:
     """List your logins and personal access tokens."""
+    current = actor.login.id if actor.login else ""
     found = await plane.logins.list(actor, page)
-    return page_of(LoginPage, found, lambda row: _login(me.Login, row, current=_is_current(row, actor)))
+    return page_of(LoginPage, found, lambda login: _login(me.Login, login, current=login.id == current))
 
 
 @serves(me.END_LOGIN, tag=SELF)
@@ -128,19 +129,15 @@ def _shown(actor: Actor, account: people.Account | None) -> Account:
     return of(Account, account, has_password=bool(account.password_hash), login=login)
 
 
-def _login(kind: type[render.Shape], row: people.Login, **members: Any) -> render.Shape:
+def _login(kind: type[render.Shape], login: people.Login, **members: Any) -> render.Shape:
     # The tool's login ends with its refresh token, not with its access token.
-    expires_at: datetime | None = render.moment(row.refresh_until or row.expires_at)
-    return of(kind, row, expires_at=expires_at, **members)
-
-
-def _is_current(row: people.Login, actor: Actor) -> bool:
-    return actor.login is not None and actor.login.id == row.id
+    expires_at: datetime | None = render.moment(login.refresh_until or login.expires_at)
+    return of(kind, login, expires_at=expires_at, **members)
 
 
 def _made(created: tuple[people.Login, str]) -> Made:
-    row, secret = created
-    return Made(_login(PersonalToken, row, current=False, secret=secret))
+    login, secret = created
+    return Made(_login(PersonalToken, login, current=False, secret=secret))
 
 
 HANDLERS = [

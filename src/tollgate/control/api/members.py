@@ -75,7 +75,7 @@ async def list_invitations(
 ) -> Response[InvitationPage]:
     """List the open invitations."""
     found = await plane.invitations.list(actor, team, page)
-    return page_of(InvitationPage, found, lambda row: of(Invitation, row))
+    return page_of(InvitationPage, found, lambda each: of(Invitation, each))
 
 
 @serves(members.REVOKE, RoleNeeded, tag=INVITATIONS)

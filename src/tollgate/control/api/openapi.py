@@ -125,7 +125,6 @@ _PROBLEM_SCHEMA: Json = {
 
 
 def document(routes: Iterable[BaseRoute], base_url: str) -> Json:
-    """Describe these routes."""
     found = sorted(_operations(routes), key=_order)
     refs, schemas = _schemas({each.takes for *_, each in found} - {None})
     refs_of_answers, answers = _schemas({each.gives for *_, each in found} - {None} | {OAuthProblem})
@@ -189,7 +188,6 @@ class _Writer:
         self._schemas = schemas
 
     def operation(self, path: str, handler: HTTPRouteHandler, operation: Operation) -> Json:
-        """Describe an endpoint."""
         secured = "actor" in handler.parsed_fn_signature.parameters
         answers = {str(operation.status): self._success(operation)}
         if operation.also_empty:

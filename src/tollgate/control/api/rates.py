@@ -33,7 +33,6 @@ class Rates:
         self._arrivals: OrderedDict[str, float] = OrderedDict()
 
     def check(self, request: HttpRequest, plane: ControlPlane) -> None:
-        """Refuse a request over the limits."""
         limits = plane.settings.limits
         cost = _cost(request)
         self._take("address", limit_key(client(request).address), limits.api_address_per_minute, cost)
@@ -98,7 +97,6 @@ class Shares:
 
     @contextmanager
     def taking(self, account: str, address: str) -> Iterator[None]:
-        """Take a slot, and release it at the end."""
         self.taken += 1
         self._accounts[account] += 1
         self._addresses[address] += 1

@@ -35,16 +35,12 @@ class ApiRequest(HttpRequest):
     """A request whose `data` is decoded strictly, by the type that its handler declares."""
 
     async def json(self) -> Any:
-        _check_type(self)
+        if _media_type(self) != JSON:
+            raise WrongMediaType(f"Send the header Content-Type: {JSON}.")
+        if self.headers.get("content-encoding", "identity").strip().lower() != "identity":
+            raise WrongMediaType("Send the body uncompressed, without Content-Encoding.")
         kind = self.route_handler.parsed_fn_signature.parameters["data"].annotation
         return commands.decoded(await self.body(), kind)
-
-
-def _check_type(request: HttpRequest) -> None:
-    if _media_type(request) != JSON:
-        raise WrongMediaType(f"Send the header Content-Type: {JSON}.")
-    if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
-        raise WrongMediaType("Send the body uncompressed, without Content-Encoding.")
 
 
 def _media_type(request: HttpRequest) -> str:
@@ -66,36 +62,24 @@ async def form(request: HttpRequest) -> dict[str, str]:
     return given
 
 
-def query(request: HttpRequest, name: str) -> str | None:
-    """A parameter of the query; the last one if it is given twice."""
-    return _pairs(request).get(name)
-
-
-def _pairs(request: HttpRequest) -> dict[str, str]:
+def _query(request: HttpRequest) -> dict[str, str]:
+    """The parameters of the query; the last of those that are given twice."""
     return dict(parse_qsl(request.scope["query_string"].decode("latin-1"), keep_blank_values=True))
 
 
 def page(request: HttpRequest) -> PageRequest:
-    """Which page of a list is requested."""
-    return PageRequest(number(request, "limit", 1, MAX_ROWS, usual=USUAL_ROWS), query(request, "after"))
+    query = _query(request)
+    limit = query.get("limit", str(USUAL_ROWS))
+    if not _NUMBER.fullmatch(limit) or not 1 <= int(limit) <= MAX_ROWS:
+        raise InvalidInput(f"`limit` is a whole number from 1 to {MAX_ROWS}.", field="limit")
+    return PageRequest(int(limit), query.get("after"))
 
 
 def wanted(request: HttpRequest) -> Any:
     """The parameters of the query, by the type that the handler's `wanted` declares."""
     kind = request.route_handler.parsed_fn_signature.parameters["wanted"].annotation
-    return commands.from_query(_pairs(request), kind)
-
-
-def number(request: HttpRequest, name: str, minimum: int, maximum: int, *, usual: int) -> int:
-    """A whole number of the query."""
-    given = query(request, name)
-    if given is None:
-        return usual
-    if not _NUMBER.fullmatch(given) or not minimum <= int(given) <= maximum:
-        raise InvalidInput(f"`{name}` is a whole number from {minimum} to {maximum}.", field=name)
-    return int(given)
+    return commands.from_query(_query(request), kind)
 
 
 def if_match(request: HttpRequest) -> str | None:
-    """The version that the change is based on."""
     return ", ".join(request.headers.getall("if-match", [])) or None

@@ -37,24 +37,13 @@ class Versioned(Response[T]):
     """A resource with its version, for `If-Match`."""
 
 
-def versioned(value: T, row: Struct) -> Versioned[T]:
-    """A resource, with the version of its row."""
-    return Versioned(value, headers={**NO_STORE, "ETag": version_of(row)})
+def versioned(value: T, stored: Struct) -> Versioned[T]:
+    """A resource, with the version of what is stored."""
+    return Versioned(value, headers={**NO_STORE, "ETag": version_of(stored)})
 
 
-def shown(value: Struct, row: Struct | None = None) -> Answer:
-    """A resource; with its version if its row is given."""
-    return encoded(msgspec.json.encode(value), etag=version_of(row) if row is not None else None)
-
-
-def encoded(body: bytes, status: int = 200, *, etag: str | None = None, replayed: bool = False) -> Answer:
-    """An answer of JSON that is already encoded."""
-    headers = dict(NO_STORE)
-    if etag is not None:
-        headers["ETag"] = etag
-    if replayed:
-        headers[REPLAYED] = "true"
-    return Response(body, status_code=status, media_type=JSON, headers=headers)
+def shown(value: Struct) -> Answer:
+    return Response(msgspec.json.encode(value), media_type=JSON, headers=NO_STORE)
 
 
 def unstored(value: T) -> Response[T]:
@@ -63,26 +52,23 @@ def unstored(value: T) -> Response[T]:
 
 
 def page_of(kind: type[P], found: ResultPage[Any], show: Callable[[Any], Struct]) -> Response[P]:
-    """A page of a list."""
     return Response(kind(items=[show(each) for each in found.items], next=found.next), headers=NO_STORE)
 
 
 def done() -> Response[Any]:
-    """An answer without a body."""
     return Response(b"", status_code=204, media_type=JSON, headers=NO_STORE)
 
 
-def of(kind: type[Shape], row: Struct, **members: Any) -> Shape:
-    """Show a row: members that are not given are taken from its columns; no other column is shown."""
+def of(kind: type[Shape], stored: Struct, **members: Any) -> Shape:
+    """Show what is stored: members that are not given are taken from it; nothing else of it is shown."""
     for name in kind.__struct_fields__:
         if name not in members:
-            value = getattr(row, name)
+            value = getattr(stored, name)
             members[name] = moment(value) if name.endswith(_TIMES) else value
     return kind(**members)
 
 
 def moment(seconds: float | None) -> datetime | None:
-    """A time, from seconds since 1970."""
     return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
 
 

@@ -38,8 +38,8 @@ async def list_tokens(plane: Plane, actor: CurrentActor, team: Part, page: Wante
 @serves(tokens.SHOW, tag=TOKENS)
 async def get_token(plane: Plane, actor: CurrentActor, team: Part, token: Part) -> Versioned[tokens.Token]:
     """Show an API token."""
-    row = await plane.tokens.show(actor, team, token)
-    return versioned(_shown(row), row)
+    found = await plane.tokens.show(actor, team, token)
+    return versioned(_shown(found), found)
 
 
 @serves(tokens.UPDATE, RoleNeeded, NameTaken, tag=TOKENS)
@@ -50,8 +50,8 @@ async def update_token(
 
     Omitted members keep their value. Takes effect within a second.
     """
-    row = await plane.tokens.update(actor, team, token, data, if_match)
-    return versioned(_shown(row), row)
+    changed = await plane.tokens.update(actor, team, token, data, if_match)
+    return versioned(_shown(changed), changed)
 
 
 @serves(tokens.DELETE, RoleNeeded, tag=TOKENS)
@@ -82,13 +82,13 @@ async def rotate_token(
     return await once(lambda: plane.tokens.rotate(actor, team, token, data), _made)
 
 
-def _shown(row: Token) -> tokens.Token:
-    return of(tokens.Token, row, replaces=row.replaces or None)
+def _shown(token: Token) -> tokens.Token:
+    return of(tokens.Token, token, replaces=token.replaces or None)
 
 
 def _made(created: tuple[Token, str]) -> Made:
-    row, secret = created
-    return Made(of(TokenWithSecret, row, replaces=row.replaces or None, secret=secret), row)
+    token, secret = created
+    return Made(of(TokenWithSecret, token, replaces=token.replaces or None, secret=secret), token)
 
 
 HANDLERS = [create_token, list_tokens, get_token, update_token, delete_token, rotate_token]

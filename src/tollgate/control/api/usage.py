@@ -1,17 +1,20 @@
-"""A team's usage: a month, and its requests over time."""
+"""A team's usage of a month, its requests over time, its spending cap and alerts."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 
 from litestar import Response
+from litestar.params import JSONBody
 
-from tollgate.api import usage
+from tollgate.api import billing, usage
+from tollgate.api.billing import Billing, BillingChange, BillingWithSecret, WebhookTest
 from tollgate.api.usage import Step, Timeline, TimelineQuery, TimeRange, Usage, UsageQuery
 from tollgate.control.api.access import CurrentActor, Part, Plane
 from tollgate.control.api.operations import USAGE, serves
-from tollgate.control.api.reading import Wanted
-from tollgate.control.api.render import unstored
+from tollgate.control.api.reading import IfMatch, Wanted
+from tollgate.control.api.render import Versioned, of, unstored, versioned
+from tollgate.control.problems import InvalidInput, RoleNeeded, TooManyAttempts
 
 
 @serves(usage.SHOW, tag=USAGE)
@@ -40,4 +43,37 @@ async def get_timeline(
     return unstored(Timeline(found.span.value, found.split.value, found.step, took.p50, took.p95, steps))
 
 
-HANDLERS = [get_usage, get_timeline]
+@serves(billing.SHOW, RoleNeeded, tag=USAGE)
+async def get_billing(plane: Plane, actor: CurrentActor, team: Part) -> Versioned[Billing]:
+    """Show a team's spending cap and alerts."""
+    terms = await plane.billing.show(actor, team)
+    return versioned(of(Billing, terms), terms)
+
+
+@serves(billing.UPDATE, RoleNeeded, TooManyAttempts, tag=USAGE)
+async def update_billing(
+    plane: Plane, actor: CurrentActor, team: Part, data: JSONBody[BillingChange], if_match: IfMatch
+) -> Versioned[BillingWithSecret]:
+    """Set the spending cap and the alerts.
+
+    Omitted members keep their value. A cap takes effect within 5 seconds: calls are then refused with 402 until
+    the month ends or the cap is raised, and nothing above it is charged. It can be raised ten times, then once in
+    ten minutes, and lowered at any time. The receiver of the webhook checks `X-Tollgate-Signature: t=<unix
+    time>,v1=<hex>`: the HMAC-SHA-256, under the secret, of the time, a dot and the body. Setting a webhook again
+    creates another secret.
+    """
+    terms, secret = await plane.billing.change(actor, team, data, if_match)
+    return versioned(of(BillingWithSecret, terms, webhook_secret=secret), terms)
+
+
+@serves(billing.TEST, RoleNeeded, InvalidInput, TooManyAttempts, tag=USAGE)
+async def test_webhook(plane: Plane, actor: CurrentActor, team: Part) -> Response[WebhookTest]:
+    """Call the team's webhook once, as an alert would.
+
+    The `type` of the body is `test`. The answer is the result; the call is not retried.
+    """
+    failure = await plane.alerts.test(actor, team)
+    return unstored(WebhookTest(not failure, failure or None))
+
+
+HANDLERS = [get_usage, get_timeline, get_billing, update_billing, test_webhook]

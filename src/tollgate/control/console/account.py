@@ -165,7 +165,6 @@ async def device_page(request: HttpRequest, plane: Plane) -> Response[str]:
 
 @post("/device")
 async def decide(request: HttpRequest, plane: Plane) -> Response[str]:
-    """Approve or deny the machine's login."""
     form = await read_form(request)
     code, act = form.get("user_code", "").strip()[:MAX_CODE], form.get("act", "")
     actor, account = await session.signed_in(request, plane, back=_device_address(code))

@@ -70,7 +70,6 @@ def bars(timeline: UsageTimeline, now: float, tones: dict[str, int] | None = Non
 
 
 def sparkline(values: Sequence[int]) -> Markup:
-    """Draw a line of requests without axes."""
     top = max([*values, 1])
     pace = 94 / max(1, len(values) - 1)
     points = " ".join(f"{1 + place * pace:.1f},{22 - 20 * value / top:.1f}" for place, value in enumerate(values))
@@ -161,7 +160,6 @@ def _bar(x: float, pace: float, values: list[int], colours: list[int], top: int,
 
 
 def _every(count: int) -> int:
-    """How many steps share a label."""
     return 1 if count <= 12 else 3 if count <= 24 else 5
 
 

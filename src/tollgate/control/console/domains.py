@@ -71,7 +71,6 @@ async def add(request: HttpRequest, plane: Plane, team: Part) -> Response[str]:
 
 @shown("/teams/{team:str}/domains/{entry:str}")
 async def domain_page(request: HttpRequest, plane: Plane, team: Part, entry: Part) -> Response[str]:
-    """One entry with its limits and its proof."""
     frame = await open_frame(request, plane, team, here="domains", toasts=_TOASTS)
     return _entry(frame, plane, await plane.domains.show(frame.actor, team, entry))
 

@@ -53,14 +53,12 @@ async def change_totp(request: HttpRequest, plane: Plane) -> Response[str]:
 
 @post("/account/passkeys/options", status_code=200)
 async def passkey_options(request: HttpRequest, plane: Plane) -> Response[bytes]:
-    """Options for the browser to create a passkey."""
     frame = await _frame(request, plane)
     return _options(await plane.factors.begin_passkey(frame.actor))
 
 
 @post("/account/passkeys")
 async def add_passkey(request: HttpRequest, plane: Plane) -> Response[str]:
-    """Add a passkey that the browser created."""
     frame = await _frame(request, plane)
     form = await read_form(request)
     agent = frame.actor.login.name if frame.actor.login else ""
@@ -84,7 +82,6 @@ async def remove(request: HttpRequest, plane: Plane, factor: Part) -> Response[s
 
 @post("/sign-in/options", status_code=200)
 async def sign_in_options(plane: Plane) -> Response[bytes]:
-    """Options for the browser to sign in with a passkey."""
     return _options(plane.factors.begin_sign_in())
 
 

@@ -41,7 +41,6 @@ def fault_of(problem: Problem, typed: Form | None = None) -> FormFault:
 
 
 async def read_form(request: HttpRequest) -> Form:
-    """The fields of a form."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != _TYPE:
         raise HTTPException(status_code=415)
     try:

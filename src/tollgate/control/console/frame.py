@@ -89,7 +89,6 @@ class Frame(Struct):
 
     @property
     def nav(self) -> list[tuple[str, list[NavEntry]]]:
-        """The navigation of the team's pages."""
         groups = []
         if self.team is None:
             own = [
@@ -138,7 +137,6 @@ async def open_frame(
 
 
 def page(frame: Frame, template: str, **values: Any) -> Response[str]:
-    """Render a page in its frame."""
     return render.page(template, frame=frame, now=frame.now, **values)
 
 

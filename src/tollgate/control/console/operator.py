@@ -25,7 +25,6 @@ _NAMES = {"micros_per_million": "price", "operator_cap_micros": "cap"}
 
 @shown("/operator")
 async def operator_page(request: HttpRequest, plane: Plane) -> Response[str]:
-    """All upstreams and all teams."""
     frame = await open_frame(request, plane, here="operator", toasts=_TOASTS)
     return await _page(frame, plane, request.query_params.get("after"))
 

@@ -61,7 +61,6 @@ def exact(seconds: float) -> str:
 
 
 def iso(seconds: float) -> str:
-    """A time for programs."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
 
 
@@ -90,12 +89,10 @@ def ago(seconds: float, now: float) -> str:
 
 
 def number(value: float) -> str:
-    """A count, grouped."""
     return f"{value:,}"
 
 
 def money(micros: int) -> str:
-    """Dollars and cents."""
     return f"${pricing.cents(micros) / 100:,.2f}"
 
 
@@ -111,7 +108,6 @@ def millis(micros: float) -> str:
 
 
 def size(count: int) -> str:
-    """Bytes for people."""
     if count >= 10 << 20:
         return f"{count / (1 << 20):,.0f} MiB"
     return f"{count:,} B" if count < 10_000 else f"{count / 1024:,.0f} KiB"

@@ -24,7 +24,6 @@ class SignInFirst(TollgateError):
 
 
 def client_of(request: HttpRequest) -> ClientInfo:
-    """Where a request came from."""
     sender = request.scope.get("client")
     return ClientInfo(
         address=sender[0] if sender else "",
@@ -34,7 +33,6 @@ def client_of(request: HttpRequest) -> ClientInfo:
 
 
 async def actor_of(request: HttpRequest, plane: ControlPlane) -> Actor | None:
-    """The signed-in actor, or None."""
     secret = request.cookies.get(cookie_name(plane))
     if secret is None:
         return None
@@ -66,13 +64,11 @@ async def begin(request: HttpRequest, plane: ControlPlane, account: Account) -> 
 
 
 async def enter(request: HttpRequest, plane: ControlPlane, account: Account, path: str) -> Response[str]:
-    """Sign a browser in and redirect it."""
     _, session_cookie = await begin(request, plane, account)
     return render.to(path, [session_cookie])
 
 
 async def leave(request: HttpRequest, plane: ControlPlane, path: str) -> Response[str]:
-    """Sign a browser out and redirect it."""
     secret = request.cookies.get(cookie_name(plane))
     if secret is not None:
         await plane.logins.revoke(client_of(request), secret)
@@ -85,7 +81,6 @@ def cookie_name(plane: ControlPlane) -> str:
 
 
 def is_secure(plane: ControlPlane) -> bool:
-    """Whether browsers use https."""
     return plane.base_url.startswith("https://")
 
 

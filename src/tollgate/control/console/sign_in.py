@@ -66,7 +66,6 @@ def form_page(
     problem: Problem | None = None,
     status: int = 200,
 ) -> Response[str]:
-    """The sign-in form, with its errors."""
     return render.page(
         "sign_in.html",
         problem=problem,
@@ -93,7 +92,6 @@ def provider_of(plane: ControlPlane) -> str:
 
 @shown("/sign-up")
 async def sign_up_page(request: HttpRequest, plane: Plane) -> Response[str]:
-    """The form for a new account."""
     back = local_path(request.query_params.get("next"))
     if await session.actor_of(request, plane):
         return render.to(back)

@@ -36,7 +36,6 @@ ACTIONS = (
 
 @shown("/teams/{team:str}/members")
 async def members_page(request: HttpRequest, plane: Plane, team: Part) -> Response[str]:
-    """The team's members and open invitations."""
     frame = await open_frame(request, plane, team, here="members", toasts=_TOASTS)
     return await _members(frame, plane)
 
@@ -86,7 +85,6 @@ async def revoke(request: HttpRequest, plane: Plane, team: Part, invitation: Par
 
 @shown("/teams/{team:str}/audit")
 async def audit_page(request: HttpRequest, plane: Plane, team: Part) -> Response[str]:
-    """The team's audit log."""
     frame = await open_frame(request, plane, team, here="audit")
     frame.commands = (f"tollgate audit --team {team}",)
     action, who, thing, after = (

@@ -88,11 +88,12 @@ class Accounts:
         self._passwords.check_new(password, invitation.email)
         hashed = await self._passwords.hash(password, network_of(client.address))
         async with self._context.store.changing() as records:
-            row = await records.invitations.get(invitation.id)
-            if row is None or self._context.now() >= row.expires_at:
+            current = await records.invitations.get(invitation.id)
+            if current is None or self._context.now() >= current.expires_at:
                 raise NotFound("This invitation was used, withdrawn or has expired: ask for another.")
             actor = Actor(None, None, client)
-            return await self.add(records, actor, row.email, hashed, name=name, verified=invitation.proves_address)
+            verified = invitation.proves_address
+            return await self.add(records, actor, current.email, hashed, name=name, verified=verified)
 
     async def add(
         self, records: Repositories, actor: Actor, email: str, hashed: str, *,
@@ -195,7 +196,6 @@ class Accounts:
     async def _whose(
         self, client: ClientInfo, email: str, account: Account | None, password: str, before: throttle.Before
     ) -> Account:
-        """The account, if this is its password; refuse otherwise."""
         hashed = account.password_hash if account else ""
         try:
             fits = await self._passwords.fits(password, hashed, network_of(client.address))
@@ -273,9 +273,8 @@ class Accounts:
             account = await records.accounts.find(email=address)
             if account is None or not account.active or not self._mailer.enabled:
                 return
-            if not await throttle.may(
-                self._context, records, (self._context.key("forgot", address), throttle.LINK)
-            ):
+            guard = (self._context.key("forgot", address), throttle.LINK)
+            if not await throttle.may(self._context, records, guard):
                 return
             link = await self._new_reset_link(records, Actor(account, None, client), account)
         self._mail_reset(address, link)

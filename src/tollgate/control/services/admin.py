@@ -42,7 +42,6 @@ class Admin:
         return account
 
     async def accounts(self, limit: int) -> Sequence[Account]:
-        """All accounts, oldest first."""
         async with self._context.store.reading() as records:
             return await records.accounts.page(limit)
 

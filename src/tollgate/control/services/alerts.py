@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -93,14 +94,12 @@ class Alerts:
         """Webhook calls in progress, each with its site."""
 
     async def run(self) -> None:
-        """Run one round: store alerts that are due, then deliver."""
         await self.look()
         await self.deliver()
 
     async def test(self, actor: Actor, team: str) -> str:
         """Call the team's webhook once, as an alert would; return why it failed, or an empty text."""
-        async with self._context.store.changing() as records:
-            membership = await self._context.membership(records, actor, team, Action.CHANGE_BILLING)
+        async with self._context.changing(actor, team, Action.CHANGE_BILLING) as (records, membership):
             settings = await self._billing.settings_of(records, membership.team)
             if not settings.webhook:
                 raise InvalidInput("The team has no webhook: set one first.", field="alert_webhook")
@@ -111,18 +110,13 @@ class Alerts:
             await self._context.note(
                 records, actor, "webhook.test", team_id=membership.team.id, target=membership.team.id, host=host
             )
-        now = self._context.now()
-        alert = Alert(
-            secrets.new_id("alr"), membership.team.id, month_of(now), TEST_THRESHOLD, WEBHOOK, now, 0,
-            membership.team.cap or 0, next_at=now,
-        )  # fmt: skip
+        alert = self._alert(membership.team, month_of(self._context.now()), TEST_THRESHOLD, WEBHOOK, 0)
         return await self._call(_Delivery(alert, membership.team, settings))
 
     async def look(self) -> None:
-        """Store the alerts that are due."""
         now = self._context.now()
         async with self._context.store.reading() as records:
-            chosen = [row async for row in every(records.billing, BillingSettings)]
+            chosen = [each async for each in every(records.billing, BillingSettings)]
         for start in range(0, len(chosen), MAX_ROWS):
             await self._look_at(chosen[start : start + MAX_ROWS], month_of(now))
         if now - self._tidied_at >= TIDY_SECONDS:
@@ -140,7 +134,7 @@ class Alerts:
             sites: dict[str, str] = {}
             for start in range(0, len(hooked), MAX_ROWS):
                 some = hooked[start : start + MAX_ROWS]
-                sites |= {row.id: _site(row.webhook) for row in await records.billing.page(len(some), id=some)}
+                sites |= {each.id: _site(each.webhook) for each in await records.billing.page(len(some), id=some)}
         for alert in due:
             if alert.channel == EMAIL:
                 await self._try(alert)
@@ -174,25 +168,22 @@ class Alerts:
         return left
 
     async def _look_at(self, chosen: list[BillingSettings], month: str) -> None:
-        ids = tuple(row.id for row in chosen)
+        ids = tuple(each.id for each in chosen)
         async with self._context.store.reading() as records:
             teams = {team.id: team for team in await records.teams.page(len(ids), id=ids)}
             recorded = await records.alerts.page(len(ids) * 6, team_id=ids, month=month)
-        known = {(row.team_id, row.threshold, row.channel) for row in recorded}
+        known = {(alert.team_id, alert.threshold, alert.channel) for alert in recorded}
         spent = await required(self._book).spent(month, ids)
         price = self._context.settings.billing.price()
-        due = [
-            self._alert(team, month, threshold, channel, cost)
-            for row in chosen
-            if row.id in teams and row.id in spent
-            for requests, cost in (spent[row.id],)
-            for team in (teams[row.id],)
-            for threshold in alerts.reached(team.price_over(price), requests, cost, team.cap)
-            for channel in self._channels(row)
-            if (row.id, threshold, channel) not in known
-        ]
-        if due:
-            await self._write(due)
+        for settings in chosen:
+            team = teams.get(settings.id)
+            if team is None or team.id not in spent:
+                continue
+            requests, cost = spent[team.id]
+            for threshold in alerts.reached(team.price_over(price), requests, cost, team.cap):
+                for channel in self._channels(settings):
+                    if (team.id, threshold, channel) not in known:
+                        await self._add(team, month, threshold, channel, cost)
 
     def _channels(self, settings: BillingSettings) -> Iterable[str]:
         if settings.webhook:
@@ -200,18 +191,15 @@ class Alerts:
         if settings.emails and self._mailer.enabled:
             yield EMAIL
 
-    def _alert(self, team: Team, month: str, threshold: int, channel: str, spent: int) -> Alert:
-        now = self._context.now()
-        key = secrets.new_id("alr")
-        return Alert(key, team.id, month, threshold, channel, now, spent, team.cap or 0, next_at=now)
+    async def _add(self, team: Team, month: str, threshold: int, channel: str, spent: int) -> None:
+        # In case of a conflict, another process stored it first, and sends it.
+        with suppress(Conflict):
+            async with self._context.store.changing() as records:
+                await records.alerts.add(self._alert(team, month, threshold, channel, spent))
 
-    async def _write(self, due: list[Alert]) -> None:
-        for alert in due:
-            try:
-                async with self._context.store.changing() as records:
-                    await records.alerts.add(alert)
-            except Conflict:
-                continue  # another process stored it first, and sends it
+    def _alert(self, team: Team, month: str, threshold: int, channel: str, spent: int) -> Alert:
+        now, alert_id = self._context.now(), secrets.new_id("alr")
+        return Alert(alert_id, team.id, month, threshold, channel, now, spent, team.cap or 0, next_at=now)
 
     # --- Delivery --------------------------------------------------------------------------------------
 
@@ -272,17 +260,10 @@ class Alerts:
             await records.alerts.replace(replace(alert, state=GIVEN_UP if failure else DELIVERED))
             if failure:
                 await self._context.note(
-                    records,
-                    _OURSELVES,
-                    "alert.give_up",
-                    team_id=alert.team_id,
-                    target=alert.id,
-                    channel=alert.channel,
-                    month=alert.month,
-                    threshold=alert.threshold,
-                    attempts=alert.attempts,
-                    why=failure,
-                )
+                    records, _OURSELVES, "alert.give_up", team_id=alert.team_id, target=alert.id,
+                    channel=alert.channel, month=alert.month, threshold=alert.threshold,
+                    attempts=alert.attempts, why=failure,
+                )  # fmt: skip
 
 
 def _site(webhook: str) -> str:

@@ -24,9 +24,7 @@ class Audit:
     async def of_team(
         self, actor: Actor, team: str, page: PageRequest, wanted: AuditQuery = ALL
     ) -> ResultPage[AuditEntry]:
-        """A team's entries, newest first."""
-        async with self._context.store.reading() as records:
-            membership = await self._context.membership(records, actor, team, Action.SEE_AUDIT)
+        async with self._context.reading(actor, team, Action.SEE_AUDIT) as (records, membership):
             wanted = checked(wanted)
             thing = "target" if wanted.object and _ID.fullmatch(wanted.object) else "name"
             filters = {"action": wanted.action, "actor": wanted.actor, thing: wanted.object}
@@ -43,8 +41,7 @@ class Audit:
 
     async def chain(self, actor: Actor, team: str, above: int, limit: int) -> list[AuditEntry]:
         """A team's entries above a number, in order: for an export whose hashes can be checked."""
-        async with self._context.store.reading() as records:
-            membership = await self._context.membership(records, actor, team, Action.SEE_AUDIT)
+        async with self._context.reading(actor, team, Action.SEE_AUDIT) as (records, membership):
             return await records.audit.numbered(above, limit, chain=chain_of(membership.team.id))
 
     async def of_self(self, actor: Actor, page: PageRequest) -> ResultPage[AuditEntry]:

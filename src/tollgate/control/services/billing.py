@@ -58,8 +58,7 @@ class BillingService:
 
     async def show(self, actor: Actor, team: str) -> BillingTerms:
         """A team's billing settings. Not for every role: a webhook's URL is often a secret itself."""
-        async with self._context.store.reading() as records:
-            membership = await self._context.membership(records, actor, team, Action.CHANGE_BILLING)
+        async with self._context.reading(actor, team, Action.CHANGE_BILLING) as (records, membership):
             return _terms(membership.team, await self.settings_of(records, membership.team))
 
     async def change(
@@ -68,8 +67,7 @@ class BillingService:
         """Change the settings; return them and, if a webhook was set, its secret."""
         given = accepted(change, _RULES)
         spent = await self._spent(actor, team) if "spending_cap_micros" in given else None
-        async with self._context.store.changing() as records:
-            membership = await self._context.membership(records, actor, team, Action.CHANGE_BILLING)
+        async with self._context.changing(actor, team, Action.CHANGE_BILLING) as (records, membership):
             before = await self.settings_of(records, membership.team)
             old = _terms(membership.team, before)
             check_version(old, if_match)
@@ -85,15 +83,17 @@ class BillingService:
                 await records.teams.replace(changed)
                 if not await records.billing.replace(after):
                     await records.billing.add(after)
-                await self._note(records, actor, changed, old, new)
+                await self._context.note(
+                    records, actor, "billing.change", team_id=changed.id, target=changed.id, name=changed.name,
+                    before=_noted(old), after=_noted(new),
+                )  # fmt: skip
         return new, self.secret_of(after) if is_new_webhook else None
 
     async def _spent(self, actor: Actor, team: str) -> tuple[int, int] | None:
         """Billable requests and cost of this month, if the ledger can be read."""
         if self._book is None:
             return None
-        async with self._context.store.reading() as records:
-            membership = await self._context.membership(records, actor, team, Action.CHANGE_BILLING)
+        membership = await self._context.member(actor, team, Action.CHANGE_BILLING)
         try:
             spent = await self._book.spent(month_of(self._context.now()), [membership.team.id])
         except StoreUnavailable:
@@ -105,7 +105,6 @@ class BillingService:
         return await records.billing.get(team.id) or BillingSettings(team.id, self._context.now())
 
     def secret_of(self, settings: BillingSettings) -> str:
-        """The secret that signs calls of a webhook."""
         return webhook_secret(self._pepper, settings.id, settings.salt)
 
     def secrets_of(self, settings: BillingSettings) -> tuple[str, ...]:
@@ -113,20 +112,6 @@ class BillingService:
         before = self._previous_pepper
         older = () if before is None else (webhook_secret(before, settings.id, settings.salt),)
         return (self.secret_of(settings), *older)
-
-    async def _note(
-        self, records: Repositories, actor: Actor, team: Team, old: BillingTerms, new: BillingTerms
-    ) -> None:
-        await self._context.note(
-            records,
-            actor,
-            "billing.change",
-            team_id=team.id,
-            target=team.id,
-            name=team.name,
-            before=_noted(old),
-            after=_noted(new),
-        )
 
 
 def stopped(context: ServiceContext, team: Team, requests: int, spent: int) -> Team:

@@ -86,7 +86,7 @@ class Devices:
         settings = self._context.settings.accounts
         now = self._context.now()
         device_code, user_code = secrets.new_token(secrets.DEVICE), secrets.new_code()
-        row = DeviceLogin(
+        login = DeviceLogin(
             id=secrets.new_id("dev"),
             digest=self._context.digest(device_code),
             code_digest=self._code_digest(user_code.replace("-", "")),
@@ -103,16 +103,10 @@ class Devices:
                 raise TooManyAttempts("Too many logins wait for approval: finish or wait for them.", 60)
             guards = [(self._context.key_from("device-from", client), STARTS)]
             await throttle.begin(self._context, records, guards, "logins that were not approved")
-            await records.device_logins.add(row)
+            await records.device_logins.add(login)
         page = self._context.base_url + PAGE_PATH
-        return Started(
-            device_code,
-            user_code,
-            page,
-            f"{page}?user_code={user_code}",
-            60 * settings.device_minutes,
-            row.interval,
-        )
+        whole = f"{page}?user_code={user_code}"
+        return Started(device_code, user_code, page, whole, 60 * settings.device_minutes, login.interval)
 
     async def _has_room(self, records: Repositories, now: float) -> bool:
         if await records.device_logins.count() < MAX_WAITING:
@@ -122,7 +116,7 @@ class Devices:
         if await records.device_logins.count() < MAX_WAITING:
             return True
         waiting = await records.device_logins.page(MAX_WAITING, newest_first=True, state=PENDING)
-        leaving = crowding([(row.id, row.address) for row in waiting])
+        leaving = crowding([(login.id, login.address) for login in waiting])
         for begin in range(0, len(leaving), AT_ONCE):
             await records.device_logins.remove(id=tuple(leaving[begin : begin + AT_ONCE]))
         return bool(leaving)
@@ -131,25 +125,23 @@ class Devices:
         """Answer a poll: the tool's secrets, or an OAuthError."""
         now = self._context.now()
         async with self._context.store.changing() as records:
-            row = await records.device_logins.find(digest=self._context.digests(device_code))
-            if row is None:
+            login = await records.device_logins.find(digest=self._context.digests(device_code))
+            if login is None:
                 raise OAuthError("invalid_grant")
-            if now >= row.expires_at:
+            if now >= login.expires_at:
                 raise OAuthError("expired_token")
-            why = _waiting(row, now)
+            why = _waiting(login, now)
             if why in {"", "access_denied"}:
-                await self._finish(records, row)
-                account = await records.accounts.get(row.account_id or "") if not why else None
+                await records.device_logins.remove(id=login.id)
+                started_from = self._context.key_from("device-from", ClientInfo(login.address))
+                await throttle.take_back(records, started_from, {})
+                account = await records.accounts.get(login.account_id or "") if not why else None
                 if account is not None and account.active:
-                    return await self._logins.issue(records, client, account, row.machine)
+                    return await self._logins.issue(records, client, account, login.machine)
             else:
-                slower = SLOW_DOWN_SECONDS if why == "slow_down" else 0
-                await records.device_logins.replace(replace(row, polled_at=now, interval=row.interval + slower))
+                interval = login.interval + (SLOW_DOWN_SECONDS if why == "slow_down" else 0)
+                await records.device_logins.replace(replace(login, polled_at=now, interval=interval))
         raise OAuthError(why or "access_denied")
-
-    async def _finish(self, records: Repositories, row: DeviceLogin) -> None:
-        await records.device_logins.remove(id=row.id)
-        await throttle.take_back(records, self._context.key_from("device-from", ClientInfo(row.address)), {})
 
     # --- The person's side -----------------------------------------------------------------------------
 
@@ -158,12 +150,10 @@ class Devices:
         return await self._act(actor, typed, None)
 
     async def approve(self, actor: Actor, typed: str) -> DeviceLogin:
-        """Approve the login for the actor's account."""
         actor.person("approve a login")
         return await self._act(actor, typed, APPROVED)
 
     async def deny(self, actor: Actor, typed: str) -> DeviceLogin:
-        """Deny the login."""
         return await self._act(actor, typed, DENIED)
 
     async def _act(self, actor: Actor, typed: str, state: str | None) -> DeviceLogin:
@@ -171,25 +161,25 @@ class Devices:
         async with self._context.store.changing() as records:
             guards = [(key, throttle.CODE) for key in keys]
             before = await throttle.begin(self._context, records, guards, "wrong codes")
-            row = await self._waiting_row(records, typed)
-            if row is not None:
+            login = await self._find(records, typed)
+            if login is not None:
                 for key in keys:
                     await throttle.take_back(records, key, before)
                 if state is not None:
-                    row = replace(row, state=state, account_id=actor.id)
-                    await records.device_logins.replace(row)
-                    await self._context.note(records, actor, f"login.{state}", target=row.id, name=row.machine)
+                    login = replace(login, state=state, account_id=actor.id)
+                    await records.device_logins.replace(login)
+                    await self._context.note(records, actor, f"login.{state}", target=login.id, name=login.machine)
         # After the transaction, so that the failure stays counted.
-        if row is None:
+        if login is None:
             raise NotFound("No login waits with this code: check it, or run `tollgate auth login` again.")
-        return row
+        return login
 
-    async def _waiting_row(self, records: Repositories, typed: str) -> DeviceLogin | None:
+    async def _find(self, records: Repositories, typed: str) -> DeviceLogin | None:
         code = secrets.plain_code(typed)
-        row = await records.device_logins.find(code_digest=self._code_digest(code)) if code else None
-        if row is None or row.state != PENDING or self._context.now() >= row.expires_at:
+        login = await records.device_logins.find(code_digest=self._code_digest(code)) if code else None
+        if login is None or login.state != PENDING or self._context.now() >= login.expires_at:
             return None
-        return row
+        return login
 
     def _code_digest(self, code: str) -> bytes:
         return self._context.digest(f"user code {code}")
@@ -203,21 +193,21 @@ def crowding(waiting: Sequence[tuple[str, str]]) -> list[str]:
     """
     seen: Counter[str] = Counter()
     leaving = []
-    for row_id, address in waiting:
+    for login_id, address in waiting:
         network = network_of(address)
         seen[network] += 1
         if seen[network] > KEPT_OF_NETWORK:
-            leaving.append(row_id)
-    return leaving or [row_id for row_id, _ in waiting[len(waiting) // 2 :]]
+            leaving.append(login_id)
+    return leaving or [login_id for login_id, _ in waiting[len(waiting) // 2 :]]
 
 
-def _waiting(row: DeviceLogin, now: float) -> str:
+def _waiting(login: DeviceLogin, now: float) -> str:
     """The error for a poll; empty when the login is approved."""
-    if row.state == APPROVED:
+    if login.state == APPROVED:
         return ""
-    if row.state == DENIED:
+    if login.state == DENIED:
         return "access_denied"
     # A poll in the future was answered by a node whose clock is ahead: its age is unknown.
-    if row.polled_at is not None and 0 <= now - row.polled_at < row.interval - EARLY_SECONDS:
+    if login.polled_at is not None and 0 <= now - login.polled_at < login.interval - EARLY_SECONDS:
         return "slow_down"
     return "authorization_pending"

@@ -51,8 +51,7 @@ class Domains:
 
     async def add(self, actor: Actor, team: str, wanted: NewDomain) -> Domain:
         """Whitelist a root domain; with `take_over`, even one on another team's list, by proof of ownership."""
-        async with self._context.store.changing() as records:
-            membership = await self._context.membership(records, actor, team, Action.CHANGE_DOMAINS)
+        async with self._context.changing(actor, team, Action.CHANGE_DOMAINS) as (records, membership):
             wanted = checked(wanted)
             root = self._root(wanted.domain)
             held = await records.domains.find(domain=root)
@@ -65,8 +64,7 @@ class Domains:
         return await self._take_over(actor, membership, held, wanted)
 
     async def list(self, actor: Actor, team: str, page: PageRequest) -> ResultPage[Domain]:
-        async with self._context.store.reading() as records:
-            membership = await self._context.membership(records, actor, team, Action.SEE_DOMAINS)
+        async with self._context.reading(actor, team, Action.SEE_DOMAINS) as (records, membership):
             team_id = membership.team.id
             return await page.read(records.domains, f"domains:{team_id}", team_id=team_id)
 
@@ -116,23 +114,23 @@ class Domains:
 
     async def check(self, actor: Actor, team: str, origin: str) -> OriginCheck:
         """Return whether a browser call from this origin would be accepted as this team's, and why."""
-        async with self._context.store.reading() as records:
-            membership = await self._context.membership(records, actor, team, Action.SEE_DOMAINS)
+        async with self._context.reading(actor, team, Action.SEE_DOMAINS) as (records, membership):
             host = origins.host_of(origin, allow_localhost=self._localhost)
             if host is None:
-                return OriginCheck(origin, False, self._never(origin))
+                kinds = "only https origins with a domain name can" + (
+                    ", and localhost" if self._localhost else ""
+                )
+                why = f"{origin[:256]!r} can never be whitelisted: {kinds}. Write one such as https://app.example.com."
+                return OriginCheck(origin, False, why)
             names = tuple(origins.candidates(host))
             entry = await records.domains.find(team_id=membership.team.id, domain=names)
         if entry is None:
-            return OriginCheck(
-                origin, False, f"{host} is not on the list of {membership.team.name}. {self._to_add(host)}"
-            )
-        if not entry.active:
-            why = f"The entry {entry.domain} ({entry.id}) covers {host}, but it is disabled."
-            return OriginCheck(origin, False, why, entry.id, entry.domain)
-        return OriginCheck(
-            origin, True, f"The entry {entry.domain} ({entry.id}) covers {host}.", entry.id, entry.domain
+            why = f"{host} is not on the list of {membership.team.name}. {self._to_add(host)}"
+            return OriginCheck(origin, False, why)
+        why = (
+            f"The entry {entry.domain} ({entry.id}) covers {host}{'' if entry.active else ', but it is disabled'}."
         )
+        return OriginCheck(origin, entry.active, why, entry.id, entry.domain)
 
     # --- Taking over -----------------------------------------------------------------------------------
 
@@ -254,12 +252,6 @@ class Domains:
             "dns_value": record(membership.team.id),
             "well_known_url": self._proofs.well_known_url(root),
         }
-
-    def _never(self, origin: str) -> str:
-        words = "can never be whitelisted: only https origins with a domain name can"
-        if self._localhost:
-            words += ", and localhost"
-        return f"{origin[:256]!r} {words}. Write one such as https://app.example.com."
 
     def _to_add(self, host: str) -> str:
         try:

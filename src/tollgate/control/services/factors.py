@@ -75,19 +75,19 @@ class SecondFactors:
             return await self._of(records, actor.id)
 
     async def _of(self, records: Repositories, account_id: str) -> AccountFactors:
-        rows = await records.factors.page(100, account_id=account_id)
-        codes = next((row for row in rows if row.kind == TOTP and row.active), None)
-        left = sum(1 for row in rows if row.kind == RECOVERY)
-        return AccountFactors([row for row in rows if row.kind == PASSKEY], codes, left)
+        factors = await records.factors.page(100, account_id=account_id)
+        codes = next((each for each in factors if each.kind == TOTP and each.active), None)
+        left = sum(1 for each in factors if each.kind == RECOVERY)
+        return AccountFactors([each for each in factors if each.kind == PASSKEY], codes, left)
 
     async def remove(self, actor: Actor, factor_id: str) -> None:
         actor.person("remove a passkey")
         async with self._context.store.changing() as records:
-            row = await records.factors.find(id=factor_id, account_id=actor.id, kind=PASSKEY)
-            if row is None:
+            passkey = await records.factors.find(id=factor_id, account_id=actor.id, kind=PASSKEY)
+            if passkey is None:
                 raise NotFound(f"You have no passkey {factor_id[:60]}: see your account's page.")
-            await records.factors.remove(id=row.id)
-            await self._context.note(records, actor, "passkey.remove", target=row.id, name=row.name)
+            await records.factors.remove(id=passkey.id)
+            await self._context.note(records, actor, "passkey.remove", target=passkey.id, name=passkey.name)
 
     # --- Codes -----------------------------------------------------------------------------------------
 
@@ -110,19 +110,18 @@ class SecondFactors:
         account = actor.person("set up codes")
         code = checked(given).code
         async with self._context.store.changing() as records:
-            row = await records.factors.find(account_id=account.id, kind=TOTP, active=False)
-            if row is None:
+            app = await records.factors.find(account_id=account.id, kind=TOTP, active=False)
+            if app is None:
                 raise InvalidInput("There is no new secret to confirm: start again.")
-            step = totp.step_of(self._secret(row), _digits(code), self._context.now())
+            step = totp.step_of(self._secret(app), _digits(code), self._context.now())
             if step is None:
                 raise InvalidInput(WRONG_CODE, field="code")
-            await records.factors.replace(replace(row, active=True, counter=step))
+            await records.factors.replace(replace(app, active=True, counter=step))
             codes = await self._new_recovery_codes(records, account)
-            await self._context.note(records, actor, "totp.on", target=row.id, name=account.email)
+            await self._context.note(records, actor, "totp.on", target=app.id, name=account.email)
         return codes
 
     async def end_totp(self, actor: Actor, given: Code) -> None:
-        """Turn codes off with a code."""
         account = actor.person("turn codes off")
         await self.check_code(actor.client, account, checked(given).code)
         async with self._context.store.changing() as records:
@@ -163,13 +162,13 @@ class SecondFactors:
 
     async def _take_code(self, records: Repositories, account: Account, code: str) -> bool:
         now = self._context.now()
-        row = await records.factors.find(account_id=account.id, kind=TOTP, active=True)
-        if row is not None:
-            step = totp.step_of(self._secret(row), _digits(code), now, row.counter)
+        app = await records.factors.find(account_id=account.id, kind=TOTP, active=True)
+        if app is not None:
+            step = totp.step_of(self._secret(app), _digits(code), now, app.counter)
             if step is not None:
                 # Sealed again, so that an old pepper can be removed.
-                sealed = self._seal.close(account.id, self._secret(row)).encode()
-                await records.factors.replace(replace(row, counter=step, last_used_at=now, secret=sealed))
+                sealed = self._seal.close(account.id, self._secret(app)).encode()
+                await records.factors.replace(replace(app, counter=step, last_used_at=now, secret=sealed))
                 return True
         digests = self._context.digests(_recovery_text(account, code))
         return await records.factors.remove(account_id=account.id, kind=RECOVERY, secret=digests) > 0
@@ -179,24 +178,24 @@ class SecondFactors:
         codes = ["".join(random.choice(_CODE_LETTERS) for _ in range(10)) for _ in range(RECOVERY_CODES)]
         for code in codes:
             digest = self._context.digest(_recovery_text(account, code))
-            row = Factor(secrets.new_id("fac"), account.id, RECOVERY, "", self._context.now(), digest)
-            await records.factors.add(row)
+            await records.factors.add(
+                Factor(secrets.new_id("fac"), account.id, RECOVERY, "", self._context.now(), digest)
+            )
         return [f"{code[:5]}-{code[5:]}" for code in codes]
 
-    def _secret(self, row: Factor) -> bytes:
-        sealed = row.secret.decode()
+    def _secret(self, app: Factor) -> bytes:
+        sealed = app.secret.decode()
         try:
-            return self._seal.open(row.account_id, sealed)
+            return self._seal.open(app.account_id, sealed)
         except BrokenSeal as error:
             if self._older_seal is not None:
                 with suppress(BrokenSeal):
-                    return self._older_seal.open(row.account_id, sealed)
+                    return self._older_seal.open(app.account_id, sealed)
             raise NotFound("The secret of the app can no longer be read: contact the operator.") from error
 
     # --- Passkeys --------------------------------------------------------------------------------------
 
     async def begin_passkey(self, actor: Actor) -> Challenge:
-        """Options for a browser to create a passkey."""
         account = self._context.recent(actor, "add a passkey")
         async with self._context.store.reading() as records:
             held = (await self._of(records, account.id)).passkeys
@@ -216,7 +215,6 @@ class SecondFactors:
         return Challenge(webauthn.options_to_json(options), self._ticket("make", account.id, options.challenge))
 
     async def add_passkey(self, actor: Actor, wanted: NewPasskey) -> Factor:
-        """Add a passkey that a browser created."""
         account = actor.person("add a passkey")
         challenge = self._challenge("make", account.id, checked(wanted).ticket)
         try:
@@ -229,7 +227,7 @@ class SecondFactors:
             )
         except _unreadable() as error:
             raise InvalidInput("The browser's passkey could not be read: try again.") from error
-        row = Factor(
+        passkey = Factor(
             secrets.new_id("fac"),
             account.id,
             PASSKEY,
@@ -243,11 +241,11 @@ class SecondFactors:
             # Again: one ticket may be used for several passkeys.
             _check_room(await records.factors.count(account_id=account.id, kind=PASSKEY))
             try:
-                await records.factors.add(row)
+                await records.factors.add(passkey)
             except Conflict as error:
                 raise InvalidInput("This passkey is registered already.") from error
-            await self._context.note(records, actor, "passkey.add", target=row.id, name=row.name)
-        return row
+            await self._context.note(records, actor, "passkey.add", target=passkey.id, name=passkey.name)
+        return passkey
 
     def begin_sign_in(self) -> Challenge:
         """Options for a browser to sign in with a passkey of any account."""
@@ -260,9 +258,9 @@ class SecondFactors:
         """The account whose passkey signed the challenge."""
         challenge = self._challenge("use", "", ticket)
         async with self._context.store.changing() as records:
-            row = await records.factors.find(credential=_credential_id(credential), kind=PASSKEY)
-            account = await records.accounts.get(row.account_id) if row else None
-            if row is None or account is None or not account.active:
+            passkey = await records.factors.find(credential=_credential_id(credential), kind=PASSKEY)
+            account = await records.accounts.get(passkey.account_id) if passkey else None
+            if passkey is None or account is None or not account.active:
                 raise WrongPassword(WRONG_PASSKEY)
             try:
                 used = webauthn.verify_authentication_response(
@@ -271,8 +269,8 @@ class SecondFactors:
                     expected_rp_id=self._host,
                     expected_origin=self._origins,
                     require_user_verification=True,
-                    credential_public_key=row.secret,
-                    credential_current_sign_count=row.counter,
+                    credential_public_key=passkey.secret,
+                    credential_current_sign_count=passkey.counter,
                 )
             except _unreadable():
                 raise WrongPassword(WRONG_PASSKEY) from None
@@ -283,7 +281,7 @@ class SecondFactors:
             except Conflict:
                 raise WrongPassword(WRONG_PASSKEY) from None
             await records.factors.replace(
-                replace(row, counter=used.new_sign_count, last_used_at=self._context.now())
+                replace(passkey, counter=used.new_sign_count, last_used_at=self._context.now())
             )
         return account
 

@@ -64,8 +64,7 @@ class Invitations:
     async def create(self, actor: Actor, team: str, wanted: NewInvitation) -> Invited:
         """Invite a person to a team; an older invitation for the same address is replaced."""
         address, role = email_of(checked(wanted).email), Role(wanted.role)
-        async with self._context.store.changing() as records:
-            membership = await self._context.membership(records, actor, team, Action.CHANGE_MEMBERS)
+        async with self._context.changing(actor, team, Action.CHANGE_MEMBERS) as (records, membership):
             _check_rank(membership, role)
             account = await records.accounts.find(email=address)
             if account and await records.members.find(team_id=membership.team.id, account_id=account.id):
@@ -134,66 +133,69 @@ class Invitations:
     async def _add_own(self, records: Repositories, email: str) -> str:
         """Add a sign-up link; the newest ones that were mailed before stay valid."""
         older = await records.invitations.page(MAX_OWN, newest_first=True, email=email, created_by=email)
-        await records.invitations.remove(id=tuple(row.id for row in older[MAX_OWN - 1 :]))
-        row, secret = self._new(email, email, None, Role.VIEWER, by_operator=False)
-        await records.invitations.add(row)
+        await records.invitations.remove(id=tuple(each.id for each in older[MAX_OWN - 1 :]))
+        invitation, secret = self._new(email, email, None, Role.VIEWER, by_operator=False)
+        await records.invitations.add(invitation)
         return f"{self._context.base_url}{PATH}{secret}"
 
     async def list(self, actor: Actor, team: str, page: PageRequest) -> ResultPage[Invitation]:
-        """The open invitations of a team."""
-        async with self._context.store.reading() as records:
-            membership = await self._context.membership(records, actor, team, Action.CHANGE_MEMBERS)
+        async with self._context.reading(actor, team, Action.CHANGE_MEMBERS) as (records, membership):
             team_id = membership.team.id
             return await page.read(records.invitations, f"invitations:{team_id}", team_id=team_id)
 
     async def revoke(self, actor: Actor, team: str, invitation_id: str) -> None:
-        async with self._context.store.changing() as records:
-            membership = await self._context.membership(records, actor, team, Action.CHANGE_MEMBERS)
-            row = await records.invitations.find(id=invitation_id, team_id=membership.team.id)
-            if row is None:
+        async with self._context.changing(actor, team, Action.CHANGE_MEMBERS) as (records, membership):
+            invitation = await records.invitations.find(id=invitation_id, team_id=membership.team.id)
+            if invitation is None:
                 raise NotFound(
                     f"The team {membership.team.name} has no invitation {invitation_id[:60]}: "
                     "see `tollgate teams invitations list`."
                 )
-            _check_rank(membership, Role(row.role))
-            await records.invitations.remove(id=row.id)
+            _check_rank(membership, Role(invitation.role))
+            await records.invitations.remove(id=invitation.id)
             await self._context.note(
-                records, actor, "invitation.revoke", team_id=membership.team.id, target=row.id, name=row.email
+                records,
+                actor,
+                "invitation.revoke",
+                team_id=membership.team.id,
+                target=invitation.id,
+                name=invitation.email,
             )
 
     async def look(self, link: str) -> tuple[Invitation, Team | None]:
-        """The invitation and the team of a link."""
         async with self._context.store.reading() as records:
-            row = await self._open(records, link)
-            return row, await records.teams.get(row.team_id) if row.team_id else None
+            invitation = await self._open(records, link)
+            return invitation, await records.teams.get(invitation.team_id) if invitation.team_id else None
 
     async def accept(self, actor: Actor, given: InvitationLink) -> Membership | None:
         """Join the team of an invitation; None if it was to the service alone."""
         async with self._context.store.changing() as records:
-            row = await self._open(records, checked(given).link)
-            if actor.account is None or actor.account.email != row.email:
+            invitation = await self._open(records, checked(given).link)
+            if actor.account is None or actor.account.email != invitation.email:
                 raise InvitationForOther(
-                    f"This invitation is for {row.email}, and you are logged in as {actor.label}: "
+                    f"This invitation is for {invitation.email}, and you are logged in as {actor.label}: "
                     "log in with that address."
                 )
-            await records.invitations.remove(id=row.id)
-            team = await records.teams.get(row.team_id) if row.team_id else None
+            await records.invitations.remove(id=invitation.id)
+            team = await records.teams.get(invitation.team_id) if invitation.team_id else None
             if team is None:
-                await self._context.note(records, actor, "invitation.accept", target=row.id, name=row.email)
+                await self._context.note(
+                    records, actor, "invitation.accept", target=invitation.id, name=invitation.email
+                )
                 return None
             if await records.members.find(team_id=team.id, account_id=actor.id):
                 raise AlreadyMember(f"You belong to {team.name} already.")
-            member = await self._teams.add_member(records, actor, team, actor.id, Role(row.role))
+            member = await self._teams.add_member(records, actor, team, actor.id, Role(invitation.role))
         return Membership(team, member)
 
     async def _open(self, records: Repositories, link: str) -> Invitation:
         secret = link.strip().rpartition("/")[2]
-        row = None
+        invitation = None
         if secrets.well_formed(secret, secrets.INVITATION):
-            row = await records.invitations.find(digest=self._context.digests(secret))
-        if row is None or self._context.now() >= row.expires_at:
+            invitation = await records.invitations.find(digest=self._context.digests(secret))
+        if invitation is None or self._context.now() >= invitation.expires_at:
             raise NotFound("This invitation was used, withdrawn or has expired: ask for another.")
-        return row
+        return invitation
 
     async def _check_room(self, records: Repositories, team: Team) -> None:
         maximum = self._context.settings.accounts.members_per_team
@@ -206,19 +208,25 @@ class Invitations:
     async def _add(
         self, records: Repositories, actor: Actor, email: str, team: Team | None, role: Role, *, by_operator: bool
     ) -> tuple[Invitation, str]:
-        row, secret = self._new(email, actor.label, team, role, by_operator=by_operator)
-        await records.invitations.add(row)
+        invitation, secret = self._new(email, actor.label, team, role, by_operator=by_operator)
+        await records.invitations.add(invitation)
         await self._context.note(
-            records, actor, "invitation.create", team_id=row.team_id, target=row.id, name=email, role=role.value
+            records,
+            actor,
+            "invitation.create",
+            team_id=invitation.team_id,
+            target=invitation.id,
+            name=email,
+            role=role.value,
         )
-        return row, f"{self._context.base_url}{PATH}{secret}"
+        return invitation, f"{self._context.base_url}{PATH}{secret}"
 
     def _new(
         self, email: str, created_by: str, team: Team | None, role: Role, *, by_operator: bool
     ) -> tuple[Invitation, str]:
         secret = secrets.new_token(secrets.INVITATION)
         now = self._context.now()
-        row = Invitation(
+        invitation = Invitation(
             id=secrets.new_id("inv"),
             email=email,
             digest=self._context.digest(secret),
@@ -229,13 +237,13 @@ class Invitations:
             role=role.value,
             by_operator=by_operator,
         )
-        return row, secret
+        return invitation, secret
 
-    def _mail(self, row: Invitation, link: str, what: str) -> bool:
+    def _mail(self, invitation: Invitation, link: str, what: str) -> bool:
         return self._mailer.post(
-            row.email,
+            invitation.email,
             f"You are invited to {what}",
-            f"{row.created_by} invites you to {what}.\n\n{link}\n\n"
+            f"{invitation.created_by} invites you to {what}.\n\n{link}\n\n"
             f"The link works for {self._context.settings.accounts.invitation_days} days, once.\n",
         )
 

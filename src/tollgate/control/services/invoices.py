@@ -26,7 +26,6 @@ from tollgate.core.cursors import Position
 from tollgate.core.invoices import Invoice, draw
 from tollgate.core.models import PriceChange, Team
 from tollgate.core.months import end_of, month_of, previous_month, start_of
-from tollgate.core.pricing import OwnPrice
 from tollgate.core.roles import Action
 from tollgate.core.usage import TeamMonth
 from tollgate.store.base import AccountBook, ClockDoubted
@@ -43,12 +42,10 @@ class Listed(Struct, frozen=True):
 
     @property
     def id(self) -> str:
-        """Its number."""
         return self.invoice.number
 
     @property
     def created_at(self) -> float:
-        """When its month starts."""
         return start_of(self.invoice.month)
 
 
@@ -61,8 +58,7 @@ class Invoices:
 
     async def list(self, actor: Actor, team: str, page: PageRequest) -> ResultPage[Listed]:
         """A team's invoices, newest first; drafts of the open months among them."""
-        async with self._context.store.reading() as records:
-            membership = await self._context.membership(records, actor, team, Action.SEE_INVOICES)
+        membership = await self._context.member(actor, team, Action.SEE_INVOICES)
         scope = f"invoices:{membership.team.id}"
         place = page.place(scope)
         before = _month_at(place) if place else None
@@ -79,8 +75,7 @@ class Invoices:
 
     async def show(self, actor: Actor, team: str, month: str) -> Invoice:
         """One invoice: the final one, or the draft as of now."""
-        async with self._context.store.reading() as records:
-            membership = await self._context.membership(records, actor, team, Action.SEE_INVOICES)
+        membership = await self._context.member(actor, team, Action.SEE_INVOICES)
         wanted = month_named(month, self._context.now())
         found = await self._of(membership.team, wanted)
         if found is None:
@@ -106,8 +101,12 @@ class Invoices:
             return []
 
     async def _close(self, month: str) -> bool:
-        teams = await self._teams()
-        prices = await self._own_prices(month)
+        # All teams: which of them have invoices is known only once the ledger is locked.
+        async with self._context.store.reading() as records:
+            teams = {team.id: team async for team in every(records.teams, Team)}
+            changes = [each async for each in every(records.price_changes, PriceChange)]
+        # Own prices at the end of the month, those of deleted teams included.
+        prices = {each.team_id: each.price for each in changes if each.created_at < end_of(month)}
         now, usual = self._context.now(), self._context.settings.billing.price()
 
         def final(used: TeamMonth) -> Invoice:
@@ -120,18 +119,6 @@ class Invoices:
             return False
         _log.info("a month was closed", month=month, invoices=len(drawn))
         return True
-
-    async def _teams(self) -> dict[str, Team]:
-        """All teams: which of them have invoices is known only once the ledger is locked."""
-        async with self._context.store.reading() as records:
-            return {team.id: team async for team in every(records.teams, Team)}
-
-    async def _own_prices(self, month: str) -> dict[str, OwnPrice]:
-        """Own prices of teams at the end of a month, deleted teams included."""
-        end = end_of(month)
-        async with self._context.store.reading() as records:
-            changes = [each async for each in every(records.price_changes, PriceChange)]
-        return {each.team_id: each.price for each in changes if each.created_at < end}
 
     async def _drafts(self, team: Team) -> Sequence[Invoice]:
         """Of the current month, and of the one before while its grace lasts."""

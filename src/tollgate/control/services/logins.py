@@ -53,7 +53,6 @@ class Logins:
     # --- Authentication --------------------------------------------------------------------------------
 
     async def actor(self, client: ClientInfo, secret: str, *kinds: str) -> Actor:
-        """Authenticate a secret of one of these kinds."""
         if not any(secrets.well_formed(secret, _PREFIX[kind]) for kind in kinds):
             raise NotLoggedIn(_advice(secret))
         now = self._context.now()
@@ -93,7 +92,6 @@ class Logins:
     # --- The actor's own -------------------------------------------------------------------------------
 
     async def list(self, actor: Actor, page: PageRequest) -> ResultPage[Login]:
-        """The actor's logins and personal access tokens."""
         async with self._context.store.reading() as records:
             return await page.read(records.logins, f"logins:{actor.id}", account_id=actor.id)
 
@@ -120,7 +118,6 @@ class Logins:
     async def add_personal(
         self, records: Repositories, actor: Actor, account: Account, wanted: NewPersonalToken
     ) -> tuple[Login, str]:
-        """Add a personal access token for an account."""
         days = checked(wanted).expires_in_days
         if days is UNSET:
             days = DEFAULT_DAYS
@@ -138,7 +135,6 @@ class Logins:
     # --- The tool's ------------------------------------------------------------------------------------
 
     async def issue(self, records: Repositories, client: ClientInfo, account: Account, machine: str) -> Secrets:
-        """Log a tool in."""
         given = self._secrets()
         login = self._renewed(
             self._new(account.id, TOOL, machine or "tollgate", given.access, None, client), given
@@ -149,7 +145,6 @@ class Logins:
         return given
 
     async def refresh(self, refresh_token: str, client: ClientInfo = NOWHERE) -> Secrets:
-        """Renew a tool's login."""
         if not secrets.well_formed(refresh_token, secrets.REFRESH):
             raise LoginExpired
         digest = self._context.digests(refresh_token)

@@ -59,7 +59,6 @@ class LogPosition(Struct, frozen=True):
     """What identifies the filters."""
 
     def packed(self) -> bytes:
-        """As bytes of a fixed length."""
         return self._FORM.pack(self.VERSION, self.position, self.newest, self.start, self.since, self.filters)
 
     @classmethod
@@ -83,12 +82,11 @@ class Cursors:
         prefixes = {"after": "old_", "newer": "new_"}
         self._kinds = {kind: Seal(pepper, prefix, LogPosition.SIZE) for kind, prefix in prefixes.items()}
 
-    def id_of(self, row: LogRow) -> str:
+    def id_of(self, entry: LogRow) -> str:
         """The id of an entry: stable, and useless to other teams."""
-        return self._entry.close(row.team_id, row.seq.to_bytes(8, "big"))
+        return self._entry.close(entry.team_id, entry.seq.to_bytes(8, "big"))
 
     def place_of(self, team_id: str, entry_id: str) -> int:
-        """The position of the entry with this id of the team."""
         try:
             return int.from_bytes(self._entry.open(team_id, entry_id), "big")
         except BrokenSeal:
@@ -146,8 +144,7 @@ class LogService:
 
     async def wanted(self, actor: Actor, team: str, query: LogQuery) -> tuple[Team, LogFilter]:
         """The team and the filter that a query means; raises where these logs may not be read."""
-        async with self._context.store.reading() as records:
-            membership = await self._context.membership(records, actor, team, Action.SEE_LOGS)
+        async with self._context.reading(actor, team, Action.SEE_LOGS) as (records, membership):
             query = checked(query)
             # The first token of the lineage, whichever was given: a cursor outlives a rotation.
             source_id, *lineage = await _sources(records, membership, query) or (None,)
@@ -173,8 +170,7 @@ class LogService:
         return self._shown(rows), position
 
     async def entry(self, actor: Actor, team: str, entry_id: str) -> tuple[Team, LogRow]:
-        async with self._context.store.reading() as records:
-            membership = await self._context.membership(records, actor, team, Action.SEE_LOGS)
+        membership = await self._context.member(actor, team, Action.SEE_LOGS)
         place = self.cursors.place_of(membership.team.id, entry_id)
         found = await required(self._book).older(LogFilter(membership.team.id), place + 1, 1)
         if not found.rows or found.rows[0].seq != place:
@@ -198,17 +194,15 @@ class LogService:
         following = None
         if found.position is not None:
             following = self.cursors.write("after", team.id, _at(place, found.position))
-        return LogResults(team, found.rows, following, self._newer_cursor(team, place, place.newest))
+        newer = self.cursors.write("newer", team.id, _at(place, place.newest))
+        return LogResults(team, found.rows, following, newer)
 
     async def _newer(
         self, book: LogBook, team: Team, query: LogQuery, cursor: str, wanted: LogFilter
     ) -> LogResults:
         place = self._since(self.cursors.read("newer", team.id, cursor, filters_of(wanted)), query)
         rows, position = await book.newer(_from(wanted, place), place.position, query.limit)
-        return LogResults(team, rows, None, self._newer_cursor(team, place, position))
-
-    def _newer_cursor(self, team: Team, place: LogPosition, position: int) -> str:
-        return self.cursors.write("newer", team.id, _at(place, position))
+        return LogResults(team, rows, None, self.cursors.write("newer", team.id, _at(place, position)))
 
     def _since(self, place: LogPosition, query: LogQuery) -> LogPosition:
         """The position, with the start of a `since` that its list did not have at first."""

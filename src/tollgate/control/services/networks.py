@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -20,7 +21,10 @@ from tollgate.core.upstreams import FILE, STALE_SECONDS, Shown
 UP, SLOW, DOWN, UNKNOWN = "up", "degraded", "down", "unknown"
 # A network is degraded if more of the last minute's calls than this failed.
 MAX_ERROR_RATE = 0.05
+# More than 256 upstreams with 96 steps of history each.
 MAX_BYTES = 4_194_304
+
+Report = TypeVar("Report")
 
 
 class TeamNetworks:
@@ -30,14 +34,13 @@ class TeamNetworks:
         self._context = context
 
     async def list(self) -> Sequence[Network]:
-        """All networks, as the settings name them."""
         shown = await self.status()
         known = {each.network: each for each in shown.networks} if shown else {}
         return [self._view(path, known.get(path)) for path in self._context.settings.networks]
 
     async def status(self) -> Shown | None:
         """The prober's last report, unless it is too old."""
-        shown = await asyncio.to_thread(_read, Path(self._context.settings.data_dir) / FILE)
+        shown = await read_report(self._context, FILE, Shown)
         return shown if shown is not None and self._context.now() - shown.at <= STALE_SECONDS else None
 
     def _view(self, path: str, known: ShownNetwork | None) -> Network:
@@ -59,13 +62,17 @@ def state_of(network: ShownNetwork) -> str:
 
 
 def methods_of(family: str) -> list[str]:
-    """The names of a family's methods that its catalogue lists."""
     return sorted(Catalogue(family).methods)
 
 
-def _read(file: Path) -> Shown | None:
-    try:
-        with file.open("rb") as opened:
-            return msgspec.json.decode(opened.read(MAX_BYTES), type=Shown)
-    except (OSError, msgspec.DecodeError):
-        return None
+async def read_report(context: ServiceContext, name: str, kind: type[Report]) -> Report | None:
+    """What the prober wrote into a file of the data folder; None if it cannot be read."""
+
+    def read() -> Report | None:
+        try:
+            with (Path(context.settings.data_dir) / name).open("rb") as file:
+                return msgspec.json.decode(file.read(MAX_BYTES), type=kind)
+        except (OSError, msgspec.DecodeError):
+            return None
+
+    return await asyncio.to_thread(read)

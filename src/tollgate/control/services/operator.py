@@ -10,10 +10,8 @@ import asyncio
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, Protocol
 
-import msgspec
 from msgspec import Struct, UnsetType
 from msgspec.structs import replace
 
@@ -41,7 +39,7 @@ from tollgate.control.service_context import (
     team_named,
 )
 from tollgate.control.services.billing import stopped
-from tollgate.control.services.networks import TeamNetworks
+from tollgate.control.services.networks import TeamNetworks, read_report
 from tollgate.control.services.usage import Usages
 from tollgate.core import secrets
 from tollgate.core.models import PriceChange, Team
@@ -65,8 +63,6 @@ _STATES: dict[str, dict[str, Any]] = {
 }
 ALL, CURRENT, BY_DAY = TeamsQuery(), ServiceUsageQuery(), TeamUsageQuery()
 MAX_REASON = 200
-# 256 upstreams with 96 steps each.
-MAX_BYTES = 4_194_304
 
 
 class TeamUse(Struct, frozen=True):
@@ -118,11 +114,9 @@ class SpoolState(Struct, frozen=True):
 class Inspector(Protocol):
     """Inspects the machine; blocks. `processes/inspector.py`."""
 
-    def processes(self) -> Sequence[ProcessState]:
-        """The processes of the service."""
+    def processes(self) -> Sequence[ProcessState]: ...
 
-    def spool(self) -> SpoolState:
-        """What the collector has not read yet."""
+    def spool(self) -> SpoolState: ...
 
     def examine(self) -> Sequence[CheckResult]:
         """Whether spool, logs, usage and invoices agree."""
@@ -159,7 +153,7 @@ class Operator:
     async def history(self, actor: Actor) -> Sequence[UpstreamHistory]:
         """Upstream health over the last day, as the prober stored it within the last minutes."""
         self.check(actor)
-        return await asyncio.to_thread(_read_history, Path(self._context.settings.data_dir) / FILE)
+        return await read_report(self._context, FILE, list[UpstreamHistory]) or []
 
     async def processes(self, actor: Actor) -> Sequence[ProcessState]:
         """The processes of the service; none if the system does not report them."""
@@ -167,7 +161,6 @@ class Operator:
         return [] if self._inspector is None else await asyncio.to_thread(self._inspector.processes)
 
     async def spool(self, actor: Actor) -> SpoolState:
-        """How far the collector is behind."""
         self.check(actor)
         return SpoolState(0, 0) if self._inspector is None else await asyncio.to_thread(self._inspector.spool)
 
@@ -192,12 +185,11 @@ class Operator:
         state = checked(wanted).state
         scope = f"operator:teams:{state or ''}"
         async with self._context.store.reading() as records:
-            rows = await records.teams.page(page.limit + 1, page.place(scope), **_STATES[state] if state else {})
-        spent = await required(self._book).spent(month_of(self._context.now()), [row.id for row in rows])
-        return page_of(scope, [TeamUse(row, *spent.get(row.id, (0, 0))) for row in rows], page.limit)
+            teams = await records.teams.page(page.limit + 1, page.place(scope), **_STATES[state] if state else {})
+        spent = await required(self._book).spent(month_of(self._context.now()), [team.id for team in teams])
+        return page_of(scope, [TeamUse(team, *spent.get(team.id, (0, 0))) for team in teams], page.limit)
 
     async def team(self, actor: Actor, team: str) -> TeamUse:
-        """One team, with its usage of this month."""
         self.check(actor)
         async with self._context.store.reading() as records:
             found = await _team(records, team)
@@ -210,7 +202,7 @@ class Operator:
         limit, month = checked(wanted).limit, self._month(wanted.month)
         total, spenders = await required(self._book).spenders(month, limit)
         async with self._context.store.reading() as records:
-            known = {row.id: row for row in await records.teams.page(limit, id=tuple(spenders))}
+            known = {team.id: team for team in await records.teams.page(limit, id=tuple(spenders))}
         # Deleted teams still owe for the month.
         uses = [TeamUse(known.get(key) or Team(key, key), *sums) for key, sums in spenders.items()]
         return ServiceUsage(month, total, uses)
@@ -254,15 +246,9 @@ class Operator:
             if changed != found:
                 await records.teams.replace(changed)
                 await self._context.note(
-                    records,
-                    actor,
-                    "team.terms",
-                    team_id=found.id,
-                    target=found.id,
-                    name=found.name,
-                    before=_noted(found),
-                    after=_noted(changed),
-                )
+                    records, actor, "team.terms", team_id=found.id, target=found.id, name=found.name,
+                    before=_noted(found), after=_noted(changed),
+                )  # fmt: skip
         return TeamUse(changed, *(spent or (None, None)))
 
 
@@ -289,17 +275,8 @@ def _changed(team: Team, given: Mapping[str, Any], now: float) -> Team:
 
 
 def _noted(team: Team) -> dict[str, object]:
-    """What the audit log records of a team's terms."""
     return {
         "suspended": team.suspended_at is not None,
         "suspended_reason": team.suspended_reason,
         **{name: getattr(team, column) for name, column in _TERMS.items()},
     }
-
-
-def _read_history(file: Path) -> list[UpstreamHistory]:
-    try:
-        with file.open("rb") as opened:
-            return msgspec.json.decode(opened.read(MAX_BYTES), type=list[UpstreamHistory])
-    except (OSError, msgspec.DecodeError):
-        return []

@@ -35,7 +35,8 @@ class Replays:
         new = Replay(name, hashlib.sha256(body).digest(), now)
         async with self._context.store.changing() as records:
             held = await records.replays.get(name)
-            if held is not None and _over(held, now):
+            kept = KEPT_SECONDS if held is not None and held.status else RUNNING_SECONDS
+            if held is not None and now - held.created_at >= kept:
                 await records.replays.remove(id=name)
                 held = None
             if held is None:
@@ -48,7 +49,6 @@ class Replays:
         return held
 
     async def finish(self, replay: Replay, status: int, answer: bytes) -> None:
-        """Store the answer."""
         async with self._context.store.changing() as records:
             await records.replays.replace(replace(replay, status=status, answer=answer))
 
@@ -56,7 +56,3 @@ class Replays:
         """Delete a request that failed: it may be sent again."""
         async with self._context.store.changing() as records:
             await records.replays.remove(id=replay.id, status=0)
-
-
-def _over(held: Replay, now: float) -> bool:
-    return now - held.created_at >= (KEPT_SECONDS if held.status else RUNNING_SECONDS)

@@ -46,11 +46,9 @@ class Reports:
 
     async def _report(self, invoice: Invoice) -> None:
         try:
+            team_id = invoice.team_id
             customer = await self._once(
-                invoice.team_id,
-                "",
-                CUSTOMER,
-                lambda key: self._payments.create_customer(invoice.team_id, invoice.team, key),
+                team_id, "", CUSTOMER, lambda key: self._payments.create_customer(team_id, invoice.team, key)
             )
             if customer is None:
                 return
@@ -63,10 +61,7 @@ class Reports:
                 end=int(end_of(invoice.month)),
             )
             await self._once(
-                invoice.team_id,
-                invoice.month,
-                INVOICE_ITEM,
-                lambda key: self._payments.create_item(item, key),
+                team_id, invoice.month, INVOICE_ITEM, lambda key: self._payments.create_item(item, key)
             )
         except (StripeRefused, StripeUnsure) as error:
             _log.error("an invoice could not be reported", invoice=invoice.number, why=str(error))
@@ -75,31 +70,26 @@ class Reports:
         self, team_id: str, month: str, kind: str, send: Callable[[str], Awaitable[str]]
     ) -> str | None:
         """Do something once; return the payment service's id of it, or None if a person has to look."""
-        row = await self._row(team_id, month, kind)
-        if row.reference:
-            return row.reference
+        report = await self._known(team_id, month, kind)
+        if report.reference:
+            return report.reference
         now = self._context.now()
-        if row.tried_at is not None and now - row.tried_at > KEYS_KEPT_SECONDS:
-            _log.error(
-                "it is unknown whether this was charged: look for it at the payment service",
-                team=team_id,
-                month=month,
-                kind=kind,
-                key=row.id,
-            )
+        if report.tried_at is not None and now - report.tried_at > KEYS_KEPT_SECONDS:
+            message = "it is unknown whether this was charged: look for it at the payment service"
+            _log.error(message, team=team_id, month=month, kind=kind, key=report.id)
             return None
-        tried = row if row.tried_at is not None else replace(row, tried_at=now)
+        tried = report if report.tried_at is not None else replace(report, tried_at=now)
         await self._write(tried)
         try:
-            reference = await send(row.id)
+            reference = await send(report.id)
         except StripeRefused:
             # It remains unknown what an earlier attempt did.
-            await self._write(row)
+            await self._write(report)
             raise
         await self._write(replace(tried, reference=reference))
         return reference
 
-    async def _row(self, team_id: str, month: str, kind: str) -> Report:
+    async def _known(self, team_id: str, month: str, kind: str) -> Report:
         where = {"team_id": team_id, "month": month, "kind": kind}
         made = Report(secrets.new_id("rep"), team_id, month, kind, self._context.now())
         try:
@@ -112,6 +102,6 @@ class Reports:
             async with self._context.store.reading() as records:
                 return await records.reports.find(**where) or made
 
-    async def _write(self, row: Report) -> None:
+    async def _write(self, report: Report) -> None:
         async with self._context.store.changing() as records:
-            await records.reports.replace(row)
+            await records.reports.replace(report)

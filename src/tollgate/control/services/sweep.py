@@ -20,7 +20,6 @@ class Sweep:
         self._book = book
 
     async def run(self) -> None:
-        """Once a minute."""
         now = self._context.now()
         is_doubtful = self._book is not None and await self._book.is_doubtful(now)
         async with self._context.store.changing() as records:

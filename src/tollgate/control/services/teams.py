@@ -49,7 +49,6 @@ class Teams:
         self._context = context
 
     async def create(self, actor: Actor, wanted: NewTeam) -> Membership:
-        """Create a team that the actor owns."""
         checked(wanted)
         self._check_verified(actor)
         async with self._context.store.changing() as records:
@@ -91,17 +90,15 @@ class Teams:
     async def list(self, actor: Actor, page: PageRequest) -> ResultPage[Membership]:
         """The actor's teams, oldest first."""
         async with self._context.store.reading() as records:
-            members = {row.team_id: row for row in await records.members.page(MAX_ROWS, account_id=actor.id)}
+            members = {each.team_id: each for each in await records.members.page(MAX_ROWS, account_id=actor.id)}
             found: ResultPage[Team] = await page.read(records.teams, f"teams:{actor.id}", id=tuple(members))
         return ResultPage([Membership(team, members[team.id]) for team in found.items], found.next)
 
     async def show(self, actor: Actor, team: str) -> Membership:
-        async with self._context.store.reading() as records:
-            return await self._context.membership(records, actor, team, Action.SEE_TEAM)
+        return await self._context.member(actor, team, Action.SEE_TEAM)
 
     async def update(self, actor: Actor, team: str, wanted: TeamChange, if_match: str | None = None) -> Membership:
-        async with self._context.store.changing() as records:
-            membership = await self._context.membership(records, actor, team, Action.RENAME_TEAM)
+        async with self._context.changing(actor, team, Action.RENAME_TEAM) as (records, membership):
             check_version(membership.team, if_match)
             renamed = replace(membership.team, name=checked(wanted).name)
             try:
@@ -116,8 +113,7 @@ class Teams:
 
     async def delete(self, actor: Actor, team: str) -> None:
         """Delete a team with its tokens, domains and members. Its usage and invoices stay in the ledger."""
-        async with self._context.store.changing() as records:
-            membership = await self._context.membership(records, actor, team, Action.DELETE_TEAM)
+        async with self._context.changing(actor, team, Action.DELETE_TEAM) as (records, membership):
             actor.person("delete a team")
             await records.teams.remove(id=membership.team.id)
             await self._context.note(
@@ -128,18 +124,16 @@ class Teams:
     # --- Members ---------------------------------------------------------------------------------------
 
     async def members(self, actor: Actor, team: str, page: PageRequest) -> ResultPage[Person]:
-        async with self._context.store.reading() as records:
-            membership = await self._context.membership(records, actor, team, Action.SEE_MEMBERS)
+        async with self._context.reading(actor, team, Action.SEE_MEMBERS) as (records, membership):
             scope = f"members:{membership.team.id}"
-            rows = await records.members.page(page.limit + 1, page.place(scope), team_id=membership.team.id)
-            accounts = await records.accounts.page(len(rows), id=tuple(row.account_id for row in rows))
+            members = await records.members.page(page.limit + 1, page.place(scope), team_id=membership.team.id)
+            accounts = await records.accounts.page(len(members), id=tuple(each.account_id for each in members))
         by_id = {account.id: account for account in accounts}
-        return page_of(scope, [Person(row, by_id[row.account_id]) for row in rows], page.limit)
+        return page_of(scope, [Person(each, by_id[each.account_id]) for each in members], page.limit)
 
     async def add_member(
         self, records: Repositories, actor: Actor, team: Team, account_id: str, role: Role
     ) -> Member:
-        """Add an account to a team."""
         member = self._new_member(actor, team, account_id, role)
         await records.members.add(member)
         account = await _account(records, member)
@@ -172,8 +166,7 @@ class Teams:
 
     async def remove(self, actor: Actor, team: str, member_id: str) -> None:
         """Remove a member from a team; members may remove themselves."""
-        async with self._context.store.changing() as records:
-            membership = await self._context.membership(records, actor, team, Action.SEE_TEAM)
+        async with self._context.changing(actor, team, Action.SEE_TEAM) as (records, membership):
             if membership.member.id != member_id:
                 membership, member = await self._member(records, actor, team, member_id)
                 _check_rank(membership.role, Role(member.role))

@@ -43,7 +43,6 @@ CODE = Backoff(free=9, first_wait=900.0, max_wait=900.0, forgiven_after=3_600.0)
 
 
 def wait(failures: Failures | None, backoff: Backoff, now: float) -> float:
-    """Seconds until the next attempt is allowed."""
     if failures is None or failures.count <= backoff.free:
         return 0.0
     elapsed = now - failures.created_at

@@ -30,7 +30,6 @@ class UsageStep(Struct, frozen=True):
 
     @property
     def total(self) -> int:
-        """The sum of all."""
         return sum(self.requests.values())
 
 
@@ -47,11 +46,9 @@ class UsageTimeline(Struct, frozen=True):
 
     @property
     def total(self) -> int:
-        """All requests of the time."""
         return sum(step.total for step in self.steps)
 
     def of(self, key: str) -> int:
-        """All requests of one network, outcome or source."""
         return sum(step.requests.get(key, 0) for step in self.steps)
 
 
@@ -70,11 +67,9 @@ class Timelines:
         self._book = book
 
     async def of_team(self, actor: Actor, team: str, query: TimelineQuery = THIS_MONTH) -> UsageTimeline:
-        """A team's requests over a range of time."""
         query = checked(query)
         wanted, by = TimeRange(query.range), Split(query.split)
-        async with self._context.store.reading() as records:
-            membership = await self._context.membership(records, actor, team, Action.SEE_USAGE)
+        membership = await self._context.member(actor, team, Action.SEE_USAGE)
         starts, end = _starts(wanted, self._context.now())
         hours = (int(starts[0]) // HOUR, int(end) // HOUR)
         step = {"hour": 1, "day": DAY_HOURS, "month": 0}[_STEPS[wanted]]
@@ -85,8 +80,7 @@ class Timelines:
 
     async def latency(self, actor: Actor, team: str, span: TimeRange = TimeRange.MONTH) -> Latency:
         """Percentiles of the durations of answered calls, without refusals."""
-        async with self._context.store.reading() as records:
-            membership = await self._context.membership(records, actor, team, Action.SEE_USAGE)
+        membership = await self._context.member(actor, team, Action.SEE_USAGE)
         starts, end = _starts(span, self._context.now())
         found = await required(self._book).latencies(
             membership.team.id, int(starts[0]) // HOUR, int(end) // HOUR - 1

@@ -50,9 +50,7 @@ class TokenService:
         }
 
     async def create(self, actor: Actor, team: str, wanted: NewToken) -> tuple[Token, str]:
-        """Create a token; its secret is shown once."""
-        async with self._context.store.changing() as records:
-            membership = await self._context.membership(records, actor, team, Action.CHANGE_TOKENS)
+        async with self._context.changing(actor, team, Action.CHANGE_TOKENS) as (records, membership):
             return await self.add(records, actor, membership.team.id, wanted)
 
     async def add(self, records: Repositories, actor: Actor, team_id: str, wanted: NewToken) -> tuple[Token, str]:
@@ -81,8 +79,7 @@ class TokenService:
             raise _taken(token.name) from error
 
     async def list(self, actor: Actor, team: str, page: PageRequest) -> ResultPage[Token]:
-        async with self._context.store.reading() as records:
-            membership = await self._context.membership(records, actor, team, Action.SEE_TOKENS)
+        async with self._context.reading(actor, team, Action.SEE_TOKENS) as (records, membership):
             team_id = membership.team.id
             return await page.read(records.tokens, f"tokens:{team_id}", team_id=team_id)
 
@@ -198,7 +195,6 @@ class TokenService:
 
 
 async def _join(records: Repositories, old: Token, new: Token) -> None:
-    """Record that one token succeeds another."""
     known = await records.lineages.get(old.id)
     if known is None:
         known = Lineage(old.id, old.created_at, old.team_id, old.id)
@@ -222,8 +218,8 @@ async def token_ids(records: Repositories, team: Team, token: str) -> tuple[str,
     known = await records.lineages.find(id=token, team_id=team.id)
     if known is None:
         return (token,)
-    rows = await records.lineages.page(MAX_ROWS, newest_first=True, team_id=team.id, first_id=known.first_id)
-    return tuple(dict.fromkeys((known.first_id, *(row.id for row in rows))))
+    lineage = await records.lineages.page(MAX_ROWS, newest_first=True, team_id=team.id, first_id=known.first_id)
+    return tuple(dict.fromkeys((known.first_id, *(each.id for each in lineage))))
 
 
 def _check_addresses(given: Sequence[str]) -> tuple[str, ...]:

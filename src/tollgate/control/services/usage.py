@@ -43,8 +43,7 @@ class Usages:
         query = checked(query)
         listed_by = By(query.by)
         wanted = month_of(self._context.now()) if query.month is UNSET else query.month
-        async with self._context.store.reading() as records:
-            membership = await self._context.membership(records, actor, team, Action.SEE_USAGE)
+        async with self._context.reading(actor, team, Action.SEE_USAGE) as (records, membership):
             names = await _names(records, membership.team, listed_by)
             sources = None if query.token is UNSET else await token_ids(records, membership.team, query.token)
             price = await price_in(self._context, records, membership.team.id, wanted)
@@ -137,23 +136,23 @@ def month_named(text: str | None, now: float) -> str:
 async def _names(records: Repositories, team: Team, by: By) -> dict[str, str]:
     """The names that tokens or domains of a team have now, by id."""
     if by is By.TOKEN:
-        return {row.id: row.name for row in await records.tokens.page(MAX_ROWS, team_id=team.id)}
+        return {token.id: token.name for token in await records.tokens.page(MAX_ROWS, team_id=team.id)}
     if by is By.DOMAIN:
-        return {row.id: row.domain for row in await records.domains.page(MAX_ROWS, team_id=team.id)}
+        return {entry.id: entry.domain for entry in await records.domains.page(MAX_ROWS, team_id=team.id)}
     return {}
 
 
 async def _heirs(records: Repositories, items: list[UsageItem], names: Mapping[str, str]) -> dict[str, str]:
     """The token under which the usage of a rotated one is listed: the newest of its lineage that still exists."""
     ids = list({item.key for item in items if item.key} | set(names))
-    rows = [
-        row
+    tokens = [
+        token
         for start in range(0, len(ids), MAX_ROWS)
-        for row in await records.lineages.page(MAX_ROWS, id=tuple(ids[start : start + MAX_ROWS]))
+        for token in await records.lineages.page(MAX_ROWS, id=tuple(ids[start : start + MAX_ROWS]))
     ]
-    rows.sort(key=lambda row: (row.id in names, row.created_at, row.id))
-    newest = {row.first_id: row.id for row in rows}
-    return {row.id: newest[row.first_id] for row in rows}
+    tokens.sort(key=lambda token: (token.id in names, token.created_at, token.id))
+    newest = {token.first_id: token.id for token in tokens}
+    return {token.id: newest[token.first_id] for token in tokens}
 
 
 def _joined(items: list[UsageItem], heirs: Mapping[str, str]) -> list[UsageItem]:
@@ -171,11 +170,7 @@ def _shares(items: list[UsageItem], by: By, names: Mapping[str, str]) -> list[ap
     """Days and months in order, all else by cost, then by requests; beyond the limit, the smallest in one sum."""
     shares = [
         api.UsageItem(
-            item.key,
-            names.get(item.key) if item.key else _OTHERS.get(by),
-            item.requests,
-            item.billable,
-            item.cost,
+            item.key, names.get(item.key) if item.key else _OTHERS.get(by), item.requests, item.billable, item.cost
         )
         for item in items
     ]
