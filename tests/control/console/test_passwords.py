@@ -1,4 +1,4 @@
-"""A forgotten password: the same answer for all addresses, and a link that works once."""
+"""Passwords: a forgotten one, with the same answer for all addresses and a link that works once; a changed one."""
 
 from collections.abc import Callable
 
@@ -128,3 +128,23 @@ def test_password_managers_get_the_address_of_the_account(site: Site) -> None:
     page = site.browser().get(_link(site)).text
     assert 'value="ada@example.com" autocomplete="username"' in page
     assert page.count('autocomplete="new-password"') == 2
+
+
+@pytest.mark.parametrize(
+    ("current", "new", "status", "text"),
+    [
+        ("", NEW, 401, "Your current password is wrong: nothing was changed."),
+        ("wrong", "short", 401, "Your current password is wrong: nothing was changed."),
+        (PASSWORD, "short", 400, "A password has 10 to 256 characters."),
+    ],
+)
+def test_account_page_checks_the_current_password_before_the_new_one(
+    site: Site, current: str, new: str, status: int, text: str
+) -> None:
+    site.account()
+    browser = site.signed_in()
+    refused = browser.post("/console/account", act="password", current=current, new=new, again=new)
+    assert refused.status_code == status
+    assert text in words(refused)
+    changed = browser.post("/console/account", act="password", current=PASSWORD, new=NEW, again=NEW)
+    assert leads_to(changed) == "/console/account?done=password"
