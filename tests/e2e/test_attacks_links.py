@@ -166,7 +166,7 @@ def test_code_after_a_password_that_was_changed_meanwhile_is_refused(gateway: Ga
     ticket = re.search(r'name="ticket" value="([^"]+)"', page.text)
     assert ticket is not None, page.text
     changed = grace.post(
-        "/console/account", act="password", current=PASSWORD, password=OTHER_PASSWORD, again=OTHER_PASSWORD
+        "/console/account", act="password", current=PASSWORD, new=OTHER_PASSWORD, again=OTHER_PASSWORD
     )
     assert changed.status_code == 303, changed.text
     # The next one, which is good and was not used.
@@ -198,7 +198,7 @@ def test_old_session_adds_no_way_in_that_outlives_it(gateway: Gateway, held: Exi
     assert browser.signed_in()
     assert browser.post("/console/account/passkeys/options").status_code == 403
     assert browser.get("/console/account/totp").status_code == 403
-    taken = {"password": OTHER_PASSWORD, "again": OTHER_PASSWORD, "current": ""}
+    taken = {"new": OTHER_PASSWORD, "again": OTHER_PASSWORD, "current": ""}
     assert browser.post("/console/account", act="password", **taken).status_code == 403
     assert (
         browser.post("/console/account", act="email", email="mallory@example.com", current="").status_code == 403

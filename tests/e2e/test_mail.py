@@ -304,7 +304,7 @@ def test_mail_goes_through_tls_and_the_login_with_it(
     assert mail.link == made["link"]
     assert mail.message["Subject"] == "You are invited to use Tollgate"
     assert made["mailed"] is True
-    assert "by mail" in ended.stderr
+    assert "was mailed to" in ended.stderr
 
 
 @pytest.mark.parametrize(

@@ -164,7 +164,8 @@ def test_the_operator_sees_a_table(pair: ProberSetup) -> None:
         "network", "upstream", "state", "reason", "head", "behind", "errors", "latency", "breaker", "probes",
     ]  # fmt: skip
     assert [row.split()[:4] for row in rows] == [[NETWORK, name, "up", "-"] for name in "ab"]
-    assert (ran.returncode, ran.stderr.partition(" ")[0]) == (0, "Probing")
+    assert ran.returncode == 0
+    assert "probing takes about" in ran.stderr
 
 
 @linux_only
