@@ -135,5 +135,4 @@ def kind_of(schema: Json) -> str:
 
 
 def is_nullable(schema: Json) -> bool:
-    """Return whether a member may be null."""
     return {"type": "null"} in schema.get("anyOf", ())

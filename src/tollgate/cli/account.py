@@ -58,9 +58,7 @@ def password(session: Session) -> None:
     if not current or not new:
         raise Failure("Standard input needs two lines: the current password and the new one.")
     session.client.call(api.CHANGE_PASSWORD, body=api.PasswordChange(current, new))
-    if session.as_json:
-        show.as_json({"changed": True})
-    show.note("Your password was changed, and all other logins have ended.")
+    session.done({"changed": True}, "Your password was changed, and all other logins have ended.")
 
 
 @account.command(epilog="Example: tollgate account email ada@example.com")
@@ -74,13 +72,10 @@ def email(session: Session, address: str) -> None:
     """
     current = click.prompt("Password", hide_input=True, err=True) if sys.stdin.isatty() else _line()
     answer = session.client.call(api.CHANGE_EMAIL, body=api.NewEmail(address, current))
-    found = answer.value
-    if session.as_json:
-        show.as_json(answer.raw)
+    found, text = answer.value, f"Your address is {answer.value.email} now."
     if found.mailed_to:
-        show.note(f"A link was sent to {found.mailed_to}. Your address is {found.email} until it is opened.")
-    else:
-        show.note(f"Your address is {found.email} now.")
+        text = f"A link was sent to {found.mailed_to}. Your address is {found.email} until it is opened."
+    session.done(answer.raw, text)
 
 
 @account.command("confirm-email", epilog="Example: tollgate account confirm-email LINK")
@@ -89,9 +84,7 @@ def email(session: Session, address: str) -> None:
 def confirm_email(session: Session, link: str) -> None:
     """Confirm your new address with the LINK that was mailed to it."""
     answer = session.client.call(api.CONFIRM_EMAIL, body=api.EmailLink(link))
-    if session.as_json:
-        show.as_json(answer.raw)
-    show.note(f"Your address is {answer.value.email} now.")
+    session.done(answer.raw, f"Your address is {answer.value.email} now.")
 
 
 def _line() -> str:
@@ -136,8 +129,7 @@ def create(
             f'Token "{made.name}" ({made.id}) was created, but the connection broke before its secret arrived, '
             f"and it is shown only once. Run: tollgate account tokens delete {made.id}, then create it again."
         )
-    fields: list[tuple[str, show.Cell]] = [("id", made.id), ("name", made.name), ("secret", made.secret)]
-    session.thing(answer.raw, fields)
+    session.thing(answer.raw, [("id", made.id), ("name", made.name), ("secret", made.secret)])
     show.note("Save the secret now: it is shown only once. For CI: TOLLGATE_TOKEN=<secret>")
 
 
@@ -166,18 +158,14 @@ def list_(session: Session, limit: int, after: str | None) -> None:
 @logged_in
 def delete(session: Session, token_id: str, yes: bool) -> None:
     """Delete a personal access token. Programs that use it lose access."""
-    found = _find(session, token_id)
+    # The route that deletes it would also end a login of another kind.
+    logins = session.client.every(api.LIST_LOGINS)
+    found = next((login for login in logins if login.id == token_id and login.kind == "personal"), None)
+    if found is None:
+        raise NotFoundFailure(f"There is no personal access token {token_id}. See: tollgate account tokens list")
     confirm(f'Delete personal access token "{show.clean(found.name)}" ({found.id})?', yes)
     session.client.call(api.END_LOGIN, found.id)
     session.deleted(found.id, f"Personal access token {found.id} is deleted.")
-
-
-def _find(session: Session, token_id: str) -> api.Login:
-    """Return the personal access token. The route that deletes it would also end a login of another kind."""
-    for login in session.client.every(api.LIST_LOGINS):
-        if login.id == token_id and login.kind == "personal":
-            return login
-    raise NotFoundFailure(f"There is no personal access token {token_id}. See: tollgate account tokens list")
 
 
 @account.command(epilog="Example: tollgate account factors")
@@ -217,9 +205,7 @@ def codes(session: Session, switch: str) -> None:
     """
     if switch == "off":
         session.client.call(factors_api.END_TOTP, body=_code())
-        if session.as_json:
-            show.as_json({"totp": False})
-        show.note("Codes are off: the password is enough to sign in.")
+        session.done({"totp": False}, "Codes are off: the password is enough to sign in.")
         return
     made = session.client.call(factors_api.BEGIN_TOTP).value
     show.note(f"Add this to your authenticator app, then enter the code it shows:\n  {made.secret}\n  {made.uri}")

@@ -293,7 +293,6 @@ def _first_line(stream: BinaryIO) -> str:
 
 
 def show_values(values: Shown, *, as_json: bool = False, alone: str = "") -> None:
-    """Print what was created."""
     if as_json:
         click.echo(json.dumps(values))
     elif alone:
@@ -315,7 +314,6 @@ class _StoreTransport:
     def send(
         self, method: str, target: str, *, headers: Mapping[str, str], body: bytes | None = None
     ) -> HttpReply:
-        """Send a request, and return its answer."""
         replies: list[HttpReply] = []
 
         async def act(plane: ControlPlane) -> HttpReply:

@@ -73,7 +73,6 @@ def problem_of(reply: HttpReply) -> ApiProblem | None:
 
 
 def failure(reply: HttpReply, url: str) -> Failure:
-    """Return the failure of an unsuccessful answer."""
     problem = problem_of(reply)
     if problem is None:
         return _oauth_refusal(reply) or _not_tollgate(reply, url)

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from tollgate.cli import transport as transports
     from tollgate.cli.credentials import Credential, CredentialStore
     from tollgate.cli.session import Session
-    from tollgate.cli.shapes import DeviceGrant
     from tollgate.cli.transport import Transport
 else:
     # Not for help.
@@ -74,11 +73,6 @@ def login(url: str | None, with_token: bool, no_browser: bool) -> None:
 
 def _approved(transport: Transport, no_browser: bool) -> Credential:
     grant = device.start(transport, device.machine_name())
-    _invite_to_page(grant, no_browser)
-    return logins.credential_of(device.wait_for_approval(transport, grant), time.time())
-
-
-def _invite_to_page(grant: DeviceGrant, no_browser: bool) -> None:
     page = grant.verification_uri_complete or grant.verification_uri
     show.note(f"Your code is  {grant.user_code}\n")
     if not no_browser and _has_browser() and _open(page):
@@ -86,6 +80,7 @@ def _invite_to_page(grant: DeviceGrant, no_browser: bool) -> None:
     else:
         show.note(f"Approve it on\n  {page}\nor enter it on\n  {grant.verification_uri}\n")
     show.note("Waiting… (Ctrl-C to stop)")
+    return logins.credential_of(device.wait_for_approval(transport, grant), time.time())
 
 
 def _has_browser() -> bool:
@@ -130,8 +125,9 @@ def _store_login(credentials: CredentialStore, transport: Transport, credential:
         transport, logins.FixedLogin(credential.access, f"{url} refused this token. Run: tollgate auth login")
     )
     account = client.call(me_api.SHOW).value
-    teams = client.call(teams_api.LIST).value.items
-    team = _choose_team(credentials.team_at(url), teams)
+    teams = [team.name for team in client.call(teams_api.LIST).value.items]
+    before = credentials.team_at(url)
+    team = before if before in teams else next(iter(teams), None)
     if credential.kind == "personal":
         credentials.put(url, credential)
     credentials.choose(url, team)
@@ -141,13 +137,6 @@ def _store_login(credentials: CredentialStore, transport: Transport, credential:
     else:
         others = " Choose another with --team or TOLLGATE_TEAM." if len(teams) > 1 else ""
         show.note(f"Commands act for team {team} unless --team is given.{others}")
-
-
-def _choose_team(before: str | None, teams: list[teams_api.Team]) -> str | None:
-    names = [team.name for team in teams]
-    if before in names:
-        return before
-    return names[0] if names else None
 
 
 @auth.command(epilog="Example: tollgate auth status --json")
@@ -162,25 +151,22 @@ def status(session: Session) -> None:
         facts = {"url": session.url, "account": me.raw, "kept_in": place, "team": team}
         show.as_json({**facts, "teams": page.raw["items"]})
         return
-    show.fields(_status_fields(session.url, me.value, place, team, page.value.items))
+    login = me.value.login
+    kinds = {"tool": "browser login of this tool", "personal": "personal access token"}
+    show.fields(
+        [
+            ("server", session.url),
+            ("account", me.value.email),
+            ("login", kinds.get(login.kind, login.kind)),
+            ("name", login.name),
+            ("expires", login.expires_at or "never"),
+            ("kept in", place),
+            ("team", team),
+            ("teams", [f"{each.name} ({each.role})" for each in page.value.items]),
+        ]
+    )
     if page.value.next is not None:
         show.note("There are more teams: tollgate teams list")
-
-
-def _status_fields(
-    url: str, account: me_api.Account, place: str, team: str | None, teams: list[teams_api.Team]
-) -> list[tuple[str, show.Cell]]:
-    kinds = {"tool": "browser login of this tool", "personal": "personal access token"}
-    return [
-        ("server", url),
-        ("account", account.email),
-        ("login", kinds.get(account.login.kind, account.login.kind)),
-        ("name", account.login.name),
-        ("expires", account.login.expires_at or "never"),
-        ("kept in", place),
-        ("team", team),
-        ("teams", [f"{each.name} ({each.role})" for each in teams]),
-    ]
 
 
 @auth.command(epilog="Example: tollgate auth logout")

@@ -19,7 +19,7 @@ from tollgate.cli.answers import ApiAnswer
 from tollgate.cli.failures import Lost, NoServer, WrongUsage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from msgspec import Struct
 
@@ -69,7 +69,12 @@ class Client:
 
     def every(self, route: Route[Page[T]], *parts: str) -> Iterator[T]:
         """Yield all items of a list, page by page."""
-        return _every(lambda after: self.call(route, *parts, limit=LARGEST_LIMIT, after=after))
+        after = None
+        for _ in range(_MAX_PAGES):
+            page = self.call(route, *parts, limit=LARGEST_LIMIT, after=after).value
+            yield from page.items
+            if (after := page.next) is None:
+                return
 
     def raw(self, method: str, path: str, body: Any = None) -> HttpReply:
         """Send any request to the API, as the account that is logged in."""
@@ -104,16 +109,6 @@ class Client:
         if _login_refused(reply):
             raise self._login.refusal()
         return reply
-
-
-def _every(fetch: Callable[[str | None], ApiAnswer[Page[T]]]) -> Iterator[T]:
-    """Yield all items of a list, page by page."""
-    after = None
-    for _ in range(_MAX_PAGES):
-        page = fetch(after).value
-        yield from page.items
-        if (after := page.next) is None:
-            return
 
 
 def _target(route: Route[T], parts: Sequence[str], query: Mapping[str, str | int | None]) -> str:

@@ -17,13 +17,6 @@ if TYPE_CHECKING:
 else:
     pathlib, shell_completion = LazyModule("pathlib"), LazyModule("click.shell_completion")  # not for help
 
-_PLACES = {
-    "bash": "~/.local/share/bash-completion/completions/tollgate",
-    "zsh": "a folder of your $fpath, as _tollgate",
-    "fish": "~/.config/fish/completions/tollgate.fish",
-}
-
-
 _FILES = {
     "bash": ".local/share/bash-completion/completions/tollgate",
     "zsh": ".local/share/zsh/site-functions/_tollgate",
@@ -33,7 +26,7 @@ INSTALL = "install"
 
 
 @click.command(epilog="Example: tollgate completion install")
-@click.argument("shell", metavar="[bash|zsh|fish|install]", type=click.Choice([*_PLACES, INSTALL]))
+@click.argument("shell", metavar="[bash|zsh|fish|install]", type=click.Choice([*_FILES, INSTALL]))
 def completion(shell: str) -> None:
     """Print a script that completes commands, options and names, or install it for your shell.
 
@@ -50,7 +43,8 @@ def completion(shell: str) -> None:
     click.echo(_script(shell), nl=False)
     # Not into a pipe: a shell that sources it at each start must not print this each time.
     if show.on_terminal():
-        show.note(f"\nPut this into {_PLACES[shell]}, then start a new shell.")
+        place = "a folder of your $fpath, as _tollgate" if shell == "zsh" else f"~/{_FILES[shell]}"
+        show.note(f"\nPut this into {place}, then start a new shell.")
 
 
 def _install() -> None:

@@ -73,14 +73,11 @@ class KeyringError(Exception):
 class Keyring(Protocol):
     """Stores one text per server."""
 
-    def get(self, url: str) -> str | None:
-        """Return the stored text of a server."""
+    def get(self, url: str) -> str | None: ...
 
-    def put(self, url: str, text: str) -> None:
-        """Store a text for a server."""
+    def put(self, url: str, text: str) -> None: ...
 
-    def delete(self, url: str) -> None:
-        """Delete the text of a server."""
+    def delete(self, url: str) -> None: ...
 
 
 class SystemKeyring:
@@ -90,24 +87,20 @@ class SystemKeyring:
         self._backend = backend
 
     def get(self, url: str) -> str | None:
-        """Return the stored text of a server."""
         with _as_keyring_error():
             text: str | None = self._backend.get_password(SERVICE, url)
             return text
 
     def put(self, url: str, text: str) -> None:
-        """Store a text for a server."""
         with _as_keyring_error():
             self._backend.set_password(SERVICE, url, text)
 
     def delete(self, url: str) -> None:
-        """Delete the text of a server."""
         with _as_keyring_error():
             self._backend.delete_password(SERVICE, url)
 
 
 def system_keyring() -> Keyring | None:
-    """Return the system keyring, if one can be used."""
     try:
         backend = keyring_library.get_keyring()
         # The libraries' own "fail" and "null" backends have no positive priority.
@@ -155,7 +148,6 @@ class CredentialStore:
     # ---- choices
 
     def choices(self) -> Choices:
-        """Return the server and team of the last login."""
         return self._read(self._config_file, Choices) or Choices()
 
     def choose(self, url: str, team: str | None) -> None:
@@ -163,14 +155,12 @@ class CredentialStore:
         self._write(self._config_file, msgspec.json.encode(Choices(url, team)))
 
     def team_at(self, url: str) -> str | None:
-        """Return the team chosen for this server."""
         choices = self.choices()
         return choices.team if choices.url == url else None
 
     # ---- credentials
 
     def credential(self, url: str) -> Credential | None:
-        """Return the login for a server."""
         entry = self._entries().get(url)
         if entry is None or entry.credential is not None:
             return entry.credential if entry else None
@@ -207,7 +197,6 @@ class CredentialStore:
                 self._write_entries({**entries, url: _StoredLogin(credential)})
 
     def forget(self, url: str) -> None:
-        """Delete the login for a server."""
         with self.locked():
             entries = self._entries()
             if (gone := entries.pop(url, None)) is None:
@@ -221,7 +210,6 @@ class CredentialStore:
                     self._warn(f"The system keyring did not delete the login ({error}).")
 
     def place(self, url: str) -> str:
-        """Return where the login for a server is stored."""
         entry = self._entries().get(url)
         return "the system keyring" if entry and entry.credential is None else str(self.credentials_file)
 

@@ -22,11 +22,7 @@ _SETTING = re.compile(r"\bserver\.(host|port|metrics_port)\b")
 
 @click.command(epilog="Example: tollgate demo --upstream eth/sepolia=http://127.0.0.1:8545")
 @click.option(
-    "--port",
-    default=DEFAULT_PORT,
-    show_default=True,
-    type=click.IntRange(0, 65535),
-    help="0 picks a free one.",
+    "--port", default=DEFAULT_PORT, show_default=True, type=click.IntRange(0, 65535), help="0 picks a free one."
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(
@@ -66,7 +62,7 @@ def demo(
         demo_run.run(
             host=host,
             port=port,
-            metrics_port=_metrics_port(port, metrics_port),
+            metrics_port=metrics_port if metrics_port is not None else DEFAULT_METRICS_PORT if port else 0,
             workers=workers,
             data_dir=data_dir,
             upstreams=given,
@@ -81,12 +77,6 @@ def in_options(error: StartError) -> StartError:
     """The same error, with the option's name instead of the setting's."""
     message = _SETTING.sub(lambda found: "--" + found[1].replace("_", "-"), str(error))
     return error if message == str(error) else StartError(message)
-
-
-def _metrics_port(port: int, metrics_port: int | None) -> int:
-    if metrics_port is not None:
-        return metrics_port
-    return DEFAULT_METRICS_PORT if port else 0
 
 
 def _upstream(text: str) -> tuple[str, str]:
@@ -137,11 +127,6 @@ Stop with Ctrl-C.
 """
 
 
-def _program() -> str:
-    """How to call this tool: its name, or its path if the shell would not find it."""
-    return "tollgate" if shutil.which("tollgate") else os.path.relpath(sys.argv[0])
-
-
 def _print_page(running: demo_run.Demo) -> None:
     networks = "\n  ".join(
         f"POST {url:<44}"
@@ -157,7 +142,8 @@ def _print_page(running: demo_run.Demo) -> None:
             call='{"jsonrpc":"2.0","id":1,"method":"eth_blockNumber","params":[]}',
             team=running.team,
             console_url=running.console_url,
-            program=_program(),
+            # Its path if the shell would not find it.
+            program="tollgate" if shutil.which("tollgate") else os.path.relpath(sys.argv[0]),
             email=running.email,
             password=running.password,
             management_token=running.management_token,

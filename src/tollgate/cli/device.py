@@ -63,7 +63,6 @@ def polling(
 
 
 def start(transport: Transport, machine: str) -> DeviceGrant:
-    """Request a code."""
     reply = post_form(transport, START_PATH, {"client_id": CLIENT_ID, "machine": machine})
     grant = answers.read(reply, DeviceGrant, transport.url).value
     for page in (grant.verification_uri, grant.verification_uri_complete or grant.verification_uri):

@@ -16,7 +16,8 @@ from tollgate.cli import show
 from tollgate.cli.failures import Failure
 from tollgate.cli.options import config_option, json_option
 from tollgate.control.service_context import MAX_ROWS, every
-from tollgate.core.audit_chain import AuditChain, Line, fault_of, shown
+from tollgate.core.audit_chain import AuditChain, Line, fault_of
+from tollgate.core.audit_chain import shown as shown_line
 from tollgate.ledger.doctor import Check, examine
 from tollgate.settings import file as settings_file
 from tollgate.settings.model import Settings
@@ -40,7 +41,9 @@ def doctor(config_file: str | None, as_json: bool) -> None:
     checks = _examine(settings)
     healthy = all(check.ok for check in checks)
     if as_json:
-        show.as_json({"ok": healthy, "checks": [_shown(check) for check in checks]})
+        members = ("name", "ok", "looked_at", "differences")
+        shown = [{member: getattr(check, member) for member in members} for check in checks]
+        show.as_json({"ok": healthy, "checks": shown})
     else:
         for check in checks:
             _print(check)
@@ -81,7 +84,7 @@ async def _check_audit(url: URL) -> Check:
                     page = await records.audit.numbered(place, MAX_ROWS, chain=chain.id)
                 if not page:
                     break
-                for line in map(shown, page):
+                for line in map(shown_line, page):
                     fault = fault_of(line, before)
                     wrong += [f"{chain.id} {fault}"] if fault else []
                     before = line
@@ -95,15 +98,6 @@ async def _check_audit(url: URL) -> Check:
     finally:
         await store.close()
     return Check("audit", f"{looked_at} entries in {len(chains)} chains", tuple(wrong))
-
-
-def _shown(check: Check) -> dict[str, object]:
-    return {
-        "name": check.name,
-        "ok": check.ok,
-        "looked_at": check.looked_at,
-        "differences": list(check.differences),
-    }
 
 
 def _print(check: Check) -> None:

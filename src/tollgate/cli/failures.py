@@ -79,10 +79,8 @@ class OAuthRefusal(Failure):
 
 
 def not_logged_in(url: str) -> LoginNeeded:
-    """No credential for this server."""
     return LoginNeeded(f"You are not logged in to {url}. Run: tollgate auth login")
 
 
 def login_expired() -> LoginNeeded:
-    """A credential that is no longer valid."""
     return LoginNeeded("Your login has expired. Run: tollgate auth login", reason="login_expired")

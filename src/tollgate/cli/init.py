@@ -198,7 +198,6 @@ def _setting(text: str) -> tuple[str, str, str]:
 
 
 def _file(given: Sequence[tuple[str, str, str]], chosen: Sequence[Upstream], found: Sequence[Examined]) -> str:
-    """Write the settings as TOML."""
     lines = [
         "# Settings of a Tollgate service. `tollgate config check` shows what is wrong with them,",
         "# `tollgate config show` lists all that can be set.",

@@ -22,7 +22,7 @@ else:
     difflib, shell_completion = LazyModule("difflib"), LazyModule("click.shell_completion")  # not for help
 
 
-class Row(NamedTuple):
+class LazyCommand(NamedTuple):
     """Where a command is found (`module:attribute`, or the command itself), and its one line of help."""
 
     target: str | click.Command
@@ -34,24 +34,23 @@ class Row(NamedTuple):
 class Group(click.Group):
     """A group with lazy commands beside its own, in the order of their definition."""
 
-    def __init__(self, *args: Any, rows: Mapping[str, Row] | None = None, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, lazy: Mapping[str, LazyCommand] | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.rows = dict(rows or {})
+        self.lazy = dict(lazy or {})
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - Click's signature
-        return [*self.commands, *self.rows]
+        return [*self.commands, *self.lazy]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import a command."""
-        row = self.rows.get(cmd_name)
-        if row is None:
+        lazy = self.lazy.get(cmd_name)
+        if lazy is None:
             return super().get_command(ctx, cmd_name)
-        if isinstance(row.target, click.Command):
-            return row.target
-        module, _, attribute = row.target.partition(":")
+        if isinstance(lazy.target, click.Command):
+            return lazy.target
+        module, _, attribute = lazy.target.partition(":")
         command: click.Command = getattr(importlib.import_module(module), attribute)
-        if row.example and not command.epilog:
-            command.epilog = f"Example: {row.example}"
+        if lazy.example and not command.epilog:
+            command.epilog = f"Example: {lazy.example}"
         return command
 
     def resolve_command(
@@ -64,14 +63,13 @@ class Group(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """List the commands from the table."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, self.line(name)) for name in (*self.commands, *self.rows)])
+            formatter.write_dl([(name, self.line(name)) for name in (*self.commands, *self.lazy)])
 
     def line(self, name: str) -> str:
         """Return a command's one line of help, without importing it."""
-        if name in self.rows:
-            return self.rows[name].help
+        if name in self.lazy:
+            return self.lazy[name].help
         return self.commands[name].get_short_help_str(limit=100)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[shell_completion.CompletionItem[str]]:
@@ -82,8 +80,8 @@ class Group(click.Group):
         return items + click.Command.shell_complete(self, ctx, incomplete)
 
     def _suggestion(self, ctx: click.Context, name: str) -> str:
-        for deeper, row in self.rows.items():
-            if isinstance(row.target, Group) and name in row.target.list_commands(ctx):
+        for deeper, (target, *_) in self.lazy.items():
+            if isinstance(target, Group) and name in target.list_commands(ctx):
                 return f" Did you mean '{deeper} {name}'?"
         near = difflib.get_close_matches(name, self.list_commands(ctx), n=1)
         return f" Did you mean {near[0]!r}?" if near else ""

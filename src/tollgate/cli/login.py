@@ -31,14 +31,12 @@ _EARLY_SECONDS = 30.0
 class LoginSource(Protocol):
     """What a client needs of a credential."""
 
-    def secret(self) -> str:
-        """Return the token to send."""
+    def secret(self) -> str: ...
 
     def renewed(self, refused: str) -> str | None:
         """Return another token to try instead of a refused one, if there is one."""
 
-    def refusal(self) -> LoginNeeded:
-        """Return the failure for a refused credential."""
+    def refusal(self) -> LoginNeeded: ...
 
 
 class FixedLogin:
@@ -56,7 +54,6 @@ class FixedLogin:
         return None
 
     def refusal(self) -> LoginNeeded:
-        """Return the failure for a refused token."""
         return LoginNeeded(self._refusal)
 
 

@@ -14,7 +14,7 @@ import click
 
 from tollgate import __version__, commit
 from tollgate.cli.failures import INTERRUPTED
-from tollgate.cli.lazy import Group, Row
+from tollgate.cli.lazy import Group, LazyCommand
 from tollgate.cli.show import note
 from tollgate.errors import TollgateError
 
@@ -24,15 +24,16 @@ if TYPE_CHECKING:
 
 @click.group(
     cls=Group,
-    rows={
-        "tokens": Row("tollgate.cli.rpc_tokens:tokens", "API tokens, the credentials of programs."),
-        "whitelist": Row("tollgate.cli.rpc_whitelist:whitelist", "Domains whose pages call without a token."),
-        "networks": Row("tollgate.cli.rpc_call:networks", "Networks that are served, and their addresses."),
-        "call": Row("tollgate.cli.rpc_call:call", "Call a method of a network, from here."),
-        "logs": Row(
-            "tollgate.cli.rpc_logs:logs",
-            "Request logs: calls, their callers and outcomes.",
+    lazy={
+        "tokens": LazyCommand("tollgate.cli.rpc_tokens:tokens", "API tokens, the credentials of programs."),
+        "whitelist": LazyCommand(
+            "tollgate.cli.rpc_whitelist:whitelist", "Domains whose pages call without a token."
         ),
+        "networks": LazyCommand(
+            "tollgate.cli.rpc_call:networks", "Networks that are served, and their addresses."
+        ),
+        "call": LazyCommand("tollgate.cli.rpc_call:call", "Call a method of a network, from here."),
+        "logs": LazyCommand("tollgate.cli.rpc_logs:logs", "Request logs: calls, their callers and outcomes."),
     },
     epilog="Example: tollgate rpc tokens create ci --team acme",
 )
@@ -40,49 +41,42 @@ def rpc() -> None:
     """Who may call /x/, and what was called."""
 
 
-_COMMANDS = {
-    "auth": Row("tollgate.cli.auth:auth", "Log in and out, and see who is logged in."),
-    "teams": Row("tollgate.cli.teams:teams", "Teams, their members and invitations."),
-    "rpc": Row(rpc, "Who may call /x/, and what was called."),
-    "usage": Row("tollgate.cli.usage:usage", "Usage of a team, its cost and its spending cap."),
-    "invoices": Row("tollgate.cli.usage:invoices", "Invoices of a team, by month."),
-    "audit": Row("tollgate.cli.teams:audit", "Show who changed what in a team."),
-    "account": Row("tollgate.cli.account:account", "Your account and its personal access tokens."),
-    "api": Row("tollgate.cli.rpc_call:api", "Send a request to the management API."),
-    "completion": Row("tollgate.cli.completion:completion", "Print a script that completes commands."),
-    "init": Row("tollgate.cli.init:init", "Write the settings of a service; create its first account and team."),
-    "serve": Row("tollgate.cli.serve:serve", "Run the service."),
-    "demo": Row("tollgate.cli.demo:demo", "Run the service with a simulated chain."),
-    "collect": Row("tollgate.cli.serve:collect", "Collect recorded calls into the ledger, without the service."),
-    "nodes": Row("tollgate.cli.serve:nodes", "List the nodes that share a store."),
-    "doctor": Row("tollgate.cli.doctor:doctor", "Check that spool, logs, usage and invoices agree."),
-    "upstreams": Row("tollgate.cli.upstreams:upstreams", "Show which upstreams are in rotation, and why."),
-    "reload": Row("tollgate.cli.reload:reload", "Apply changed settings to the running service."),
-    "backup": Row("tollgate.cli.backup:backup", "Copy databases, spool and pepper, while the service runs."),
-    "restore": Row("tollgate.cli.backup:restore", "Put a backup into an empty data folder."),
-    "migrate": Row("tollgate.cli.serve:migrate", "Bring the database to this version's schema."),
-    "config": Row("tollgate.cli.config:config", "Check and show settings.", example="tollgate config check"),
-    "admin": Row("tollgate.cli.admin:admin", "Accounts and teams, for the operator of the service."),
-    "operator": Row("tollgate.cli.operator:operator", "All teams, processes and upstreams, over the API."),
+_FOR_TEAMS = {
+    "auth": LazyCommand("tollgate.cli.auth:auth", "Log in and out, and see who is logged in."),
+    "teams": LazyCommand("tollgate.cli.teams:teams", "Teams, their members and invitations."),
+    "rpc": LazyCommand(rpc, "Who may call /x/, and what was called."),
+    "usage": LazyCommand("tollgate.cli.usage:usage", "Usage of a team, its cost and its spending cap."),
+    "invoices": LazyCommand("tollgate.cli.usage:invoices", "Invoices of a team, by month."),
+    "audit": LazyCommand("tollgate.cli.teams:audit", "Show who changed what in a team."),
+    "account": LazyCommand("tollgate.cli.account:account", "Your account and its personal access tokens."),
+    "api": LazyCommand("tollgate.cli.rpc_call:api", "Send a request to the management API."),
+    "completion": LazyCommand("tollgate.cli.completion:completion", "Print a script that completes commands."),
+    "demo": LazyCommand("tollgate.cli.demo:demo", "Run the service with a simulated chain."),
 }
-
-
 # Listed in one line of the main help, which must fit a screen.
-_FOR_THE_OPERATOR = (
-    "init",
-    "serve",
-    "collect",
-    "nodes",
-    "doctor",
-    "upstreams",
-    "reload",
-    "backup",
-    "restore",
-    "migrate",
-    "config",
-    "admin",
-    "operator",
-)
+_FOR_OPERATORS = {
+    "init": LazyCommand(
+        "tollgate.cli.init:init", "Write the settings of a service; create its first account and team."
+    ),
+    "serve": LazyCommand("tollgate.cli.serve:serve", "Run the service."),
+    "collect": LazyCommand(
+        "tollgate.cli.serve:collect", "Collect recorded calls into the ledger, without the service."
+    ),
+    "nodes": LazyCommand("tollgate.cli.serve:nodes", "List the nodes that share a store."),
+    "doctor": LazyCommand("tollgate.cli.doctor:doctor", "Check that spool, logs, usage and invoices agree."),
+    "upstreams": LazyCommand("tollgate.cli.upstreams:upstreams", "Show which upstreams are in rotation, and why."),
+    "reload": LazyCommand("tollgate.cli.reload:reload", "Apply changed settings to the running service."),
+    "backup": LazyCommand(
+        "tollgate.cli.backup:backup", "Copy databases, spool and pepper, while the service runs."
+    ),
+    "restore": LazyCommand("tollgate.cli.backup:restore", "Put a backup into an empty data folder."),
+    "migrate": LazyCommand("tollgate.cli.serve:migrate", "Bring the database to this version's schema."),
+    "config": LazyCommand(
+        "tollgate.cli.config:config", "Check and show settings.", example="tollgate config check"
+    ),
+    "admin": LazyCommand("tollgate.cli.admin:admin", "Accounts and teams, for the operator of the service."),
+    "operator": LazyCommand("tollgate.cli.operator:operator", "All teams, processes and upstreams, over the API."),
+}
 
 
 # Commands of other tools.
@@ -95,12 +89,11 @@ class _Root(Group):
             return f" Did you mean 'tollgate {_ELSEWHERE[name]}'?"
         return super()._suggestion(ctx, name)
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """List the commands for teams one by one, and those for the operator in one line."""
-        names = [name for name in self.list_commands(ctx) if name not in _FOR_THE_OPERATOR]
         with formatter.section("Commands"):
-            formatter.write_dl([(name, self.line(name)) for name in names])
-            formatter.write_text(f"For the operator: {', '.join(_FOR_THE_OPERATOR)}")
+            formatter.write_dl([(name, command.help) for name, command in _FOR_TEAMS.items()])
+            formatter.write_text(f"For the operator: {', '.join(_FOR_OPERATORS)}")
 
 
 def _version(ctx: click.Context) -> NoReturn:
@@ -111,7 +104,7 @@ def _version(ctx: click.Context) -> NoReturn:
 
 @click.group(
     cls=_Root,
-    rows=_COMMANDS,
+    lazy={**_FOR_TEAMS, **_FOR_OPERATORS},
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Example: tollgate auth login",
 )
@@ -129,7 +122,6 @@ def cli() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run the tool and end the process."""
     sys.exit(run(arguments))
 
 
@@ -149,12 +141,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         note(f"tollgate: {error}")
         return getattr(error, "exit_code", 1)
     except BrokenPipeError:
-        _discard_output()
+        # Buffered output is discarded, so that exit does not fail.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     return code if isinstance(code, int) else 0
-
-
-def _discard_output() -> None:
-    """Discard buffered output after a broken pipe, so that exit does not fail."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())

@@ -5,7 +5,6 @@ Its team commands are also those of `tollgate admin`, which needs no login and w
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,19 +13,20 @@ from tollgate.cli import show
 from tollgate.cli.failures import Failure
 from tollgate.cli.lazy import Group
 from tollgate.cli.options import (
-    NoLimit,
-    NumberOrNone,
-    ParamKind,
+    NUMBER_OR_NONE,
+    Null,
+    ValueOrWord,
     confirm,
     logged_in,
     page_options,
+    whole_number,
     yes_option,
 )
-from tollgate.cli.usage import Dollars, show_usage
+from tollgate.cli.usage import dollars_or, show_usage
 from tollgate.lazy_module import LazyModule
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from tollgate.api import operator as api
     from tollgate.cli.answers import ApiAnswer
@@ -36,6 +36,7 @@ else:
     api, pricing = LazyModule("tollgate.api.operator"), LazyModule("tollgate.core.pricing")  # not for help
 
 DEFAULT = "default"
+_COUNT_OR_DEFAULT = ValueOrWord(whole_number("[0-9]{1,13}"), "a whole number", DEFAULT)
 STATES, BY = ("active", "suspended", "capped"), ("network", "method", "day")
 
 
@@ -44,67 +45,109 @@ def operator() -> None:
     """All teams, processes, upstreams and checks of the service."""
 
 
-class CountOrDefault(ParamKind):
-    """A whole number, or `default` for the value in the settings."""
-
-    name = "count"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
-        if isinstance(value, int):
-            return value
-        if value == DEFAULT:
-            return DEFAULT
-        if re.fullmatch(r"[0-9]{1,13}", value):
-            return int(value)
-        return self.fail(f"{value!r} is neither a whole number nor {DEFAULT}.", param, ctx)
-
-
 def add_team_commands(group: click.Group, opened: Callable[[Callable[..., None]], Callable[..., None]]) -> None:
     """Add the team commands to a group; `opened` opens its sessions."""
     path = f"tollgate {group.name}"
-    for command, name, example in (
-        (teams, "teams", "teams --state suspended"),
-        (usage, "usage", "usage --month 2026-11"),
-        (suspend, "suspend", "suspend acme --reason unpaid"),
-        (unsuspend, "unsuspend", "unsuspend acme"),
-        (plan, "plan", "plan acme --price 3.00 --free 5000000"),
-    ):
-        group.command(name, epilog=f"Example: {path} {example}")(_with_options(command, opened(command)))
+    team = click.argument("name", metavar="TEAM")
+
+    @group.command(epilog=f"Example: {path} teams --state suspended")
+    @click.option("--state", type=click.Choice(STATES), help="Only teams in this state.")
+    @page_options
+    @opened
+    def teams(session: Session, limit: int, after: str | None, state: str | None) -> None:
+        """List all teams with their state, usage, cost and terms of this month."""
+        answer = session.client.call(api.TEAMS, limit=limit, after=after, state=state)
+        rows = [
+            (
+                each.name,
+                _state(each),
+                _count(each.billable_requests),
+                _money(each.cost_micros),
+                "default" if each.micros_per_million is None else _money(each.micros_per_million),
+                "default" if each.free_requests is None else _count(each.free_requests),
+                each.requests_per_second,
+                _money(_cap(each)),
+            )
+            for each in answer.value.items
+        ]
+        titles = ("TEAM", "STATE", "BILLABLE", "COST", "PRICE", "FREE", "A SECOND", "CAP")
+        drop = ("A SECOND", "FREE", "PRICE", "CAP")
+        session.page(answer, titles, rows, empty="There is no such team." if state else "No team yet.", drop=drop)
+
+    @group.command(epilog=f"Example: {path} usage --month 2026-11")
+    @click.option("--month", metavar="MONTH", help="Such as 2026-11. Default: the current one (UTC).")
+    @click.option("--team", "name", metavar="TEAM", help="Only this team.")
+    @click.option(
+        "--by", type=click.Choice(BY), default="day", show_default=True, help="With --team: what to list."
+    )
+    @click.option(
+        "--limit", type=click.IntRange(1, 1000), default=100, show_default=True, metavar="N", help="Teams at most."
+    )
+    @opened
+    def usage(session: Session, month: str | None, name: str | None, by: str, limit: int) -> None:
+        """Show usage of all teams in a month, or of one team by network, method or day."""
+        if name is not None:
+            show_usage(session, session.client.call(api.TEAM_USAGE, name, by=by, month=month))
+        else:
+            _show_usage(session, session.client.call(api.USAGE, limit=limit, month=month))
+
+    @group.command(epilog=f"Example: {path} suspend acme --reason unpaid")
+    @team
+    @click.option("--reason", metavar="TEXT", help="Reason, shown to operators and in the team's audit log.")
+    @yes_option
+    @opened
+    def suspend(session: Session, name: str, reason: str | None, yes: bool) -> None:
+        """Refuse all calls of a team, within a second. Its data is kept."""
+        confirm(f"Refuse all calls of the team {name}?", yes)
+        given = {} if reason is None else {"suspended_reason": reason}
+        _set_terms(session, name, suspended=True, **given)
+
+    @group.command(epilog=f"Example: {path} unsuspend acme")
+    @team
+    @opened
+    def unsuspend(session: Session, name: str) -> None:
+        """Resume a suspended team."""
+        _set_terms(session, name, suspended=False)
+
+    @group.command(epilog=f"Example: {path} plan acme --price 3.00 --free 5000000")
+    @team
+    @click.option(
+        "--price", type=dollars_or(DEFAULT), metavar="AMOUNT|default", help="US dollars for a million requests."
+    )
+    @click.option("--free", type=_COUNT_OR_DEFAULT, metavar="N|default", help="Free requests of a month.")
+    @click.option("--limit", "rate", type=NUMBER_OR_NONE, metavar="N|none", help="Requests a second.")
+    @click.option("--cap", type=dollars_or("none"), metavar="AMOUNT|none", help="US dollars a month at most.")
+    @click.option("--reset", is_flag=True, help="Remove the team's own terms.")
+    @opened
+    def plan(
+        session: Session,
+        name: str,
+        price: int | Null | None,
+        free: int | Null | None,
+        rate: int | Null | None,
+        cap: int | Null | None,
+        reset: bool,
+    ) -> None:
+        """Show or set a team's own price, free requests, limit and cap.
+
+        Takes effect within a second. A price applies to calls from then on: earlier charges stay.
+        """
+        given = {"micros_per_million": price, "free_requests": free, "requests_per_second": rate}
+        given["operator_cap_micros"] = cap
+        terms = {
+            key: value if isinstance(value, int) else None for key, value in given.items() if value is not None
+        }
+        if reset and terms:
+            raise click.UsageError("--reset removes all of the team's own terms: give it alone.")
+        if reset:
+            terms = dict.fromkeys(given)
+        if terms:
+            _set_terms(session, name, **terms)
+        else:
+            _show(session, session.client.call(api.TEAM, name))
 
 
-def _with_options(command: Callable[..., None], opened: Callable[..., None]) -> Callable[..., None]:
-    for option in reversed(_OPTIONS[command]):
-        opened = option(opened)
-    return opened
-
-
-def teams(session: Session, limit: int, after: str | None, state: str | None) -> None:
-    """List all teams with their state, usage, cost and terms of this month."""
-    answer = session.client.call(api.TEAMS, limit=limit, after=after, state=state)
-    rows = [
-        (
-            each.name,
-            _state(each),
-            _count(each.billable_requests),
-            _money(each.cost_micros),
-            "default" if each.micros_per_million is None else _money(each.micros_per_million),
-            "default" if each.free_requests is None else _count(each.free_requests),
-            each.requests_per_second,
-            _money(_cap(each)),
-        )
-        for each in answer.value.items
-    ]
-    titles = ("TEAM", "STATE", "BILLABLE", "COST", "PRICE", "FREE", "A SECOND", "CAP")
-    drop = ("A SECOND", "FREE", "PRICE", "CAP")
-    session.page(answer, titles, rows, empty="There is no such team." if state else "No team yet.", drop=drop)
-
-
-def usage(session: Session, month: str | None, name: str | None, by: str, limit: int) -> None:
-    """Show usage of all teams in a month, or of one team by network, method or day."""
-    if name is not None:
-        show_usage(session, session.client.call(api.TEAM_USAGE, name, by=by, month=month))
-        return
-    answer = session.client.call(api.USAGE, limit=limit, month=month)
+def _show_usage(session: Session, answer: ApiAnswer[api.ServiceUsage]) -> None:
     found = answer.value
     session.thing(
         answer.raw,
@@ -125,86 +168,8 @@ def usage(session: Session, month: str | None, name: str | None, by: str, limit:
         show.note(f"{found.teams - len(found.items):,} more teams with lower cost: give a larger --limit.")
 
 
-def suspend(session: Session, name: str, reason: str | None, yes: bool) -> None:
-    """Refuse all calls of a team, within a second. Its data is kept."""
-    confirm(f"Refuse all calls of the team {name}?", yes)
-    given = {} if reason is None else {"suspended_reason": reason}
-    _set_terms(session, name, suspended=True, **given)
-
-
-def unsuspend(session: Session, name: str) -> None:
-    """Resume a suspended team."""
-    _set_terms(session, name, suspended=False)
-
-
-def plan(
-    session: Session,
-    name: str,
-    price: int | str | None,
-    free: int | str | None,
-    rate: int | NoLimit | None,
-    cap: int | str | None,
-    reset: bool,
-) -> None:
-    """Show or set a team's own price, free requests, limit and cap.
-
-    Takes effect within a second. A price applies to calls from then on: earlier charges stay.
-    """
-    given = {"micros_per_million": price, "free_requests": free, "requests_per_second": rate}
-    given["operator_cap_micros"] = cap
-    terms = {key: value if isinstance(value, int) else None for key, value in given.items() if value is not None}
-    if reset and terms:
-        raise click.UsageError("--reset removes all of the team's own terms: give it alone.")
-    if reset:
-        terms = dict.fromkeys(given)
-    if terms:
-        _set_terms(session, name, **terms)
-    else:
-        _show(session, session.client.call(api.TEAM, name))
-
-
 def _set_terms(session: Session, name: str, **terms: Any) -> None:
     _show(session, session.client.call(api.SET_TERMS, name, body=api.TermsChange(**terms)))
-
-
-_team = click.argument("name", metavar="TEAM")
-_OPTIONS: dict[Callable[..., None], Sequence[Callable[[Any], Any]]] = {
-    teams: (
-        click.option("--state", type=click.Choice(STATES), help="Only teams in this state."),
-        page_options,
-    ),
-    usage: (
-        click.option("--month", metavar="MONTH", help="Such as 2026-11. Default: the current one (UTC)."),
-        click.option("--team", "name", metavar="TEAM", help="Only this team."),
-        click.option(
-            "--by", type=click.Choice(BY), default="day", show_default=True, help="With --team: what to list."
-        ),
-        click.option(
-            "--limit",
-            type=click.IntRange(1, 1000),
-            default=100,
-            show_default=True,
-            metavar="N",
-            help="Teams at most.",
-        ),
-    ),
-    suspend: (
-        _team,
-        click.option("--reason", metavar="TEXT", help="Reason, shown to operators and in the team's audit log."),
-        yes_option,
-    ),
-    unsuspend: (_team,),
-    plan: (
-        _team,
-        click.option(
-            "--price", type=Dollars(DEFAULT), metavar="AMOUNT|default", help="US dollars for a million requests."
-        ),
-        click.option("--free", type=CountOrDefault(), metavar="N|default", help="Free requests of a month."),
-        click.option("--limit", "rate", type=NumberOrNone(), metavar="N|none", help="Requests a second."),
-        click.option("--cap", type=Dollars(), metavar="AMOUNT|none", help="US dollars a month at most."),
-        click.option("--reset", is_flag=True, help="Remove the team's own terms."),
-    ),
-}
 
 
 def _show(session: Session, answer: ApiAnswer[api.OperatorTeam]) -> None:
@@ -259,16 +224,10 @@ def processes(session: Session) -> None:
         show.as_json(answer.raw)
         return
     rows = [
-        (
-            each.name,
-            each.pid,
-            each.started_at,
-            each.restarts,
-            f"{each.cpu_seconds:.1f} s",
-            f"{each.memory_bytes / 1e6:.0f} MB",
-        )
+        (each.name, each.pid, each.started_at, each.restarts, f"{each.cpu_seconds:.1f} s",
+         f"{each.memory_bytes / 1e6:.0f} MB")
         for each in found.processes
-    ]
+    ]  # fmt: skip
     show.table(("PROCESS", "PID", "STARTED", "RESTARTS", "CPU", "MEMORY"), rows)
     show.note(f"{found.spool_waiting_bytes:,} bytes in {found.spool_segments} segments wait for the collector.")
 

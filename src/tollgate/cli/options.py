@@ -39,11 +39,6 @@ _COMPLETED = re.compile(r"[A-Za-z0-9_./-]{1,100}")
 _TEAM_NAME = re.compile(r"[a-z0-9-]{2,40}")
 
 
-def for_team(command: Callable[..., None]) -> Callable[..., None]:
-    """Add `--team` and `--json` to a command, and call it with the opened session."""
-    return _team_option(logged_in(command))
-
-
 def logged_in(command: Callable[..., None]) -> Callable[..., None]:
     """Add `--json` to a command, and call it with the opened session."""
 
@@ -98,23 +93,18 @@ def yes_option(command: F) -> F:
 def page_options(command: F) -> F:
     """Add `--limit` and `--after` to a command."""
     limit = click.option(
-        "--limit",
-        type=click.IntRange(1, 1000),
-        default=100,
-        show_default=True,
-        metavar="N",
-        help="Rows at most.",
+        "--limit", type=click.IntRange(1, 1000), default=100, show_default=True, metavar="N", help="Rows at most."
     )
     after = click.option("--after", metavar="CURSOR", help="Continue after a page.")
     return limit(after(command))
 
 
 def _completer(
-    fetch: Callable[[click.Context], list[str]], allowed: re.Pattern[str]
+    fetch: Callable[[sessions.Names], list[str]], allowed: re.Pattern[str]
 ) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem[str] | str]]:
     def complete(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem[str] | str]:
         try:
-            found = fetch(ctx)
+            found = fetch(sessions.Names(ctx.params.get("team")))
         except Exception:  # noqa: BLE001 - a shell that completes must never see a failure
             return []
         return [name for name in found if name.startswith(incomplete) and allowed.fullmatch(name)]
@@ -122,13 +112,9 @@ def _completer(
     return complete
 
 
-def _names(ctx: click.Context) -> sessions.Names:
-    return sessions.Names(ctx.params.get("team"))
-
-
-_complete_team = _completer(lambda ctx: _names(ctx).teams, _TEAM_NAME)
-complete_tokens = _completer(lambda ctx: _names(ctx).tokens, _COMPLETED)
-complete_networks = _completer(lambda ctx: _names(ctx).networks, _COMPLETED)
+_complete_team = _completer(lambda names: names.teams, _TEAM_NAME)
+complete_tokens = _completer(lambda names: names.tokens, _COMPLETED)
+complete_networks = _completer(lambda names: names.networks, _COMPLETED)
 
 
 def complete_months(
@@ -141,13 +127,11 @@ def complete_months(
     return [month for month in months.last_months(f"{today:%Y-%m}", 12) if month.startswith(incomplete)]
 
 
-def _team_option(command: F) -> F:
-    return click.option(
-        "--team",
-        metavar="TEAM",
-        help="Default: $TOLLGATE_TEAM, else the login's.",
-        shell_complete=_complete_team,
-    )(command)
+def for_team(command: Callable[..., None]) -> Callable[..., None]:
+    """Add `--team` and `--json` to a command, and call it with the opened session."""
+    help_text = "Default: $TOLLGATE_TEAM, else the login's."
+    team = click.option("--team", metavar="TEAM", help=help_text, shell_complete=_complete_team)
+    return team(logged_in(command))
 
 
 def confirm(question: str, yes: bool) -> None:
@@ -164,8 +148,8 @@ def needs_confirmation(yes: bool) -> bool:
     return not yes and sys.stdin.isatty() and sys.stderr.isatty()
 
 
-class NoLimit:
-    """The word `none` in place of a number."""
+class Null:
+    """A word such as `none` in place of a value, which removes the value."""
 
 
 class OneOf(ParamKind):
@@ -187,19 +171,32 @@ class OneOf(ParamKind):
         return click.Choice([str(word) for word in self._words()])
 
 
-class NumberOrNone(ParamKind):
-    """A positive whole number, or `none` to remove the limit."""
+class ValueOrWord(ParamKind):
+    """A value, or a word such as `none` that removes it. `parse` returns None for a text that is neither."""
 
-    name = "number"
+    name = "value"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | NoLimit:
-        if isinstance(value, int | NoLimit):
-            return value
-        if value == "none":
-            return NoLimit()
-        if re.fullmatch(r"[1-9][0-9]{0,14}", value):
-            return int(value)
-        return self.fail(f"{value!r} is neither a number above 0 nor none.", param, ctx)
+    def __init__(self, parse: Callable[[str], int | None], what: str, word: str = "none") -> None:
+        self._parse = parse
+        self._what = what
+        self._word = word
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | Null:
+        if not isinstance(value, str):
+            return value  # type: ignore[no-any-return]  # converted before
+        if value == self._word:
+            return Null()
+        parsed = self._parse(value)
+        if parsed is None:
+            self.fail(f"{value!r} is neither {self._what} nor {self._word}.", param, ctx)
+        return parsed
+
+
+def whole_number(pattern: str) -> Callable[[str], int | None]:
+    return lambda text: int(text) if re.fullmatch(pattern, text) else None
+
+
+NUMBER_OR_NONE = ValueOrWord(whole_number("[1-9][0-9]{0,14}"), "a number above 0")
 
 
 class Duration(ParamKind):
@@ -264,10 +261,6 @@ def _moment(text: str) -> datetime.datetime | None:
     return moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)
 
 
-class Never:
-    """The word `never` in place of an expiry."""
-
-
 class Expiry(ParamKind):
     """An expiry: a duration from now, a day (its end, UTC), a time, or `never`."""
 
@@ -275,11 +268,11 @@ class Expiry(ParamKind):
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> datetime.datetime | Never:
-        if isinstance(value, datetime.datetime | Never):
+    ) -> datetime.datetime | Null:
+        if isinstance(value, datetime.datetime | Null):
             return value
         if value == "never":
-            return Never()
+            return Null()
         now = datetime.datetime.now(datetime.UTC)
         moment = expiry(value, now)
         if moment is None:

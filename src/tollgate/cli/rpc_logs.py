@@ -16,7 +16,7 @@ import click
 
 from tollgate.cli import show
 from tollgate.cli.failures import Failure, Lost, NoServer, TooSlow
-from tollgate.cli.lazy import Group, Row
+from tollgate.cli.lazy import Group, LazyCommand
 from tollgate.cli.options import Since, Until, alone, complete_networks, complete_tokens, for_team, page_options
 from tollgate.lazy_module import LazyModule
 
@@ -88,7 +88,9 @@ def _columns(_ctx: click.Context, _param: click.Parameter, value: str | None) ->
 @click.group(
     cls=Group,
     invoke_without_command=True,
-    rows={"show": Row("tollgate.cli.rpc_logs_show:show_log", "Show one call and its attempts at upstreams.")},
+    lazy={
+        "show": LazyCommand("tollgate.cli.rpc_logs_show:show_log", "Show one call and its attempts at upstreams.")
+    },
     epilog="Example: tollgate rpc logs --team acme --since 1h --errors",
 )
 @alone("filters the list")
@@ -145,12 +147,9 @@ def logs(
     given["errors"] = "true" if given["errors"] else None
     filters = {name: str(value) for name, value in given.items() if value is not None}
     if follow:
-        if whole or as_csv:
-            raise click.UsageError(
-                "--all and --csv print older calls, --follow prints new ones: give one of them."
-            )
-        if after is not None:
-            raise click.UsageError("--after prints older calls, --follow prints new ones: give one of them.")
+        if whole or as_csv or after is not None:
+            older = "--all and --csv print" if whole or as_csv else "--after prints"
+            raise click.UsageError(f"{older} older calls, --follow prints new ones: give one of them.")
         _follow(session, filters, limit, columns)
         return
     if as_csv:
@@ -169,8 +168,12 @@ def logs(
     page = cast("ApiAnswer[Page[api.Log]]", answer)
     # Columns given by name are kept even if they do not fit.
     drop = ("COST", "CALLER", "DURATION", "NETWORK") if columns == USUAL else ()
-    titles = [name.upper() for name in columns]
-    session.page(page, titles, rows, empty=_nothing(session, answer, filters), drop=drop)
+    empty = f"No calls yet. Send one to {session.url}/x/<family>/<network>, with a token of the team."
+    if answer.value.next is not None:
+        empty = "None of the newest calls match. Continue with --after."
+    elif filters:
+        empty = "No calls match."
+    session.page(page, [name.upper() for name in columns], rows, empty=empty, drop=drop)
 
 
 def _page(
@@ -228,14 +231,6 @@ def _print_csv(session: Session, filters: Mapping[str, Any], after: str | None) 
                 writer.writerow(names)
             writer.writerow([cell(item.get(name)) for name in names])
         click.echo(page.getvalue(), nl=False)
-
-
-def _nothing(session: Session, answer: ApiAnswer[api.LogPage], filters: Mapping[str, Any]) -> str:
-    if answer.value.next is not None:
-        return "None of the newest calls match. Continue with --after."
-    if filters:
-        return "No calls match."
-    return f"No calls yet. Send one to {session.url}/x/<family>/<network>, with a token of the team."
 
 
 def cells(log: api.Log, columns: tuple[str, ...]) -> tuple[str, ...]:

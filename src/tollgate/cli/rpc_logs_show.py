@@ -21,7 +21,6 @@ _FIELDS = (
     "id", "time", "request", "network", "method", "status", "caller", "address", "cache", "cost", "duration",
     "upstream",
 )  # fmt: skip
-_TITLES = ("UPSTREAM", "START", "END", "VERDICT")
 
 
 @click.command("show", epilog="Example: tollgate rpc logs show ent_9HqT2vKc5ZxBnW8mLrYdE3sUfGaJ --team acme")
@@ -54,11 +53,11 @@ def _waterfall(log: api.Log) -> None:
     rows = [
         (
             attempt.upstream,
-            *show.lane(attempt.start_us, attempt.end_us, whole),
+            show.lane(attempt.start_us, attempt.end_us, whole),
             duration(attempt.start_us),
             duration(attempt.end_us),
             f"HTTP {attempt.status}" if attempt.status else attempt.verdict.replace("_", " "),
         )
         for attempt in log.trace
     ]
-    show.table([_TITLES[0], *show.bar_title(), *_TITLES[1:]], rows, drop=(show.BAR,))
+    show.table(("UPSTREAM", show.BAR, "START", "END", "VERDICT"), rows, drop=(show.BAR,))

@@ -23,15 +23,8 @@ else:
     api, parse = LazyModule("tollgate.api.domains"), LazyModule("urllib.parse")  # not for help of other commands
 
 _SHOWN = (
-    "id",
-    "domain",
-    "active",
-    "created_at",
-    "created_by",
-    "verified_at",
-    "address_per_minute",
-    "domain_per_minute",
-)
+    "id", "domain", "active", "created_at", "created_by", "verified_at", "address_per_minute", "domain_per_minute",
+)  # fmt: skip
 """Members that the output of an entry shows under its own labels; the others follow under their names."""
 
 

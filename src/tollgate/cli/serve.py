@@ -105,7 +105,6 @@ def migrate(plan: bool, source: str | None, target: str | None, config_file: str
 
 
 def _show_plan(url: URL, scripts: str) -> None:
-    """Print what a migration would do."""
     if not engines.exists(url):
         click.echo(f"{url.database}: will be created.")
         return
@@ -131,12 +130,7 @@ def _move(source: str, target: str) -> None:
         raise Failure(f"There is no {ledger.database}: put the ledger.db of the installation there first.")
     if holder(folder) is not None:
         raise Failure(f"A service runs on {folder}: stop it, so that nothing changes while it is moved.")
-    for url, scripts in (
-        (control, CONTROL),
-        (ledger, LEDGER),
-        (to, CONTROL),
-        (to, LEDGER),
-    ):
+    for url, scripts in ((control, CONTROL), (ledger, LEDGER), (to, CONTROL), (to, LEDGER)):
         migrate_in_child(url, scripts)
     move = Move(control, to, lambda message: click.echo(message, err=True))
     try:

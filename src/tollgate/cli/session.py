@@ -90,11 +90,14 @@ class Session:
         if answer.value.next is not None and show.has_reader():
             show.note(f"There is more: {next_command(ctx, answer.value.next, self._team)}")
 
-    def deleted(self, thing_id: str, text: str) -> None:
-        """Report a deletion."""
+    def done(self, raw: Any, text: str) -> None:
+        """Report what was done: an object for programs, and a message."""
         if self.as_json:
-            show.as_json({"id": thing_id, "deleted": True})
+            show.as_json(raw)
         show.note(text)
+
+    def deleted(self, thing_id: str, text: str) -> None:
+        self.done({"id": thing_id, "deleted": True}, text)
 
 
 def next_command(ctx: click.Context, cursor: str, team: str | None) -> str:
@@ -150,7 +153,6 @@ def token_in(environ: Mapping[str, str]) -> str | None:
 
 
 def login_for(credentials: CredentialStore, transport: Transport, environ: Mapping[str, str]) -> LoginSource:
-    """Return the login for a server: that of the environment, or the stored one."""
     if (token := token_in(environ)) is not None:
         return FixedLogin(
             token,

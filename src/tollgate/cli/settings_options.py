@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from tollgate.cli.options import Expiry, Never, NoLimit, NumberOrNone
+from tollgate.cli.options import NUMBER_OR_NONE, Expiry, Null
 from tollgate.lazy_module import LazyModule
 
 if TYPE_CHECKING:
@@ -64,7 +64,15 @@ class SettingsCommand(click.Command):
 
 def chosen(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings that were given, as members of the API."""
-    return {name: _value(name, each) for name, each in settings.items() if each is not None and each != ()}
+    given = {name: value for name, value in settings.items() if value is not None and value != ()}
+    for name, value in given.items():
+        if isinstance(value, Null):
+            given[name] = None
+        elif isinstance(value, tuple) and ANY in value:
+            if len(value) > 1:
+                raise click.UsageError(f"{ANY!r} means all {name}: give it alone.")
+            given[name] = ()
+    return given
 
 
 def lines(value: Struct, *, but: Collection[str] = ()) -> Iterator[tuple[str, show.Cell]]:
@@ -93,20 +101,10 @@ def _option(name: str, schema: base.Json, spelled: Spelling | None) -> click.Opt
         case "boolean":
             return click.Option([f"{option}/--no-{option[2:]}", name], default=None, help=words)
         case "integer":
-            return click.Option([option, name], type=NumberOrNone(), metavar=metavar or "N", help=words)
+            return click.Option([option, name], type=NUMBER_OR_NONE, metavar=metavar or "N", help=words)
         case "date-time":
             return click.Option([option, name], type=Expiry(), metavar=metavar or "WHEN", help=words)
         case "array":
             return click.Option([option, name], multiple=True, metavar=metavar, help=words)
         case _:
             return click.Option([option, name], metavar=metavar or name.upper(), help=words)
-
-
-def _value(name: str, value: Any) -> Any:
-    if isinstance(value, Never | NoLimit):
-        return None
-    if isinstance(value, tuple) and ANY in value:
-        if len(value) > 1:
-            raise click.UsageError(f"{ANY!r} means all {name}: give it alone.")
-        return ()
-    return value

@@ -11,7 +11,7 @@ import click
 
 from tollgate.cli import show
 from tollgate.cli.failures import Failure
-from tollgate.cli.lazy import Group, Row
+from tollgate.cli.lazy import Group, LazyCommand
 from tollgate.cli.options import Since, Until, confirm, for_team, logged_in, page_options, yes_option
 from tollgate.cli.settings_options import lines
 from tollgate.lazy_module import LazyModule
@@ -33,9 +33,9 @@ else:
 
 @click.group(
     cls=Group,
-    rows={
-        "members": Row("tollgate.cli.members:members", "Who is in a team, and in which role."),
-        "invitations": Row("tollgate.cli.members:invitations", "Invitations that are not accepted yet."),
+    lazy={
+        "members": LazyCommand("tollgate.cli.members:members", "Who is in a team, and in which role."),
+        "invitations": LazyCommand("tollgate.cli.members:invitations", "Invitations that are not accepted yet."),
     },
     epilog="Example: tollgate teams members invite ann@example.com --role developer",
 )

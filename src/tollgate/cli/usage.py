@@ -12,7 +12,16 @@ import click
 from tollgate.cli import show
 from tollgate.cli.failures import Failure
 from tollgate.cli.lazy import Group
-from tollgate.cli.options import OneOf, ParamKind, alone, complete_months, complete_tokens, for_team, page_options
+from tollgate.cli.options import (
+    Null,
+    OneOf,
+    ValueOrWord,
+    alone,
+    complete_months,
+    complete_tokens,
+    for_team,
+    page_options,
+)
 from tollgate.cli.settings_options import SettingsCommand
 from tollgate.lazy_module import LazyModule
 
@@ -33,29 +42,14 @@ else:
 NONE = "none"
 
 
-class Dollars(ParamKind):
+def dollars_or(word: str) -> ValueOrWord:
     """An amount such as 25.00, as micro-dollars; or a word, such as `none`."""
-
-    name = "amount"
-
-    def __init__(self, word: str = NONE) -> None:
-        self._word = word
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
-        if isinstance(value, int):
-            return value
-        if value == self._word:
-            return self._word
-        micros = pricing.micros_of(value)
-        if micros is not None:
-            return micros
-        return self.fail(f"{value!r} is neither an amount in US dollars (25.00) nor {self._word}.", param, ctx)
+    # A lambda: pricing is not loaded for help.
+    return ValueOrWord(lambda text: pricing.micros_of(text), "an amount in US dollars (25.00)", word)  # noqa: PLW0108
 
 
 @click.group(
-    cls=Group,
-    invoke_without_command=True,
-    epilog="Example: tollgate usage --team acme --month 2026-11 --by token",
+    cls=Group, invoke_without_command=True, epilog="Example: tollgate usage --team acme --month 2026-11 --by token"
 )
 @alone("shows usage")
 @click.option(
@@ -80,11 +74,11 @@ def usage(session: Session, month: str | None, by: str, token: str | None) -> No
 
 
 @usage.command(epilog="Example: tollgate usage cap 25.00 --team acme")
-@click.argument("amount", type=Dollars(), metavar="AMOUNT|none")
+@click.argument("amount", type=dollars_or(NONE), metavar="AMOUNT|none")
 @for_team
-def cap(session: Session, amount: int | str) -> None:
+def cap(session: Session, amount: int | Null) -> None:
     """Refuse calls (402) for the rest of a month once it has cost this much; `none` removes the cap."""
-    micros = None if isinstance(amount, str) else amount
+    micros = amount if isinstance(amount, int) else None
     change = billing_api.BillingChange(spending_cap_micros=micros)
     _show_billing(session, session.client.call(billing_api.UPDATE, session.team, body=change))
 
@@ -109,11 +103,11 @@ def timeline(session: Session, **wanted: Any) -> None:
             step.start.strftime(form),
             f"{step.requests:,}",
             *(f"{step.by.get(key, 0):,}" for key in keys),
-            *show.bar(step.requests, peak),
+            show.bar(step.requests, peak),
         )
         for step in found.steps
     ]
-    titles = (found.step.upper(), "REQUESTS", *(key.upper() for key in keys), *show.bar_title())
+    titles = (found.step.upper(), "REQUESTS", *(key.upper() for key in keys), show.BAR)
     show.table(titles, rows, drop=(show.BAR, *(key.upper() for key in reversed(keys))))
     if found.p50_us is not None and found.p95_us is not None:
         show.note(f"Answers took {found.p50_us / 1e3:,.1f} ms at the median, {found.p95_us / 1e3:,.1f} ms at p95.")
@@ -147,7 +141,6 @@ def alerts(session: Session, webhook: str | None, emails: bool | None, test: boo
 
 
 def show_usage(session: Session, answer: ApiAnswer[api.Usage]) -> None:
-    """Print a team's usage of a month."""
     found = answer.value
     limit = found.spending_cap_micros
     session.thing(
@@ -169,7 +162,7 @@ def show_usage(session: Session, answer: ApiAnswer[api.Usage]) -> None:
     peak = max((item.requests for item in found.items), default=0)
     named = found.by in ("token", "domain")
     show.table(
-        (found.by.upper(), *(["NAME"] if named else []), "REQUESTS", "BILLABLE", "COST", *show.bar_title()),
+        (found.by.upper(), *(["NAME"] if named else []), "REQUESTS", "BILLABLE", "COST", show.BAR),
         [
             (
                 item.key,
@@ -177,7 +170,7 @@ def show_usage(session: Session, answer: ApiAnswer[api.Usage]) -> None:
                 f"{item.requests:,}",
                 f"{item.billable_requests:,}",
                 pricing.dollars(item.cost_micros),
-                *show.bar(item.requests, peak),
+                show.bar(item.requests, peak),
             )
             for item in found.items
         ],
