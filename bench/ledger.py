@@ -121,11 +121,11 @@ def collect(load: Load, records: int) -> Collected:
         return Collected(
             load.name,
             len(spent) * load.commit,
-            loop.rows,
+            loop.entries,
             figures[0] + rest / len(spent) / load.commit * 1e6,
             figures[1],
             figures[2],
-            _used_bytes(Path(str(bootstrap.ledger_url.database))) / loop.rows,
+            _used_bytes(Path(str(bootstrap.ledger_url.database))) / loop.entries,
             peak,
         )
 

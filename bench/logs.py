@@ -246,7 +246,7 @@ class Sample:
         """Read a page that nobody has in memory."""
         api.forget()
         (found, self._cold, _) = await self._page(api, await self._start(api))
-        self._rows = len(found.rows)
+        self._rows = len(found.entries)
 
     async def round(self, api: Pages) -> None:
         """Read some pages in a row."""

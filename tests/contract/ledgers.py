@@ -19,7 +19,7 @@ from tests.store.stored_blocks import batch_of
 from parts.postgres import cluster, pooler
 from tollgate.api.usage import By
 from tollgate.core.entries import CallEntry, Entry
-from tollgate.core.logs import LogFilter, LogRow
+from tollgate.core.logs import LogEntry, LogFilter
 from tollgate.core.months import month_of
 from tollgate.core.posting import Opening, Posting, Rules, post
 from tollgate.core.pricing import MILLION, Price
@@ -182,19 +182,19 @@ class LedgerHarness:
 
         return asyncio.run(whole())
 
-    def logs(self, team: str, **wanted: Any) -> list[LogRow]:
+    def logs(self, team: str, **wanted: Any) -> list[LogEntry]:
         """All rows of a team, newest first, read page by page."""
 
-        async def pages(book: LogBook) -> list[LogRow]:
-            rows: list[LogRow] = []
+        async def pages(book: LogBook) -> list[LogEntry]:
+            rows: list[LogEntry] = []
             below: int | None = await book.newest(team) + 1
             while below is not None:
                 found = await book.older(LogFilter(team, **wanted), below, 7)
-                rows += found.rows
+                rows += found.entries
                 below = found.position
             return rows
 
-        found: list[LogRow] = self.read(pages)
+        found: list[LogEntry] = self.read(pages)
         return found
 
     def seen(self) -> dict[str, Any]:

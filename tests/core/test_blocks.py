@@ -18,8 +18,8 @@ from tollgate.core.blocks import (
     MAX_WORDS,
     Broken,
     Facts,
+    LogBlock,
     OpenBlock,
-    RowBlock,
     Run,
     facts_of,
     groups,
@@ -31,7 +31,7 @@ from tollgate.core.blocks import (
     written,
 )
 from tollgate.core.entries import MAX_METHOD_BYTES, CallEntry, Entry, encode, pack, read_counted, read_subject
-from tollgate.core.logs import LogFilter, LogRow
+from tollgate.core.logs import LogEntry, LogFilter
 
 TEAM = "team_1"
 LONG = "m" * MAX_METHOD_BYTES
@@ -44,7 +44,7 @@ def entry(at: float, *calls: str, **more: Any) -> Entry:
     return Entry(at=at, team_id=TEAM, calls=tuple(made), request_id=b"req-%d" % at, **{**usual, **more})
 
 
-def block(first_no: int, runs: list[Run], *records: Entry | bytes) -> RowBlock:
+def block(first_no: int, runs: list[Run], *records: Entry | bytes) -> LogBlock:
     """A block of these requests."""
     payloads = [each if isinstance(each, bytes) else encode(each) for each in records]
     counted = [read_counted(each) for each in payloads]
@@ -54,7 +54,7 @@ def block(first_no: int, runs: list[Run], *records: Entry | bytes) -> RowBlock:
     errors = sum(outcome != "ok" for subject in subjects for _, outcome in subject.calls)
     data = written(payloads, None if rows == len(payloads) else counts)
     facts = pack(facts_of(runs, subjects))
-    return RowBlock(TEAM, first_no, rows, len(payloads), errors, min(times), max(times), facts, data)
+    return LogBlock(TEAM, first_no, rows, len(payloads), errors, min(times), max(times), facts, data)
 
 
 def test_format_of_version_2_is_pinned() -> None:
@@ -74,8 +74,8 @@ def test_data_of_another_version_is_broken(data: bytes) -> None:
         split(data, 1, 1)
 
 
-def opened(one: RowBlock) -> OpenBlock:
-    return OpenBlock(one.first_no, one.rows, one.records, read_facts(one.facts), one.data)
+def opened(one: LogBlock) -> OpenBlock:
+    return OpenBlock(one.first_no, one.entries, one.records, read_facts(one.facts), one.data)
 
 
 # --- Facts and joining -------------------------------------------------------------------------------------
@@ -141,7 +141,7 @@ def test_runs_with_a_month_and_a_kind_of_cost_in_common_become_one(runs: list[An
 def test_blocks_are_grouped_side_by_side_until_there_are_enough_rows(
     parts: list[tuple[int, int]], found: list[list[int]]
 ) -> None:
-    made = [RowBlock(TEAM, first, rows, rows, 0, 0.0, 0.0, b"", b"") for first, rows in parts]
+    made = [LogBlock(TEAM, first, rows, rows, 0, 0.0, 0.0, b"", b"") for first, rows in parts]
     assert [[each.first_no for each in group] for group in groups(made, 10)] == found
 
 
@@ -188,9 +188,9 @@ READ = block(
 ONE_EACH = block(5, [Run(4, "2026-11", 4)], *SINGLE, *SINGLE)
 
 
-def plain(one: RowBlock) -> list[LogRow]:
+def plain(one: LogBlock) -> list[LogEntry]:
     """The rows of a block, read a second way."""
-    rows = rows_of_block(one.first_no, one.rows, one.records, one.facts, one.data)
+    rows = rows_of_block(one.first_no, one.entries, one.records, one.facts, one.data)
     return [
         msgspec.structs.replace(row, method=row.method.encode()[:MAX_METHOD_BYTES].decode(errors="ignore"))
         for row in rows
@@ -211,12 +211,12 @@ FILTERS = [
 
 @pytest.mark.parametrize("unlisted", [False, True], ids=["facts", "no facts"])
 @pytest.mark.parametrize("one", [READ, ONE_EACH], ids=["batches", "single calls"])
-def test_rows_from_any_number_on_are_those_that_fit(one: RowBlock, *, unlisted: bool) -> None:
+def test_rows_from_any_number_on_are_those_that_fit(one: LogBlock, *, unlisted: bool) -> None:
     facts = read_facts(one.facts)
     if unlisted:
         facts = Facts(facts.runs, None, None, None, None, None)
-    found = OpenBlock.of(one.first_no, facts, *split(one.data, one.records, one.rows))
-    end = one.first_no + one.rows
+    found = OpenBlock.of(one.first_no, facts, *split(one.data, one.records, one.entries))
+    end = one.first_no + one.entries
     for wanted in FILTERS:
         fit = [row for row in plain(one) if wanted.fits(row)]
         for no in (one.first_no - 2, *range(one.first_no, end, 1 + unlisted), end + 1):
@@ -238,13 +238,13 @@ def test_records_come_with_the_number_of_their_first_row() -> None:
 
 def test_search_decodes_only_records_that_may_have_what_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
     decoded: list[int] = []
-    rows_at = OpenBlock._rows
+    entries_at = OpenBlock._entries
 
-    def noted(self: OpenBlock, place: int) -> list[LogRow]:
+    def noted(self: OpenBlock, place: int) -> list[LogEntry]:
         decoded.append(place)
-        return rows_at(self, place)
+        return entries_at(self, place)
 
-    monkeypatch.setattr(OpenBlock, "_rows", noted)
+    monkeypatch.setattr(OpenBlock, "_entries", noted)
     searched: tuple[tuple[str, Any, list[int]], ...] = (
         ("request_id", "req-2", [5, 1]), ("request_id", "req-9", [8]), ("source_id", "dom_1", [1]),
         ("method", "eth_chainId", [5, 1]), ("method", "n" * 60, [7]), ("status", 429, [0]),
@@ -266,7 +266,7 @@ def test_search_decodes_only_records_that_may_have_what_is_wanted(monkeypatch: p
 
 def test_search_that_finds_nothing_does_not_even_note_where_records_begin() -> None:
     found = opened(READ)
-    assert not list(found.older(LogFilter(TEAM, request_id="none"), READ.first_no + READ.rows))
+    assert not list(found.older(LogFilter(TEAM, request_id="none"), READ.first_no + READ.entries))
     assert "_starts" not in vars(found)
 
 

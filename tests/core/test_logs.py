@@ -6,9 +6,9 @@ from msgspec.structs import replace
 
 from tollgate.api.logs import AttemptVerdict
 from tollgate.core.entries import AttemptEntry
-from tollgate.core.logs import LogRow, without_names
+from tollgate.core.logs import LogEntry, without_names
 
-ROW = LogRow(
+ROW = LogEntry(
     seq=1, at=1.0, request_id="r", team_id="team_1", source_id="tok_1", source_name="ci", address="", agent="",
     origin="", network="eth/mainnet", method="eth_call", status=200, outcome="ok", code=None, request_bytes=1,
     response_bytes=1, duration_micros=900, upstream="", attempts=(), cache="hit", billable=True, cost=0,

@@ -14,7 +14,7 @@ from tests.store.stored_blocks import batch_of
 from tollgate.api.logs import AttemptVerdict
 from tollgate.api.usage import Plan
 from tollgate.core import posting
-from tollgate.core.blocks import OWN_ROWS, OpenBlock, RowBlock, read_facts
+from tollgate.core.blocks import OWN_ENTRIES, LogBlock, OpenBlock, read_facts
 from tollgate.core.entries import BILLABLE, AttemptEntry, CallEntry, Entry, encode, read_counted
 from tollgate.core.latencies import bucket_of
 from tollgate.core.logs import LogFilter
@@ -59,17 +59,17 @@ def rows(posting: Posting) -> list[dict[str, Any]]:
     """The log rows of all blocks, newest last."""
     found: list[dict[str, Any]] = []
     for block in (*posting.blocks, *small_blocks(posting)):
-        opened = OpenBlock(block.first_no, block.rows, block.records, read_facts(block.facts), block.data)
-        older = opened.older(LogFilter(block.team_id), block.first_no + block.rows)
+        opened = OpenBlock(block.first_no, block.entries, block.records, read_facts(block.facts), block.data)
+        older = opened.older(LogFilter(block.team_id), block.first_no + block.entries)
         found += [msgspec.structs.asdict(row) for row in older][::-1]
     return found
 
 
-def small_blocks(posting: Posting) -> list[RowBlock]:
+def small_blocks(posting: Posting) -> list[LogBlock]:
     """The parts of shared blocks, as they become blocks."""
     found = []
     for shared in posting.shared:
-        stored = Stored(shared.rows, shared.records, shared.parts, shared.content.data)
+        stored = Stored(shared.entries, shared.records, shared.parts, shared.content.data)
         blocks = list(sorted_out([(stored.content(), 0.0)]))
         assert blocks == list(sorted_out([(shared.content, 0.0)])), "what is remembered is what is stored"
         found += [block for block, _ in blocks]
@@ -86,7 +86,7 @@ def column(posting: Posting, name: str) -> list[Any]:
 def test_subject_counts_its_errors_and_bills_every_request_it_represents() -> None:
     subjects = Subjects(lambda _, method: method)
     (found,) = subjects.read([read_counted(encode(entry("ok", "node_error", "rate_limited", stands_for=3)))])
-    assert (found.rows, found.errors, found.billable) == (3, 2, 6)
+    assert (found.entries, found.errors, found.billable) == (3, 2, 6)
 
 
 def test_subjects_that_are_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,7 +110,7 @@ def test_subjects_that_are_remembered_are_bounded(monkeypatch: pytest.MonkeyPatc
 def test_records_of_a_new_team_are_numbered_from_one_and_their_errors_counted(count: int) -> None:
     batch = batch_of([entry("ok"), *[entry("node_error", "ok", "rate_limited")] * count], lambda _, method: method)
     made = post(batch, Opening({}, {}, frozenset()), Rules(lambda _: PAID, billing_month))
-    assert (made.rows, made.next_no) == (1 + 3 * count, {"team_1": 2 + 3 * count})
+    assert (made.entries, made.next_no) == (1 + 3 * count, {"team_1": 2 + 3 * count})
     assert [shared.errors for shared in made.shared] == [2 * count]
     assert rows(made)[0]["seq"] == 1
     (lines,) = made.latencies.values()
@@ -215,7 +215,7 @@ def test_bytes_of_callers_become_text_whatever_they_are() -> None:
 
 def test_request_without_calls_leaves_nothing_but_its_use() -> None:
     posting = posted([msgspec.structs.replace(entry(), calls=())])
-    assert (posting.rows, posting.blocks, posting.usage) == (0, [], {})
+    assert (posting.entries, posting.blocks, posting.usage) == (0, [], {})
     assert posting.last_used == {"tok_1": NOVEMBER}
 
 
@@ -283,7 +283,7 @@ def test_cap_is_kept_from_hour_to_hour_of_a_batch() -> None:
     assert column(posted(hours), "cost") == [1, 1, 1, 0, 0]
 
 
-@pytest.mark.parametrize(("count", "made"), [(OWN_ROWS - 1, (0, 1)), (OWN_ROWS, (1, 0))])
+@pytest.mark.parametrize(("count", "made"), [(OWN_ENTRIES - 1, (0, 1)), (OWN_ENTRIES, (1, 0))])
 def test_team_with_enough_rows_has_a_block_of_its_own(count: int, made: tuple[int, int]) -> None:
     posting = posted([entry()] * count)
     assert (len(posting.blocks), len(posting.shared)) == made
@@ -299,14 +299,14 @@ def test_rows_of_a_large_batch_are_those_of_a_small_one(monkeypatch: pytest.Monk
     uneven = Price(free_requests=3, micros_per_million=333_333)
     expected = posted(requests, uneven, first=7)
     assert len(expected.shared) == 1
-    monkeypatch.setattr(posting, "OWN_ROWS", 1)
-    monkeypatch.setattr(posting, "FULL_ROWS", 10)
+    monkeypatch.setattr(posting, "OWN_ENTRIES", 1)
+    monkeypatch.setattr(posting, "FULL_ENTRIES", 10)
     made = posted(requests, uneven, first=7)
-    assert [(block.first_no, block.rows) for block in made.blocks] == [
+    assert [(block.first_no, block.entries) for block in made.blocks] == [
         (7, 10), (17, 8), (25, 10), (35, 8), (43, 4),
     ]  # fmt: skip
     assert rows(made) == rows(expected)
-    monkeypatch.setattr(posting, "FULL_ROWS", made.rows)
+    monkeypatch.setattr(posting, "FULL_ENTRIES", made.entries)
     assert len(posted(requests, uneven).blocks) == 1
 
 

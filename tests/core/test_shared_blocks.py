@@ -9,7 +9,7 @@ import pytest
 from tests.store.stored_blocks import batch_of
 
 from tollgate.core import shared_blocks
-from tollgate.core.blocks import ENOUGH_ROWS, VERSION, Broken, Run, written
+from tollgate.core.blocks import ENOUGH_ENTRIES, VERSION, Broken, Run, written
 from tollgate.core.entries import CallEntry, Entry, encode, pack
 from tollgate.core.logs import LogFilter
 from tollgate.core.posting import Opening, Rules, post
@@ -34,9 +34,9 @@ def test_parts_that_do_not_follow_each_other_are_apart() -> None:
     assert grouped((0, 5), (5, 5), (11, 5), (16, 5)) == [[0, 5], [11, 16]]
 
 
-@pytest.mark.parametrize(("first", "groups"), [(ENOUGH_ROWS - 1, 1), (ENOUGH_ROWS, 2)])
+@pytest.mark.parametrize(("first", "groups"), [(ENOUGH_ENTRIES - 1, 1), (ENOUGH_ENTRIES, 2)])
 def test_every_group_goes_on_until_it_has_enough_rows(first: int, groups: int) -> None:
-    for before in ((), ((0, ENOUGH_ROWS),)):
+    for before in ((), ((0, ENOUGH_ENTRIES),)):
         start = sum(count for _, count in before)
         found = grouped(*before, (start, first), (start + first, 3))
         assert len(found) == groups + len(before)
@@ -66,7 +66,12 @@ def posted(*entries: Entry) -> list[SharedBlock]:
 
 
 def stored(shared: SharedBlock, **changes: Any) -> Stored:
-    made = {"rows": shared.rows, "records": shared.records, "parts": shared.parts, "data": shared.content.data}
+    made = {
+        "entries": shared.entries,
+        "records": shared.records,
+        "parts": shared.parts,
+        "data": shared.content.data,
+    }
     return Stored(**{**made, **changes})
 
 
@@ -74,10 +79,10 @@ def stored(shared: SharedBlock, **changes: Any) -> Stored:
 def test_parts_come_together_until_a_block_has_enough_rows(
     methods: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shared_blocks, "SHARED_ROWS", 2 * len(methods) + 1)
+    monkeypatch.setattr(shared_blocks, "SHARED_ENTRIES", 2 * len(methods) + 1)
     teams = ["team_10", "team_11", "team_1", "team_2"]
     made = posted(*[entry(team, at, *methods) for at, team in enumerate(teams, 5)], entry("team_2", 9, "c", "d"))
-    assert [shared.rows for shared in made] == [3 * len(methods), len(methods) + 2]
+    assert [shared.entries for shared in made] == [3 * len(methods), len(methods) + 2]
     assert [(shared.least_at, shared.greatest_at) for shared in made] == [(5, 7), (8, 9)]
     assert part_of("team_1", made[1].parts) is None
     found = {}
@@ -99,8 +104,8 @@ def test_team_whose_name_begins_another_has_no_part() -> None:
 
 
 def test_block_is_full_with_just_enough_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared_blocks, "SHARED_ROWS", 2)
-    assert [shared.rows for shared in posted(*[entry(f"team_{n}", 5, "a") for n in range(5)])] == [2, 2, 1]
+    monkeypatch.setattr(shared_blocks, "SHARED_ENTRIES", 2)
+    assert [shared.entries for shared in posted(*[entry(f"team_{n}", 5, "a") for n in range(5)])] == [2, 2, 1]
 
 
 @pytest.mark.parametrize("place", [-1, 0, 1, 2])

@@ -85,7 +85,7 @@ class Town:
                 below: int | None = await book.newest(self.team.id) + 1
                 while below is not None:
                     part = await book.older(LogFilter(self.team.id), below, 1_000)
-                    found.update(row.request_id for row in part.rows)
+                    found.update(row.request_id for row in part.entries)
                     below = part.position
                 return found
             finally:

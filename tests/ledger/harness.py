@@ -105,7 +105,7 @@ class Harness:
             posting = collector.step()
             if posting is None:
                 return rows
-            rows += posting.rows
+            rows += posting.entries
         raise AssertionError("it never ends")
 
     # --- The ledger ----------------------------------------------------------------------------------------

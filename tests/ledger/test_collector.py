@@ -96,7 +96,7 @@ def test_large_backlog_is_committed_in_several_batches(harness: Harness) -> None
     collector = harness.collector()
     sizes = []
     while (posting := collector.step()) is not None:
-        sizes.append(posting.rows)
+        sizes.append(posting.entries)
     assert [each for each in sizes if each] == [2 * len(entries), len(entries)]
     assert harness.files() == []
 

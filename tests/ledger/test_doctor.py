@@ -378,7 +378,7 @@ def test_shared_block_whose_parts_cannot_be_read_is_named_and_the_others_are_cou
 def shown(harness: Harness) -> list[tuple[str, str]]:
     async def work() -> list[tuple[str, str]]:
         book = sqlite.open_logbook(harness.url, look_seconds=60.0)
-        rows = (await book.older(LogFilter("team_1"), 100, 100)).rows
+        rows = (await book.older(LogFilter("team_1"), 100, 100)).entries
         await book.close()
         return [(row.request_id, row.outcome) for row in rows]
 

@@ -26,7 +26,7 @@ from tollgate.ledger.lock import CollectorRuns, Lock
 from tollgate.processes.bootstrap import Bootstrap, prepare
 from tollgate.processes.collector import (
     CHORES_SECONDS,
-    MANY_ROWS,
+    MANY_ENTRIES,
     MAX_TURN_SECONDS,
     CollectorLoop,
     Pulse,
@@ -112,14 +112,14 @@ def test_few_records_are_batched_and_many_are_collected_at_once(
 ) -> None:
     loops.append(loop := CollectorLoop(bootstrap))
     behind = []
-    for number, count in ((1, 1), (2, MANY_ROWS), (3, 1)):
+    for number, count in ((1, 1), (2, MANY_ENTRIES), (3, 1)):
         leave(bootstrap, number, *[entry(f"{number}-{each}") for each in range(count)])
         assert loop.tick()
         behind.append(loop.is_behind)
         turn_until_idle(loop)
         behind.append(loop.is_behind)
     assert behind == [False, False, True, False, False, False]
-    assert loop.rows == MANY_ROWS + 2
+    assert loop.entries == MANY_ENTRIES + 2
 
 
 # --- Alone -------------------------------------------------------------------------------------------------
@@ -186,7 +186,7 @@ def test_uses_are_recorded_and_caps_enforced(bootstrap: Bootstrap, loops: list[C
     loops.append(loop)
     turn_until_idle(loop)
     loop.finish()
-    assert loop.rows == 5
+    assert loop.entries == 5
     assert sql(bootstrap, "ledger.db", "SELECT requests, cost FROM months") == [(5, 3)], "never above the cap"
     ((until,),) = sql(bootstrap, "control.db", "SELECT capped_until FROM teams")
     assert until > NOW

@@ -12,7 +12,7 @@ from tests.store.migrated import make_ledger
 from tests.store.stored_blocks import batch_of
 
 from tollgate.core.entries import BILLABLE, CallEntry, Entry, attempts_of
-from tollgate.core.logs import LogFilter, LogRow
+from tollgate.core.logs import LogEntry, LogFilter
 from tollgate.core.months import month_of
 from tollgate.core.posting import Rules, post
 from tollgate.core.pricing import Price
@@ -44,7 +44,7 @@ def entry(at: float, source: str = CI, **more: Any) -> Entry:
     )
 
 
-def fits(row: LogRow, wanted: LogFilter) -> bool:
+def fits(row: LogEntry, wanted: LogFilter) -> bool:
     """Whether a row fits the filter, implemented a second time."""
     return (
         row.team_id == wanted.team_id
@@ -67,11 +67,11 @@ class Ledger:
             make_ledger(folder)
         self.store = open_ledger(self.url)
         self.now = self._latest = NOON
-        self.rows: list[LogRow] = []
+        self.rows: list[LogEntry] = []
         """All that was ever committed, in that order, as plain rows."""
         self._day_of: list[str] = []
 
-    def commit(self, *entries: Entry) -> list[LogRow]:
+    def commit(self, *entries: Entry) -> list[LogEntry]:
         """Commit a batch, now; return its rows."""
         batch = batch_of(entries)
         rules = Rules(lambda _: Price(), lambda at, _: month_of(at))
@@ -118,11 +118,11 @@ class Ledger:
         return max([day, *self._day_of])
 
 
-def _row(seq: int, entry: Entry, call: CallEntry) -> LogRow:
+def _row(seq: int, entry: Entry, call: CallEntry) -> LogEntry:
     """A call as a plain row; of the free million."""
     texts = (entry.agent.decode("utf-8", "replace"), entry.origin.decode("utf-8", "replace"))
     attempts = attempts_of(entry.attempts, entry.upstream, entry.duration_micros, call.outcome)
-    return LogRow(
+    return LogEntry(
         seq, entry.at, entry.request_id.decode("utf-8", "replace"), entry.team_id, entry.source_id,
         entry.source_name, entry.address, *texts, entry.network, call.method, entry.status, call.outcome,
         call.code, entry.request_bytes // len(entry.calls), call.response_bytes, entry.duration_micros,
@@ -153,7 +153,7 @@ class Reader:
 
     def older(self, wanted: LogFilter, below: int, limit: int) -> tuple[list[int], int | None]:
         found = self._loop.run(self.book.older(wanted, below, limit))
-        return [row.seq for row in found.rows], found.position
+        return [row.seq for row in found.entries], found.position
 
     def newer(self, wanted: LogFilter, above: int, limit: int) -> tuple[list[int], int]:
         rows, position = self._loop.run(self.book.newer(wanted, above, limit))

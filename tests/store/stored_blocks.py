@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from tollgate.core.entries import BILLABLE, Entry, attempts_of, decode, encode
-from tollgate.core.logs import LogRow
+from tollgate.core.logs import LogEntry
 from tollgate.core.subjects import Batch, Subjects
 from tollgate.core.zstandard import decompress
 
@@ -24,7 +24,7 @@ def batch_of(entries: Iterable[Entry], label: Callable[[str, str], str] = lambda
     return batch
 
 
-def stored_rows(path: Path) -> list[LogRow]:
+def stored_rows(path: Path) -> list[LogEntry]:
     """All log rows, in the order of commit as far as is known: days, then batches, then teams and numbers."""
     with closing(sqlite3.connect(path)) as connection:
         return [row for day in _days(connection) for row in (*_of_day(connection, day), *_shared(connection, day))]
@@ -48,7 +48,7 @@ def _days(connection: sqlite3.Connection) -> list[str]:
     return [day for (day,) in connection.execute("SELECT day FROM days ORDER BY day")]
 
 
-def _of_day(connection: sqlite3.Connection, day: str) -> Iterator[LogRow]:
+def _of_day(connection: sqlite3.Connection, day: str) -> Iterator[LogEntry]:
     query = (
         "SELECT team_id, first_no, rows, records, errors, least_at, greatest_at, facts, start, size, data "
         f"FROM blocks_{day} JOIN data_{day} ON id = data_id ORDER BY data_id, start"
@@ -63,7 +63,7 @@ def _of_day(connection: sqlite3.Connection, day: str) -> Iterator[LogRow]:
         yield from found
 
 
-def _shared(connection: sqlite3.Connection, day: str) -> Iterator[LogRow]:
+def _shared(connection: sqlite3.Connection, day: str) -> Iterator[LogEntry]:
     columns = "rows, records, errors, least_at, greatest_at, parts, data"
     query = f"SELECT {columns} FROM shared_blocks WHERE day = ? ORDER BY id"
     for rows, records, errors, least, greatest, content, data in connection.execute(query, (day,)):
@@ -83,7 +83,7 @@ def _shared(connection: sqlite3.Connection, day: str) -> Iterator[LogRow]:
         yield from found
 
 
-def rows_of_block(first: int, rows: int, records: int, facts: bytes, data: bytes) -> Iterator[LogRow]:
+def rows_of_block(first: int, rows: int, records: int, facts: bytes, data: bytes) -> Iterator[LogEntry]:
     """The rows of one block, in their order."""
     assert data[0] == 2, "the version"
     lengths = struct.unpack_from(f"<{records}I", data, 1)
@@ -106,7 +106,7 @@ def rows_of_block(first: int, rows: int, records: int, facts: bytes, data: bytes
             way = entry if call.upstream is None else call
             upstream = way.upstream or ""
             attempts = attempts_of(way.attempts, upstream, entry.duration_micros, call.outcome)
-            yield LogRow(
+            yield LogEntry(
                 no, entry.at, entry.request_id.decode(), entry.team_id, entry.source_id, entry.source_name,
                 entry.address, entry.agent.decode(), entry.origin.decode(), entry.network, call.method,
                 entry.status, call.outcome, call.code, entry.request_bytes // count, call.response_bytes,
@@ -123,7 +123,7 @@ def _prices(runs: list[Any]) -> Iterator[tuple[str, int | None, int]]:
             yield (month, costs, 0) if isinstance(costs, int) else (month, None, costs[place])
 
 
-def _check_facts(rows: list[LogRow], facts: bytes) -> None:
+def _check_facts(rows: list[LogEntry], facts: bytes) -> None:
     listed = msgspec.msgpack.decode(facts)[1:]
     for name, words in zip(("source_id", "network", "method", "status", "outcome"), listed, strict=True):
         if words is not None:

@@ -21,7 +21,7 @@ from tests.store.stored_blocks import batch_of, stored_rows
 from tollgate.api.usage import By, Plan
 from tollgate.core.entries import BILLABLE, CallEntry, Entry
 from tollgate.core.invoices import Invoice, draw
-from tollgate.core.logs import LogFilter, LogRow
+from tollgate.core.logs import LogEntry, LogFilter
 from tollgate.core.months import month_of, start_of
 from tollgate.core.posting import MonthKey, Rules, post
 from tollgate.core.pricing import MILLION, OwnPrice, Price, cost
@@ -82,7 +82,7 @@ class Plain:
     """The ledger as a list of rows, each worked out by itself."""
 
     def __init__(self) -> None:
-        self.rows: list[LogRow] = []
+        self.rows: list[LogEntry] = []
         self.closed: set[str] = set()
         self.requests: Counter[MonthKey] = Counter()
         self.costs: Counter[MonthKey] = Counter()
@@ -100,7 +100,7 @@ class Plain:
                     self.costs[key] += charged
                 self.numbers[entry.team_id] += 1
                 self.rows.append(
-                    LogRow(
+                    LogEntry(
                         self.numbers[entry.team_id], entry.at, entry.request_id.decode(), entry.team_id,
                         entry.source_id, entry.source_name, "", "", "", entry.network, call.method, entry.status,
                         call.outcome, None, 0, 0, entry.duration_micros, "", (), "bypass",
@@ -208,10 +208,10 @@ class Both:
         for team in TEAMS:
             wanted = LogFilter(team, **{**fields, "since": since})
             position: int | None = self.loop.run(book.newest(team)) + 1
-            seen: list[LogRow] = []
+            seen: list[LogEntry] = []
             while position is not None:
                 page = self.loop.run(book.older(wanted, position, limit))
-                seen += page.rows
+                seen += page.entries
                 position = page.position
             fitting = [row for row in self.plain.rows if row.team_id == team and wanted.fits(row)]
             assert seen == fitting[::-1]
@@ -224,7 +224,7 @@ class Both:
         self.loop.run(self.book.close())
 
 
-def _key(row: LogRow) -> tuple[str, int]:
+def _key(row: LogEntry) -> tuple[str, int]:
     return row.team_id, row.seq
 
 

@@ -12,7 +12,7 @@ from sqlalchemy.exc import IntegrityError
 from tests.store.migrated import make_ledger
 from tests.store.stored_blocks import batch_of, stored_blocks, stored_rows
 
-from tollgate.core.blocks import ENOUGH_ROWS, Run
+from tollgate.core.blocks import ENOUGH_ENTRIES, Run
 from tollgate.core.clock import Clock
 from tollgate.core.entries import CallEntry, Entry, pack
 from tollgate.core.latencies import bucket_of
@@ -188,7 +188,7 @@ def test_collector_waits_while_a_month_is_closed(ledger: Ledger) -> None:
 def test_batches_of_very_many_teams_and_segments_are_fine(ledger: Ledger) -> None:
     marks = {number.to_bytes(16, "big"): Mark(number) for number in range(33_000)}
     posting = ledger.commit(*(entry(team=f"team_{number}") for number in range(33_000)), marks=marks, known={})
-    assert posting.rows == 33_000
+    assert posting.entries == 33_000
     ledger.commit(entry(team="team_7"), marks=marks, known=marks)
     assert ledger.sql("SELECT sum(requests), max(requests), count(*) FROM months") == [(33_001, 2, 33_000)]
     assert len(ledger.store.source_months("2026-11", [f"tok_{number}" for number in range(33_000)])) == 1
@@ -256,7 +256,7 @@ def test_old_days_are_dropped_and_numbers_go_on(ledger: Ledger) -> None:
 def test_dropped_day_is_deleted_in_slices(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ledger_engine, "SLICE_DATA", 2)
     for _ in range(5):
-        ledger.commit(*(entry() for _ in range(ENOUGH_ROWS)))
+        ledger.commit(*(entry() for _ in range(ENOUGH_ENTRIES)))
     ledger.commit(entry())
     ledger.store.drop_days("20270101")
     assert ledger.sql("SELECT count(*) FROM shared_blocks") == [(0,)]
@@ -270,7 +270,7 @@ def test_dropped_day_is_deleted_in_slices(ledger: Ledger, monkeypatch: pytest.Mo
 def test_headers_of_a_dropped_day_are_deleted_in_slices(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ledger_engine, "SLICE_HEADERS", 2)
     for _ in range(5):
-        ledger.commit(*(entry() for _ in range(ENOUGH_ROWS)))
+        ledger.commit(*(entry() for _ in range(ENOUGH_ENTRIES)))
     headers = "SELECT count(*) FROM blocks_20261115"
     assert ledger.sql(headers) == [(5,)]
     ledger.store.drop_days("20270101")
@@ -366,7 +366,7 @@ def test_slice_ends_with_the_block_that_fills_it_and_the_next_begins_behind_it(
 ) -> None:
     monkeypatch.setattr(ledger_shared, "MAX_COMMITS", 1)
     commit_and_sort(ledger, 3)
-    monkeypatch.setattr(ledger_blocks, "SLICE_ROWS", limits[0])
+    monkeypatch.setattr(ledger_blocks, "SLICE_ENTRIES", limits[0])
     monkeypatch.setattr(ledger_blocks, "SLICE_BLOCKS", limits[1])
     with ledger.store._engine.connect() as connection:
         blocks = DayBlocks(connection, "20261115")
@@ -380,8 +380,8 @@ def test_slice_ends_with_the_block_that_fills_it_and_the_next_begins_behind_it(
 def test_joining_is_done_in_slices_beside_which_commits_go_on(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ledger_blocks, "SLICE_ROWS", 3)
-    monkeypatch.setattr(ledger_shared, "SLICE_ROWS", 3)
+    monkeypatch.setattr(ledger_blocks, "SLICE_ENTRIES", 3)
+    monkeypatch.setattr(ledger_shared, "SLICE_ENTRIES", 3)
     monkeypatch.setattr(ledger_shared, "MAX_COMMITS", 1)
     teams = [f"team_{number}" for number in range(4)]
     for _ in range(ledger_blocks.FAN):
@@ -398,7 +398,7 @@ def test_joining_is_done_in_slices_beside_which_commits_go_on(
     assert all(each == list(range(1, ledger_blocks.FAN + len(teams) + 1)) for each in numbers.values())
 
 
-@pytest.mark.parametrize(("limit", "bound"), [("MAX_ROWS", 6), ("MAX_COMMITS", 2)])
+@pytest.mark.parametrize(("limit", "bound"), [("MAX_ENTRIES", 6), ("MAX_COMMITS", 2)])
 def test_shared_blocks_are_sorted_as_soon_as_there_are_enough(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch, limit: str, bound: int
 ) -> None:
@@ -415,7 +415,7 @@ def test_shared_blocks_are_sorted_in_slices_of_the_oldest(ledger: Ledger, monkey
     for _ in range(3):
         ledger.commit(entry("ok", "ok"))
     monkeypatch.setattr(ledger_shared, "MAX_COMMITS", 1)
-    monkeypatch.setattr(ledger_shared, "SLICE_ROWS", 4)
+    monkeypatch.setattr(ledger_shared, "SLICE_ENTRIES", 4)
     assert ledger.store.join()
     assert open_blocks(ledger) == [("team_1", 1, 4, 1)]
     assert ledger.sql("SELECT id FROM shared_blocks") == [(3,)]
@@ -506,13 +506,13 @@ def test_last_uses_are_those_of_the_last_seconds_before_the_newest_commit(ledger
 
 def test_last_uses_are_found_in_the_blocks_of_two_days_and_without_those_that_are_damaged(ledger: Ledger) -> None:
     for source in ("tok_1", "tok_2"):
-        ledger.commit(*(entry(source=source) for _ in range(ENOUGH_ROWS)))
+        ledger.commit(*(entry(source=source) for _ in range(ENOUGH_ENTRIES)))
     ledger.now += DAY
     ledger.commit(entry(source="tok_3", at=ledger.now))
     everything = {"tok_1": NOON, "tok_2": NOON, "tok_3": ledger.now}
     assert ledger.store.last_uses(DAY) == everything, "the new day has no block of its own yet"
     ledger.now += DAY
-    ledger.commit(*(entry(source="tok_4", at=ledger.now) for _ in range(ENOUGH_ROWS)))
+    ledger.commit(*(entry(source="tok_4", at=ledger.now) for _ in range(ENOUGH_ENTRIES)))
     assert ledger.store.last_uses(2 * DAY) == {**everything, "tok_4": ledger.now}
     spoil(ledger, "data_20261115", 1)
     assert ledger.store.last_uses(2 * DAY).keys() == {"tok_2", "tok_3", "tok_4"}

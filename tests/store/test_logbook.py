@@ -15,9 +15,9 @@ from tests.store.log_rows import ACME, CI, DAY, NOON, RIVAL, THEIRS, WEB, Ledger
 
 from tollgate.api.logs import AttemptVerdict
 from tollgate.core import posting
-from tollgate.core.blocks import ENOUGH_ROWS
+from tollgate.core.blocks import ENOUGH_ENTRIES
 from tollgate.core.entries import AttemptEntry, CallEntry
-from tollgate.core.logs import LogFilter, LogRow
+from tollgate.core.logs import LogEntry, LogFilter
 from tollgate.store import ledger_engine, logbook, sqlite
 from tollgate.store.base import StoreUnavailable
 from tollgate.store.logbook import CLOCK_SLACK_SECONDS, _Search
@@ -88,9 +88,9 @@ def test_a_row_comes_back_with_all_its_fields(ledger: Ledger, loop: asyncio.Runn
             address="2001:db8::1", agent="Mozilla/5.0 (ü)".encode(), origin=b"https://app.example.com",
         )
     )  # fmt: skip
-    row = loop.run(reader.book.older(ALL, 2, 10)).rows[0]
+    row = loop.run(reader.book.older(ALL, 2, 10)).entries[0]
     assert row == written
-    assert row == LogRow(
+    assert row == LogEntry(
         1, NOON - 1.25, "req-\ufffd", ACME, WEB, "web", "2001:db8::1", "Mozilla/5.0 (ü)",
         "https://app.example.com", "eth/mainnet", "eth_getLogs", 200, "node_error", -32000, 120, 0, 4_500,
         "node-1", ATTEMPTS, "bypass", True, 0, "2026-11", 1,
@@ -112,7 +112,7 @@ def test_a_page_that_takes_the_last_row_is_the_last(ledger: Ledger, reader: Read
 
 def test_calls_of_a_batch_are_rows_of_their_own(ledger: Ledger, loop: asyncio.Runner, reader: Reader) -> None:
     ledger.commit(entry(NOON, calls=(CallEntry("eth_call", "ok"), CallEntry("eth_chainId", "ok"))))
-    rows = loop.run(reader.book.older(ALL, 3, 10)).rows
+    rows = loop.run(reader.book.older(ALL, 3, 10)).entries
     assert [(row.seq, row.method) for row in rows] == [(2, "eth_chainId"), (1, "eth_call")]
 
 
@@ -128,7 +128,7 @@ def test_a_page_goes_on_over_days(ledger: Ledger, reader: Reader) -> None:
 def test_days_without_rows_of_the_team_are_passed_over_many_at_once(
     ledger: Ledger, reader: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(posting, "OWN_ROWS", 1)
+    monkeypatch.setattr(posting, "OWN_ENTRIES", 1)
     monkeypatch.setattr(ledger_engine, "DAYS_AT_ONCE", 4)
     for source in (WEB, CI, *[THEIRS] * 9):
         ledger.commit(entry(ledger.now, source))
@@ -173,7 +173,7 @@ def test_a_day_dropped_in_the_middle_of_a_page_is_still_read(ledger: Ledger, rea
 def test_blocks_of_one_team_and_shared_ones_are_read_in_the_order_of_rows(
     ledger: Ledger, reader: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(posting, "OWN_ROWS", 5)
+    monkeypatch.setattr(posting, "OWN_ENTRIES", 5)
     starts = [1]
     for counts in ((2, 5, 1, 1, 6), (), (5, 1)):
         for count in counts:
@@ -269,8 +269,8 @@ def test_until_is_about_the_time_of_the_row_and_blocks_behind_it_are_not_opened(
     ledger: Ledger, short_sighted: Reader
 ) -> None:
     for hour in range(5):
-        ledger.commit(*(entry(NOON + hour * 3600 + at) for at in range(ENOUGH_ROWS)))
-    newest = 5 * ENOUGH_ROWS
+        ledger.commit(*(entry(NOON + hour * 3600 + at) for at in range(ENOUGH_ENTRIES)))
+    newest = 5 * ENOUGH_ENTRIES
     for wanted in (LogFilter(ACME, until=NOON + 2), LogFilter(ACME, since=NOON, until=NOON + 2)):
         assert short_sighted.older(wanted, newest + 1, 5) == ([2, 1], None)
         assert short_sighted.newer(wanted, 0, 5) == ([1, 2], newest)
@@ -280,10 +280,10 @@ def test_until_is_about_the_time_of_the_row_and_blocks_behind_it_are_not_opened(
 
 
 def test_blocks_whose_facts_show_that_nothing_fits_are_not_opened(ledger: Ledger, short_sighted: Reader) -> None:
-    ledger.commit(entry(NOON, WEB, method="eth_chainId"), *(entry(NOON, CI) for _ in range(ENOUGH_ROWS)))
+    ledger.commit(entry(NOON, WEB, method="eth_chainId"), *(entry(NOON, CI) for _ in range(ENOUGH_ENTRIES)))
     for _ in range(9):
-        ledger.commit(*(entry(NOON, CI) for _ in range(ENOUGH_ROWS)))
-    newest = 10 * ENOUGH_ROWS + 1
+        ledger.commit(*(entry(NOON, CI) for _ in range(ENOUGH_ENTRIES)))
+    newest = 10 * ENOUGH_ENTRIES + 1
     for wanted in (LogFilter(ACME, WEB), LogFilter(ACME, method="eth_chainId")):
         assert short_sighted.older(wanted, newest + 1, 5) == ([1], None)
     for more in ({"method": "eth_getCode"}, {"status": 404}, {"network": "eth/sepolia"}, {"errors": True}):
@@ -311,7 +311,7 @@ def test_page_stops_by_time_and_shows_how_far_it_has_looked(ledger: Ledger, shor
 def test_page_that_opens_no_block_looks_at_the_clock_now_and_then(
     ledger: Ledger, short_sighted: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(posting, "OWN_ROWS", 1)
+    monkeypatch.setattr(posting, "OWN_ENTRIES", 1)
     monkeypatch.setattr(logbook, "HEADERS_AT_ONCE", 2)
     for _ in range(7):
         ledger.commit(entry(NOON, CI))

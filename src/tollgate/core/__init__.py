@@ -26,7 +26,7 @@ pricing    the price list
 upstreams  what `tollgate upstreams` shows;  upstream_history: their last day
 cursors    where a page of a list ended
 sealed     opaque texts that callers bring back, and can neither read nor change
-logs       request logs: a row, a filter, a slice
+logs       request logs: an entry, a filter, a slice
 usage      what a team used in a month, and the forecast
 invoices   what was used and charged as lines that add up, and what is reported of it to a payment service
 alerts     when an alert about spending is due, and how it is signed

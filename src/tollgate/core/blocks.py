@@ -1,10 +1,10 @@
 """Blocks: the records of one team, side by side, as every backend of the ledger stores them. Pure.
 
 A block has a header of small facts, by which a search skips it, and data: a byte with the version of the format,
-the lengths of its records, the number of rows of each where some have more than one, and the records as they came
-from the spool. Rows are numbered for each team, without gaps, in the order of their commit; a row's number is the
-block's first plus its place, so it stays the same when blocks are joined. Months and costs are decided when a
-record is committed; the facts have them, by runs of rows with the same month and cost.
+the lengths of its records, the number of log entries of each where some have more than one, and the records as
+they came from the spool. Entries are numbered for each team, without gaps, in the order of their commit; the
+number of one is the block's first plus its place, so it stays the same when blocks are joined. Months and costs
+are decided when a record is committed; the facts have them, by runs of entries with the same month and cost.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from tollgate.core.entries import (
     Record,
     Subject,
 )
-from tollgate.core.logs import LogFilter, LogRow
+from tollgate.core.logs import LogEntry, LogFilter
 
-# Rows of a block: enough to compress well, few enough that a page which needs one reads little.
-FULL_ROWS = 1_024
-# A block with so many rows is not joined any more.
-ENOUGH_ROWS = 256
-# With so many rows in one commit a team gets a block of its own: writing them twice costs more than it saves.
-OWN_ROWS = 128
+# Entries of a block: enough to compress well, few enough that a page which needs one reads little.
+FULL_ENTRIES = 1_024
+# A block with so many entries is not joined any more.
+ENOUGH_ENTRIES = 256
+# With so many entries in one commit a team gets a block of its own: writing them twice costs more than it saves.
+OWN_ENTRIES = 128
 # Values of one kind of fact in one block. With more, a search cannot skip the block by this kind.
 MAX_WORDS = 64
-# Cached, because they repeat from row to row: subjects; agents, origins and methods.
+# Cached, because they repeat from entry to entry: subjects; agents, origins and methods.
 _MAX_SUBJECTS, _MAX_TEXTS = 4_096, 1_024
 VERSION = 2
 """Of blocks, shared blocks and the records in them."""
@@ -54,12 +54,12 @@ LENGTH_BYTES, COUNT_BYTES = array(LENGTHS).itemsize, array(COUNTS).itemsize
 
 
 class Run(Struct, array_like=True, gc=False):
-    """Rows that follow each other and have the same month."""
+    """Entries that follow each other and have the same month."""
 
-    rows: int
+    entries: int
     month: str
     costs: int | list[int]
-    """What each billable request of theirs costs, or what each row costs."""
+    """What each billable request of theirs costs, or what each entry costs."""
 
 
 class Facts(Struct, array_like=True, gc=False):
@@ -73,15 +73,15 @@ class Facts(Struct, array_like=True, gc=False):
     outcomes: list[str] | None
 
 
-class RowBlock(Struct, frozen=True):
-    """Some rows of a team, ready to be stored."""
+class LogBlock(Struct, frozen=True):
+    """Some entries of a team, ready to be stored."""
 
     team_id: str
     first_no: int
-    rows: int
+    entries: int
     records: int
     errors: int
-    """Rows with another outcome than `ok`."""
+    """Entries with another outcome than `ok`."""
     least_at: float
     greatest_at: float
     facts: bytes
@@ -118,7 +118,7 @@ class RecordedCaller(Protocol):
 
 
 def facts_of(runs: list[Run], callers: Collection[RecordedCaller]) -> Facts:
-    """The facts of a block with rows of these callers."""
+    """The facts of a block with entries of these callers."""
     calls = {call for caller in callers for call in caller.calls}
     return Facts(
         runs,
@@ -138,28 +138,28 @@ def cut(method: str) -> str:
 
 
 def written(records: Sequence[bytes], counts: Sequence[int] | None) -> bytes:
-    """The data of a block. `counts` are the rows of each record, None where all have one."""
+    """The data of a block. `counts` are the entries of each record, None where all have one."""
     head = HEAD + as_bytes(array(LENGTHS, map(len, records)))
     if counts is not None:
         head += as_bytes(array(COUNTS, counts))
     return head + b"".join(records)
 
 
-def joined(blocks: Sequence[RowBlock]) -> RowBlock:
-    """One block of several whose rows follow each other."""
+def joined(blocks: Sequence[LogBlock]) -> LogBlock:
+    """One block of several whose entries follow each other."""
     if len(blocks) == 1:
         return blocks[0]
-    parts = [split(block.data, block.records, block.rows) for block in blocks]
-    rows, records = (sum(getattr(block, name) for block in blocks) for name in ("rows", "records"))
+    parts = [split(block.data, block.records, block.entries) for block in blocks]
+    total, records = (sum(getattr(block, name) for block in blocks) for name in ("entries", "records"))
     counts = b""
-    if rows != records:
+    if total != records:
         counts = b"".join(as_bytes(each or array(COUNTS, [1] * len(lengths))) for lengths, each, _ in parts)
     lengths = b"".join(as_bytes(each) for each, _, _ in parts)
     facts = [read_facts(block.facts) for block in blocks]
-    return RowBlock(
+    return LogBlock(
         team_id=blocks[0].team_id,
         first_no=blocks[0].first_no,
-        rows=rows,
+        entries=total,
         records=records,
         errors=sum(block.errors for block in blocks),
         least_at=min(block.least_at for block in blocks),
@@ -169,17 +169,17 @@ def joined(blocks: Sequence[RowBlock]) -> RowBlock:
     )
 
 
-def groups(blocks: Sequence[RowBlock], enough: int) -> Iterator[list[RowBlock]]:
-    """Parts of a team, in their order, as they are to be joined: side by side, until there are enough rows."""
-    group: list[RowBlock] = []
-    rows = 0
+def groups(blocks: Sequence[LogBlock], enough: int) -> Iterator[list[LogBlock]]:
+    """Parts of a team, in their order, as they are to be joined: side by side, until there are enough entries."""
+    group: list[LogBlock] = []
+    total = 0
     for block in blocks:
-        apart = group and group[-1].first_no + group[-1].rows != block.first_no
-        if group and (apart or rows >= enough):
+        apart = group and group[-1].first_no + group[-1].entries != block.first_no
+        if group and (apart or total >= enough):
             yield group
-            group, rows = [], 0
+            group, total = [], 0
         group.append(block)
-        rows += block.rows
+        total += block.entries
     if group:
         yield group
 
@@ -198,14 +198,14 @@ def joined_runs(parts: Iterable[Run]) -> list[Run]:
     for run in parts:
         last = runs[-1] if runs else None
         if last is not None and last.month == run.month and isinstance(run.costs, int) and last.costs == run.costs:
-            runs[-1] = Run(last.rows + run.rows, last.month, last.costs)
+            runs[-1] = Run(last.entries + run.entries, last.month, last.costs)
         elif (
             last is not None
             and last.month == run.month
             and isinstance(last.costs, list)
             and isinstance(run.costs, list)
         ):
-            runs[-1] = Run(last.rows + run.rows, last.month, last.costs + run.costs)
+            runs[-1] = Run(last.entries + run.entries, last.month, last.costs + run.costs)
         else:
             runs.append(run)
     return runs
@@ -233,17 +233,17 @@ class Broken(ValueError):
     """Data that no writer wrote."""
 
 
-def split(data: bytes, records: int, rows: int) -> tuple[array[int], array[int] | None, bytes]:
-    """Lengths, rows of each record, and the records."""
+def split(data: bytes, records: int, total: int) -> tuple[array[int], array[int] | None, bytes]:
+    """Lengths, entries of each record, and the records."""
     if not data.startswith(HEAD):
         raise Broken(f"its data is not of version {VERSION}")
     start = len(HEAD) + LENGTH_BYTES * records
     lengths, counts = numbers_of(LENGTHS, data[len(HEAD) : start]), None
-    if rows != records:
+    if total != records:
         counts = numbers_of(COUNTS, data[start : start + COUNT_BYTES * records])
         start += COUNT_BYTES * records
     content = data[start:]
-    if len(lengths) != records or sum(lengths) != len(content) or (counts is not None and sum(counts) != rows):
+    if len(lengths) != records or sum(lengths) != len(content) or (counts is not None and sum(counts) != total):
         raise Broken("its records do not fill it")
     return lengths, counts, content
 
@@ -252,16 +252,16 @@ def split(data: bytes, records: int, rows: int) -> tuple[array[int], array[int] 
 
 
 class OpenBlock:
-    """The rows of a block, as a page reads them."""
+    """The entries of a block, as a page reads them."""
 
-    def __init__(self, first_no: int, rows: int, records: int, facts: Facts, data: bytes) -> None:
-        self._open(first_no, facts, *split(data, records, rows))
+    def __init__(self, first_no: int, total: int, records: int, facts: Facts, data: bytes) -> None:
+        self._open(first_no, facts, *split(data, records, total))
 
     @classmethod
     def of(
         cls, first_no: int, facts: Facts, lengths: array[int], counts: array[int] | None, content: bytes
     ) -> OpenBlock:
-        """Rows whose records are apart already."""
+        """Entries whose records are apart already."""
         found = cls.__new__(cls)
         found._open(first_no, facts, lengths, counts, content)
         return found
@@ -277,7 +277,7 @@ class OpenBlock:
             if counts is None
             else list(accumulate(counts, initial=first_no))
         )
-        self._run_ends = list(accumulate([run.rows for run in facts.runs], initial=first_no))
+        self._run_ends = list(accumulate([run.entries for run in facts.runs], initial=first_no))
 
     @cached_property
     def _starts(self) -> list[int]:
@@ -285,28 +285,28 @@ class OpenBlock:
         return list(accumulate(self._lengths, initial=0))
 
     def records(self) -> Iterator[tuple[int, bytes]]:
-        """All records, each with the number of its first row."""
+        """All records, each with the number of its first entry."""
         for place, first in enumerate(self._firsts[:-1]):
             yield first, self._content[self._starts[place] : self._starts[place + 1]]
 
-    def older(self, wanted: LogFilter, below: int) -> Iterator[LogRow]:
-        """Rows that fit, from below a number down."""
+    def older(self, wanted: LogFilter, below: int) -> Iterator[LogEntry]:
+        """Entries that fit, from below a number down."""
         is_plain = wanted.is_plain
         for place in self._places(wanted, bisect_left(self._firsts, below) - 1):
-            for row in reversed(self._rows(place)):
-                if row.seq < below and (is_plain or wanted.fits(row)):
-                    yield row
+            for entry in reversed(self._entries(place)):
+                if entry.seq < below and (is_plain or wanted.fits(entry)):
+                    yield entry
 
-    def newer(self, wanted: LogFilter, above: int) -> list[LogRow]:
-        """Rows that fit, from above a number up."""
+    def newer(self, wanted: LogFilter, above: int) -> list[LogEntry]:
+        """Entries that fit, from above a number up."""
         first = max(0, bisect_right(self._firsts, above + 1) - 1)
         found = []
         for place in sorted(place for place in self._places(wanted, len(self._lengths)) if place >= first):
-            found += [row for row in self._rows(place) if row.seq > above and wanted.fits(row)]
+            found += [entry for entry in self._entries(place) if entry.seq > above and wanted.fits(entry)]
         return found
 
     def price(self, no: int, count: int, *, is_billable: bool) -> tuple[int, str]:
-        """The cost and the month of a row that counts for so many requests."""
+        """The cost and the month of an entry that counts for so many requests."""
         place = bisect_right(self._run_ends, no) - 1 if len(self._run_ends) > _ENDS_OF_ONE else 0
         run = self._facts.runs[place]
         if isinstance(run.costs, list):
@@ -330,7 +330,7 @@ class OpenBlock:
             yield place
             end = self._starts[place]
 
-    def _rows(self, place: int) -> list[LogRow]:
+    def _entries(self, place: int) -> list[LogEntry]:
         starts, first = self._starts, self._firsts[place]
         payload = self._content[starts[place] : starts[place + 1]]
         try:
@@ -341,9 +341,9 @@ class OpenBlock:
                 return self._shown(record, subject, details, first)
         except ValueError:
             pass
-        return self._rows_of_damaged(payload, first)
+        return self._entries_of_damaged(payload, first)
 
-    def _rows_of_damaged(self, payload: bytes, first: int) -> list[LogRow]:
+    def _entries_of_damaged(self, payload: bytes, first: int) -> list[LogEntry]:
         """What was counted of a record that cannot be read whole; `doctor` names it."""
         try:
             counted = entries.read_counted(payload)
@@ -354,31 +354,31 @@ class OpenBlock:
         record = Record(counted.at, counted.subject, counted.duration_micros, details)
         return self._shown(record, subject, details, first)
 
-    def _shown(self, record: Record, subject: Subject, details: Sequence[Detail], first: int) -> list[LogRow]:
+    def _shown(self, record: Record, subject: Subject, details: Sequence[Detail], first: int) -> list[LogEntry]:
         stands_for, count = subject.stands_for, len(subject.calls)
         shared = (
             record.at, _text(record.request_id), subject.team_id, subject.source_id, subject.source_name,
             record.address, _known_text(record.agent), _known_text(record.origin), subject.network,
         )  # fmt: skip
-        rows = []
+        shown = []
         for no, ((method, outcome), detail) in enumerate(zip(subject.calls, details, strict=True), first):
             billable = outcome in BILLABLE
             cost, month = self.price(no, stands_for, is_billable=billable)
             way = record if detail.upstream is None else detail
             upstream = way.upstream or ""
             attempts = entries.attempts_of(way.attempts, upstream, record.duration_micros, outcome)
-            rows.append(
-                LogRow(
+            shown.append(
+                LogEntry(
                     no, *shared, _known_cut(method), subject.status, outcome, detail.code,
                     record.request_bytes // count, detail.response_bytes, record.duration_micros,
                     upstream, attempts, way.cache, billable, cost, month, stands_for,
                 )
             )  # fmt: skip
-        return rows
+        return shown
 
 
 def may_hold(wanted: LogFilter, facts: bytes, errors: int) -> bool:
-    """Whether a block may have a row that fits, by the bytes of its facts."""
+    """Whether a block may have an entry that fits, by the bytes of its facts."""
     if wanted.errors and not errors:
         return False
     if not wanted.words and not wanted.lineage:

@@ -1,4 +1,4 @@
-"""Request logs as values: a row, what is wanted of them, a slice; a text as a cell of CSV. Pure."""
+"""Request logs as values: an entry, what is wanted of them, a slice; a text as a cell of CSV. Pure."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def csv_cell(value: T) -> T | str:
     return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
 
 
-class LogRow(Struct, frozen=True, gc=False):
+class LogEntry(Struct, frozen=True, gc=False):
     """One call of a team, as the ledger keeps it."""
 
     seq: int
-    """Its number among the rows of its team, in the order of commit."""
+    """Its number among the entries of its team, in the order of commit."""
     at: float
     request_id: str
     team_id: str
@@ -53,22 +53,22 @@ class LogRow(Struct, frozen=True, gc=False):
     stands_for: int
 
 
-def without_names(row: LogRow) -> LogRow:
+def without_names(entry: LogEntry) -> LogEntry:
     """Name its upstreams `upstream 1`, `upstream 2`, in the order in which they were called first."""
-    names = dict.fromkeys([*(attempt.upstream for attempt in row.attempts), row.upstream])
+    names = dict.fromkeys([*(attempt.upstream for attempt in entry.attempts), entry.upstream])
     names.pop("", None)
     numbers = {name: f"upstream {number}" for number, name in enumerate(names, 1)}
-    attempts = tuple(replace(each, upstream=numbers.get(each.upstream, "")) for each in row.attempts)
-    return replace(row, upstream=numbers.get(row.upstream, ""), attempts=attempts)
+    attempts = tuple(replace(each, upstream=numbers.get(each.upstream, "")) for each in entry.attempts)
+    return replace(entry, upstream=numbers.get(entry.upstream, ""), attempts=attempts)
 
 
 class LogFilter(Struct, frozen=True, dict=True):
-    """Which rows are wanted."""
+    """Which entries are wanted."""
 
     team_id: str
     source_id: str | None = None
     since: float | None = None
-    """The least time of a row itself, however late it was committed."""
+    """The least time of an entry itself, however late it was committed."""
     network: str | None = None
     method: str | None = None
     status: int | None = None
@@ -77,40 +77,40 @@ class LogFilter(Struct, frozen=True, dict=True):
     until: float | None = None
     """The first time that is too late."""
     lineage: tuple[str, ...] = ()
-    """Sources whose rows count as those of `source_id`: tokens that it replaced, or that replaced it."""
+    """Sources whose entries count as those of `source_id`: tokens that it replaced, or that replaced it."""
 
-    def fits(self, row: LogRow) -> bool:
-        """Whether a row of the team is wanted."""
+    def fits(self, entry: LogEntry) -> bool:
+        """Whether an entry of the team is wanted."""
         return (
-            (self.source_id is None or row.source_id == self.source_id or row.source_id in self.lineage)
-            and (self.since is None or row.at >= self.since)
-            and (self.until is None or row.at < self.until)
-            and (self.network is None or row.network == self.network)
-            and (self.method is None or row.method == self.method)
-            and (self.status is None or row.status == self.status)
-            and (not self.errors or row.outcome != "ok")
-            and (self.request_id is None or row.request_id == self.request_id)
+            (self.source_id is None or entry.source_id == self.source_id or entry.source_id in self.lineage)
+            and (self.since is None or entry.at >= self.since)
+            and (self.until is None or entry.at < self.until)
+            and (self.network is None or entry.network == self.network)
+            and (self.method is None or entry.method == self.method)
+            and (self.status is None or entry.status == self.status)
+            and (not self.errors or entry.outcome != "ok")
+            and (self.request_id is None or entry.request_id == self.request_id)
         )
 
     @cached_property
     def is_plain(self) -> bool:
-        """Whether every row of the team fits."""
+        """Whether every entry of the team fits."""
         return self == LogFilter(self.team_id)
 
     @cached_property
     def words(self) -> tuple[bytes, ...]:
-        """What the facts of a block have in them, encoded, where a row of it fits."""
+        """What the facts of a block have in them, encoded, where an entry of it fits."""
         named = (None if self.lineage else self.source_id, self.network, self.method, self.status)
         return tuple(msgspec.msgpack.encode(each) for each in named if each is not None)
 
     @cached_property
     def sources(self) -> tuple[bytes, ...]:
-        """The sources whose rows fit, encoded; none where all do."""
+        """The sources whose entries fit, encoded; none where all do."""
         return tuple(msgspec.msgpack.encode(each) for each in (self.source_id, *self.lineage) if each is not None)
 
 
 class LogSlice(Struct, frozen=True):
-    """Some rows, and the row below which the next page starts; None on the last page."""
+    """Some entries, and the entry below which the next page starts; None on the last page."""
 
-    rows: list[LogRow]
+    entries: list[LogEntry]
     position: int | None

@@ -1,13 +1,13 @@
 """Posting: what a batch of records adds to the ledger. Pure: balances come in, increments go out.
 
-`post` takes the records of each hour, sorted by team. They become lines of usage, histograms of latencies, and log
-rows: a block of their own where a team has many, else a part of a shared block. Each call has a billing month (its
-own, or the open one if that is closed) and gets its cost in the order of commit, so usage, invoices and logs agree
-by billing month to the single request. A cost depends on what the team had used before, and on the price and the
-spending cap in force when the call was admitted.
+`post` takes the records of each hour, sorted by team. They become lines of usage, histograms of latencies, and
+log entries: a block of their own where a team has many, else a part of a shared block. Each call has a billing
+month (its own, or the open one if that is closed) and gets its cost in the order of commit, so usage, invoices and
+logs agree by billing month to the single request. A cost depends on what the team had used before, and on the
+price and the spending cap in force when the call was admitted.
 
 The common case is fast: calls that all cost the same are counted by subject, not one by one. Only hours in which a
-price or cap changes, or the free requests end, are counted row by row.
+price or cap changes, or the free requests end, are counted call by call.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import msgspec
 from msgspec import Struct, field
 
 from tollgate.api.usage import Plan
-from tollgate.core.blocks import FULL_ROWS, OWN_ROWS, RowBlock, Run, facts_of, written
+from tollgate.core.blocks import FULL_ENTRIES, OWN_ENTRIES, LogBlock, Run, facts_of, written
 from tollgate.core.entries import pack
 from tollgate.core.latencies import buckets_of
 from tollgate.core.pricing import MILLION, OwnPrice, Price, cost
@@ -62,7 +62,7 @@ class Opening(Struct, frozen=True):
     """The ledger before a batch."""
 
     next_no: Mapping[str, int]
-    """The number of each team's next log row; 1 where a team is missing."""
+    """The number of each team's next log entry; 1 where a team is missing."""
     months: Mapping[MonthKey, tuple[int, int]]
     """Billable requests and cost of teams."""
     closed: frozenset[str] = frozenset()
@@ -72,8 +72,8 @@ class Opening(Struct, frozen=True):
 class Posting(Struct):
     """What a batch adds to the ledger."""
 
-    blocks: list[RowBlock] = field(default_factory=list)
-    """Of teams with many log rows, in the order of their numbers."""
+    blocks: list[LogBlock] = field(default_factory=list)
+    """Of teams with many log entries, in the order of their numbers."""
     shared: list[SharedBlock] = field(default_factory=list)
     """Of all other teams."""
     lines: dict[tuple[str, int], dict[str, UsageLines]] = field(default_factory=dict)
@@ -84,10 +84,10 @@ class Posting(Struct):
     """Billable requests and cost by team."""
     last_used: dict[str, float] = field(default_factory=dict)
     """When tokens and domains were last used."""
-    rows: int = 0
-    """Log rows."""
+    entries: int = 0
+    """Log entries."""
     next_no: dict[str, int] = field(default_factory=dict)
-    """The number of the next log row of each team that has new ones."""
+    """The number of the next log entry of each team that has new ones."""
 
     @property
     def usage(self) -> dict[UsageKey, list[int]]:
@@ -138,7 +138,7 @@ def _places_by_team(subjects: Sequence[CountedSubject], start: int, end: int) ->
     """Where in a batch the records of each team are."""
     found: defaultdict[str, list[int]] = defaultdict(list)
     for place, subject in enumerate(subjects[start:end], start):
-        if subject.rows:
+        if subject.entries:
             found[subject.team_id].append(place)
     return found
 
@@ -172,7 +172,7 @@ def _count_equal(subjects: Sequence[CountedSubject]) -> SubjectCounts:
 class _Totals(NamedTuple):
     """What decides the costs of a team's records."""
 
-    rows: int
+    entries: int
     billable: int
     lowest_cap: int | None
     price: OwnPrice | None
@@ -181,17 +181,17 @@ class _Totals(NamedTuple):
 
 
 def _totals(counts: SubjectCounts, price: OwnPrice | None) -> _Totals:
-    rows = billable = 0
+    total = billable = 0
     lowest_cap: int | None = None
     is_price_changed = False
     for subject, count in counts:
-        rows += subject.rows * count
+        total += subject.entries * count
         billable += subject.billable * count
         if subject.cap is not None and (lowest_cap is None or subject.cap < lowest_cap):
             lowest_cap = subject.cap
         if subject.price != price:
             is_price_changed = True
-    return _Totals(rows, billable, lowest_cap, price, is_price_changed)
+    return _Totals(total, billable, lowest_cap, price, is_price_changed)
 
 
 # --- One hour ----------------------------------------------------------------------------------------------
@@ -221,17 +221,17 @@ class _HourPoster:
         costs = self._add_usage(team_id, subjects, counts, totals)
         self._add_latencies(team_id, subjects, counts, records.buckets[start:end])
         payloads, times = records.payloads[start:end], records.times[start:end]
-        self._add_rows(team_id, totals.rows, costs, subjects, payloads, times)
+        self._add_entries(team_id, totals.entries, costs, subjects, payloads, times)
 
     def finish(self) -> None:
-        """Make shared blocks of the teams with few rows."""
+        """Make shared blocks of the teams with few entries."""
         self._shared.end()
         self._posting.shared += self._shared.blocks
 
     def _add_usage(
         self, team_id: str, subjects: Sequence[CountedSubject], counts: SubjectCounts, totals: _Totals
     ) -> int | list[int]:
-        """Count usage; return what each billable request costs, or the cost of each row where they differ."""
+        """Count usage; return what each billable request costs, or the cost of each entry where they differ."""
         _, billable, lowest_cap, own, is_changed = totals
         key = (team_id, self._month)
         added = self._posting.months.get(key)
@@ -247,7 +247,7 @@ class _HourPoster:
         unit = None if is_changed else _unit_cost(price, before, billable, lowest_cap, spent)
         added[0] += billable
         if unit is None:
-            costs = _add_row_by_row(lines, subjects, usual, before, spent, self._records.line)
+            costs = _add_call_by_call(lines, subjects, usual, before, spent, self._records.line)
             added[1] += sum(costs)
             return costs
         _add_at_unit_cost(lines, counts, unit)
@@ -285,58 +285,58 @@ class _HourPoster:
                 for bucket, count in records.items():
                     by_bucket[bucket] = by_bucket.get(bucket, 0) + count * calls
 
-    def _add_rows(
+    def _add_entries(
         self,
         team_id: str,
-        rows: int,
+        total: int,
         costs: int | list[int],
         subjects: Sequence[CountedSubject],
         payloads: Sequence[bytes],
         times: Sequence[float],
     ) -> None:
-        """Number the log rows, and store them in blocks."""
+        """Number the log entries, and store them in blocks."""
         posting = self._posting
         first_no = posting.next_no.get(team_id) or self._opening.next_no.get(team_id, 1)
-        posting.rows += rows
-        posting.next_no[team_id] = first_no + rows
-        if rows < OWN_ROWS:
-            self._shared.add(team_id, first_no, Run(rows, self._month, costs), payloads, times, subjects)
+        posting.entries += total
+        posting.next_no[team_id] = first_no + total
+        if total < OWN_ENTRIES:
+            self._shared.add(team_id, first_no, Run(total, self._month, costs), payloads, times, subjects)
             return
-        row = 0
-        for start, end in _block_bounds(subjects, rows):
+        done = 0
+        for start, end in _block_bounds(subjects, total):
             its = subjects[start:end]
             kinds = set(its)
-            row_counts = [subject.rows for subject in its]
-            count = sum(row_counts)
-            run = Run(count, self._month, costs if isinstance(costs, int) else costs[row : row + count])
+            entry_counts = [subject.entries for subject in its]
+            count = sum(entry_counts)
+            run = Run(count, self._month, costs if isinstance(costs, int) else costs[done : done + count])
             posting.blocks.append(
-                RowBlock(
+                LogBlock(
                     team_id,
-                    first_no + row,
+                    first_no + done,
                     count,
                     end - start,
                     errors_of(its, kinds),
                     min(times[start:end]),
                     max(times[start:end]),
                     pack(facts_of([run], kinds)),
-                    written(payloads[start:end], row_counts if count != end - start else None),
+                    written(payloads[start:end], entry_counts if count != end - start else None),
                 )
             )
-            row += count
+            done += count
 
 
-def _block_bounds(subjects: Sequence[CountedSubject], rows: int) -> list[tuple[int, int]]:
-    """Where blocks start and end among records with so many rows; all blocks are of about the same size."""
-    if rows <= FULL_ROWS:
+def _block_bounds(subjects: Sequence[CountedSubject], total: int) -> list[tuple[int, int]]:
+    """Where blocks start and end among records with so many entries; all blocks are of about the same size."""
+    if total <= FULL_ENTRIES:
         return [(0, len(subjects))]
-    blocks = -(-rows // FULL_ROWS)
-    max_rows = -(-rows // blocks)
+    blocks = -(-total // FULL_ENTRIES)
+    max_entries = -(-total // blocks)
     bounds, start, size = [], 0, 0
     for place, subject in enumerate(subjects):
-        if size and size + subject.rows > max_rows:
+        if size and size + subject.entries > max_entries:
             bounds.append((start, place))
             start, size = place, 0
-        size += subject.rows
+        size += subject.entries
     return [*bounds, (start, len(subjects))]
 
 
@@ -372,7 +372,7 @@ def _add_at_unit_cost(lines: UsageLines, counts: SubjectCounts, unit: int) -> No
                 sums[2] += charged
 
 
-def _add_row_by_row(
+def _add_call_by_call(
     lines: UsageLines,
     subjects: Iterable[CountedSubject],
     usual: Price,
@@ -380,7 +380,7 @@ def _add_row_by_row(
     spent: int,
     line_of: Callable[[str, str, str, str], UsageLine],
 ) -> list[int]:
-    """Count usage row by row; return the cost of each."""
+    """Count usage call by call; return the cost of each."""
     costs = []
     prices: dict[OwnPrice | None, Price] = {None: usual}
     for subject in subjects:

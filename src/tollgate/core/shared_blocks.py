@@ -1,7 +1,7 @@
-"""Shared blocks: the records of many teams with few rows each, of one commit, in one block. Pure.
+"""Shared blocks: the records of many teams with few entries each, of one commit, in one block. Pure.
 
 A thousand teams with two calls each cost a few shared blocks a commit, not a thousand blocks. A shared block has
-a part for each team. It lists no facts, so a search for a team's rows opens the team's part. A chore sorts the
+a part for each team. It lists no facts, so a search for a team's entries opens the team's part. A chore sorts the
 parts of several commits into blocks of one team each (`sorted_out`), and lists their facts then.
 """
 
@@ -21,15 +21,15 @@ from tollgate.core import entries
 from tollgate.core.blocks import (
     COUNT_BYTES,
     COUNTS,
-    ENOUGH_ROWS,
+    ENOUGH_ENTRIES,
     HEAD,
     LENGTH_BYTES,
     LENGTHS,
     Broken,
     Facts,
+    LogBlock,
     OpenBlock,
     RecordedCaller,
-    RowBlock,
     Run,
     as_bytes,
     facts_of,
@@ -40,12 +40,12 @@ from tollgate.core.blocks import (
 )
 from tollgate.core.entries import CountedCall, pack, read_counted
 
-# Rows of a shared block: enough to compress well, few enough that a page of one of its teams reads little.
-SHARED_ROWS = 512
+# Entries of a shared block: enough to compress well, few enough that a page of one of its teams reads little.
+SHARED_ENTRIES = 512
 
 
 class Part(Struct, frozen=True, array_like=True, gc=False):
-    """The rows of one team in a shared block."""
+    """The entries of one team in a shared block."""
 
     first_no: int
     run: Run
@@ -62,10 +62,10 @@ class Part(Struct, frozen=True, array_like=True, gc=False):
 
 
 class CountedCaller(RecordedCaller, Protocol):
-    """What a record says of its rows."""
+    """What a record says of its entries."""
 
     @property
-    def rows(self) -> int: ...
+    def entries(self) -> int: ...
     @property
     def errors(self) -> int: ...
 
@@ -74,7 +74,7 @@ class Content(Struct, frozen=True, gc=False):
     """What a shared block has: its parts, its data, and what was read of each record."""
 
     parts: Mapping[str, Part]
-    rows: int
+    entries: int
     data: bytes
     """In the form of a block's, not compressed."""
     times: array[float]
@@ -82,9 +82,9 @@ class Content(Struct, frozen=True, gc=False):
 
 
 class SharedBlock(Struct, frozen=True):
-    """Some rows of several teams, ready to be stored."""
+    """Some entries of several teams, ready to be stored."""
 
-    rows: int
+    entries: int
     records: int
     errors: int
     least_at: float
@@ -109,7 +109,7 @@ def part_of(team_id: str, parts: bytes) -> Part | None:
 
 
 class SharedWriter:
-    """Puts parts together, each of another team, until a block has enough rows."""
+    """Puts parts together, each of another team, until a block has enough entries."""
 
     def __init__(self) -> None:
         self.blocks: list[SharedBlock] = []
@@ -117,7 +117,7 @@ class SharedWriter:
 
     def _begin(self) -> None:
         self._parts: dict[str, Part] = {}
-        self._rows = 0
+        self._entries = 0
         self._records: list[bytes] = []
         self._times: list[float] = []
         self._callers: list[CountedCaller] = []
@@ -136,32 +136,32 @@ class SharedWriter:
         self._records += records
         self._times += times
         self._callers += callers
-        self._rows += run.rows
-        if self._rows >= SHARED_ROWS:
+        self._entries += run.entries
+        if self._entries >= SHARED_ENTRIES:
             self.end()
 
     def end(self) -> None:
         """Make a block of what came together."""
         if not self._parts:
             return
-        rows, callers = self._rows, self._callers
-        counts = None if rows == len(callers) else [caller.rows for caller in callers]
+        total, callers = self._entries, self._callers
+        counts = None if total == len(callers) else [caller.entries for caller in callers]
         self.blocks.append(
             SharedBlock(
-                rows,
+                total,
                 len(callers),
                 errors_of(callers, set(callers)),
                 min(self._times),
                 max(self._times),
                 pack(self._parts),
-                Content(self._parts, rows, written(self._records, counts), array("d", self._times), callers),
+                Content(self._parts, total, written(self._records, counts), array("d", self._times), callers),
             )
         )
         self._begin()
 
 
 def errors_of(callers: Sequence[CountedCaller], kinds: Iterable[CountedCaller]) -> int:
-    """Rows with errors; `kinds`: the same callers, each once. Most have none."""
+    """Entries with errors; `kinds`: the same callers, each once. Most have none."""
     if not any(caller.errors for caller in kinds):
         return 0
     return sum([caller.errors for caller in callers])
@@ -170,7 +170,7 @@ def errors_of(callers: Sequence[CountedCaller], kinds: Iterable[CountedCaller]) 
 class Stored(Struct, frozen=True):
     """A shared block as it is read back."""
 
-    rows: int
+    entries: int
     records: int
     parts: bytes
     data: bytes
@@ -178,22 +178,22 @@ class Stored(Struct, frozen=True):
 
     def content(self) -> Content:
         """What sorting needs; a `ValueError` where that cannot be read."""
-        lengths, counts, content = split(self.data, self.records, self.rows)
+        lengths, counts, content = split(self.data, self.records, self.entries)
         ends = accumulate(lengths, initial=0)
         counted = [read_counted(content[start:end]) for start, end in pairwise(ends)]
         callers = [_caller(record.subject) for record in counted]
-        rows = [caller.rows for caller in callers]
-        if rows != ([1] * self.records if counts is None else counts.tolist()):
+        expected = [caller.entries for caller in callers]
+        if expected != ([1] * self.records if counts is None else counts.tolist()):
             raise Broken("its records have other rows")
         parts = read_parts(self.parts)
         for part in parts.values():
-            if sum(rows[part.place : part.end_in(self.records)]) != part.run.rows:
+            if sum(expected[part.place : part.end_in(self.records)]) != part.run.entries:
                 raise Broken("a part has other rows than its records")
-        return Content(parts, self.rows, self.data, array("d", [record.at for record in counted]), callers)
+        return Content(parts, self.entries, self.data, array("d", [record.at for record in counted]), callers)
 
     def opened(self, part: Part) -> OpenBlock:
-        """The rows of a part, as a page reads them."""
-        lengths, counts, content = split(self.data, self.records, self.rows)
+        """The entries of a part, as a page reads them."""
+        lengths, counts, content = split(self.data, self.records, self.entries)
         end = part.end_in(self.records)
         start = sum(lengths[: part.place])
         lengths = lengths[part.place : end]
@@ -210,7 +210,7 @@ class _Caller(Struct, frozen=True, gc=False):
     network: str
     status: int
     calls: tuple[CountedCall, ...]
-    rows: int
+    entries: int
     errors: int
 
 
@@ -229,7 +229,7 @@ class _Opened:
         self.committed_at = committed_at
         count = len(self.times)
         self.lengths = self.data[len(HEAD) : len(HEAD) + LENGTH_BYTES * count]
-        head = len(HEAD) + len(self.lengths) + (COUNT_BYTES * count if content.rows != count else 0)
+        head = len(HEAD) + len(self.lengths) + (COUNT_BYTES * count if content.entries != count else 0)
         self.starts = list(accumulate(numbers_of(LENGTHS, self.lengths), initial=head))
 
 
@@ -237,7 +237,7 @@ _Placed = tuple[Part, _Opened]
 """A part, and its block."""
 
 
-def sorted_out(blocks: Iterable[tuple[Content, float]]) -> Iterator[tuple[RowBlock, float]]:
+def sorted_out(blocks: Iterable[tuple[Content, float]]) -> Iterator[tuple[LogBlock, float]]:
     """Blocks of one team each, in the order of teams and numbers, each with its time of commit.
 
     Shared blocks come in the order of their commits, with the times of those.
@@ -253,23 +253,22 @@ def sorted_out(blocks: Iterable[tuple[Content, float]]) -> Iterator[tuple[RowBlo
 
 
 def _groups(parts: Sequence[_Placed]) -> Iterator[list[_Placed]]:
-    """Parts of a team that follow each other, until there are enough rows."""
+    """Parts of a team that follow each other, until there are enough entries."""
     group: list[_Placed] = []
     count = following = 0
     for placed in parts:
         part = placed[0]
-        rows = part.run.rows
-        if group and (part.first_no != following or count >= ENOUGH_ROWS):
+        if group and (part.first_no != following or count >= ENOUGH_ENTRIES):
             yield group
             group, count = [], 0
         group.append(placed)
-        count += rows
-        following = part.first_no + rows
+        count += part.run.entries
+        following = part.first_no + part.run.entries
     if group:
         yield group
 
 
-def _block(team_id: str, group: Sequence[_Placed]) -> RowBlock:
+def _block(team_id: str, group: Sequence[_Placed]) -> LogBlock:
     times: array[float] = array("d")
     callers: list[CountedCaller] = []
     lengths: list[bytes] = []
@@ -281,13 +280,13 @@ def _block(team_id: str, group: Sequence[_Placed]) -> RowBlock:
         lengths.append(opened.lengths[LENGTH_BYTES * start : LENGTH_BYTES * end])
         records.append(opened.data[opened.starts[start] : opened.starts[end]])
     runs = [part.run for part, _ in group]
-    rows = sum([run.rows for run in runs])
-    counts = b"" if rows == len(times) else as_bytes(array(COUNTS, [caller.rows for caller in callers]))
+    total = sum([run.entries for run in runs])
+    counts = b"" if total == len(times) else as_bytes(array(COUNTS, [caller.entries for caller in callers]))
     kinds = set(callers)
-    return RowBlock(
+    return LogBlock(
         team_id,
         group[0][0].first_no,
-        rows,
+        total,
         len(times),
         errors_of(callers, kinds),
         min(times),

@@ -65,7 +65,7 @@ class CountedSubject:
     """What one record of a subject adds to the ledger."""
 
     __slots__ = (
-        "billable", "calls", "cap", "errors", "is_used", "latency", "lines", "network", "price", "rows",
+        "billable", "calls", "cap", "entries", "errors", "is_used", "latency", "lines", "network", "price",
         "source_id", "stands_for", "status", "team_id",
     )  # fmt: skip
 
@@ -87,7 +87,7 @@ class CountedSubject:
         # A token that was refused, because it has expired, was not used.
         self.is_used = subject.status != UNAUTHORIZED
         self.calls = subject.calls
-        self.rows = len(subject.calls)
+        self.entries = len(subject.calls)
         self.latency = latency
         self.errors = sum([count for outcome, count in latency.outcomes if outcome != "ok"])
         billable = sum([count for outcome, count in latency.outcomes if outcome in BILLABLE])

@@ -88,7 +88,7 @@ def check_spool(files: Iterable[SegmentFile], gone: Iterable[bytes], aside: Iter
 
 
 def check_logs(facts: LedgerState) -> Check:
-    """Log rows against usage, of the months whose rows are all kept."""
+    """Log entries against usage, of the months whose entries are all kept."""
     logs, usage = (
         {key: _all_of(sums) for key, sums in each.items() if _is_kept(key[1], facts)}
         for each in (facts.logs, facts.usage)
@@ -153,7 +153,7 @@ def check_invoices(facts: LedgerState) -> Check:
 
 
 def _is_kept(month: str, facts: LedgerState) -> bool:
-    """Whether all log rows of a month are kept. None is committed before its month."""
+    """Whether all log entries of a month are kept. None is committed before its month."""
     return facts.dropped_before is None or f"{month.replace('-', '')}01" >= facts.dropped_before
 
 

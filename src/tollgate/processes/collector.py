@@ -36,7 +36,7 @@ from tollgate.store.ledger import BUSY_MILLISECONDS, open_ledger
 IDLE_SECONDS = 0.2
 # Under load: a commit costs as much as reading hundreds of records, so they had better gather.
 COMMIT_SECONDS = 0.5
-SOME_ROWS, MANY_ROWS = 100, 10_000
+SOME_ENTRIES, MANY_ENTRIES = 100, 10_000
 # Lines of usage that are folded before the minute is over: readers of usage read them one by one.
 MANY_LINES = 40_000
 # At the end, while workers finish: look again after this.
@@ -87,8 +87,8 @@ class CollectorLoop:
             billing_month,
         )
         self.collector = Collector(bootstrap.spool_dir, self._ledger, rules, now)
-        self.rows = 0
-        """Log rows that were committed."""
+        self.entries = 0
+        """Log entries that were committed."""
         self.pause = IDLE_SECONDS
         """How long to wait before the next iteration."""
         self.is_behind = False
@@ -114,7 +114,7 @@ class CollectorLoop:
         return posting is not None
 
     def finish(self) -> bool:
-        """Apply caps and last uses of the last rows, before the end."""
+        """Apply caps and last uses of the last entries, before the end."""
         self._reconcile()
         return False
 
@@ -125,16 +125,16 @@ class CollectorLoop:
         self._lock.close()
 
     def _note(self, posting: Posting) -> None:
-        self.is_behind = posting.rows >= MANY_ROWS
-        if posting.rows >= SOME_ROWS:
+        self.is_behind = posting.entries >= MANY_ENTRIES
+        if posting.entries >= SOME_ENTRIES:
             self.pause = 0.0 if self.is_behind else COMMIT_SECONDS
-        self.rows += posting.rows
+        self.entries += posting.entries
         if (uses := self._uses) is not None:
             for key, at in posting.last_used.items():
                 if at > uses.get(key, 0.0):
                     uses[key] = at
-        if self._writer is not None and posting.rows:
-            self._writer.add(self._writer.cell(metrics.LEDGER_ROWS), posting.rows)
+        if self._writer is not None and posting.entries:
+            self._writer.add(self._writer.cell(metrics.LEDGER_ROWS), posting.entries)
 
     def _reconcile(self) -> None:
         self._caps.reconcile(self._now())
@@ -231,7 +231,7 @@ def run(lifeline: Lifeline, bootstrap: Bootstrap, shared: SharedSettings, writer
 
 
 def collect(bootstrap: Bootstrap, *, once: bool = False, drain: bool = False) -> int:
-    """Collect without the service, until stopped or (`once`) until nothing is left; return the rows committed.
+    """Collect without the service, until stopped or (`once`) until nothing is left; return the entries committed.
 
     `drain` also waits until files that have no writer any more are settled, so that they go as well.
     """
@@ -254,7 +254,7 @@ def collect(bootstrap: Bootstrap, *, once: bool = False, drain: bool = False) ->
         ) from error
     finally:
         loop.close()
-    return loop.rows
+    return loop.entries
 
 
 class _Stop:

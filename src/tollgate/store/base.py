@@ -20,7 +20,7 @@ from tollgate.core.cursors import Position
 from tollgate.core.invoices import Invoice, Report
 from tollgate.core.leases import LeaseReply, LeaseReport
 from tollgate.core.limits import Limit, Taken
-from tollgate.core.logs import LogFilter, LogRow, LogSlice
+from tollgate.core.logs import LogEntry, LogFilter, LogSlice
 from tollgate.core.models import Domain, Grant, Lineage, PriceChange, Team, Token
 from tollgate.core.nodes import JobLease, Node
 from tollgate.core.people import (
@@ -229,13 +229,13 @@ class LogBook(Protocol):
     """What the control plane reads of the ledger. Rows of a team are numbered in the order of their commit."""
 
     async def newest(self, team_id: str) -> int:
-        """The newest row of a team that is committed; 0 before the first."""
+        """The newest entry of a team that is committed; 0 before the first."""
 
     async def older(self, wanted: LogFilter, below: int, limit: int) -> LogSlice:
-        """Rows that fit, newest first, from below a row on; fewer than wanted where that would take too long."""
+        """Entries that fit, newest first, from below one on; fewer than wanted where that would take too long."""
 
-    async def newer(self, wanted: LogFilter, above: int, limit: int) -> tuple[list[LogRow], int]:
-        """Rows that fit, oldest first, from above a row on, and the row above which to go on."""
+    async def newer(self, wanted: LogFilter, above: int, limit: int) -> tuple[list[LogEntry], int]:
+        """Entries that fit, oldest first, from above one on, and the one above which to continue."""
 
     async def close(self) -> None:
         """Release all resources."""

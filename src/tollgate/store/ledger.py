@@ -40,7 +40,7 @@ from tollgate.store.statements import Sql
 BUSY_MILLISECONDS = 10_000
 # Values in one statement; SQLite takes 32,766.
 _MAX_NAMED = 10_000
-# Rows of shared blocks that are remembered until those are sorted.
+# Entries of shared blocks that are remembered until those are sorted.
 MAX_REMEMBERED = 50_000
 
 P = ParamSpec("P")
@@ -59,7 +59,7 @@ def open_ledger(url: URL) -> LedgerStore:
     sqlite.set_pragmas(engine, BUSY_MILLISECONDS)
     sqlite.run_on_connect(
         engine,
-        # A segment is deleted when its rows are committed: they must outlive a power cut as it would have.
+        # A segment is deleted when its log entries are committed: they must outlive a power cut as it would have.
         "synchronous=FULL",
         # Pages that every commit touches, those of indexes, are kept at hand and written back now and then.
         "wal_autocheckpoint=8000",
@@ -143,7 +143,7 @@ class LedgerStore:
                 raise LedgerBehind("Another collector works on this spool: stop one of them.")
             closed = frozenset(row[0] for row in connection.exec_driver_sql("SELECT month FROM closed_months"))
             posting = post(Opening(numbers, months.read(connection, listed, numbers), closed))
-            if posting.rows:
+            if posting.entries:
                 self._write(connection, posting, now)
             if marks:
                 rows = [(key, mark.offset, mark.done, now) for key, mark in marks.items()]
@@ -152,7 +152,7 @@ class LedgerStore:
         self._months = months
         for block in posting.shared:
             contents[block.parts] = block.content
-        is_much = sum([content.rows for content in contents.values()]) > MAX_REMEMBERED
+        is_much = sum([content.entries for content in contents.values()]) > MAX_REMEMBERED
         self._contents = {} if is_much else contents
         if waiting is not None:
             self._waiting = waiting.and_more(posting.shared)
@@ -200,7 +200,7 @@ class LedgerStore:
             return {source_id: int(requests) for source_id, requests in connection.execute(query)}
 
     def last_uses(self, seconds: float) -> dict[str, float]:
-        """When tokens and domains were last used, by the rows of the seconds up to the last commit."""
+        """When tokens and domains were last used, by the log entries of the seconds up to the last commit."""
         found: dict[str, float] = {}
         with self._engine.connect() as connection:
             newest = connection.execute(select(tables.state.c.committed_at)).scalar()
@@ -257,7 +257,7 @@ class LedgerStore:
                 shared.sort_out()
                 waiting = shared.waiting()
                 self._generations = None
-        self._waiting, self._contents = waiting, contents if waiting.rows else {}
+        self._waiting, self._contents = waiting, contents if waiting.entries else {}
         return True
 
     def _crowded_level(self) -> int | None:

@@ -1,10 +1,10 @@
 """Blocks in the ledger's database: written by each commit, joined later, dropped by the day.
 
-A block with many rows has compressed data of its own. Small ones, which come from shared blocks
+A block with many log entries has compressed data of its own. Small ones, which come from shared blocks
 (`store/ledger_shared.py`), share theirs and are open, at level 1. When a level has open blocks of `FAN`
 generations, they are joined team by team into blocks of the next level, until they are large enough to be final;
 when a day is over, whatever is open becomes final. Joining is done in slices, each a transaction of its own,
-between which collecting continues. Nothing of it changes a row or its number. A damaged block is not joined.
+between which collecting continues. Nothing of it changes an entry or its number. A damaged block is not joined.
 
 Works within the caller's transaction.
 """
@@ -22,8 +22,8 @@ from msgspec import Struct
 from sqlalchemy import Connection, CursorResult
 
 from tollgate import log
-from tollgate.core.blocks import ENOUGH_ROWS, OpenBlock, RowBlock, groups, joined, read_facts
-from tollgate.core.shared_blocks import SHARED_ROWS
+from tollgate.core.blocks import ENOUGH_ENTRIES, LogBlock, OpenBlock, groups, joined, read_facts
+from tollgate.core.shared_blocks import SHARED_ENTRIES
 from tollgate.core.zstandard import ZstdError, compress, decompress
 from tollgate.store.ledger_engine import engine_of, fetched
 from tollgate.store.ledger_tables import FINAL, BlockHeader
@@ -31,7 +31,7 @@ from tollgate.store.statements import Sql, statement
 
 FAN = 8
 # One slice of work.
-SLICE_BLOCKS, SLICE_ROWS = 4_000, 20_000
+SLICE_BLOCKS, SLICE_ENTRIES = 4_000, 20_000
 FIRST = ("", 0)
 _log = log.get("ledger")
 
@@ -60,9 +60,9 @@ class Days:
         return self._connection.exec_driver_sql("SELECT max(day) FROM days").scalar()
 
     def at(self, day: str, newest: str | None) -> str:
-        """The day that rows are written to; made where it is new.
+        """The day that entries are written to; made where it is new.
 
-        A clock that was set back must not put rows into an older day: pages read days in order.
+        A clock that was set back must not put entries into an older day: pages read days in order.
         """
         if newest is not None and day <= newest:
             return newest
@@ -91,7 +91,7 @@ class DayBlocks:
         self._connection = connection
         self._day = day
 
-    def add(self, blocks: Iterable[RowBlock], committed_at: float) -> None:
+    def add(self, blocks: Iterable[LogBlock], committed_at: float) -> None:
         """Write blocks that stay as they are."""
         self.write_open(((block, committed_at) for block in blocks), FINAL)
 
@@ -104,14 +104,14 @@ class DayBlocks:
         return int(self._execute("SELECT max(id) FROM data_{day}").scalar() or 0)
 
     def join(self, joining: Joining) -> Joining | None:
-        """Join a slice of the open blocks of a level; where to go on, None at the end."""
+        """Join a slice of the open blocks of a level; where to continue, None at the end."""
         level = joining.level
         headers, last = self._slice(Sql("level = ? AND"), (level, *joining.after))
         self._rewrite([each for each in headers if each.generation <= joining.generation], min(level + 1, FINAL))
         return None if last is None else Joining(level, joining.generation, last)
 
     def settle(self, after: tuple[str, int] = FIRST) -> tuple[str, int] | None:
-        """Make a slice of what is open final, when the day is over; where to go on, None at the end."""
+        """Make a slice of what is open final, when the day is over; where to continue, None at the end."""
         headers, last = self._slice(Sql(), after)
         self._rewrite(headers, FINAL)
         return last
@@ -123,7 +123,8 @@ class DayBlocks:
         data = self._data({header.data_id for header in headers})
         blocks = [_block(header, data[header.data_id]) for header in headers if header.data_id in data]
         return [
-            OpenBlock(each.first_no, each.rows, each.records, read_facts(each.facts), each.data) for each in blocks
+            OpenBlock(each.first_no, each.entries, each.records, read_facts(each.facts), each.data)
+            for each in blocks
         ]
 
     def is_empty(self) -> bool:
@@ -151,14 +152,14 @@ class DayBlocks:
             count=Sql(SLICE_BLOCKS),
         )
         headers: list[BlockHeader] = []
-        rows = 0
+        entries = 0
         with closing(engine_of(self._connection).stream(self._connection, query, values)) as found:
             for header in map(BlockHeader._make, found):
                 headers.append(header)
-                rows += header.rows
-                if rows >= SLICE_ROWS:
+                entries += header.rows
+                if entries >= SLICE_ENTRIES:
                     break
-        is_all = rows < SLICE_ROWS and len(headers) < SLICE_BLOCKS
+        is_all = entries < SLICE_ENTRIES and len(headers) < SLICE_BLOCKS
         return headers, None if is_all else (headers[-1].team_id, headers[-1].first_no)
 
     def _rewrite(self, headers: Sequence[BlockHeader], level: int) -> None:
@@ -188,7 +189,7 @@ class DayBlocks:
                 _log.error("data of blocks is damaged", day=self._day, data=each, why=str(error))
         return found
 
-    def write_open(self, blocks: Iterable[tuple[RowBlock, float]], level: int) -> None:
+    def write_open(self, blocks: Iterable[tuple[LogBlock, float]], level: int) -> None:
         """Write blocks with their times of commit: large ones with data of their own, small ones together."""
         stored = list(_stored_together(blocks))
         if not stored:
@@ -202,7 +203,7 @@ class DayBlocks:
             for block, committed_at in group:
                 headers.append(
                     BlockHeader(
-                        block.team_id, block.first_no, block.rows, block.records, block.errors,
+                        block.team_id, block.first_no, block.entries, block.records, block.errors,
                         FINAL if is_final else level, ids[0], block.least_at, block.greatest_at, committed_at,
                         block.facts, data_id, start, len(block.data),
                     )
@@ -213,36 +214,36 @@ class DayBlocks:
         engine.append(connection, f"blocks_{self._day}", BlockHeader._fields, headers)
 
 
-def _joined(headers: Sequence[BlockHeader], data: Mapping[int, bytes]) -> Iterator[tuple[RowBlock, float]]:
+def _joined(headers: Sequence[BlockHeader], data: Mapping[int, bytes]) -> Iterator[tuple[LogBlock, float]]:
     """Joined blocks of these, which are in the order of teams and numbers."""
     for _, its in groupby(headers, attrgetter("team_id")):
         of_team = list(its)
         committed = {header.first_no: header.committed_at for header in of_team}
-        for group in groups([_block(header, data[header.data_id]) for header in of_team], ENOUGH_ROWS):
+        for group in groups([_block(header, data[header.data_id]) for header in of_team], ENOUGH_ENTRIES):
             yield joined(group), max(committed[part.first_no] for part in group)
 
 
 def _stored_together(
-    blocks: Iterable[tuple[RowBlock, float]],
-) -> Iterator[tuple[list[tuple[RowBlock, float]], bool]]:
+    blocks: Iterable[tuple[LogBlock, float]],
+) -> Iterator[tuple[list[tuple[LogBlock, float]], bool]]:
     """Blocks that share their data, and whether they are large enough to be final."""
-    group: list[tuple[RowBlock, float]] = []
-    rows = 0
+    group: list[tuple[LogBlock, float]] = []
+    entries = 0
     for block, committed_at in blocks:
-        if block.rows >= ENOUGH_ROWS:
+        if block.entries >= ENOUGH_ENTRIES:
             yield [(block, committed_at)], True
             continue
         group.append((block, committed_at))
-        rows += block.rows
-        if rows >= SHARED_ROWS:
+        entries += block.entries
+        if entries >= SHARED_ENTRIES:
             yield group, False
-            group, rows = [], 0
+            group, entries = [], 0
     if group:
         yield group, False
 
 
-def _block(header: BlockHeader, data: bytes) -> RowBlock:
-    return RowBlock(
+def _block(header: BlockHeader, data: bytes) -> LogBlock:
+    return LogBlock(
         header.team_id,
         header.first_no,
         header.rows,

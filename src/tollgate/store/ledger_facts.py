@@ -200,7 +200,7 @@ def _add_shared(connection: Connection, found: dict[MonthKey, list[int]], damage
                     raise data
                 block = Stored(rows, records, parts, data).opened(part)
             except (ZstdError, ValueError) as error:
-                damaged.append(f"{place}, rows {part.first_no} to {part.first_no + part.run.rows - 1}: {error}")
+                damaged.append(f"{place}, rows {part.first_no} to {part.first_no + part.run.entries - 1}: {error}")
                 continue
             _add_block(place, block, found, damaged)
 

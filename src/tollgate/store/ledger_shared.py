@@ -1,7 +1,7 @@
 """Shared blocks in the ledger's database: what small teams add in a commit, until it is sorted into their blocks.
 
-When there are enough commits or rows, a chore sorts the oldest into blocks of one team each, in the tables of
-their day. One that is damaged stays, so that `doctor` still names it, and the others are sorted without it.
+When there are enough commits or log entries, a chore sorts the oldest into blocks of one team each, in the tables
+of their day. One that is damaged stays, so that `doctor` still names it, and the others are sorted without it.
 
 Within the caller's transaction.
 """
@@ -23,10 +23,10 @@ from tollgate.store.ledger_blocks import DayBlocks
 from tollgate.store.ledger_engine import engine_of
 from tollgate.store.statements import statement
 
-# Commits that wait to be sorted, and rows: a page of a small team looks at each.
-MAX_COMMITS, MAX_ROWS = 16, 32_000
-# Rows that are sorted at once, and a few more.
-SLICE_ROWS = 32_000
+# Commits that wait to be sorted, and log entries: a page of a small team looks at each.
+MAX_COMMITS, MAX_ENTRIES = 16, 32_000
+# Entries that are sorted at once, and a few more.
+SLICE_ENTRIES = 32_000
 _log = log.get("ledger")
 
 
@@ -34,18 +34,18 @@ class Waiting(Struct, frozen=True):
     """What is to be sorted."""
 
     commits: int
-    rows: int
+    entries: int
 
     def and_more(self, blocks: Sequence[SharedBlock]) -> Waiting:
         """With those of one commit more."""
         if not blocks:
             return self
-        return Waiting(self.commits + 1, self.rows + sum([block.rows for block in blocks]))
+        return Waiting(self.commits + 1, self.entries + sum([block.entries for block in blocks]))
 
     @property
     def is_enough(self) -> bool:
         """Whether it is worth while, or has to be."""
-        return self.commits >= MAX_COMMITS or self.rows >= MAX_ROWS
+        return self.commits >= MAX_COMMITS or self.entries >= MAX_ENTRIES
 
 
 class _Header(NamedTuple):
@@ -73,8 +73,8 @@ class SharedBlocks:
         last = self._execute("SELECT commit_no FROM shared_blocks ORDER BY id DESC LIMIT 1").scalar() or 0
         rows = [
             (
-                day, last + 1, False, block.rows, block.records, block.errors, block.least_at, block.greatest_at,
-                committed_at, block.parts, compress(block.content.data, SHORT_LIVED),
+                day, last + 1, False, block.entries, block.records, block.errors, block.least_at,
+                block.greatest_at, committed_at, block.parts, compress(block.content.data, SHORT_LIVED),
             )
             for block in blocks
         ]  # fmt: skip
@@ -100,7 +100,7 @@ class SharedBlocks:
         return True
 
     def recent(self, since: float) -> list[OpenBlock]:
-        """Rows that were committed since a time, without those that are damaged."""
+        """Entries that were committed since a time, without those that are damaged."""
         query = statement(
             "SELECT {columns} FROM shared_blocks WHERE committed_at >= ? AND NOT is_damaged",
             columns=_Header._fields,
@@ -122,17 +122,17 @@ class SharedBlocks:
             "SELECT {columns} FROM shared_blocks WHERE NOT is_damaged ORDER BY id", columns=_Header._fields
         )
         found: list[_Header] = []
-        rows = 0
+        entries = 0
         with self._execute(query) as result:
             for header in map(_Header._make, result):
                 if (
-                    rows >= SLICE_ROWS
+                    entries >= SLICE_ENTRIES
                     or (found and header.day != found[0].day)
                     or (before and header.day >= before)
                 ):
                     break
                 found.append(header)
-                rows += header.rows
+                entries += header.rows
         return found
 
     def _mark_damaged(self, headers: Sequence[_Header]) -> None:

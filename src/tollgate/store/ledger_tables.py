@@ -2,8 +2,8 @@
 
 A database file of its own, so that its constant writing neither delays a change of tokens nor looks like one. Log
 records are in blocks, in two tables for each day of commit that are created when the day begins: small headers,
-and the compressed data that they point to. Blocks with few rows share their data (`store/ledger_blocks.py`).
-Records of teams with few rows wait in one table for all teams, until they are sorted into those.
+and the compressed data that they point to. Blocks with few entries share their data (`store/ledger_blocks.py`).
+Records of teams with few entries wait in one table for all teams, until they are sorted into those.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ segments = Table(
 # The days that have tables of blocks.
 days = Table("days", metadata, Column("day", String(8), primary_key=True))
 
-# The number of each team's next log row.
+# The number of each team's next log entry.
 teams = Table(
     "teams",
     metadata,

@@ -213,8 +213,8 @@ def forget_latencies(connection: Connection, before_hour: int) -> bool:
 class OpenMonths:
     """Billable requests and cost of teams by month, remembered from commit to commit.
 
-    A commit that adds to a team's month adds rows of that team as well. So what is remembered of a team holds as
-    long as the number of its next row is the one that is remembered, whichever collector commits.
+    A commit that adds to a team's month adds log entries of that team as well. So what is remembered of a team
+    holds as long as the number of its next entry is the one that is remembered, whichever collector commits.
     """
 
     def __init__(self) -> None:

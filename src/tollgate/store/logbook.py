@@ -23,7 +23,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from tollgate import log
 from tollgate.core.blocks import Facts, OpenBlock, may_hold, read_facts
 from tollgate.core.entries import pack
-from tollgate.core.logs import LogFilter, LogRow, LogSlice
+from tollgate.core.logs import LogEntry, LogFilter, LogSlice
 from tollgate.core.shared_blocks import Part, Stored, part_of
 from tollgate.core.zstandard import ZstdError, decompress
 from tollgate.store.base import StoreUnavailable
@@ -32,10 +32,10 @@ from tollgate.store.statements import statement
 
 DEADLINE_SECONDS = 10.0
 THREADS = 4
-# How long a page looks for rows that seldom fit.
+# How long a page looks for entries that seldom fit.
 LOOK_SECONDS = 0.012
-# A row is committed after its own time, so `since` need not look at what was committed before. The clock may have
-# been set back in between, by this much at most.
+# An entry is committed after its own time, so `since` need not look at what was committed before. The clock may
+# have been set back in between, by this much at most.
 CLOCK_SLACK_SECONDS = 10.0
 _OLDER = "SELECT {columns} FROM blocks_{day} WHERE team_id = ? AND first_no < ? ORDER BY first_no DESC"
 _NEWER = "SELECT {columns} FROM blocks_{day} WHERE team_id = ? AND first_no >= ? ORDER BY first_no"
@@ -61,15 +61,15 @@ class SqlLogBook:
         self._engine.dispose()
 
     async def newest(self, team_id: str) -> int:
-        """The newest row of a team that is committed; 0 before the first."""
+        """The newest entry of a team that is committed; 0 before the first."""
         return await self._read(partial(_newest, team_id=team_id))
 
     async def older(self, wanted: LogFilter, below: int, limit: int) -> LogSlice:
-        """Rows that fit, newest first, from below a row on."""
+        """Entries that fit, newest first, from below one on."""
         return await self._read(lambda connection: self._search(connection, wanted).older(below, limit))
 
-    async def newer(self, wanted: LogFilter, above: int, limit: int) -> tuple[list[LogRow], int]:
-        """Rows that fit, oldest first, from above a row on, and the row above which to go on."""
+    async def newer(self, wanted: LogFilter, above: int, limit: int) -> tuple[list[LogEntry], int]:
+        """Entries that fit, oldest first, from above one on, and the one above which to continue."""
         return await self._read(lambda connection: self._search(connection, wanted).newer(above, limit))
 
     def _search(self, connection: Connection, wanted: LogFilter) -> _Search:
@@ -128,7 +128,7 @@ _SHARED = ""
 
 
 class _Search:
-    """Goes through the blocks of a team until it has enough rows, or has looked for long enough."""
+    """Goes through the blocks of a team until it has enough entries, or has looked for long enough."""
 
     def __init__(self, connection: Connection, wanted: LogFilter, is_late: Callable[[], bool]) -> None:
         self._connection = connection
@@ -138,38 +138,38 @@ class _Search:
         """The data that was read last: small blocks share theirs."""
 
     def older(self, below: int, limit: int) -> LogSlice:
-        """Rows that fit, newest first, from below a row on."""
-        rows: list[LogRow] = []
+        """Entries that fit, newest first, from below one on."""
+        found: list[LogEntry] = []
         wanted, since = self._wanted, self._wanted.since
         for count, (day, header) in enumerate(self._headers_down(below)):
             if since is not None and header.committed_at < since - CLOCK_SLACK_SECONDS:
-                return LogSlice(rows, None)
+                return LogSlice(found, None)
             holds = self._may_hold(header) and (since is None or header.greatest_at >= since)
             if count and self._stops(count, opens=holds):
-                return LogSlice(rows, header.first_no + header.rows)
+                return LogSlice(found, header.first_no + header.rows)
             if not holds:
                 continue
-            for row in self._open(day, header, lambda block: block.older(wanted, below)):
+            for entry in self._open(day, header, lambda block: block.older(wanted, below)):
                 # One more than requested, to see whether there is more.
-                if len(rows) == limit:
-                    return LogSlice(rows, rows[-1].seq)
-                rows.append(row)
-        return LogSlice(rows, None)
+                if len(found) == limit:
+                    return LogSlice(found, found[-1].seq)
+                found.append(entry)
+        return LogSlice(found, None)
 
-    def newer(self, above: int, limit: int) -> tuple[list[LogRow], int]:
-        """Rows that fit, oldest first, from above a row on."""
-        rows: list[LogRow] = []
+    def newer(self, above: int, limit: int) -> tuple[list[LogEntry], int]:
+        """Entries that fit, oldest first, from above one on."""
+        found: list[LogEntry] = []
         newest = _newest(self._connection, self._wanted.team_id)
         for count, (day, header) in enumerate(self._headers_up(above)):
             holds = self._may_hold(header)
             if count and self._stops(count, opens=holds):
-                return rows, header.first_no - 1
+                return found, header.first_no - 1
             if not holds:
                 continue
-            rows += self._open(day, header, lambda block: block.newer(self._wanted, above))
-            if len(rows) >= limit:
-                return rows[:limit], rows[limit - 1].seq
-        return rows, max(newest, above)
+            found += self._open(day, header, lambda block: block.newer(self._wanted, above))
+            if len(found) >= limit:
+                return found[:limit], found[limit - 1].seq
+        return found, max(newest, above)
 
     def _may_hold(self, header: _Header) -> bool:
         until = self._wanted.until
@@ -180,7 +180,7 @@ class _Search:
         return (opens or count % HEADERS_AT_ONCE == 0) and self._is_late()
 
     def _headers_down(self, below: int) -> Iterator[tuple[str, _Header]]:
-        """Headers of blocks that have a row below a number, the newest first."""
+        """Headers of blocks that have an entry below a number, the newest first."""
         shared = [header for header in self._shared() if header.first_no < below]
         for day, stored in self._stored_down(below):
             while shared and shared[-1].first_no > stored.first_no:
@@ -215,14 +215,14 @@ class _Search:
                 facts = pack(Facts([part.run], None, None, None, None, None))
                 found.append(
                     _PartHeader(
-                        part.first_no, part.run.rows, part, errors, 0.0, greatest_at, committed_at, facts, data_id,
-                        rows, records,
+                        part.first_no, part.run.entries, part, errors, 0.0, greatest_at, committed_at, facts,
+                        data_id, rows, records,
                     )
                 )  # fmt: skip
         return found
 
     def _headers_up(self, above: int) -> Iterator[tuple[str, _Header]]:
-        """Headers of blocks that have a row above a number, the oldest first."""
+        """Headers of blocks that have an entry above a number, the oldest first."""
         shared = [header for header in reversed(self._shared()) if header.first_no + header.rows > above + 1]
         for day, stored in self._stored_up(above):
             while shared and shared[-1].first_no < stored.first_no:
@@ -252,11 +252,11 @@ class _Search:
         return engine_of(self._connection).stream(self._connection, query, values)
 
     def _open(
-        self, day: str, header: _Header, rows: Callable[[OpenBlock], Iterator[LogRow] | list[LogRow]]
-    ) -> Iterator[LogRow]:
-        """Rows of a block; none of one that is damaged, which `doctor` names."""
+        self, day: str, header: _Header, read: Callable[[OpenBlock], Iterator[LogEntry] | list[LogEntry]]
+    ) -> Iterator[LogEntry]:
+        """Entries of a block; none of one that is damaged, which `doctor` names."""
         try:
-            yield from rows(self._opened(day, header))
+            yield from read(self._opened(day, header))
         except (ZstdError, ValueError) as error:
             _log.error(
                 "a block cannot be read", day=day, data=header.data_id, first=header.first_no, why=str(error)

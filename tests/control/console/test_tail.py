@@ -16,15 +16,15 @@ from tollgate.api.members import InvitationLink, NewInvitation, RoleChange
 from tollgate.control.console import tail
 from tollgate.control.console.tail import MAX_LINES, MAX_LOOKED, Hub, TailFeed
 from tollgate.control.problems import Busy, RoleNeeded
-from tollgate.core.logs import LogFilter, LogRow
+from tollgate.core.logs import LogEntry, LogFilter
 
 WANTED = LogFilter(ACME)
 ADA = "acc_ada"
 
 
-def row(number: int) -> LogRow:
+def row(number: int) -> LogEntry:
     entry = calls(1)
-    return LogRow(
+    return LogEntry(
         seq=number, at=entry.at, request_id="r", team_id=ACME, source_id="tok_x", source_name="ci", address="",
         agent="", origin="", network="eth/mainnet", method="eth_call", status=200, outcome="ok", code=None,
         request_bytes=1, response_bytes=1, duration_micros=900, upstream="", attempts=(), cache="miss",
@@ -44,7 +44,7 @@ class Ledger:
         self.looks += 1
         return self.last
 
-    async def fresh(self, _wanted: LogFilter, above: int, limit: int) -> tuple[list[LogRow], int]:
+    async def fresh(self, _wanted: LogFilter, above: int, limit: int) -> tuple[list[LogEntry], int]:
         numbers = range(above + 1, min(self.last, above + limit) + 1)
         return [row(number) for number in numbers], numbers[-1]
 

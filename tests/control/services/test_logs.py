@@ -22,7 +22,7 @@ from tollgate.control.service_context import Actor
 from tollgate.control.services import logs
 from tollgate.control.services.logs import Cursors, LogPosition, filters_of
 from tollgate.core.entries import AttemptEntry
-from tollgate.core.logs import LogFilter, LogRow
+from tollgate.core.logs import LogEntry, LogFilter
 from tollgate.core.people import PERSONAL, Login
 from tollgate.core.roles import Role
 from tollgate.core.sealed import Seal
@@ -222,7 +222,7 @@ def test_neither_ids_nor_cursors_show_the_ledgers_numbers(store: LogHarness) -> 
 
 def test_id_is_the_same_for_ever_and_another_for_each_team() -> None:
     cursors, later = Cursors(PEPPER), Cursors(PEPPER)
-    mine, theirs = (LogRow(7, NOON, "r", team, *[""] * 20) for team in (ACME, RIVAL))  # type: ignore[arg-type]
+    mine, theirs = (LogEntry(7, NOON, "r", team, *[""] * 20) for team in (ACME, RIVAL))  # type: ignore[arg-type]
     assert cursors.id_of(mine) == later.id_of(mine)
     assert cursors.id_of(mine) != cursors.id_of(theirs)
     assert cursors.id_of(mine) != Cursors(b"q" * 32).id_of(mine)
@@ -348,7 +348,7 @@ TRIED = (
 )
 
 
-def upstreams(row: LogRow) -> tuple[str, ...]:
+def upstreams(row: LogEntry) -> tuple[str, ...]:
     return (row.upstream, *(attempt.upstream for attempt in row.attempts))
 
 

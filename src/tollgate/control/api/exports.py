@@ -27,7 +27,7 @@ from tollgate.control.problems import InvalidInput
 from tollgate.control.service_context import Actor
 from tollgate.control.services.logs import LogResults, LogService
 from tollgate.core.addresses import limit_key
-from tollgate.core.logs import LogRow, csv_cell
+from tollgate.core.logs import LogEntry, csv_cell
 
 MAX_ROWS = 100_000
 PAGE_ROWS = 1_000
@@ -74,7 +74,7 @@ async def _end(pieces: AsyncGenerator[bytes], step: asyncio.Future[bytes | None]
     await pieces.aclose()
 
 
-def shown(entry: LogRow, logs: LogService, team_name: str) -> Log:
+def shown(entry: LogEntry, logs: LogService, team_name: str) -> Log:
     family, _, network = entry.network.partition("/")
     by_token = entry.source_id.startswith("tok_")
     # Member by member, without `of`: a page may have a thousand of them.

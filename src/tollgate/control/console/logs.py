@@ -27,7 +27,7 @@ from tollgate.control.problems import InvalidInput, Problem
 from tollgate.control.service_context import PageRequest
 from tollgate.control.services.logs import LogResults
 from tollgate.core.entries import AttemptEntry
-from tollgate.core.logs import LogRow
+from tollgate.core.logs import LogEntry
 
 ROWS = 50
 SINCE = (
@@ -46,7 +46,7 @@ class LogLine(Struct, frozen=True):
     """An entry as the list shows it."""
 
     id: str
-    entry: LogRow
+    entry: LogEntry
     tone: str
     bar: int
     """How wide its duration is drawn, in pixels."""
@@ -95,7 +95,7 @@ async def export(request: HttpRequest, plane: Plane, team: Part, form: Part) -> 
     return exports.answer(plane.logs, frame.actor, first, query, exports.form_of(form))
 
 
-def line_of(plane: ControlPlane, entry: LogRow) -> LogLine:
+def line_of(plane: ControlPlane, entry: LogEntry) -> LogLine:
     tone = "good" if entry.outcome == "ok" else "bad" if entry.status >= 500 else "warn"
     return LogLine(plane.logs.cursors.id_of(entry), entry, tone, min(60, 3 + entry.duration_micros // 12_000))
 
@@ -229,7 +229,7 @@ class Waterfall(Struct, frozen=True):
     """Of the scale, from the beginning of the request on."""
 
 
-def waterfall(entry: LogRow) -> Waterfall:
+def waterfall(entry: LogEntry) -> Waterfall:
     """The attempts of a request; no lanes where it called no upstream."""
     top = ceiling(max([entry.duration_micros, *(each.end_micros for each in entry.attempts)]))
     last_start = max((each.start_micros for each in entry.attempts), default=0)

@@ -20,7 +20,7 @@ from tollgate.control.problems import InvalidInput, NotFound
 from tollgate.control.service_context import Actor, Membership, ServiceContext, required, seconds_of
 from tollgate.control.services.tokens import token_ids
 from tollgate.core import origins
-from tollgate.core.logs import LogFilter, LogRow, LogSlice, without_names
+from tollgate.core.logs import LogEntry, LogFilter, LogSlice, without_names
 from tollgate.core.models import Team
 from tollgate.core.roles import Action
 from tollgate.core.sealed import BrokenSeal, Seal
@@ -36,7 +36,7 @@ class LogResults(Struct, frozen=True):
     """A page of a team's logs. `next` leads to older entries, `newer` to those that arrived since."""
 
     team: Team
-    rows: list[LogRow]
+    rows: list[LogEntry]
     next: str | None
     newer: str
 
@@ -82,7 +82,7 @@ class Cursors:
         prefixes = {"after": "old_", "newer": "new_"}
         self._kinds = {kind: Seal(pepper, prefix, LogPosition.SIZE) for kind, prefix in prefixes.items()}
 
-    def id_of(self, entry: LogRow) -> str:
+    def id_of(self, entry: LogEntry) -> str:
         """The id of an entry: stable, and useless to other teams."""
         return self._entry.close(entry.team_id, entry.seq.to_bytes(8, "big"))
 
@@ -164,20 +164,20 @@ class LogService:
         """The number of a team's newest entry, whether it matches or not."""
         return await required(self._book).newest(wanted.team_id)
 
-    async def fresh(self, wanted: LogFilter, above: int, limit: int) -> tuple[list[LogRow], int]:
+    async def fresh(self, wanted: LogFilter, above: int, limit: int) -> tuple[list[LogEntry], int]:
         """Matching entries above a number, oldest first, and the number of the last entry that was read."""
         rows, position = await required(self._book).newer(wanted, above, limit)
         return self._shown(rows), position
 
-    async def entry(self, actor: Actor, team: str, entry_id: str) -> tuple[Team, LogRow]:
+    async def entry(self, actor: Actor, team: str, entry_id: str) -> tuple[Team, LogEntry]:
         membership = await self._context.member(actor, team, Action.SEE_LOGS)
         place = self.cursors.place_of(membership.team.id, entry_id)
         found = await required(self._book).older(LogFilter(membership.team.id), place + 1, 1)
-        if not found.rows or found.rows[0].seq != place:
+        if not found.entries or found.entries[0].seq != place:
             raise _gone(entry_id)
-        return membership.team, self._shown(found.rows, actor)[0]
+        return membership.team, self._shown(found.entries, actor)[0]
 
-    def _shown(self, rows: list[LogRow], actor: Actor | None = None) -> list[LogRow]:
+    def _shown(self, rows: list[LogEntry], actor: Actor | None = None) -> list[LogEntry]:
         """Rows with the names of upstreams, where these are for the actor; None: any member of the team."""
         if self._context.settings.ledger.show_upstreams or (actor is not None and actor.is_operator):
             return rows
@@ -195,7 +195,7 @@ class LogService:
         if found.position is not None:
             following = self.cursors.write("after", team.id, _at(place, found.position))
         newer = self.cursors.write("newer", team.id, _at(place, place.newest))
-        return LogResults(team, found.rows, following, newer)
+        return LogResults(team, found.entries, following, newer)
 
     async def _newer(
         self, book: LogBook, team: Team, query: LogQuery, cursor: str, wanted: LogFilter
@@ -214,10 +214,10 @@ class LogService:
 
 async def _looked(book: LogBook, wanted: LogFilter, below: int, limit: int) -> LogSlice:
     """Scan again if few rows matched, as often as one request may."""
-    rows: list[LogRow] = []
+    rows: list[LogEntry] = []
     for _ in range(MAX_LOOKS):
         found = await book.older(wanted, below, limit - len(rows))
-        rows += found.rows
+        rows += found.entries
         # While old rows are converted, the end may be the current position.
         if found.position in (None, below) or len(rows) == limit:
             return LogSlice(rows, found.position)
