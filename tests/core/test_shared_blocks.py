@@ -9,38 +9,12 @@ import pytest
 from tests.store.stored_blocks import batch_of
 
 from tollgate.core import shared_blocks
-from tollgate.core.blocks import ENOUGH_ENTRIES, VERSION, Broken, Run, written
+from tollgate.core.blocks import VERSION, Broken, Run, written
 from tollgate.core.entries import CallEntry, Entry, encode, pack
 from tollgate.core.logs import LogFilter
 from tollgate.core.posting import Opening, Rules, post
 from tollgate.core.pricing import Price
-from tollgate.core.shared_blocks import Part, SharedBlock, Stored, _groups, part_of, read_parts
-
-
-def parts(*rows: tuple[int, int]) -> list[Any]:
-    """Parts by the number of their first row, and how many there are."""
-    return [(Part(first, Run(count, "2026-11", 0), 0, count), None) for first, count in rows]
-
-
-def grouped(*rows: tuple[int, int]) -> list[list[int]]:
-    return [[part.first_no for part, _ in group] for group in _groups(parts(*rows))]
-
-
-def test_no_blocks_make_no_group() -> None:
-    assert grouped() == []
-
-
-def test_parts_that_do_not_follow_each_other_are_apart() -> None:
-    assert grouped((0, 5), (5, 5), (11, 5), (16, 5)) == [[0, 5], [11, 16]]
-
-
-@pytest.mark.parametrize(("first", "groups"), [(ENOUGH_ENTRIES - 1, 1), (ENOUGH_ENTRIES, 2)])
-def test_every_group_goes_on_until_it_has_enough_rows(first: int, groups: int) -> None:
-    for before in ((), ((0, ENOUGH_ENTRIES),)):
-        start = sum(count for _, count in before)
-        found = grouped(*before, (start, first), (start + first, 3))
-        assert len(found) == groups + len(before)
-
+from tollgate.core.shared_blocks import Part, SharedBlock, Stored, part_of, read_parts
 
 # --- Writing and reading -----------------------------------------------------------------------------------
 

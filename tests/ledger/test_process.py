@@ -227,7 +227,7 @@ def test_uses_committed_by_a_killed_collector_are_recorded_by_the_next(
 def test_old_days_and_leftover_files_are_deleted(bootstrap: Bootstrap, loops: list[CollectorLoop]) -> None:
     engine = create_engine(bootstrap.ledger_url)
     with engine.begin() as connection:
-        Days(connection).make("20200101")
+        Days(connection).at("20200101", None)
     engine.dispose()
     sql(bootstrap, "ledger.db", "INSERT INTO segments VALUES (?, 24, 1, 1.0)", b"\1" * 16)
     litter = bootstrap.spool_dir / "00000000000001-aa.new"

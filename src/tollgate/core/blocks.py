@@ -13,7 +13,7 @@ import heapq
 import sys
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import cached_property, lru_cache
 from itertools import accumulate, groupby
 from typing import Protocol, TypeVar
@@ -93,6 +93,7 @@ class LogBlock(Struct, frozen=True):
 read_facts = msgspec.msgpack.Decoder(Facts).decode
 
 
+T = TypeVar("T")
 Word = TypeVar("Word", str, int)
 
 
@@ -169,17 +170,21 @@ def joined(blocks: Sequence[LogBlock]) -> LogBlock:
     )
 
 
-def groups(blocks: Sequence[LogBlock], enough: int) -> Iterator[list[LogBlock]]:
-    """Parts of a team, in their order, as they are to be joined: side by side, until there are enough entries."""
-    group: list[LogBlock] = []
-    total = 0
-    for block in blocks:
-        apart = group and group[-1].first_no + group[-1].entries != block.first_no
-        if group and (apart or total >= enough):
+def groups(parts: Iterable[T], numbers: Callable[[T], tuple[int, int]]) -> Iterator[list[T]]:
+    """Parts of a team, in their order, as they are to be joined: side by side, until there are enough entries.
+
+    `numbers` returns the number of a part's first entry, and how many it has.
+    """
+    group: list[T] = []
+    total = following = 0
+    for part in parts:
+        first, count = numbers(part)
+        if group and (first != following or total >= ENOUGH_ENTRIES):
             yield group
             group, total = [], 0
-        group.append(block)
-        total += block.entries
+        group.append(part)
+        total += count
+        following = first + count
     if group:
         yield group
 

@@ -21,7 +21,6 @@ from tollgate.core import entries
 from tollgate.core.blocks import (
     COUNT_BYTES,
     COUNTS,
-    ENOUGH_ENTRIES,
     HEAD,
     LENGTH_BYTES,
     LENGTHS,
@@ -33,6 +32,7 @@ from tollgate.core.blocks import (
     Run,
     as_bytes,
     facts_of,
+    groups,
     joined_runs,
     numbers_of,
     split,
@@ -248,24 +248,8 @@ def sorted_out(blocks: Iterable[tuple[Content, float]]) -> Iterator[tuple[LogBlo
         for team_id, part in content.parts.items():
             by_team[team_id].append((part, opened))
     for team_id in sorted(by_team):
-        for group in _groups(by_team[team_id]):
+        for group in groups(by_team[team_id], lambda placed: (placed[0].first_no, placed[0].run.entries)):
             yield _block(team_id, group), max([opened.committed_at for _, opened in group])
-
-
-def _groups(parts: Sequence[_Placed]) -> Iterator[list[_Placed]]:
-    """Parts of a team that follow each other, until there are enough entries."""
-    group: list[_Placed] = []
-    count = following = 0
-    for placed in parts:
-        part = placed[0]
-        if group and (part.first_no != following or count >= ENOUGH_ENTRIES):
-            yield group
-            group, count = [], 0
-        group.append(placed)
-        count += part.run.entries
-        following = part.first_no + part.run.entries
-    if group:
-        yield group
 
 
 def _block(team_id: str, group: Sequence[_Placed]) -> LogBlock:

@@ -14,7 +14,6 @@ collector      the process that brings spooled records into the ledger
 prober         the process that monitors upstreams
 leases         the process that exchanges shared limits with Valkey
 node           the sign of life of a node that shares its database with others
-inspector      processes, spool and checks, for the operator's pages
 serving        one uvicorn server inside a child: loop, signals, end
 listeners      sockets that the parent binds
 status         `/healthz`, `/readyz`, and the app of the metrics port

@@ -279,7 +279,6 @@ class Pulse(threading.Thread):
         self._turned_at = monotonic()
 
     def turned(self) -> None:
-        """Note that an iteration is over."""
         self._turned_at = self._monotonic()
         self._beat()
 

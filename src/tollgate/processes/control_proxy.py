@@ -186,7 +186,6 @@ class _Slot:
         return True
 
     def leave(self) -> None:
-        """Free the slot."""
         self._slots.leave(self._address)
 
 
@@ -364,7 +363,8 @@ class ControlProxy:
 
     def _slots_for(self, headers: Headers) -> Slots | None:
         """Where an answer belongs that lasts as long as its reader likes; None for all others."""
-        if _is_stream(headers):
+        # Server-sent events last until one side closes the connection.
+        if any(name == b"content-type" and value.startswith(b"text/event-stream") for name, value in headers):
             return self._streams
         return self._downloads if (b"transfer-encoding", b"chunked") in headers else None
 
@@ -384,11 +384,6 @@ def _parse_head(head: bytes) -> tuple[int, Headers]:
     if not 200 <= code < 600:
         raise ValueError(f"status {code}")
     return code, [(name.lower(), value.strip()) for name, _, value in (line.partition(b":") for line in lines)]
-
-
-def _is_stream(headers: Headers) -> bool:
-    """Whether an answer lasts until one side closes it: server-sent events."""
-    return any(name == b"content-type" and value.startswith(b"text/event-stream") for name, value in headers)
 
 
 def _start(code: int, headers: Headers, identity: bytes, *dropped: bytes) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
@@ -19,38 +19,30 @@ class _Totals(Collector):
 
     def collect(self) -> Iterable[Metric]:
         for spec in ALL:
-            rows = {key[1:]: value for key, value in self._totals.items() if key[0] == spec.name}
-            yield from _FAMILIES[spec.kind](spec, rows)
+            yield _family(spec, {key[1:]: value for key, value in self._totals.items() if key[0] == spec.name})
 
 
-def _counters(spec: Spec, rows: dict[Key, int]) -> Iterator[Metric]:
-    family = CounterMetricFamily(spec.name, spec.help, labels=spec.labels)
-    for labels, value in sorted(rows.items()):
-        family.add_metric(labels, value / spec.divisor)
-    yield family
-
-
-def _gauges(spec: Spec, rows: dict[Key, int]) -> Iterator[Metric]:
-    family = GaugeMetricFamily(spec.name, spec.help, labels=spec.labels)
-    for labels, value in sorted(rows.items()):
-        if value != GONE:
+def _family(spec: Spec, values: dict[Key, int]) -> Metric:
+    if spec.kind is MetricKind.HISTOGRAM:
+        return _histogram(spec, values)
+    make = CounterMetricFamily if spec.kind is MetricKind.COUNTER else GaugeMetricFamily
+    family = make(spec.name, spec.help, labels=spec.labels)
+    for labels, value in sorted(values.items()):
+        if value != GONE or spec.kind is MetricKind.COUNTER:
             family.add_metric(labels, value / spec.divisor)
-    yield family
+    return family
 
 
-def _histograms(spec: Spec, rows: dict[Key, int]) -> Iterator[Metric]:
+def _histogram(spec: Spec, values: dict[Key, int]) -> Metric:
     family = HistogramMetricFamily(spec.name, spec.help, labels=spec.labels)
-    for labels in sorted({key[:-1] for key in rows}):
+    for labels in sorted({key[:-1] for key in values}):
         count = 0
         buckets = []
         for bound in (*BUCKETS_MICROSECONDS, "+Inf"):
-            count += rows.get((*labels, str(bound)), 0)
+            count += values.get((*labels, str(bound)), 0)
             buckets.append((str(bound / 1e6) if isinstance(bound, int) else bound, float(count)))
-        family.add_metric(labels, buckets, rows.get((*labels, "sum"), 0) / 1e6)
-    yield family
-
-
-_FAMILIES = {MetricKind.COUNTER: _counters, MetricKind.GAUGE: _gauges, MetricKind.HISTOGRAM: _histograms}
+        family.add_metric(labels, buckets, values.get((*labels, "sum"), 0) / 1e6)
+    return family
 
 
 def render(regions: Regions) -> bytes:

@@ -32,7 +32,6 @@ FILE = "node"
 
 
 def node_id(data_dir: Path) -> str:
-    """The identity of the node of a data folder."""
     file = data_dir / FILE
     if not file.exists():
         # Linked when it is written: another process of this node reads it at the same moment.

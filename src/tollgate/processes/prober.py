@@ -70,8 +70,16 @@ class Prober:
         self.monitors = {}
         for path, network in settings.networks.items():
             family, name = path.split("/")
-            monitor = before.pop(path, None) or self._monitor(family, name, slots.networks[path])
             slot = slots.networks[path]
+            monitor = before.pop(path, None) or NetworkMonitor(
+                family,
+                name,
+                self._shared_status.network(slot),
+                self._make_client,
+                self._make_listener,
+                self._writer,
+                self._now,
+            )
             statuses = {
                 each.name: self._shared_status.upstream(slots.upstreams[f"{path}/{each.name}"], network=slot)
                 for each in network.upstreams
@@ -101,35 +109,21 @@ class Prober:
             monitor.close()
         self._publisher.close()
 
-    def _monitor(self, family: str, name: str, slot: int) -> NetworkMonitor:
-        return NetworkMonitor(
-            family,
-            name,
-            self._shared_status.network(slot),
-            self._make_client,
-            self._make_listener,
-            self._writer,
-            self._now,
-        )
-
 
 def run(
     lifeline: Lifeline, data_dir: Path, shared_status: SharedStatus, shared: SharedSettings, writer: metrics.Writer
 ) -> None:
     """Probe, in the child, until SIGTERM or until the parent is gone."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_run(lifeline, data_dir, shared_status, shared, writer))
+        runner.run(_run(lifeline, Prober(shared_status, writer, data_dir), shared))
 
 
-async def _run(
-    lifeline: Lifeline, data_dir: Path, shared_status: SharedStatus, shared: SharedSettings, writer: metrics.Writer
-) -> None:
+async def _run(lifeline: Lifeline, prober: Prober, shared: SharedSettings) -> None:
     loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, stopped.set)
     # Readable when the parent is gone.
     loop.add_reader(lifeline.parent_pipe, stopped.set)
-    prober = Prober(shared_status, writer, data_dir)
     follower = SettingsFollower(shared, "prober", prober.apply)
     try:
         prober.apply(shared.current.settings, shared.current.slots)

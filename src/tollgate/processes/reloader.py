@@ -100,7 +100,6 @@ class Reloader:
         self._record = ReloadRecord()
 
     def forget(self) -> None:
-        """Remove the file of an earlier service."""
         self._file.unlink(missing_ok=True)
 
     def request(self) -> None:

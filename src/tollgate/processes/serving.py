@@ -71,7 +71,6 @@ class _Server(uvicorn.Server):
         self.servers.append(server)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop, and accept no more connections."""
         for each in self._siblings.values():
             each.close()
         await super().shutdown(sockets)
@@ -140,6 +139,9 @@ async def _serve(
 ) -> None:
     service = await make()
     certificates = Certificates(*tls) if tls else None
+    http: Any = (
+        functools.partial(TlsConnection, service.http, certificates.context) if certificates else service.http
+    )
     background = [*service.background, *([(POLL_SECONDS, certificates.tick)] if certificates else [])]
     # What is allocated now stays: the garbage collector need not traverse it again and again. Requests leave
     # hardly any cycles behind, so it may also look less often.
@@ -149,7 +151,7 @@ async def _serve(
     server = _Server(
         uvicorn.Config(
             service.app,
-            http=service.http if certificates is None else _encrypted(service.http, certificates),
+            http=http,
             ws=service.ws,
             ws_max_size=service.ws_max_bytes,
             ws_ping_interval=PING_SECONDS,
@@ -180,10 +182,6 @@ async def _serve(
         await asyncio.gather(*tasks, return_exceptions=True)
         if service.close is not None:
             await service.close()
-
-
-def _encrypted(http: Any, certificates: Certificates) -> Any:
-    return functools.partial(TlsConnection, http, certificates.context)
 
 
 def _parent_gone(loop: asyncio.AbstractEventLoop, server: _Server, lifeline: Lifeline) -> None:

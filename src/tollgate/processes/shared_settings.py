@@ -74,7 +74,7 @@ class SharedSettings:
     ) -> None:
         self.current = Fresh(settings, slots)
         """The newest settings that this process knows of."""
-        self._followers = {name: _HEAD_CELLS + _FOLLOWER_CELLS * row for row, name in enumerate(followers)}
+        self._followers = {name: _HEAD_CELLS + _FOLLOWER_CELLS * place for place, name in enumerate(followers)}
         self._now = now
         self._start = 8 * (_HEAD_CELLS + _FOLLOWER_CELLS * len(self._followers))
         # Memory is touched only where something is written.

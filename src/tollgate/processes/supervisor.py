@@ -103,7 +103,7 @@ class Supervisor:
         self._on_stop = on_stop
         self._on_start = on_start
         self._on_hangup = on_hangup
-        self._on_turn = on_tick
+        self._on_tick = on_tick
         self._beats = memoryview(mmap.mmap(-1, 8 * len(self._children))).cast("d")
         """When each gave its last sign of life since it was ready; 0 before."""
         self._alive = memoryview(mmap.mmap(-1, 8 * len(self._children))).cast("d")
@@ -161,7 +161,7 @@ class Supervisor:
                 self._stopping = True
                 return False
             self._on_hangup()
-        return self._on_turn()
+        return self._on_tick()
 
     def _sleep(self, wake_read: int, seconds: float) -> None:
         select.select([wake_read], [], [], seconds)

@@ -67,7 +67,6 @@ class TraceExporter:
         self._again_at = 0.0
 
     def sweep(self) -> None:
-        """Fail what has passed its deadline."""
         self._pool.sweep()
 
     async def tick(self) -> None:

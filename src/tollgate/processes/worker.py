@@ -86,7 +86,6 @@ class Worker(Struct, frozen=True):
     shared: SharedSettings
 
     def run(self, lifeline: Lifeline) -> None:
-        """Serve, in the child."""
         mine = self.public[self.slot]
         for each in self.private:
             each.close()
@@ -171,7 +170,6 @@ class _Gateway:
         )
 
     def process(self) -> ServerProcess:
-        """What the worker's process serves."""
         settings, control = self._settings, self._worker.control
         trusted = addresses.parse_networks(settings.server.trusted_proxies)
         rest = None if control is None else control.app(trusted)

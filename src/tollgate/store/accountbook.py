@@ -20,14 +20,13 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from tollgate.api.usage import By, Split
 from tollgate.core.clock import Clock
-from tollgate.core.entries import BILLABLE
 from tollgate.core.invoices import Invoice
 from tollgate.core.months import month_of, start_of
 from tollgate.core.usage import MonthTotals, Period, Point, TeamMonth, UsageItem
 from tollgate.store import ledger_tables as tables
 from tollgate.store.base import Bill, ClockDoubted, StoreUnavailable
 from tollgate.store.ledger_engine import engine_of
-from tollgate.store.ledger_usage import FOLD_MONTH, latencies_of
+from tollgate.store.ledger_usage import FOLD_MONTH, USAGE_SUMS, latencies_of
 
 DEADLINE_SECONDS = 10.0
 # All of a month's usage is added up, once a month.
@@ -35,11 +34,6 @@ CLOSING_SECONDS = 120.0
 HOUR = 3_600
 
 _usage = tables.usage_all.c
-_SUMS: tuple[ColumnElement[int], ...] = (
-    func.sum(_usage.requests).label("requests"),
-    func.coalesce(func.sum(case((_usage.outcome.in_(sorted(BILLABLE)), _usage.requests))), 0).label("billable"),
-    func.sum(_usage.cost).label("cost"),
-)
 _KEYS: dict[By, ColumnElement[Any]] = {
     # Usage of other sources is summed under an empty key, so that the total is complete.
     By.TOKEN: case((_usage.source_id.startswith("tok_", autoescape=True), _usage.source_id), else_=""),
@@ -69,10 +63,9 @@ class SqlAccountBook:
     async def usage(
         self, team_id: str, months: str | Sequence[str], by: By, *, sources: Sequence[str] | None = None
     ) -> list[UsageItem]:
-        """What a team used in a billing month, or in several, by one of six."""
         key = _KEYS[by].label("key")
         within = _usage.month == months if isinstance(months, str) else _usage.month.in_(months)
-        query = select(key, *_SUMS).where(_usage.team_id == team_id, within).group_by(key)
+        query = select(key, *USAGE_SUMS).where(_usage.team_id == team_id, within).group_by(key)
         if sources is not None:
             query = query.where(_usage.source_id.in_(sources))
         async with self._connection() as connection:
@@ -85,7 +78,6 @@ class SqlAccountBook:
     async def series(
         self, team_id: str, months: Sequence[str], hours: tuple[int, int], step: int, split: Split
     ) -> list[Point]:
-        """Requests of a span of hours, by steps."""
         key = _SPLITS[split].label("key")
         first, end = hours
         # Hours are numbered from 1970, and no span has more than thousands of them: whole numbers throughout.
@@ -105,7 +97,6 @@ class SqlAccountBook:
         ]
 
     async def spent(self, month: str, team_ids: Sequence[str]) -> dict[str, tuple[int, int]]:
-        """Billable requests and cost of some teams in a month."""
         table = tables.months.c
         query = select(table.team_id, table.requests, table.cost).where(
             table.month == month, table.team_id.in_(team_ids)
@@ -114,7 +105,6 @@ class SqlAccountBook:
             return {row.team_id: (row.requests, row.cost) for row in await connection.execute(query)}
 
     async def spenders(self, month: str, limit: int) -> tuple[MonthTotals, dict[str, tuple[int, int]]]:
-        """What all teams together used in a month, and those to whom it cost most, in that order."""
         table = tables.months.c
         sums = (func.coalesce(func.sum(each), 0) for each in (table.requests, table.cost))
         total = select(func.count(), *sums).where(table.month == month)
@@ -127,7 +117,6 @@ class SqlAccountBook:
         return MonthTotals(count, int(requests), int(cost)), {row[0]: (row[1], row[2]) for row in rows}
 
     async def bill(self, team_id: str, month: str) -> Bill:
-        """What a team has for a month, and its invoice where the month is closed."""
         table = tables.invoices.c
         query = select(table.document).where(table.team_id == team_id, table.month == month)
         async with self._connection() as connection:
@@ -141,7 +130,6 @@ class SqlAccountBook:
     async def invoices(
         self, limit: int, *, team_id: str | None = None, before: str | None = None, month: str | None = None
     ) -> list[Invoice]:
-        """Final invoices, newest month first."""
         table = tables.invoices.c
         query = select(table.document).order_by(table.month.desc(), table.team_id).limit(limit)
         if team_id is not None:
@@ -154,7 +142,6 @@ class SqlAccountBook:
             return [_read(document) for document in (await connection.execute(query)).scalars()]
 
     async def open_months(self, before: str) -> list[str]:
-        """Months before one that have usage and are not closed, oldest first."""
         month = tables.months.c.month
         closed = select(tables.closed_months.c.month)
         query = select(month).where(month < before, month.not_in(closed)).distinct().order_by(month)
@@ -162,14 +149,12 @@ class SqlAccountBook:
             return list((await connection.execute(query)).scalars())
 
     async def is_closed(self, month: str) -> bool:
-        """Whether a month takes nothing more."""
         async with self._connection() as connection:
             return await _is_closed(connection, month)
 
     async def close_month(
         self, month: str, now: float, draw: Callable[[TeamMonth], Invoice]
     ) -> list[Invoice] | None:
-        """Close a month and write the invoices of all teams that used something: all of it, or nothing."""
         async with self._connection(CLOSING_SECONDS, immediate=True) as connection:
             await connection.run_sync(lambda writer: engine_of(writer).begin_closing(writer))
             if await _is_closed(connection, month):
@@ -188,14 +173,12 @@ class SqlAccountBook:
         return drawn
 
     async def is_doubtful(self, now: float) -> bool:
-        """Whether the clock is far beyond what the ledger has seen."""
         async with self._connection() as connection:
             return await _is_doubtful(connection, now)
 
     async def latencies(
         self, team_id: str, first_hour: int, last_hour: int
     ) -> dict[tuple[str, str], dict[int, int]]:
-        """How many calls of some hours took how long, by network and outcome, then by bucket."""
         found: dict[tuple[str, str], dict[int, int]] = {}
         table, appended = tables.latencies.c, tables.latencies_new.c
         folded = select(table.network, table.outcome, table.buckets).where(
@@ -245,7 +228,7 @@ async def _used(connection: AsyncConnection, team_id: str, month: str) -> TeamMo
     begins = int(start_of(month)) // HOUR
     # One group for the month itself, which may have hundreds of hours; late calls have few.
     hour = case((_usage.hour >= begins, begins), else_=_usage.hour).label("first_hour")
-    query = select(hour, *_SUMS).where(_usage.team_id == team_id, _usage.month == month).group_by(hour)
+    query = select(hour, *USAGE_SUMS).where(_usage.team_id == team_id, _usage.month == month).group_by(hour)
     sums: dict[str, list[int]] = {}
     for row in await connection.execute(query):
         total = sums.setdefault(month_of(row.first_hour * HOUR), [0, 0, 0])

@@ -15,7 +15,6 @@ from msgspec import Struct
 from tollgate.api.usage import By, Split
 from tollgate.core.alerts import Alert, BillingSettings
 from tollgate.core.audit_chain import AuditChain
-from tollgate.core.clock import Clock
 from tollgate.core.cursors import Position
 from tollgate.core.invoices import Invoice, Report
 from tollgate.core.leases import LeaseReply, LeaseReport
@@ -203,30 +202,9 @@ class LedgerBook(Protocol):
         they are.
         """
 
-    def join(self) -> bool:
-        """Do a slice of sorting shared blocks and of joining small ones of today, when there are many.
-
-        Whether there is more to do: so with the other chores.
-        """
-
-    def settle(self) -> bool:
-        """Do a slice of joining what days that are over have left."""
-
-    def fold(self, at_least: int = 0) -> bool:
-        """Do a slice of adding up the usage that commits appended, where it has so many lines."""
-
-    def drop_days(self, before: str) -> list[str]:
-        """Take logs that were committed before a day away from all readers, at once; return the days."""
-
-    def sweep(self, oldest_hour: int) -> bool:
-        """Delete a slice of what was dropped, and of histograms before an hour."""
-
-    def tick(self, now: float) -> Clock:
-        """Note that time passes; whether the clock can be believed."""
-
 
 class LogBook(Protocol):
-    """What the control plane reads of the ledger. Rows of a team are numbered in the order of their commit."""
+    """What the control plane reads of the ledger. Entries of a team are numbered in the order of their commit."""
 
     async def newest(self, team_id: str) -> int:
         """The newest entry of a team that is committed; 0 before the first."""

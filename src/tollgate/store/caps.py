@@ -42,7 +42,6 @@ class Caps:
         self._price = price
 
     def close(self) -> None:
-        """Give everything back."""
         self._control.dispose()
 
     def note_uses(self, last_used: Mapping[str, float]) -> None:

@@ -119,7 +119,6 @@ def replace_facts(url: URL, facts: Mapping[str, str]) -> None:
 
 
 def has_accounts(url: URL) -> bool:
-    """Whether there is any account."""
     with _transaction(url) as connection:
         return connection.execute(select(tables.accounts.c.id).limit(1)).first() is not None
 

@@ -105,16 +105,13 @@ class LedgerStore:
         self._settling: tuple[str, tuple[str, int]] | None = None
 
     def close(self) -> None:
-        """Give everything back."""
         self._engine.dispose()
 
     def marks(self, ids: Iterable[bytes] | None = None) -> dict[bytes, Mark]:
-        """How far segments were read: these, as far as they are known, or all."""
         with self._engine.connect() as connection:
             return _marks(connection, ids)
 
     def clock(self) -> Clock:
-        """What the ledger knows of time."""
         with self._engine.connect() as connection:
             return _clock(connection)
 
@@ -177,7 +174,6 @@ class LedgerStore:
         connection.exec_driver_sql(_STATE, (committed_at, clock.seen_at, clock.doubted_at))
 
     def team_months(self, month: str) -> dict[str, tuple[int, int]]:
-        """Billable requests and cost of every team in a month."""
         table = tables.months
         with self._engine.connect() as connection:
             rows = connection.execute(
@@ -186,7 +182,6 @@ class LedgerStore:
             return {row.team_id: (row.requests, row.cost) for row in rows}
 
     def source_months(self, month: str, ids: Iterable[str]) -> dict[str, int]:
-        """Billable requests of tokens and domains in a month."""
         wanted = set(ids)
         if not wanted:
             return {}

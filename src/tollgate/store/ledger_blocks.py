@@ -66,12 +66,8 @@ class Days:
         """
         if newest is not None and day <= newest:
             return newest
-        self.make(day)
-        return day
-
-    def make(self, day: str) -> None:
-        """Make the tables of a day, where it has none."""
         engine_of(self._connection).make_day(self._connection, day)
+        return day
 
     def drop(self, before: str) -> list[str]:
         """Take the days before one away from all readers, at once; `sweep` gives their room back."""
@@ -219,7 +215,8 @@ def _joined(headers: Sequence[BlockHeader], data: Mapping[int, bytes]) -> Iterat
     for _, its in groupby(headers, attrgetter("team_id")):
         of_team = list(its)
         committed = {header.first_no: header.committed_at for header in of_team}
-        for group in groups([_block(header, data[header.data_id]) for header in of_team], ENOUGH_ENTRIES):
+        blocks = [_block(header, data[header.data_id]) for header in of_team]
+        for group in groups(blocks, lambda block: (block.first_no, block.entries)):
             yield joined(group), max(committed[part.first_no] for part in group)
 
 

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 import msgspec
 from msgspec import Struct
-from sqlalchemy import Connection, Engine, case, create_engine, func, select
+from sqlalchemy import Connection, Engine, create_engine, func, select
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import StaticPool
 
@@ -28,6 +28,7 @@ from tollgate.core.shared_blocks import Stored, read_parts
 from tollgate.core.zstandard import ZstdError, decompress
 from tollgate.store import ledger_tables as tables
 from tollgate.store.base import Mark, StoreUnavailable, cause_of
+from tollgate.store.ledger_usage import USAGE_SUMS
 from tollgate.store.statements import statement
 
 BUSY_SECONDS = 10.0
@@ -66,7 +67,6 @@ class LedgerFacts:
         self._engine = engine
 
     def close(self) -> None:
-        """Give everything back."""
         self._engine.dispose()
 
     def read(self) -> LedgerState:
@@ -79,7 +79,7 @@ class LedgerFacts:
             sources = tables.source_months_all.c
             return LedgerState(
                 marks=_marks(connection),
-                usage=_sums(connection, select(usage.team_id, usage.month, *_USED), "team_id"),
+                usage=_sums(connection, select(usage.team_id, usage.month, *USAGE_SUMS), "team_id"),
                 logs=_logs(connection, damaged),
                 dropped_before=None if state is None else state.dropped_before,
                 damaged=damaged,
@@ -91,7 +91,7 @@ class LedgerFacts:
                 used_by_source={
                     key: sums.billable
                     for key, sums in _sums(
-                        connection, select(usage.source_id, usage.month, *_USED), "source_id"
+                        connection, select(usage.source_id, usage.month, *USAGE_SUMS), "source_id"
                     ).items()
                     if sums.billable
                 },
@@ -138,11 +138,6 @@ def read_only(file: Path) -> Engine:
 
 
 _usage = tables.usage_all.c
-_USED = (
-    func.sum(_usage.requests).label("requests"),
-    func.coalesce(func.sum(case((_usage.outcome.in_(sorted(BILLABLE)), _usage.requests))), 0).label("billable"),
-    func.sum(_usage.cost).label("cost"),
-)
 
 
 def _sums(connection: Connection, query: Any, name: str) -> dict[MonthKey, Sums]:

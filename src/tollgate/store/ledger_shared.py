@@ -81,7 +81,6 @@ class SharedBlocks:
         engine_of(self._connection).append(self._connection, "shared_blocks", _NEW_COLUMNS, rows)
 
     def waiting(self) -> Waiting:
-        """What is to be sorted."""
         query = "SELECT count(DISTINCT commit_no), coalesce(sum(rows), 0) FROM shared_blocks WHERE NOT is_damaged"
         return Waiting(*self._execute(query).one())
 

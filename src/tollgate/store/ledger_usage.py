@@ -10,7 +10,7 @@ from contextlib import closing
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, Table
+from sqlalchemy import ColumnElement, Connection, Table, case, func
 
 from tollgate.core.entries import BILLABLE, pack
 from tollgate.core.posting import LatencyKey, MonthKey, Posting
@@ -28,6 +28,14 @@ Lines = dict[str, list[tuple[msgspec.Raw, int, int]]]
 """Team -> `LineKey` as it is written, requests, cost."""
 LatencyLines = dict[str, list[tuple[str, str, dict[int, int]]]]
 """Team -> network, outcome, buckets."""
+
+_usage = tables.usage_all.c
+USAGE_SUMS: tuple[ColumnElement[int], ...] = (
+    func.sum(_usage.requests).label("requests"),
+    func.coalesce(func.sum(case((_usage.outcome.in_(sorted(BILLABLE)), _usage.requests))), 0).label("billable"),
+    func.sum(_usage.cost).label("cost"),
+)
+"""Columns of a query over `usage_all`."""
 
 _write = msgspec.json.Encoder().encode
 _read_lines = msgspec.json.Decoder(Lines).decode
@@ -75,10 +83,7 @@ def add(connection: Connection, posting: Posting) -> None:
         for (month, hour), teams in posting.lines.items()
     ]
     latencies = [
-        (
-            hour,
-            pack({team_id: [*histograms.values()] for team_id, histograms in teams.items()}),
-        )
+        (hour, pack({team_id: [*histograms.values()] for team_id, histograms in teams.items()}))
         for hour, teams in posting.latencies.items()
     ]
     for insert, appended in ((_ADD_USAGE, usage), (_ADD_LATENCIES, latencies)):
@@ -93,7 +98,6 @@ def _add_up(connection: Connection, table: Table, rows: Sequence[tuple[Any, ...]
 
 
 def lines_in(posting: Posting) -> int:
-    """How many lines of usage a batch has."""
     return sum([sum(map(len, teams.values())) for teams in posting.lines.values()])
 
 

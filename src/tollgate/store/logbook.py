@@ -12,9 +12,10 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from heapq import merge
 from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy import Connection, Engine
@@ -61,15 +62,12 @@ class SqlLogBook:
         self._engine.dispose()
 
     async def newest(self, team_id: str) -> int:
-        """The newest entry of a team that is committed; 0 before the first."""
         return await self._read(partial(_newest, team_id=team_id))
 
     async def older(self, wanted: LogFilter, below: int, limit: int) -> LogSlice:
-        """Entries that fit, newest first, from below one on."""
         return await self._read(lambda connection: self._search(connection, wanted).older(below, limit))
 
     async def newer(self, wanted: LogFilter, above: int, limit: int) -> tuple[list[LogEntry], int]:
-        """Entries that fit, oldest first, from above one on, and the one above which to continue."""
         return await self._read(lambda connection: self._search(connection, wanted).newer(above, limit))
 
     def _search(self, connection: Connection, wanted: LogFilter) -> _Search:
@@ -127,6 +125,10 @@ _Header = _StoredHeader | _PartHeader
 _SHARED = ""
 
 
+def _first_no(found: tuple[str, _Header]) -> int:
+    return found[1].first_no
+
+
 class _Search:
     """Goes through the blocks of a team until it has enough entries, or has looked for long enough."""
 
@@ -138,7 +140,6 @@ class _Search:
         """The data that was read last: small blocks share theirs."""
 
     def older(self, below: int, limit: int) -> LogSlice:
-        """Entries that fit, newest first, from below one on."""
         found: list[LogEntry] = []
         wanted, since = self._wanted, self._wanted.since
         for count, (day, header) in enumerate(self._headers_down(below)):
@@ -157,7 +158,6 @@ class _Search:
         return LogSlice(found, None)
 
     def newer(self, above: int, limit: int) -> tuple[list[LogEntry], int]:
-        """Entries that fit, oldest first, from above one on."""
         found: list[LogEntry] = []
         newest = _newest(self._connection, self._wanted.team_id)
         for count, (day, header) in enumerate(self._headers_up(above)):
@@ -179,17 +179,12 @@ class _Search:
         """Whether enough time has passed. The clock is looked at before a block is opened, and now and then."""
         return (opens or count % HEADERS_AT_ONCE == 0) and self._is_late()
 
-    def _headers_down(self, below: int) -> Iterator[tuple[str, _Header]]:
+    def _headers_down(self, below: int) -> Iterable[tuple[str, _Header]]:
         """Headers of blocks that have an entry below a number, the newest first."""
-        shared = [header for header in self._shared() if header.first_no < below]
-        for day, stored in self._stored_down(below):
-            while shared and shared[-1].first_no > stored.first_no:
-                yield _SHARED, shared.pop()
-            yield day, stored
-        for header in reversed(shared):
-            yield _SHARED, header
+        shared = [(_SHARED, header) for header in reversed(self._shared()) if header.first_no < below]
+        return merge(shared, self._stored_down(below), key=_first_no, reverse=True)
 
-    def _stored_down(self, below: int) -> Iterator[tuple[str, _StoredHeader]]:
+    def _stored_down(self, below: int) -> Iterator[tuple[str, _Header]]:
         team_id = self._wanted.team_id
         days = _days(self._connection)
         while days:
@@ -221,17 +216,12 @@ class _Search:
                 )  # fmt: skip
         return found
 
-    def _headers_up(self, above: int) -> Iterator[tuple[str, _Header]]:
+    def _headers_up(self, above: int) -> Iterable[tuple[str, _Header]]:
         """Headers of blocks that have an entry above a number, the oldest first."""
-        shared = [header for header in reversed(self._shared()) if header.first_no + header.rows > above + 1]
-        for day, stored in self._stored_up(above):
-            while shared and shared[-1].first_no < stored.first_no:
-                yield _SHARED, shared.pop()
-            yield day, stored
-        for header in reversed(shared):
-            yield _SHARED, header
+        shared = [(_SHARED, each) for each in self._shared() if each.first_no + each.rows > above + 1]
+        return merge(shared, self._stored_up(above), key=_first_no)
 
-    def _stored_up(self, above: int) -> Iterator[tuple[str, _StoredHeader]]:
+    def _stored_up(self, above: int) -> Iterator[tuple[str, _Header]]:
         team_id = self._wanted.team_id
         days: list[tuple[str, int]] = []
         for day in _days(self._connection):

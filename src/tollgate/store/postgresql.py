@@ -64,7 +64,6 @@ def _text(kind: String, compiler: Any, **options: Any) -> str:
 
 
 def is_postgresql(url: URL) -> bool:
-    """Whether an address names PostgreSQL."""
     return url.get_backend_name() in ("postgresql", "postgres")
 
 

@@ -42,7 +42,6 @@ class SqlRepository(Generic[Value]):
         return await self.find(id=row_id)
 
     async def find(self, **where: object) -> Value | None:
-        """Return the one row that fits."""
         query = select(*self._columns).where(*self._conditions(where)).limit(1)
         if self._locks:
             query = query.with_for_update(key_share=True)
@@ -62,7 +61,6 @@ class SqlRepository(Generic[Value]):
         made_before: float | None = None,
         **where: object,
     ) -> list[Value]:
-        """Return rows that fit, in the order of their making."""
         order = tuple_(self._table.c.created_at, self._table.c.id)
         query = select(*self._columns).where(*self._conditions(where)).limit(limit)
         if made_since is not None:
@@ -78,7 +76,6 @@ class SqlRepository(Generic[Value]):
         return [value_of(self._kind, row) for row in rows]
 
     async def numbered(self, above: int, limit: int, **where: object) -> list[Value]:
-        """Return rows that fit, in the order of their numbers."""
         number = self._table.c.number
         query = select(*self._columns).where(number > above, *self._conditions(where)).order_by(number)
         rows = (await self._connection.execute(query.limit(limit))).mappings()
@@ -101,7 +98,6 @@ class SqlRepository(Generic[Value]):
         return int(result.rowcount)
 
     async def remove_older(self, column: str, than: float, **where: object) -> int:
-        """Remove rows whose time has passed."""
         passed = self._table.c[column] < than
         result = await self._connection.execute(delete(self._table).where(passed, *self._conditions(where)))
         return int(result.rowcount)

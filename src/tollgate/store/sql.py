@@ -53,21 +53,18 @@ class SqlStore:
     # --- Directory -------------------------------------------------------------------------------------
 
     async def token(self, digest: bytes) -> Grant | None:
-        """Return the grant of an active token."""
         row = await self._first(
             _TOKEN_GRANT.where(tables.tokens.c.digest == digest, tables.tokens.c.active, _NOT_SUSPENDED)
         )
         return None if row is None else Grant(team=value_of(Team, row, "team_"), token=value_of(Token, row))
 
     async def domain(self, names: Sequence[str]) -> Grant | None:
-        """Return the grant of the active entry among these names."""
         row = await self._first(
             _DOMAIN_GRANT.where(tables.domains.c.domain.in_(names), tables.domains.c.active, _NOT_SUSPENDED)
         )
         return None if row is None else Grant(team=value_of(Team, row, "team_"), domain=value_of(Domain, row))
 
     async def changes(self, since: int | None) -> Changes | None:
-        """Return what changed after `since`."""
         table = tables.changes
         async with self._connection() as connection:
             oldest, newest = (value or 0 for value in (await connection.execute(_REVISIONS)).one())
@@ -90,13 +87,11 @@ class SqlStore:
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[SqlRepositories]:
-        """Read a consistent snapshot."""
         async with self._connection() as connection:
             yield SqlRepositories(connection)
 
     @asynccontextmanager
     async def changing(self) -> AsyncIterator[SqlRepositories]:
-        """Read and write, alone."""
         async with self._connection(immediate=True) as connection:
             yield SqlRepositories(connection, locks_rows=self._locks_rows)
         retries.note_commit()

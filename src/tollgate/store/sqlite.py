@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
-from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from tollgate.errors import StartError
 from tollgate.store.accountbook import SqlAccountBook
@@ -52,24 +52,23 @@ def open_logbook(
     engine = create_engine(url, pool_size=THREADS, max_overflow=0, hide_parameters=True)
     set_pragmas(engine)
     run_on_connect(engine, "query_only=ON")
-    _begin_explicitly(engine)
+    begin_explicitly(engine)
     return SqlLogBook(engine, look_seconds=look_seconds, clock=clock)
 
 
 def open_accountbook(url: URL, *, busy_milliseconds: int = BUSY_MILLISECONDS) -> SqlAccountBook:
     """Open the ledger for reading usage and writing invoices."""
-    engine = create_async_engine(
-        url.set(drivername="sqlite+aiosqlite"), pool_size=4, max_overflow=0, hide_parameters=True
-    )
-    set_pragmas(engine.sync_engine, busy_milliseconds)
-    _begin_explicitly(engine.sync_engine)
-    return SqlAccountBook(engine)
+    return SqlAccountBook(_async_engine(url, busy_milliseconds))
 
 
 def open_store(
     url: URL, *, deadline: float = DEADLINE_SECONDS, busy_milliseconds: int = BUSY_MILLISECONDS
 ) -> SqlStore:
     """Open the store for a worker. Call it in the process that uses it, never before a fork."""
+    return SqlStore(_async_engine(url, busy_milliseconds), deadline)
+
+
+def _async_engine(url: URL, busy_milliseconds: int) -> AsyncEngine:
     engine = create_async_engine(
         url.set(drivername="sqlite+aiosqlite"),
         pool_size=4,
@@ -77,11 +76,11 @@ def open_store(
         hide_parameters=True,  # digests and addresses of people, which the text of an error would repeat
     )
     set_pragmas(engine.sync_engine, busy_milliseconds)
-    _begin_explicitly(engine.sync_engine)
-    return SqlStore(engine, deadline)
+    begin_explicitly(engine.sync_engine)
+    return engine
 
 
-def _begin_explicitly(engine: Engine) -> None:
+def begin_explicitly(engine: Engine) -> None:
     """Begin transactions ourselves: Python's driver begins one only at the first change, after what was read."""
 
     @event.listens_for(engine, "connect")

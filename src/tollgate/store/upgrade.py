@@ -16,9 +16,9 @@ from collections.abc import Callable
 from contextlib import closing, suppress
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy import Connection, create_engine
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -27,7 +27,7 @@ from tollgate.lazy_module import LazyModule
 from tollgate.store import postgresql
 from tollgate.store.base import cause_of
 from tollgate.store.postgresql import CONTROL_SCHEMA, LEDGER_SCHEMA, is_postgresql
-from tollgate.store.sqlite import run_on_connect
+from tollgate.store.sqlite import begin_explicitly, run_on_connect
 
 if TYPE_CHECKING:
     import alembic.command
@@ -130,9 +130,10 @@ def _migrate(
         schema = SCHEMAS[folder]
         engine = postgresql.make_engine(url, schema, pool_size=1, seconds=0)
     else:
-        engine = create_engine(url)
+        engine = create_engine(url, execution_options={"immediate": True})
         run_on_connect(engine, f"busy_timeout={BUSY_MILLISECONDS}", "foreign_keys=ON")
-        _whole_transactions(engine)
+        # A migration happens whole or not at all: by itself, Python's driver leaves out what changes tables.
+        begin_explicitly(engine)
     try:
         with engine.begin() as connection:
             if is_postgresql(url):
@@ -144,7 +145,9 @@ def _migrate(
             config.attributes["connection"] = connection
             done = work(connection, config)
         if not is_postgresql(url):
-            _write_ahead(engine)
+            # For good. Of two that do it at once one is refused, and the other has done it.
+            with closing(engine.raw_connection()) as raw, suppress(sqlite3.OperationalError):
+                raw.cursor().execute("PRAGMA journal_mode=WAL")
     except (SQLAlchemyError, OSError) as error:
         advice = (
             "Check that the server runs, and that the user may connect and create schemas."
@@ -155,22 +158,3 @@ def _migrate(
     finally:
         engine.dispose()
     return done
-
-
-def _write_ahead(engine: Engine) -> None:
-    """Switch to WAL, for good. Of two that do it at once one is refused, and the other has done it."""
-    connection = engine.raw_connection()
-    with closing(connection), suppress(sqlite3.OperationalError):
-        connection.cursor().execute("PRAGMA journal_mode=WAL")
-
-
-def _whole_transactions(engine: Engine) -> None:
-    """Let a migration happen whole or not at all: by itself, Python's driver leaves out what changes tables."""
-
-    @event.listens_for(engine, "connect")
-    def manual(connection: Any, _record: Any) -> None:
-        connection.isolation_level = None
-
-    @event.listens_for(engine, "begin")
-    def begin(connection: Connection) -> None:
-        connection.exec_driver_sql("BEGIN IMMEDIATE")

@@ -193,7 +193,6 @@ class ValkeyLeaseBook:
         self._turn: Any = self._client.register_script(_TURN)
 
     async def exchange(self, node: str, reports: Sequence[LeaseReport]) -> LeaseReply:
-        """Report what a node uses, and take what it may use from now on."""
         arguments: list[str | float] = [self._prefix, node, ALIVE_MILLISECONDS, MAX_LEASED, OVER]
         for each in reports:
             lowered = "" if each.lowered is None else each.lowered
@@ -205,7 +204,6 @@ class ValkeyLeaseBook:
         return LeaseReply(int(reply[0]), reply[1] == b"1", leases)
 
     async def leave(self, node: str) -> None:
-        """Forget a node that stops."""
         await _in_time(self._seconds, self._client.zrem(f"{self._prefix}nodes", node))
 
     async def close(self) -> None:
@@ -227,7 +225,6 @@ class ValkeyAnswerLog:
     async def exchange(
         self, networks: Sequence[str], sent: Mapping[str, Sequence[SharedAnswer]]
     ) -> dict[str, list[SharedAnswer]]:
-        """Send answers of some networks, and return some that others sent since the last turn."""
         pipeline: Any = self._client.pipeline(transaction=False)
         for network, answers in sent.items():
             for each in answers:

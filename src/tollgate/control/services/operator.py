@@ -112,7 +112,7 @@ class SpoolState(Struct, frozen=True):
 
 
 class Inspector(Protocol):
-    """Inspects the machine; blocks. `processes/inspector.py`."""
+    """Inspects the machine; blocks. `processes/control.py`."""
 
     def processes(self) -> Sequence[ProcessState]: ...
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tollgate.ledger import segments
-from tollgate.processes import inspector
+from tollgate.processes import control
 from tollgate.processes.bootstrap import prepare
-from tollgate.processes.inspector import MachineInspector
+from tollgate.processes.control import MachineInspector
 from tollgate.settings.model import Settings
 
 # How often processes were started, by name.
@@ -42,7 +42,7 @@ def test_starts_after_the_first_are_restarts(looking: MachineInspector, monkeypa
 def test_nothing_is_shown_where_there_is_no_proc(
     looking: MachineInspector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inspector, "_PROC", tmp_path / "none")
+    monkeypatch.setattr(control, "_PROC", tmp_path / "none")
     assert looking.processes() == []
 
 
