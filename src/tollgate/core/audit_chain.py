@@ -41,7 +41,6 @@ def chain_of(team_id: str | None) -> str:
 
 
 def linked(entry: AuditEntry, chain: AuditChain) -> tuple[AuditEntry, AuditChain]:
-    """Append an entry to its chain."""
     placed = replace(entry, chain=chain.id, number=chain.count + 1, previous=chain.hash)
     placed = replace(placed, hash=hash_of(shown(placed)))
     return placed, replace(chain, count=placed.number, hash=placed.hash)
@@ -55,7 +54,6 @@ def shown(entry: AuditEntry) -> Line:
 
 
 def line_of(entry: AuditEntry) -> bytes:
-    """An entry as a line of an export."""
     return _written(shown(entry)) + b"\n"
 
 

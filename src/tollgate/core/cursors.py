@@ -20,7 +20,7 @@ class BadCursor(ValueError):
 
 
 class Position(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """The last row of a page, by what lists are ordered by."""
+    """The last item of a page, by what lists are ordered by."""
 
     created_at: float
     id: str

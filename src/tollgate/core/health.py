@@ -87,12 +87,10 @@ class Sight(Struct, frozen=True):
 
     @property
     def head(self) -> int:
-        """Its newest block."""
         return self.heads[-1].number if self.heads else NOTHING
 
     @property
     def down(self) -> bool:
-        """Whether it does not answer."""
         return self.failures >= FAILURES or (self.refused and self.failures > 0)
 
 
@@ -130,7 +128,6 @@ def expected_chain(sights: Sequence[Sight], rules: HealthRules) -> str:
 
 
 def counts(sight: Sight, chain_id: str) -> bool:
-    """Whether its view of the chain counts."""
     return _is_on(sight, chain_id) and bool(sight.heads) and not sight.down and not sight.syncing
 
 
@@ -140,14 +137,14 @@ def _is_on(sight: Sight, chain_id: str) -> bool:
 
 
 def assess(sights: Sequence[Sight], rules: HealthRules) -> list[UpstreamVerdict]:
-    """How each upstream is."""
     chain_id = expected_chain(sights, rules)
     leaders = [sight for sight in sights if counts(sight, chain_id) and not sight.disagreements]
     return [_verdict(sight, leaders, chain_id, rules) for sight in sights]
 
 
 def _verdict(sight: Sight, leaders: Sequence[Sight], chain_id: str, rules: HealthRules) -> UpstreamVerdict:
-    behind = max(0, _highest(leaders, sight.queried_at) - sight.head) if sight.heads else 0
+    highest = max((_head_at(each.heads, sight.queried_at) for each in leaders), default=NOTHING)
+    behind = max(0, highest - sight.head) if sight.heads else 0
     if not sight.tried:
         return UpstreamVerdict(State.UNKNOWN, "not probed yet")
     if sight.down:
@@ -163,11 +160,6 @@ def _verdict(sight: Sight, leaders: Sequence[Sight], chain_id: str, rules: Healt
     if behind > rules.lag_blocks:
         return UpstreamVerdict(State.LAGGING, f"{behind} blocks behind", behind)
     return UpstreamVerdict(State.UP, "", behind)
-
-
-def _highest(leaders: Iterable[Sight], at: float) -> int:
-    """The highest block that was known at that time."""
-    return max((_head_at(sight.heads, at) for sight in leaders), default=NOTHING)
 
 
 def _head_at(heads: tuple[SeenHead, ...], at: float) -> int:

@@ -117,7 +117,6 @@ def _request_lines(used: TeamMonth, price: Price) -> Iterator[Line]:
 
 
 def rate(price: Price) -> str:
-    """The price in words."""
     unit = "started million" if price.plan is Plan.PER_STARTED_MILLION else "million"
     return f"{dollars(price.micros_per_million)} per {unit}"
 

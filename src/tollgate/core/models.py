@@ -37,7 +37,6 @@ class Team(Struct, frozen=True):
 
     @property
     def price(self) -> OwnPrice | None:
-        """What it pays otherwise than the others."""
         if self.free_requests is None and self.micros_per_million is None:
             return None
         return OwnPrice(self.free_requests, self.micros_per_million)
@@ -58,7 +57,6 @@ class PriceChange(Struct, frozen=True):
 
     @property
     def price(self) -> OwnPrice:
-        """What differs."""
         return OwnPrice(self.free_requests, self.micros_per_million)
 
 

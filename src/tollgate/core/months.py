@@ -29,17 +29,14 @@ def is_month(text: str) -> bool:
 
 
 def start_of(month: str) -> float:
-    """The moment at which a month begins."""
     return datetime(int(month[:4]), int(month[5:]), 1, tzinfo=UTC).timestamp()
 
 
 def end_of(month: str) -> float:
-    """The moment at which a month ends."""
     return next_month(start_of(month))
 
 
 def previous_month(month: str) -> str:
-    """The month before a month."""
     return month_of(start_of(month) - 1)
 
 

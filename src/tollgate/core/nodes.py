@@ -55,6 +55,5 @@ def taken(lease: JobLease | None, job: str, holder: str, now: float, seconds: fl
 
 
 def named(roles: Iterable[str]) -> str:
-    """Roles as they are stored."""
     given = frozenset(roles)
     return "all" if given == ALL_ROLES else ",".join(sorted(given))

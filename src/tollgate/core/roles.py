@@ -51,7 +51,6 @@ ALLOWED: dict[Action, frozenset[Role]] = {
 
 
 def allows(role: Role, action: Action) -> bool:
-    """Whether members of this role may do this."""
     return role in ALLOWED[action]
 
 

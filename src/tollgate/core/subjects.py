@@ -147,7 +147,6 @@ class Subjects:
 
 
 def _count_equal(calls: Sequence[CountedCall]) -> dict[CountedCall, int]:
-    """How often each call occurs."""
     counts: dict[CountedCall, int] = {}
     for call in calls:
         counts[call] = counts.get(call, 0) + 1
@@ -181,7 +180,6 @@ class Batch:
         self.payloads += payloads
 
     def teams(self) -> set[str]:
-        """The teams of these records."""
         return {subject.team_id for subject in set(self.subjects)}
 
     @property

@@ -51,7 +51,6 @@ class Tally:
 
     @property
     def error_rate(self) -> float | None:
-        """Failures for each call."""
         return min(1.0, self.failures / self.calls) if self.calls else None
 
 

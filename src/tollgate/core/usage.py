@@ -62,7 +62,6 @@ class TeamMonth(Struct, frozen=True):
 
     @property
     def billable(self) -> int:
-        """Calls that count."""
         return sum(period.billable for period in self.periods)
 
     @property

@@ -199,17 +199,8 @@ def _hour(
     if dice.random() < 0.2:
         network, method, _, _ = dice.choice(mix)
         outcome = _REFUSED if dice.random() < 0.7 else _FAILED
-        yield _entry(
-            team,
-            source,
-            at + 2_000 * share_of_hour,
-            network,
-            method,
-            1_200,
-            dice,
-            outcome,
-            count=dice.randint(1, 12),
-        )
+        later, count = at + 2_000 * share_of_hour, dice.randint(1, 12)
+        yield _entry(team, source, later, network, method, 1_200, dice, outcome, count=count)
 
 
 def _singles(team: Team, sources: list[TrafficSource], now: float, dice: random.Random) -> Iterator[Entry]:

@@ -123,7 +123,6 @@ class Collector:
         return segments.backlog(self._ids, self._marks).bytes
 
     def has_writers(self) -> bool:
-        """Whether some segment is still being written."""
         for segment in self._segments():
             with suppress(FileNotFoundError):
                 if any(map(segments.is_alive, segment.paths)):
@@ -131,7 +130,6 @@ class Collector:
         return False
 
     def has_segments(self) -> bool:
-        """Whether something is left in the spool."""
         return bool(self._segments())
 
     def tidy(self) -> None:
@@ -202,7 +200,7 @@ class Collector:
         return Mark(known.offset, done=True)
 
     def _add(self, piece: segments.Piece, batch: Batch) -> int:
-        """Add the frames of a piece to a batch, up to one that has something that is no record; where to go on."""
+        """Add the frames of a piece to a batch, up to one with something that is no record; where to continue."""
         try:
             batch.add(piece.payloads)
         except _NO_ENTRY:
@@ -233,7 +231,7 @@ class Collector:
         return self._now() - path.stat().st_mtime >= SETTLED_SECONDS
 
     def _report_damage(self, damaged: list[tuple[Path, str]]) -> None:
-        """A writer would go on in a file that is put aside: it is left there until it is done."""
+        """A writer would continue in a file that is put aside: it is left there until it is done."""
         for path, why in damaged:
             if path not in self._reported:
                 self._reported.add(path)

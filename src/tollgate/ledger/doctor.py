@@ -36,7 +36,6 @@ class Check(Struct, frozen=True):
 
     @property
     def ok(self) -> bool:
-        """Whether everything agrees."""
         return not self.differences
 
 

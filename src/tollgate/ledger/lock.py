@@ -30,7 +30,6 @@ class Lock:
             )
 
     def close(self) -> None:
-        """Let another one have it."""
         os.close(self._descriptor)
 
     def __enter__(self) -> Self:

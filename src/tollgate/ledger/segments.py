@@ -60,7 +60,6 @@ def frame(*records: bytes) -> bytes:
 
 
 def records_in(framed: bytes) -> int:
-    """How many records a frame has."""
     return int.from_bytes(framed[_FRAME.size : FRAME_BYTES], "little")
 
 

@@ -102,7 +102,6 @@ def bind_unix(folder: Path, name: str) -> socket.socket:
 
 
 def url(scheme: str, bound: socket.socket) -> str:
-    """The address of a bound socket."""
     return url_of(scheme, *bound.getsockname()[:2])
 
 

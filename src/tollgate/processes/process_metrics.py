@@ -46,7 +46,6 @@ def read_stat(folder: Path) -> ProcessStat:
 
 
 def show_build(writer: metrics.Writer) -> None:
-    """Show what is running."""
     writer.set(writer.cell(metrics.BUILD_INFO, __version__, platform.python_version()), 1)
 
 
@@ -69,7 +68,6 @@ class ProcessWatch:
         """The process that each name belonged to, and its processor time in milliseconds."""
 
     def tick(self) -> None:
-        """Look at the processes, where it is time to."""
         now = self._now()
         if now < self._look_at:
             return

@@ -7,7 +7,7 @@ check        unknown keys, types, bounds
 rules        what one setting demands beyond its type
 providers    shorthands for providers' addresses
 changes      what may change in place, and the words for it
-schema       the settings as rows: key, type in words, default, variable, help
+schema       the settings as a list: key, type in words, default, variable, help
 mask         effective values, secrets hidden
 model        the settings themselves
 """

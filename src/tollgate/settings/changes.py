@@ -17,7 +17,7 @@ from msgspec import inspect as mi
 from msgspec.structs import replace
 
 from tollgate.settings.lines import KeyPath, dotted
-from tollgate.settings.model import NetworkSettings, Section, Settings, UpstreamSettings
+from tollgate.settings.model import NetworkSettings, Section, Settings
 from tollgate.settings.schema import SettingNode, leaves, node
 
 _MAX_SHOWN = 60
@@ -39,7 +39,7 @@ def compare(running: Settings, wanted: Settings) -> SettingsChanges:
     settings = replace(
         running,
         families=wanted.families,
-        # Its rows are shared memory that was made at the start.
+        # The shared memory of its slots was made at the start.
         limits=replace(wanted.limits, limit_slots=running.limits.limit_slots),
         cache=wanted.cache,
         health=wanted.health,
@@ -115,10 +115,6 @@ def _network(path: KeyPath, old: NetworkSettings, new: NetworkSettings) -> Itera
         yield f"{dotted((*path, 'upstreams'))}: {', '.join(moves)}"
     for name, upstream in after.items():
         if name in before:
-            yield from _upstream((*path, "upstreams"), before[name], upstream)
-
-
-def _upstream(path: KeyPath, old: UpstreamSettings, new: UpstreamSettings) -> Iterator[str]:
-    # By name, not by number: it may have moved in the file.
-    for line in _lines((), old, new):
-        yield f"{dotted(path)}.{new.name}.{line}"
+            # By name, not by number: it may have moved in the file.
+            for line in _lines((), before[name], upstream):
+                yield f"{dotted((*path, 'upstreams'))}.{name}.{line}"

@@ -1,7 +1,7 @@
 """Every problem of a tree of settings, found in one pass.
 
 Owns what follows from the definitions: unknown keys, missing keys, types and bounds. What a particular
-setting must satisfy beyond that is a row in `settings/rules.py`. Pure: takes a tree and gives problems; a
+setting must satisfy beyond that is a rule in `settings/rules.py`. Pure: takes a tree and gives problems; a
 problem never quotes the value of a secret.
 """
 
@@ -98,7 +98,7 @@ def _unknown(path: KeyPath, siblings: list[str]) -> str:
     near = get_close_matches(name.lower(), siblings, n=1)
     if near:
         return f"{message}; did you mean `{dotted((*path[:-1], near[0]))}`?"
-    elsewhere = [row.key for row in describe() if row.key.rpartition(".")[2] == name]
+    elsewhere = [each.key for each in describe() if each.key.rpartition(".")[2] == name]
     if elsewhere:
         return f"{message}; did you mean `{elsewhere[0]}`?"
     return f"{message}; known here: {', '.join(siblings)}"

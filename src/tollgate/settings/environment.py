@@ -153,8 +153,8 @@ def _unknown(name: str) -> str:
     parts = name.upper().removeprefix(PREFIX).split("__")
     chosen = dict(zip(("<FAMILY>", "<NETWORK>", "", "<N>"), parts[1:], strict=False))
     candidates = []
-    for row in describe():
-        candidate = row.variable.removeprefix(PREFIX)
+    for setting in describe():
+        candidate = setting.variable.removeprefix(PREFIX)
         for placeholder, part in chosen.items():
             candidate = candidate.replace(placeholder, part) if placeholder else candidate
         candidates.append(candidate)

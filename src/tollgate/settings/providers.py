@@ -23,7 +23,7 @@ class ProviderUrls(NamedTuple):
 
 
 class Provider(Struct, frozen=True):
-    """A row: parts of its shorthand, its addresses, and its names for networks."""
+    """A provider: parts of its shorthand, its addresses, and its names for networks."""
 
     form: str
     url: str

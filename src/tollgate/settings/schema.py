@@ -56,7 +56,7 @@ class SettingNode(Struct, frozen=True):
 
 
 class Setting(Struct, frozen=True):
-    """A row of the reference: what may be set and how."""
+    """An entry of the reference: what may be set and how."""
 
     key: str
     kind: str
@@ -83,7 +83,6 @@ def node(kind: mi.Type) -> SettingNode:
 
 @cache
 def root() -> SettingNode:
-    """Return the tree of all settings."""
     return node(mi.type_info(Settings))
 
 
@@ -93,14 +92,13 @@ def fields(table: mi.StructType) -> dict[str, SettingNode]:
 
 
 def variable(path: KeyPath) -> str:
-    """Name the environment variable of a setting."""
     return PREFIX + "__".join(str(segment).upper().replace("-", "_") for segment in path)
 
 
 @cache
 def describe() -> tuple[Setting, ...]:
     """List everything that can be set, in the order of the definitions."""
-    return tuple(_rows(root(), ()))
+    return tuple(_settings(root(), ()))
 
 
 def help_of(table: str) -> str:
@@ -130,19 +128,19 @@ def _key(path: KeyPath) -> str:
     return dotted(path).replace(".<n>", "[<n>]")
 
 
-def _rows(place: SettingNode, path: KeyPath) -> Iterator[Setting]:
+def _settings(place: SettingNode, path: KeyPath) -> Iterator[Setting]:
     if isinstance(place.type, mi.StructType):
         for field in place.type.fields:
             inner = node(field.type)
             if inner.is_settable:
-                yield _row(field, inner, (*path, field.encode_name))
+                yield _setting(field, inner, (*path, field.encode_name))
         for name, inner in fields(place.type).items():
-            yield from _rows(inner, (*path, name))
+            yield from _settings(inner, (*path, name))
     elif (element := place.element) is not None:
-        yield from _rows(element, (*path, _chosen(place, path)))
+        yield from _settings(element, (*path, _chosen(place, path)))
 
 
-def _row(field: mi.Field, place: SettingNode, path: KeyPath) -> Setting:
+def _setting(field: mi.Field, place: SettingNode, path: KeyPath) -> Setting:
     default = field.default
     if default is NODEFAULT:
         default = None if field.default_factory is NODEFAULT else field.default_factory()
@@ -182,8 +180,10 @@ def in_words(place: SettingNode) -> str:
             return "number" + _bounds(kind)
         case mi.BoolType():
             return "`true` or `false`"
-        case mi.StrType():
-            return _string_in_words(place, place.type)
+        case mi.StrType() as kind:
+            return place.form or ("non-empty " if kind.min_length else "") + (
+                "path" if place.location else "string"
+            )
         case mi.VarTupleType():
             return "list of strings" if place.is_setting else "array of tables"
         case mi.DictType():
@@ -211,9 +211,3 @@ def _bounds(kind: mi.IntType | mi.FloatType) -> str:
 def _number(number: float) -> str:
     # Grouped as TOML allows, so that it can be copied; ports and the like stay as they are usually written.
     return f"{number:_}" if isinstance(number, int) and number > 99_999 else f"{number:g}"
-
-
-def _string_in_words(place: SettingNode, kind: mi.StrType) -> str:
-    if place.form:
-        return place.form
-    return ("non-empty " if kind.min_length else "") + ("path" if place.location else "string")

@@ -79,7 +79,6 @@ class LeasedMeters(SharedMeters):
     # --- Workers ---------------------------------------------------------------------------------------
 
     def take(self, limits: Sequence[tuple[str, Limit]], now: float, cost: int = 1) -> list[Taken]:
-        """Take `cost` requests out of each limit, until one refuses; that one comes last."""
         found = []
         for key, limit in limits:
             slot, mark = self._known.get(key, NOWHERE)
@@ -95,7 +94,6 @@ class LeasedMeters(SharedMeters):
         return found
 
     def slots(self, limits: Sequence[tuple[str, Limit]], now: float) -> LeasedSlots:
-        """Where these limits are, for `take_all`: as long as their slots are not given to another caller."""
         found = LeasedSlots()
         for key, limit in limits:
             slot = self._described(key, limit, now)
@@ -103,7 +101,6 @@ class LeasedMeters(SharedMeters):
         return found
 
     def take_all(self, slots: LeasedSlots, now: float, cost: float = 1.0) -> bool:  # type: ignore[override] # those of `slots`
-        """Take `cost` requests out of all limits, or out of none: False where one refuses or has another slot."""
         if slots.epoch != self._epoch[0] and not self._look_again(slots):
             return False
         if self._workers > 1:
@@ -116,7 +113,7 @@ class LeasedMeters(SharedMeters):
                 arrival, moved = arrivals[slot], now + credit
                 after = (moved if moved > arrival else arrival) + cost * step  # noqa: FURB136
                 if after - moved > ahead:
-                    self._give_back_leased(slots, slot, cost)
+                    self._give_back(((each, size) for each, size, _, _ in slots.leases), slot, cost)
                     return False
                 arrivals[slot] = after
         if not slots.taken:
@@ -134,13 +131,6 @@ class LeasedMeters(SharedMeters):
             used = self._highest(slot) - self._credits[slot] - now
             found += numbers_left(max(0.0, used), self._step(slot, interval, seconds), seconds)
         return found
-
-    def _give_back_leased(self, slots: LeasedSlots, until: int, cost: float) -> None:
-        """Undo what was taken a moment ago from the slots before this one; no other worker writes to them."""
-        for slot, step, _, _ in slots.leases:
-            if slot == until:
-                break
-            self._arrivals[slot] -= cost * step
 
     def _take_together_leased(self, slots: LeasedSlots, now: float, cost: float) -> bool:
         """Take from slots that other workers write to as well."""
@@ -178,7 +168,6 @@ class LeasedMeters(SharedMeters):
         self._unsettled.clear()
 
     def peek(self, key: str, limit: Limit, now: float) -> Taken:
-        """Return what `take` of one request would find, and take nothing."""
         return self._look(self._described(key, limit, now), limit, now, 1)
 
     def _described(self, key: str, limit: Limit, now: float) -> int:
@@ -190,10 +179,6 @@ class LeasedMeters(SharedMeters):
     def _step(self, slot: int, interval: float, seconds: float) -> float:
         """Seconds that one request uses up here; a node without a share may still send one in a window."""
         return min(seconds, interval * (self._factors[slot] or self._default[0]))
-
-    def _highest(self, slot: int) -> float:
-        start = slot * self._workers
-        return max(self._arrivals[start : start + self._workers])
 
     def _look(self, slot: int, limit: Limit, now: float, cost: int) -> Taken:
         """As `core.limits.take`, with the slot's own step."""

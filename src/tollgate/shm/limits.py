@@ -18,7 +18,7 @@ import mmap
 import os
 import random
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from math import floor
 from pathlib import Path
@@ -103,7 +103,6 @@ class SharedMeters:
         return found
 
     def moved(self, slots: LimitSlots) -> bool:
-        """Whether one of these slots was given to another limit."""
         return any(self._marks[slot] != mark for slot, mark, _, _ in slots)
 
     def _look_again(self, slots: LimitSlots) -> bool:
@@ -116,7 +115,6 @@ class SharedMeters:
         return True
 
     def take_all(self, slots: LimitSlots, now: float, cost: float = 1.0) -> bool:
-        """Take `cost` requests out of all limits, or out of none: False where one refuses or has another slot."""
         if slots.epoch != self._epoch[0] and not self._look_again(slots):
             return False
         if self._workers > 1:
@@ -127,7 +125,7 @@ class SharedMeters:
             arrival = arrivals[slot]
             after = (now if now > arrival else arrival) + cost * interval  # noqa: FURB136
             if after - now > ahead:
-                self._give_back(slots, slot, cost)
+                self._give_back(((each, step) for each, step, _ in slots.steps), slot, cost)
                 return False
             arrivals[slot] = after
         return True
@@ -139,17 +137,19 @@ class SharedMeters:
         """
         found: tuple[int, ...] = ()
         for slot, _, interval, seconds in slots:
-            start = slot * self._workers
-            used = max(self._arrivals[start : start + self._workers]) - now
-            found += numbers_left(max(0.0, used), interval, seconds)
+            found += numbers_left(max(0.0, self._highest(slot) - now), interval, seconds)
         return found
 
-    def _give_back(self, slots: LimitSlots, until: int, cost: float) -> None:
+    def _give_back(self, steps: Iterable[tuple[int, float]], until: int, cost: float) -> None:
         """Undo what was taken a moment ago from the slots before this one; no other worker writes to them."""
-        for slot, interval, _ in slots.steps:
+        for slot, step in steps:
             if slot == until:
                 break
-            self._arrivals[slot] -= cost * interval
+            self._arrivals[slot] -= cost * step
+
+    def _highest(self, slot: int) -> float:
+        start = slot * self._workers
+        return max(self._arrivals[start : start + self._workers])
 
     def _take_all_together(self, slots: LimitSlots, now: float, cost: float) -> bool:
         """Take from slots that other workers write to as well."""
@@ -183,9 +183,7 @@ class SharedMeters:
         return taken
 
     def peek(self, key: str, limit: Limit, now: float) -> Taken:
-        """Return what `take` of one request would find, and take nothing."""
-        start = self._slot(key, now) * self._workers
-        return take(limit, max(self._arrivals[start : start + self._workers]), now)
+        return take(limit, self._highest(self._slot(key, now)), now)
 
     def _slot(self, key: str, now: float) -> int:
         """Find or claim the slot of a key."""
@@ -204,8 +202,7 @@ class SharedMeters:
         for slot in range(first, first + WAYS):
             if self._marks[slot] == mark:
                 return slot
-            start = slot * self._workers
-            arrival = max(self._arrivals[start : start + self._workers]) if self._marks[slot] else -1.0
+            arrival = self._highest(slot) if self._marks[slot] else -1.0
             if arrival < best_arrival:
                 best, best_arrival = slot, arrival
         if best_arrival > now:

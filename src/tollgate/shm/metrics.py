@@ -293,54 +293,8 @@ DROPPED_LABELS = Spec(
     "tollgate_metrics_dropped", MetricKind.COUNTER, "Samples that found no free cell: a sign of a defect."
 )
 
-ALL: tuple[Spec, ...] = (
-    REQUESTS,
-    CALLS,
-    REFUSALS,
-    REQUEST_SECONDS,
-    UPSTREAM_ATTEMPTS,
-    UPSTREAM_SECONDS,
-    UPSTREAM_HEDGES,
-    CACHE,
-    CACHE_BYTES,
-    WS_CONNECTIONS,
-    WS_NOTIFICATIONS,
-    WS_CUT,
-    CONNECTIONS,
-    IN_FLIGHT,
-    UPSTREAM_CONNECTIONS,
-    UPSTREAM_STATE,
-    UPSTREAM_HEAD,
-    UPSTREAM_PROBES,
-    NETWORK_HEAD,
-    NETWORK_FINALIZED,
-    REORGS,
-    HEADS_LOST,
-    DIRECTORY_ENTRIES,
-    DIRECTORY_LOOKUPS,
-    DIRECTORY_STALE_SECONDS,
-    BUFFERED_BYTES,
-    WORKER_STARTS,
-    PROCESS_CPU,
-    PROCESS_MEMORY,
-    PROCESS_DESCRIPTORS,
-    BUILD_INFO,
-    SPOOL_HELD,
-    LEDGER_ROWS,
-    LEDGER_LAG,
-    LEDGER_DAMAGED,
-    LEDGER_TORN,
-    LEDGER_CLOCK,
-    CERTIFICATE_EXPIRY,
-    NODES,
-    SHARED_UP,
-    SHARED_LOST,
-    SHARED_NODES,
-    SHARED_LEASES,
-    TRACE_SPANS,
-    SHARED_ANSWERS,
-    DROPPED_LABELS,
-)
+ALL = tuple(each for each in list(globals().values()) if isinstance(each, Spec))
+"""In the order of their definitions."""
 _BY_NAME = {spec.name: spec for spec in ALL}
 
 Key = tuple[str, ...]
@@ -361,7 +315,7 @@ class Regions:
         self._memory = [mmap.mmap(-1, _CELL_BYTES * (_CELLS + 1)) for _ in range(count)]
 
     def writer(self, region: int) -> Writer:
-        """Take over a region; its counters go on from their last values."""
+        """Take over a region; its counters continue from their last values."""
         return Writer(self._memory[region])
 
     def by_label(self, region: int, spec: Spec) -> dict[str, int]:

@@ -77,7 +77,6 @@ class SharedStatus:
         self._epochs = memory[8 * size :].cast("d")
 
     def network(self, slot: int, worker: int = 0) -> NetworkStatus:
-        """A network's status, as one worker sees it."""
         start, end = slot * self._network_size, (slot + 1) * self._network_size
         return NetworkStatus(
             self._cells[start:end], self._epochs[slot : slot + 1], self.workers, worker, self._now
@@ -182,7 +181,6 @@ class NetworkStatus:
 
     @property
     def reorgs(self) -> int:
-        """How many reorganisations there were."""
         return self._cells[_REORGS]
 
     def ancestor(self, reorgs: int) -> int:
@@ -336,13 +334,11 @@ class UpstreamStatus:
     # --- For the prober --------------------------------------------------------------------------------
 
     def publish(self, state: State, head: int) -> None:
-        """Publish the state of an upstream."""
         self._cells[_UP_HEAD] = head + 1
         self._cells[_STATE] = state
         _change(self._epoch)
 
     def worker_stats(self) -> list[WorkerStats]:
-        """The statistics of each worker's calls."""
         cells = self._cells
         return [
             WorkerStats(
