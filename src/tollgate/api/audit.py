@@ -45,8 +45,7 @@ class AuditEntry(Struct, frozen=True, kw_only=True):
     target: Annotated[str, Meta(description="The id of what was changed.")] = ""
     name: Annotated[str, Meta(description="Its name at that time.")] = ""
     details: Annotated[
-        dict[str, Any],
-        Meta(description="Further details; of a change, what differs `before` and `after`."),
+        dict[str, Any], Meta(description="Further details; of a change, what differs `before` and `after`.")
     ] = {}
     address: Annotated[str, Meta(description="The client's address.")] = ""
     via: Annotated[str, Meta(description="`tool`, `personal:<name>`, `console` or `operator`.")] = ""

@@ -44,11 +44,7 @@ class LogFilters(Struct, frozen=True, kw_only=True):
     request_id: Annotated[str | None, text("Only the calls of this request.", "req_1", max_length=MAX_TEXT)] = None
     domain: Annotated[
         str | None,
-        text(
-            "Only calls of this whitelisted domain: its id or its name.",
-            "example.com",
-            max_length=MAX_NAME,
-        ),
+        text("Only calls of this whitelisted domain: its id or its name.", "example.com", max_length=MAX_NAME),
     ] = None
     until: Until = None
 
@@ -107,8 +103,7 @@ class Attempt(Struct, frozen=True, kw_only=True):
     """One attempt at an upstream."""
 
     upstream: Annotated[
-        str,
-        Meta(description="Its name; `upstream 1`, `upstream 2` where the operator shows none."),
+        str, Meta(description="Its name; `upstream 1`, `upstream 2` where the operator shows none.")
     ] = ""
     start_us: Annotated[int, Meta(description="Microseconds from the beginning of the request.")] = 0
     end_us: Annotated[int, Meta(description="Microseconds from the beginning of the request.")] = 0

@@ -16,8 +16,7 @@ KINDS = ("console", "tool", "personal")
 
 Name = Annotated[str, text("A display name; may be empty.", "Ada Lovelace", min_length=0)]
 Current = Annotated[
-    str,
-    Meta(description="The current password; ignored if the account has none.", examples=["old-word-1"]),
+    str, Meta(description="The current password; ignored if the account has none.", examples=["old-word-1"])
 ]
 Kind = Annotated[
     str,
@@ -71,8 +70,7 @@ class NewPersonalToken(Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
     name: Annotated[str, text("What it is for.", "ci")]
     expires_in_days: Annotated[
-        int | UnsetType | None,
-        count(f"By default {DEFAULT_DAYS}; null: it never expires.", 30, 1, MAX_DAYS),
+        int | UnsetType | None, count(f"By default {DEFAULT_DAYS}; null: it never expires.", 30, 1, MAX_DAYS)
     ] = UNSET
     team: Annotated[
         str | None,

@@ -19,8 +19,7 @@ Name = Annotated[
     ),
 ]
 RoleName = Annotated[
-    str,
-    Meta(description="One of the five roles.", examples=["developer"], extra_json_schema={"enum": list(Role)}),
+    str, Meta(description="One of the five roles.", examples=["developer"], extra_json_schema={"enum": list(Role)})
 ]
 
 

@@ -29,11 +29,7 @@ PerMonth = Annotated[
     int | None, count("Requests a calendar month (UTC); null: no cap.", 1_000_000, 1, 1_000_000_000_000)
 ]
 InUrl = Annotated[
-    bool,
-    Meta(
-        description="Allow the token in the URL, for wallets: `/x/eth/mainnet/<token>`.",
-        examples=[False],
-    ),
+    bool, Meta(description="Allow the token in the URL, for wallets: `/x/eth/mainnet/<token>`.", examples=[False])
 ]
 ShowUpstream = Annotated[
     bool,

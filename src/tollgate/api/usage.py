@@ -60,10 +60,7 @@ Requests = Annotated[int, Meta(description="All requests, including refused ones
 BillableRequests = Annotated[int, Meta(description="Requests that are billed: those that were answered.")]
 FreeRequests = Annotated[int, Meta(description="How many requests of a month are free.")]
 CostMicros = Annotated[int, Meta(description="What they cost, in millionths of a US dollar.")]
-Cap = Annotated[
-    int | None,
-    Meta(description="The cap that applies, in millionths of a US dollar; null: none."),
-]
+Cap = Annotated[int | None, Meta(description="The cap that applies, in millionths of a US dollar; null: none.")]
 
 
 class UsageQuery(Struct, frozen=True):

@@ -6,6 +6,7 @@ It assembles routers and contains nothing else.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any, cast
 
 import msgspec
@@ -37,6 +38,7 @@ from tollgate.control.api import (
     usage,
 )
 from tollgate.control.api.errors import HANDLERS
+from tollgate.control.api.operations import handlers_of
 from tollgate.control.api.rates import Rates
 from tollgate.control.console import pages
 from tollgate.control.plane import ControlPlane
@@ -51,7 +53,7 @@ def control_app(plane: ControlPlane) -> Litestar:
 
 def operator_app(plane: ControlPlane) -> Litestar:
     """Create an application with only the operator's endpoints."""
-    return assembled(plane, [_router(operator.HANDLERS)])
+    return assembled(plane, [_router(handlers_of(operator))])
 
 
 def api_router() -> Router:
@@ -60,7 +62,7 @@ def api_router() -> Router:
         *(service, me, factors, teams, members, tokens, domains),
         *(logs, audit, usage, invoices, operator),
     )
-    return _router([oauth.router(), *(handler for each in resources for handler in each.HANDLERS)])
+    return _router([oauth.router(), *chain.from_iterable(map(handlers_of, resources))])
 
 
 def _router(handlers: Sequence[Router | HTTPRouteHandler]) -> Router:

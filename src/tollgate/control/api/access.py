@@ -19,7 +19,6 @@ from tollgate.control.problems import NotLoggedIn, PersonalTokenRefused
 from tollgate.control.service_context import OPERATOR, Actor, ClientInfo
 from tollgate.core.people import PERSONAL, TOOL
 
-AGENT_LENGTH = 256
 ME = "/api/v1/me"
 
 # Set in the state of a request whose credential is valid: workers reserve slots for such clients.
@@ -42,7 +41,7 @@ def request_id(scope: Scope) -> str:
 def client(request: HttpRequest) -> ClientInfo:
     sender = request.scope["client"]
     agent = request.headers.get("user-agent", "")
-    return ClientInfo(sender[0] if sender else "", agent[:AGENT_LENGTH], request_id(request.scope))
+    return ClientInfo(sender[0] if sender else "", agent, request_id(request.scope))
 
 
 async def actor(request: HttpRequest, plane: Plane, client: CurrentClient) -> Actor:

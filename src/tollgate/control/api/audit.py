@@ -51,6 +51,3 @@ async def list_own_audit(plane: Plane, actor: CurrentActor, page: WantedPage) ->
 def _shown(entry: AuditEntry) -> audit.AuditEntry:
     details = msgspec.json.decode(entry.details, type=dict[str, Any])
     return of(audit.AuditEntry, entry, at=moment(entry.created_at), details=details)
-
-
-HANDLERS = [list_audit, export_audit, list_own_audit]

@@ -6,52 +6,12 @@ Reads the document and nothing else, so that the page cannot differ from it.
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import msgspec
 from markupsafe import Markup, escape
-from msgspec import Struct
 
+from tollgate.api.base import Json
 from tollgate.control.api.render import StandalonePage
-
-Json = dict[str, Any]
-
-
-class FieldDoc(Struct, frozen=True):
-    """A member of a body, or a parameter."""
-
-    name: str
-    kind: str
-    required: bool
-    description: str
-    place: str = ""
-
-
-class ResponseDoc(Struct, frozen=True):
-    """A possible response."""
-
-    status: str
-    lines: list[str]
-    shapes: list[str]
-    others: list[str]
-    """Media types of bodies that have no shape."""
-    headers: list[str]
-
-
-class OperationDoc(Struct, frozen=True):
-    """An operation."""
-
-    id: str
-    method: str
-    path: str
-    summary: str
-    description: str
-    secured: bool
-    parameters: list[FieldDoc]
-    body: list[FieldDoc]
-    media_type: str
-    answers: list[ResponseDoc]
-    example: str
 
 
 def page(document: Json) -> bytes:
@@ -72,7 +32,7 @@ class _Reader:
         self._schemas: dict[str, Json] = document["components"]["schemas"]
         self._base_url: str = document["servers"][0]["url"]
 
-    def entries(self, tag: str) -> list[OperationDoc]:
+    def entries(self, tag: str) -> list[Json]:
         return [
             self._entry(path, method, operation)
             for path, methods in self._document["paths"].items()
@@ -80,7 +40,7 @@ class _Reader:
             if tag in operation["tags"]
         ]
 
-    def shapes(self) -> list[tuple[str, str, list[FieldDoc]]]:
+    def shapes(self) -> list[tuple[str, str, list[Json]]]:
         answered = {
             _name(each["schema"])
             for methods in self._document["paths"].values()
@@ -98,30 +58,33 @@ class _Reader:
         members = self._schemas[name]["properties"].values()
         return [member["items"] for member in members if "items" in member]
 
-    def _entry(self, path: str, method: str, operation: Json) -> OperationDoc:
+    def _entry(self, path: str, method: str, operation: Json) -> Json:
         content = operation.get("requestBody", {}).get("content", {})
         media_type: str = next(iter(content), "")
         body: Json = content.get(media_type, {})
-        return OperationDoc(
-            id=operation["operationId"],
-            method=method.upper(),
-            path=path,
-            summary=operation["summary"],
-            description=operation.get("description", ""),
-            secured=bool(operation["security"]),
-            parameters=[_parameter(each) for each in operation.get("parameters", [])],
-            body=self._members(_name(body["schema"])) if body else [],
-            media_type=media_type,
-            answers=[_answer(status, answer) for status, answer in operation["responses"].items()],
-            example=self._example(path, method, operation, media_type, body),
-        )
+        return {
+            **operation,
+            "method": method.upper(),
+            "path": path,
+            "parameters": [
+                _member(
+                    each["name"],
+                    {**each["schema"], "description": each["description"]},
+                    each["in"],
+                    required=each.get("required", False),
+                )
+                for each in operation.get("parameters", [])
+            ],
+            "body": self._members(_name(body["schema"])) if body else [],
+            "media_type": media_type,
+            "answers": [_answer(status, answer) for status, answer in operation["responses"].items()],
+            "example": self._example(path, method, operation, media_type, body),
+        }
 
-    def _members(self, name: str) -> list[FieldDoc]:
+    def _members(self, name: str) -> list[Json]:
         schema = self._schemas[name]
-        return [
-            FieldDoc(member, _kind(each), member in schema.get("required", []), each.get("description", ""))
-            for member, each in schema["properties"].items()
-        ]
+        required = schema.get("required", [])
+        return [_member(name, each, required=name in required) for name, each in schema["properties"].items()]
 
     def _example(self, path: str, method: str, operation: Json, media_type: str, body: Json) -> str:
         query = "&".join(
@@ -150,20 +113,22 @@ def _name(schema: Json) -> str:
     return str(schema.get("$ref", "")).rpartition("/")[2]
 
 
-def _parameter(each: Json) -> FieldDoc:
-    required = each.get("required", False)
-    return FieldDoc(each["name"], _kind(each["schema"]), required, each["description"], each["in"])
+def _member(name: str, schema: Json, place: str = "", *, required: bool) -> Json:
+    """A member of a body, or a parameter."""
+    description = schema.get("description", "")
+    return {"name": name, "kind": _kind(schema), "place": place, "required": required, "description": description}
 
 
-def _answer(status: str, answer: Json) -> ResponseDoc:
+def _answer(status: str, answer: Json) -> Json:
     names = {media_type: _name(each["schema"]) for media_type, each in answer.get("content", {}).items()}
-    return ResponseDoc(
-        status,
-        lines=[line.removeprefix("- ") for line in answer["description"].splitlines()],
-        shapes=[name for name in names.values() if name],
-        others=[media_type for media_type, name in names.items() if not name],
-        headers=[name for name in answer["headers"] if name != "X-Request-Id"],
-    )
+    return {
+        "status": status,
+        "lines": [line.removeprefix("- ") for line in answer["description"].splitlines()],
+        "shapes": [name for name in names.values() if name],
+        # Media types of bodies that have no shape.
+        "others": [media_type for media_type, name in names.items() if not name],
+        "headers": [name for name in answer["headers"] if name != "X-Request-Id"],
+    }
 
 
 def _kind(schema: Json) -> str:

@@ -103,6 +103,3 @@ async def verify_domain(
 
 def _shown(entry: Domain) -> domains.Domain:
     return of(domains.Domain, entry)
-
-
-HANDLERS = [add_domain, list_domains, check_origin, get_domain, update_domain, remove_domain, verify_domain]

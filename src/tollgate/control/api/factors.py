@@ -72,6 +72,3 @@ async def remove_passkey(plane: Plane, actor: CurrentActor, factor: Part) -> Res
     """Remove a passkey."""
     await plane.factors.remove(actor, factor)
     return done()
-
-
-HANDLERS = [get_factors, begin_totp, confirm_totp, end_totp, begin_passkey, add_passkey, remove_passkey]

@@ -146,6 +146,3 @@ def csv_of(invoice: Invoice) -> bytes:
     total = ["total", "Total", None, invoice.billable_requests, invoice.total_cents * 10_000, invoice.currency]
     writer.writerow(map(csv_cell, [*head, len(invoice.lines) + 1, *total]))
     return out.getvalue().encode()
-
-
-HANDLERS = [list_invoices, get_invoice]

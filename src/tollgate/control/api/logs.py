@@ -59,6 +59,3 @@ async def export_logs(
     # Before the response starts: a caller without the right gets a refusal, not an empty file.
     first = await plane.logs.page(actor, team, query)
     return exports.answer(plane.logs, actor, first, query, form)
-
-
-HANDLERS = [list_logs, get_log, export_logs]

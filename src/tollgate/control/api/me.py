@@ -138,9 +138,3 @@ def _login(kind: type[render.Shape], login: people.Login, **members: Any) -> ren
 def _made(created: tuple[people.Login, str]) -> Made:
     login, secret = created
     return Made(_login(PersonalToken, login, current=False, secret=secret))
-
-
-HANDLERS = [
-    get_self, update_self, delete_self, change_password, change_email, confirm_email, list_logins, end_login,
-    create_personal_token,
-]  # fmt: skip

@@ -105,14 +105,3 @@ def _shown(person: Person) -> Member:
 
 def _made(invited: Invited) -> Made:
     return Made(of(InvitationWithLink, invited.invitation, link=invited.link, mailed=invited.mailed))
-
-
-HANDLERS = [
-    list_members,
-    set_role,
-    remove_member,
-    create_invitation,
-    list_invitations,
-    revoke_invitation,
-    accept_invitation,
-]

@@ -129,7 +129,10 @@ def router() -> Router:
     return Router(
         path="/oauth",
         route_handlers=[start, token, revoke],
-        exception_handlers={InvalidInput: _malformed, LoginExpired: _expired},
+        exception_handlers={
+            InvalidInput: lambda request, error: oauth_answer(request, _Malformed(error.detail)),
+            LoginExpired: lambda request, _: oauth_answer(request, OAuthError("invalid_grant")),
+        },
     )
 
 
@@ -153,11 +156,3 @@ def _given(secrets: Secrets) -> Answer:
             refresh_token=secrets.refresh,
         )
     )
-
-
-def _malformed(request: HttpRequest, error: InvalidInput) -> Answer:
-    return oauth_answer(request, _Malformed(error.detail))
-
-
-def _expired(request: HttpRequest, _error: LoginExpired) -> Answer:
-    return oauth_answer(request, OAuthError("invalid_grant"))

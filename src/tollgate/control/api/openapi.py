@@ -16,6 +16,7 @@ from litestar.routes import BaseRoute, HTTPRoute
 from msgspec import Struct
 
 from tollgate import __version__
+from tollgate.api.base import Json
 from tollgate.control.api.errors import PROBLEM, InternalProblem, RequestTooLarge, WrongMediaType
 from tollgate.control.api.oauth_types import OAuthProblem
 from tollgate.control.api.operations import OPERATION, TAGS, Operation
@@ -36,8 +37,6 @@ from tollgate.control.problems import (
     TooManyRequests,
 )
 from tollgate.control.service_context import MAX_ROWS, USUAL_ROWS
-
-Json = dict[str, Any]
 
 # Paths of the API; the console's pages are not documented.
 API_PATHS = ("/api/", "/.well-known/")
@@ -283,14 +282,7 @@ def _query_parameters(operation: Operation) -> Iterator[Json]:
         yield {"name": "limit", "in": "query", "description": "How many at most.", "schema": limit}
         description = "Where to continue: the `next` of the previous page."
         yield {"name": "after", "in": "query", "description": description, "schema": {"type": "string"}}
-    for each in operation.query:
-        yield {
-            "name": each.name,
-            "in": "query",
-            "required": each.required,
-            "description": each.description,
-            "schema": each.schema,
-        }
+    yield from operation.query
 
 
 def _header_parameters(operation: Operation) -> Iterator[Json]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Awaitable, Callable
-from types import NoneType
+from types import ModuleType, NoneType
 from typing import Any, TypeVar, cast, get_origin, get_type_hints
 
 from litestar import Response
@@ -19,7 +19,7 @@ from litestar.types import Method
 from msgspec import Struct
 from msgspec.structs import fields
 
-from tollgate.api.base import Route, members, without_null
+from tollgate.api.base import Json, Route, members, without_null
 from tollgate.control.api.access import authenticate
 from tollgate.control.api.reading import ApiRequest
 from tollgate.control.api.render import Versioned
@@ -54,15 +54,6 @@ TAGS: dict[str, str] = {
 _PARAMETER = re.compile(r"\{([a-z]+)\}")
 
 
-class Query(Struct, frozen=True):
-    """A parameter in the query."""
-
-    name: str
-    description: str
-    schema: dict[str, Any]
-    required: bool = False
-
-
 class Operation(Struct, frozen=True, kw_only=True):
     """What the document describes of an endpoint besides its route and signature."""
 
@@ -91,7 +82,8 @@ class Operation(Struct, frozen=True, kw_only=True):
     """Whether it honours `If-Match`."""
     lists: bool = False
     """Whether it takes `limit` and `after`."""
-    query: tuple[Query, ...] = ()
+    query: tuple[Json, ...] = ()
+    """The parameters of the query, as the document describes them."""
     raises: tuple[type[Problem], ...] = ()
     """Problems besides those of all endpoints of its kind."""
     cost: int = 1
@@ -168,15 +160,21 @@ def serves(
     return declare
 
 
-def _query(kind: type[Struct]) -> tuple[Query, ...]:
+def handlers_of(module: ModuleType) -> list[HTTPRouteHandler]:
+    """All handlers that a module declares."""
+    return [each for each in vars(module).values() if isinstance(each, HTTPRouteHandler)]
+
+
+def _query(kind: type[Struct]) -> tuple[Json, ...]:
     required = {field.name for field in fields(kind) if field.required}
     return tuple(
-        Query(
-            name,
-            schema["description"],
-            without_null({key: schema[key] for key in schema if key != "description"}),
-            name in required,
-        )
+        {
+            "name": name,
+            "in": "query",
+            "required": name in required,
+            "description": schema["description"],
+            "schema": without_null({key: schema[key] for key in schema if key != "description"}),
+        }
         for name, schema in members(kind).items()
     )
 

@@ -154,9 +154,3 @@ async def run_checks(plane: Plane, actor: CurrentActor) -> Response[Checks]:
     """
     found = list(await plane.operator.examine(actor))
     return unstored(Checks(all(each.ok for each in found), found))
-
-
-HANDLERS = [
-    list_upstreams, list_nodes, list_upstream_history, get_processes, run_checks, list_all_teams, get_any_team,
-    get_usage_of_any_team, get_service_usage, set_terms,
-]  # fmt: skip

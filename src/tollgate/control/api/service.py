@@ -51,6 +51,3 @@ async def get_docs(request: HttpRequest) -> Response[Any]:
 async def list_networks(plane: Plane, actor: CurrentActor) -> Response[NetworkPage]:  # noqa: ARG001 - requires a login
     """List the networks that are served."""
     return unstored(NetworkPage(list(await plane.networks.list())))
-
-
-HANDLERS = [get_service, get_open_api, get_docs, list_networks]

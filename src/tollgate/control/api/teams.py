@@ -68,6 +68,3 @@ async def delete_team(plane: Plane, actor: CurrentActor, team: Part) -> Response
 def shown_team(membership: Membership) -> Team:
     """A team as one of its members sees it."""
     return render.of(Team, membership.team, role=membership.member.role)
-
-
-HANDLERS = [create_team, list_teams, get_team, update_team, delete_team]

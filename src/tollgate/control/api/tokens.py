@@ -89,6 +89,3 @@ def _shown(token: Token) -> tokens.Token:
 def _made(created: tuple[Token, str]) -> Made:
     token, secret = created
     return Made(of(TokenWithSecret, token, replaces=token.replaces or None, secret=secret), token)
-
-
-HANDLERS = [create_token, list_tokens, get_token, update_token, delete_token, rotate_token]

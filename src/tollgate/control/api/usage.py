@@ -74,6 +74,3 @@ async def test_webhook(plane: Plane, actor: CurrentActor, team: Part) -> Respons
     """
     failure = await plane.alerts.test(actor, team)
     return unstored(WebhookTest(not failure, failure or None))
-
-
-HANDLERS = [get_usage, get_timeline, get_billing, update_billing, test_webhook]

@@ -6,6 +6,7 @@ import msgspec
 from litestar import Response, post
 
 from tollgate.api.factors import Code, NewPasskey, PasskeyCredential
+from tollgate.control.api.access import client
 from tollgate.control.commands import decoded
 from tollgate.control.console import account, render, session
 from tollgate.control.console.forms import command, read_form
@@ -106,7 +107,7 @@ async def sign_in_with_code(request: HttpRequest, plane: Plane) -> Response[str]
     except Problem as problem:
         return form_page(plane, back, problem=problem)
     try:
-        await plane.factors.check_code(session.client_of(request), found, form.get("code", ""))
+        await plane.factors.check_code(client(request), found, form.get("code", ""))
     except Problem as problem:
         return code_page(back, ticket, problem)
     return await session.enter(request, plane, found, back)

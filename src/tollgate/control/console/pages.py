@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import traceback
 from http import HTTPStatus
+from itertools import chain
 from urllib.parse import quote
 
 from litestar import MediaType, Response, Router, post
@@ -16,6 +17,7 @@ from litestar.handlers import HTTPRouteHandler
 from tollgate import log
 from tollgate.api.teams import NewTeam
 from tollgate.control.api.errors import is_disconnect
+from tollgate.control.api.operations import handlers_of
 from tollgate.control.console import (
     account,
     charts,
@@ -191,25 +193,14 @@ def _request_id(request: HttpRequest) -> str:
 
 def router() -> Router:
     """All pages, for an application that has the dependency `plane`."""
+    modules = (
+        *(overview, endpoints, tokens, domains, logs, tail, usage, team, account, factors, operator),
+        *(sign_in, provider),
+    )
     handlers = [
-        *(home, teams_page, create_team, more_page),
-        *(overview.overview_page, endpoints.endpoints_page, endpoints.called, endpoints.playground_token),
-        *(tokens.tokens_page, tokens.new_page, tokens.create, tokens.token_page, tokens.change),
-        *(domains.domains_page, domains.root_of, domains.add, domains.domain_page, domains.change),
-        *(logs.logs_page, logs.export, tail.tail),
-        *(usage.usage_page, usage.change, usage.invoices_page, usage.invoice_page, usage.invoice_file),
-        *(team.members_page, team.invite, team.change_member, team.revoke),
-        *(team.audit_page, team.settings_page, team.change_team),
-        *(account.account_page, account.change, account.end_login, account.email_page, account.confirm_email),
-        *(factors.totp_page, factors.change_totp, factors.passkey_options, factors.add_passkey, factors.remove),
-        *(factors.sign_in_options, factors.sign_in_with_passkey, factors.sign_in_with_code),
-        *(operator.operator_page, operator.run_checks, operator.set_terms, operator.team_page, styles_page),
-        *(sign_in.sign_in_page, sign_in.sign_in, sign_in.sign_out, sign_in.sign_up_page, sign_in.sign_up),
-        *(sign_in.invitation_page, sign_in.follow),
-        *(sign_in.forgot_page, sign_in.forgot, sign_in.reset_page, sign_in.reset),
-        *(account.device_page, account.decide, account.approved_page, account.denied_page),
-        *(provider.start, provider.callback),
+        *(home, teams_page, create_team, more_page, styles_page),
         *map(_served, (render.STYLE, render.SCRIPT, render.FAVICON)),
+        *chain.from_iterable(map(handlers_of, modules)),
     ]
     return Router(
         path=HOME,

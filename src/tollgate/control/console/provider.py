@@ -10,6 +10,7 @@ import msgspec
 from litestar import Response
 from msgspec import Struct
 
+from tollgate.control.api.access import client
 from tollgate.control.console import render, session
 from tollgate.control.console.forms import FormFault
 from tollgate.control.console.paths import HttpRequest, Plane, shown
@@ -43,10 +44,10 @@ class _PendingSignIn(Struct, frozen=True, array_like=True, forbid_unknown_fields
 @shown("/oidc/start")
 async def start(request: HttpRequest, plane: Plane) -> Response[str]:
     """Send the browser to the provider."""
-    client = _client(plane)
+    oidc = _client(plane)
     back = local_path(request.query_params.get("next"))
     try:
-        started = await client.start()
+        started = await oidc.start()
     except OidcError as error:
         return form_page(plane, back, fault=FormFault(str(error)), status=502)
     kept = _PendingSignIn(started.state, started.nonce, started.verifier, back)
@@ -57,13 +58,13 @@ async def start(request: HttpRequest, plane: Plane) -> Response[str]:
 @shown("/oidc/callback")
 async def callback(request: HttpRequest, plane: Plane) -> Response[str]:
     """Handle the browser's return from the provider, once, and sign it in."""
-    client = _client(plane)
+    oidc = _client(plane)
     kept = _kept(request.cookies.get(_cookie_name(plane), ""))
     back = local_path(kept.back if kept else None)
     try:
-        claim = await _finish(request, client, kept)
+        claim = await _finish(request, oidc, kept)
         invitation = await _invitation(plane, back)
-        account = await plane.accounts.by_provider(session.client_of(request), claim, invitation)
+        account = await plane.accounts.by_provider(client(request), claim, invitation)
     except OidcError as error:
         answer = form_page(plane, back, fault=FormFault(str(error)), status=400)
     except Problem as problem:
@@ -74,11 +75,11 @@ async def callback(request: HttpRequest, plane: Plane) -> Response[str]:
     return answer
 
 
-async def _finish(request: HttpRequest, client: OidcClient, kept: _PendingSignIn | None) -> ProviderIdentity:
+async def _finish(request: HttpRequest, oidc: OidcClient, kept: _PendingSignIn | None) -> ProviderIdentity:
     if kept is None:
         raise OidcError("The sign-in took too long, or was started in another browser. Start again.")
     query = {name: str(value) for name, value in request.query_params.items()}
-    return await client.finish(query, SignInStart("", kept.state, kept.nonce, kept.verifier))
+    return await oidc.finish(query, SignInStart("", kept.state, kept.nonce, kept.verifier))
 
 
 async def _invitation(plane: ControlPlane, back: str) -> Invitation | None:

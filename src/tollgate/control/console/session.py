@@ -5,12 +5,12 @@ from __future__ import annotations
 from litestar import Response
 from litestar.datastructures import Cookie
 
-from tollgate.control.api.access import KNOWN
+from tollgate.control.api.access import KNOWN, client
 from tollgate.control.console import render
 from tollgate.control.console.paths import HttpRequest
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import LoginExpired, NotLoggedIn
-from tollgate.control.service_context import Actor, ClientInfo
+from tollgate.control.service_context import Actor
 from tollgate.core.people import CONSOLE, Account
 from tollgate.errors import TollgateError
 
@@ -23,21 +23,12 @@ class SignInFirst(TollgateError):
         super().__init__("sign in first")
 
 
-def client_of(request: HttpRequest) -> ClientInfo:
-    sender = request.scope.get("client")
-    return ClientInfo(
-        address=sender[0] if sender else "",
-        agent=request.headers.get("user-agent", ""),
-        request_id=request.headers.get("x-request-id", ""),
-    )
-
-
 async def actor_of(request: HttpRequest, plane: ControlPlane) -> Actor | None:
     secret = request.cookies.get(cookie_name(plane))
     if secret is None:
         return None
     try:
-        found = await plane.logins.actor(client_of(request), secret, CONSOLE)
+        found = await plane.logins.actor(client(request), secret, CONSOLE)
     except (NotLoggedIn, LoginExpired):
         return None
     request.scope.setdefault("state", {})[KNOWN] = True
@@ -54,11 +45,10 @@ async def signed_in(request: HttpRequest, plane: ControlPlane, *, back: str) -> 
 
 async def begin(request: HttpRequest, plane: ControlPlane, account: Account) -> tuple[str, Cookie]:
     """Sign a browser in, always with a new session, which prevents session fixation."""
-    client = client_of(request)
     old = request.cookies.get(cookie_name(plane))
     if old is not None:
-        await plane.logins.revoke(client, old)
-    secret = await plane.logins.open_session(client, account)
+        await plane.logins.revoke(client(request), old)
+    secret = await plane.logins.open_session(client(request), account)
     seconds = 3600 * plane.settings.accounts.session_hours
     return secret, cookie(plane, cookie_name(plane), secret, seconds)
 
@@ -71,7 +61,7 @@ async def enter(request: HttpRequest, plane: ControlPlane, account: Account, pat
 async def leave(request: HttpRequest, plane: ControlPlane, path: str) -> Response[str]:
     secret = request.cookies.get(cookie_name(plane))
     if secret is not None:
-        await plane.logins.revoke(client_of(request), secret)
+        await plane.logins.revoke(client(request), secret)
     return render.to(path, [cookie(plane, cookie_name(plane), "", 0)])
 
 

@@ -6,6 +6,7 @@ from litestar import Response, post
 from litestar.datastructures import Cookie
 
 from tollgate.api.members import InvitationLink
+from tollgate.control.api.access import client
 from tollgate.control.console import render, session
 from tollgate.control.console.forms import Form, FormFault, new_password, read_form
 from tollgate.control.console.paths import HttpRequest, Part, Plane, shown
@@ -42,7 +43,7 @@ async def sign_in(request: HttpRequest, plane: Plane) -> Response[str]:
     form = await read_form(request)
     back, email = local_path(form.get("next")), form.get("email", "")
     try:
-        account = await plane.accounts.check_password(session.client_of(request), email, form.get("password", ""))
+        account = await plane.accounts.check_password(client(request), email, form.get("password", ""))
     except Problem as problem:
         return form_page(plane, back, email=email, problem=problem)
     if await plane.factors.needs_code(account):
@@ -107,7 +108,7 @@ async def sign_up(request: HttpRequest, plane: Plane) -> Response[str]:
         return await _request_link(request, plane, form)
     try:
         account = await plane.accounts.sign_up(
-            session.client_of(request), form.get("email", ""), new_password(form), name=form.get("name", "")
+            client(request), form.get("email", ""), new_password(form), name=form.get("name", "")
         )
     except Problem as problem:
         return _sign_up_form(plane, back, form, problem)
@@ -117,7 +118,7 @@ async def sign_up(request: HttpRequest, plane: Plane) -> Response[str]:
 async def _request_link(request: HttpRequest, plane: ControlPlane, form: Form) -> Response[str]:
     """The answer is the same whether the address has an account or not."""
     try:
-        await plane.invitations.request_link(session.client_of(request), form.get("email", ""))
+        await plane.invitations.request_link(client(request), form.get("email", ""))
     except Problem as problem:
         return _sign_up_form(plane, HOME, form, problem)
     return _sign_up_form(plane, HOME, form, sent=True)
@@ -152,7 +153,7 @@ async def forgot(request: HttpRequest, plane: Plane) -> Response[str]:
     """Request a link. The response is the same whether the address has an account or not."""
     email = (await read_form(request)).get("email", "")
     try:
-        await plane.accounts.forgot(session.client_of(request), email)
+        await plane.accounts.forgot(client(request), email)
     except Problem as problem:
         return _forgot(plane, email=email, problem=problem)
     return _forgot(plane, email=email, sent=True)
@@ -171,7 +172,7 @@ async def reset(request: HttpRequest, plane: Plane, secret: Part) -> Response[st
     form = await read_form(request)
     account = await plane.accounts.account_of_reset(secret)
     try:
-        await plane.accounts.reset(session.client_of(request), secret, new_password(form))
+        await plane.accounts.reset(client(request), secret, new_password(form))
     except NotFound:
         raise
     except Problem as problem:
@@ -211,12 +212,11 @@ async def follow(request: HttpRequest, plane: Plane, secret: Part) -> Response[s
     cookies: list[Cookie] = []
     try:
         if actor is None and form.get("act") == "sign-up":
-            client = session.client_of(request)
             account = await plane.accounts.sign_up_invited(
-                client, found[0], new_password(form), name=form.get("name", "")
+                client(request), found[0], new_password(form), name=form.get("name", "")
             )
             login, cookie = await session.begin(request, plane, account)
-            actor, cookies = await plane.logins.actor(client, login, CONSOLE), [cookie]
+            actor, cookies = await plane.logins.actor(client(request), login, CONSOLE), [cookie]
         if actor is None:
             raise session.SignInFirst(PATH + secret)
         await plane.invitations.accept(actor, InvitationLink(secret))
