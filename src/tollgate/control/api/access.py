@@ -39,7 +39,7 @@ def request_id(scope: Scope) -> str:
 
 
 def client(request: HttpRequest) -> ClientInfo:
-    sender = request.scope["client"]
+    sender = request.scope.get("client")
     agent = request.headers.get("user-agent", "")
     return ClientInfo(sender[0] if sender else "", agent, request_id(request.scope))
 
