@@ -40,8 +40,8 @@ def request_id(scope: Scope) -> str:
 
 def client(request: HttpRequest) -> ClientInfo:
     sender = request.scope.get("client")
-    agent = request.headers.get("user-agent", "")
-    return ClientInfo(sender[0] if sender else "", agent, request_id(request.scope))
+    agent, name = (request.headers.get(header, "") for header in ("user-agent", "x-request-id"))
+    return ClientInfo(sender[0] if sender else "", agent, name)
 
 
 async def actor(request: HttpRequest, plane: Plane, client: CurrentClient) -> Actor:
