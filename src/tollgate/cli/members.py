@@ -105,17 +105,14 @@ def _find(session: Session, member: str) -> tuple[str, str]:
     """Return the id of the member that is named by an id or an email, and the name for messages."""
     if "@" not in member:
         return member, member
-    known: list[api.Member] = []
+    known: list[str] = []
     for each in session.client.every(api.LIST, session.team):
         if each.email.casefold() == member.casefold():
             return each.id, each.email
-        known.append(each)
-    raise NotFoundFailure(f"{member} is not in team {session.team}.{_nearest(member, known)}")
-
-
-def _nearest(email: str, known: list[api.Member]) -> str:
-    near = difflib.get_close_matches(email.casefold(), [member.email for member in known], n=1, cutoff=0.8)
-    return f" Did you mean {near[0]}?" if near else " See: tollgate teams members list"
+        known.append(each.email)
+    near = difflib.get_close_matches(member.casefold(), known, n=1, cutoff=0.8)
+    hint = f"Did you mean {near[0]}?" if near else "See: tollgate teams members list"
+    raise NotFoundFailure(f"{member} is not in team {session.team}. {hint}")
 
 
 @click.group(cls=Group, epilog="Example: tollgate teams invitations list --team acme")

@@ -41,10 +41,6 @@ def call(session: Session, network: str, method: str, params: tuple[str, ...], t
 
     Prints the result, its duration and the upstream that answered. Exits with 1 for an error.
     """
-    _call(session, network, method, [_value(text) for text in params], token)
-
-
-def _call(session: Session, network: str, method: str, params: list[Any], token: str | None) -> None:
     made = None
     if token is None:
         until = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=_SECONDS)
@@ -54,7 +50,8 @@ def _call(session: Session, network: str, method: str, params: list[Any], token:
         token = made.secret or ""
     try:
         with transports.Transport(session.url) as transport:
-            body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode()
+            values = [_value(text) for text in params]
+            body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": values}).encode()
             headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
             started = time.monotonic()
             reply = transport.send("POST", f"/x/{network}", headers=headers, body=body)
@@ -71,9 +68,8 @@ def _call(session: Session, network: str, method: str, params: list[Any], token:
     failed = "error" in answer
     show.as_json(answer if session.as_json else answer.get("error" if failed else "result"))
     where = [f"{1_000 * took:.1f} ms", f"HTTP {reply.status}"]
-    where += [f"cache {found}" for found in [reply.headers.get("x-tollgate-cache")] if found]
-    where += [f"upstream {found}" for found in [reply.headers.get("x-tollgate-upstream")] if found]
-    where += [f"request {found}" for found in [reply.headers.get("x-request-id")] if found]
+    headers = {"cache": "x-tollgate-cache", "upstream": "x-tollgate-upstream", "request": "x-request-id"}
+    where += [f"{name} {reply.headers[header]}" for name, header in headers.items() if reply.headers.get(header)]
     show.note(", ".join(where))
     if failed:
         click.get_current_context().exit(1)

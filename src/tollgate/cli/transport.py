@@ -32,8 +32,6 @@ LARGEST_ANSWER = 32 * 1024 * 1024
 # Long enough for a restarting server to listen again, short enough not to be noticed.
 _PAUSE_AFTER_REFUSAL = 0.2
 _CHUNK = 64 * 1024
-
-
 _READS = frozenset({"GET", "HEAD"})
 
 

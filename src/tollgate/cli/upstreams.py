@@ -42,14 +42,9 @@ def upstreams(config_file: str | None, as_json: bool) -> None:
         for each in network.upstreams
     ]
     show.table(_TITLES, rows)
-    show.note(_cost(shown, settings.billing.micros_per_million))
-
-
-def _cost(shown: Shown, micros_per_million: int) -> str:
-    """The monthly cost of probing at the current rate, at this service's own price."""
     calls = sum(each.probe_calls for network in shown.networks for each in network.upstreams) * _MINUTES_A_MONTH
-    dollars = calls / 1e6 * micros_per_million / 1e6
-    return (
+    dollars = calls / 1e6 * settings.billing.micros_per_million / 1e6
+    show.note(
         f"At the current rate, probing takes about {calls / 1e6:.1f} million calls a month, {dollars:.2f} USD at "
         "this service's own price. Idle upstreams, and those with a ws_url, are probed rarely."
     )

@@ -9,7 +9,7 @@ import asyncio
 import difflib
 import re
 from asyncio import sleep
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -315,16 +315,10 @@ async def team_named(records: Repositories, team: str) -> Team | None:
 
 
 async def _nearest(records: Repositories, actor: Actor, team: str) -> str | None:
-    names = [each.name for each in await teams_of(records, actor.id)]
-    close = difflib.get_close_matches(team[:60].lower(), names, n=1)
-    return close[0] if close else None
-
-
-async def teams_of(records: Repositories, account_id: str) -> Sequence[Team]:
-    """The teams that an account belongs to, by name."""
-    memberships = await records.members.page(MAX_ROWS, account_id=account_id)
-    teams = await records.teams.page(MAX_ROWS, id=tuple(membership.team_id for membership in memberships))
-    return sorted(teams, key=lambda team: team.name)
+    """The name of the actor's team that is most similar."""
+    members = await records.members.page(MAX_ROWS, account_id=actor.id)
+    teams = await records.teams.page(MAX_ROWS, id=tuple(member.team_id for member in members))
+    return next(iter(difflib.get_close_matches(team[:60].lower(), sorted(each.name for each in teams), n=1)), None)
 
 
 def email_of(text: str) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from tollgate.api.billing import MAX_BUYER, MAX_TAX_NUMBER, Billing, BillingChange
-from tollgate.control.commands import accepted
+from tollgate.control.commands import Rule, accepted
 from tollgate.control.outbound import FetchRefused
 from tollgate.control.problems import InvalidInput
 from tollgate.control.service_context import Actor, ServiceContext, name_of
@@ -72,7 +72,8 @@ class BillingService:
             old = _terms(membership.team, before)
             check_version(old, if_match)
             changed, after = _changed(membership.team, before, given)
-            if _is_raise(membership.team.spending_cap, changed.spending_cap):
+            before_cap, cap = membership.team.spending_cap, changed.spending_cap
+            if before_cap is not None and (cap is None or cap > before_cap):
                 guard = (self._context.key("cap", membership.team.id), throttle.CAP)
                 await throttle.begin(self._context, records, [guard], "raises of the spending cap")
             new = _terms(changed, after)
@@ -140,10 +141,6 @@ def _changed(team: Team, settings: BillingSettings, given: dict[str, Any]) -> tu
     return team, replace(settings, **same)
 
 
-def _is_raise(old: int | None, new: int | None) -> bool:
-    return old is not None and (new is None or new > old)
-
-
 def _noted(terms: BillingTerms) -> dict[str, object]:
     """What the audit log records: of a webhook, only the host."""
     webhook = terms.alert_webhook
@@ -161,10 +158,6 @@ def _buyer(text: str) -> str:
     return "\n".join(filter(None, lines))
 
 
-def _tax_number(text: str) -> str:
-    return name_of(text, field="tax_number", min_length=0, max_length=MAX_TAX_NUMBER)
-
-
 def _webhook(text: str) -> str:
     try:
         target_of(text)
@@ -173,4 +166,8 @@ def _webhook(text: str) -> str:
     return text
 
 
-_RULES = {"alert_webhook": _webhook, "buyer": _buyer, "tax_number": _tax_number}
+_RULES: dict[str, Rule] = {
+    "alert_webhook": _webhook,
+    "buyer": _buyer,
+    "tax_number": lambda text: name_of(text, field="tax_number", min_length=0, max_length=MAX_TAX_NUMBER),
+}

@@ -134,9 +134,8 @@ class Invitations:
         """Add a sign-up link; the newest ones that were mailed before stay valid."""
         older = await records.invitations.page(MAX_OWN, newest_first=True, email=email, created_by=email)
         await records.invitations.remove(id=tuple(each.id for each in older[MAX_OWN - 1 :]))
-        invitation, secret = self._new(email, email, None, Role.VIEWER, by_operator=False)
-        await records.invitations.add(invitation)
-        return f"{self._context.base_url}{PATH}{secret}"
+        _, link = await self._store(records, email, email, None, Role.VIEWER, by_operator=False)
+        return link
 
     async def list(self, actor: Actor, team: str, page: PageRequest) -> ResultPage[Invitation]:
         async with self._context.reading(actor, team, Action.CHANGE_MEMBERS) as (records, membership):
@@ -208,21 +207,21 @@ class Invitations:
     async def _add(
         self, records: Repositories, actor: Actor, email: str, team: Team | None, role: Role, *, by_operator: bool
     ) -> tuple[Invitation, str]:
-        invitation, secret = self._new(email, actor.label, team, role, by_operator=by_operator)
-        await records.invitations.add(invitation)
+        made, link = await self._store(records, email, actor.label, team, role, by_operator=by_operator)
         await self._context.note(
-            records,
-            actor,
-            "invitation.create",
-            team_id=invitation.team_id,
-            target=invitation.id,
-            name=email,
-            role=role.value,
+            records, actor, "invitation.create", team_id=made.team_id, target=made.id, name=email, role=role.value
         )
-        return invitation, f"{self._context.base_url}{PATH}{secret}"
+        return made, link
 
-    def _new(
-        self, email: str, created_by: str, team: Team | None, role: Role, *, by_operator: bool
+    async def _store(
+        self,
+        records: Repositories,
+        email: str,
+        created_by: str,
+        team: Team | None,
+        role: Role,
+        *,
+        by_operator: bool,
     ) -> tuple[Invitation, str]:
         secret = secrets.new_token(secrets.INVITATION)
         now = self._context.now()
@@ -237,7 +236,8 @@ class Invitations:
             role=role.value,
             by_operator=by_operator,
         )
-        return invitation, secret
+        await records.invitations.add(invitation)
+        return invitation, f"{self._context.base_url}{PATH}{secret}"
 
     def _mail(self, invitation: Invitation, link: str, what: str) -> bool:
         return self._mailer.post(

@@ -54,7 +54,9 @@ class Logins:
 
     async def actor(self, client: ClientInfo, secret: str, *kinds: str) -> Actor:
         if not any(secrets.well_formed(secret, _PREFIX[kind]) for kind in kinds):
-            raise NotLoggedIn(_advice(secret))
+            if secrets.well_formed(secret):
+                raise NotLoggedIn("API tokens only work for /x/: log in, or use a personal access token (tgp_…).")
+            raise NotLoggedIn("The credential is not valid: log in again.")
         now = self._context.now()
         async with self._context.store.reading() as records:
             login = await records.logins.find(digest=self._context.digests(secret))
@@ -228,12 +230,6 @@ class Logins:
 
 
 _PREFIX = {CONSOLE: secrets.SESSION, TOOL: secrets.ACCESS, PERSONAL: secrets.PERSONAL}
-
-
-def _advice(secret: str) -> str:
-    if secrets.well_formed(secret):
-        return "API tokens only work for /x/: log in, or use a personal access token (tgp_…)."
-    return "The credential is not valid: log in again."
 
 
 def _browser(agent: str) -> str:

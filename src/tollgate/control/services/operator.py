@@ -10,6 +10,7 @@ import asyncio
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Protocol
 
 from msgspec import Struct, UnsetType
@@ -221,7 +222,8 @@ class Operator:
     async def set_terms(self, actor: Actor, team: str, wanted: TermsChange) -> TeamUse:
         """Suspend or resume a team; set its limit, its own price and the operator's cap."""
         self.check(actor)
-        given = accepted(wanted, {"suspended_reason": _reason})
+        reason = partial(name_of, field="suspended_reason", min_length=0, max_length=MAX_REASON)
+        given = accepted(wanted, {"suspended_reason": reason})
         async with self._context.store.reading() as records:
             found = await _team(records, team)
         now = self._context.now()
@@ -257,10 +259,6 @@ async def _team(records: Repositories, team: str) -> Team:
     if found is None:
         raise NotFound(f"There is no team {team[:60]}: list them with `tollgate admin teams`.")
     return found
-
-
-def _reason(text: str) -> str:
-    return name_of(text, field="suspended_reason", min_length=0, max_length=MAX_REASON).strip()
 
 
 def _changed(team: Team, given: Mapping[str, Any], now: float) -> Team:
