@@ -33,19 +33,8 @@ _UNREADABLE = (MsgspecError, ValueError, RecursionError)
 
 _LATEST = "latest"
 _TAGS = {
-    "eth": {
-        "latest": _TIP,
-        "safe": _TIP,
-        "finalized": _TIP,
-        "earliest": _FOREVER,
-        "pending": _NEVER,
-    },
-    "starknet": {
-        "latest": _TIP,
-        "l1_accepted": _TIP,
-        "pre_confirmed": _NEVER,
-        "pending": _NEVER,
-    },
+    "eth": {"latest": _TIP, "safe": _TIP, "finalized": _TIP, "earliest": _FOREVER, "pending": _NEVER},
+    "starknet": {"latest": _TIP, "l1_accepted": _TIP, "pre_confirmed": _NEVER, "pending": _NEVER},
 }
 
 
@@ -337,5 +326,4 @@ def _range(start: _End, stop: _End, method: Method) -> Scope:
 
 
 def readers(family: str, methods: Iterable[Method]) -> dict[str, Reader]:
-    """The readers of a catalogue, by method."""
     return {method.name: reader(family, method) for method in methods}

@@ -192,7 +192,6 @@ def removed(result: bytes) -> bytes:
 
 
 def notification(_topic: Topic, subscription_id: str, result: bytes) -> bytes:
-    """What is sent to a subscriber."""
     return b'{"jsonrpc":"2.0","method":"eth_subscription","params":{"subscription":"%b","result":%b}}' % (
         subscription_id.encode(),
         result,

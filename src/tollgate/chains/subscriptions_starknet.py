@@ -349,7 +349,6 @@ def notification(topic: Topic, subscription_id: str, result: bytes) -> bytes:
 
 
 def status_result(transaction_hash: str, result: bytes) -> bytes:
-    """What is sent of a transaction's status."""
     return _json({"transaction_hash": transaction_hash, "status": Raw(result)})
 
 

@@ -119,7 +119,6 @@ class RecordedCaller(Protocol):
 
 
 def facts_of(runs: list[Run], callers: Collection[RecordedCaller]) -> Facts:
-    """The facts of a block with entries of these callers."""
     calls = {call for caller in callers for call in caller.calls}
     return Facts(
         runs,

@@ -113,7 +113,6 @@ def _shown(contracts: frozenset[str]) -> str:
 
 
 def _addresses(params: Params, position: int, name: str, member: str) -> Sequence[Any]:
-    """The addresses that a call names."""
     if isinstance(params, dict):
         if len({each.casefold() for each in params}) < len(params):
             raise _Doubled

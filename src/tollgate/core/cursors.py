@@ -33,7 +33,6 @@ class _Cursor(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
 
 
 def write(scope: str, position: Position) -> str:
-    """Make the cursor of a position in a list."""
     return base64.urlsafe_b64encode(msgspec.json.encode(_Cursor(VERSION, scope, position))).rstrip(b"=").decode()
 
 

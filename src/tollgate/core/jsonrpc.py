@@ -76,7 +76,7 @@ class Unparsable(ValueError):
 
 
 def parse(body: bytes, max_calls: int) -> Call | list[PlainCall] | list[WrittenCall]:
-    """Read a request body: one call, or a batch of at max_calls `max_calls`."""
+    """Read a request body: one call, or a batch of at most `max_calls`."""
     if not body.isascii():
         try:
             body.decode()

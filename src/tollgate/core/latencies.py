@@ -20,7 +20,6 @@ _SHORT = bytes(map(bucket_of, range(1 << 16)))
 
 
 def buckets_of(durations: Sequence[int]) -> list[int]:
-    """The bucket of each duration."""
     short, end = _SHORT, len(_SHORT)
     if max(durations, default=0) < end:
         return [short[each] for each in durations]

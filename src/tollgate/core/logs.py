@@ -80,7 +80,6 @@ class LogFilter(Struct, frozen=True, dict=True):
     """Sources whose entries count as those of `source_id`: tokens that it replaced, or that replaced it."""
 
     def fits(self, entry: LogEntry) -> bool:
-        """Whether an entry of the team is wanted."""
         return (
             (self.source_id is None or entry.source_id == self.source_id or entry.source_id in self.lineage)
             and (self.since is None or entry.at >= self.since)

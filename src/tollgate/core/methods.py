@@ -105,7 +105,6 @@ def is_pattern(text: str) -> bool:
 
 
 def matches(method: str, patterns: Sequence[str]) -> bool:
-    """Whether a method fits one of the patterns."""
     return any(_fits(method, pattern) for pattern in patterns)
 
 

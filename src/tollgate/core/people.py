@@ -33,7 +33,6 @@ _HIDDEN = frozenset(
 
 class _Guarded(Struct, frozen=True):
     def __rich_repr__(self) -> list[tuple[str, Any]]:
-        """What a printed one shows."""
         shown = ((name, getattr(self, name)) for name in self.__struct_fields__)
         return [(name, "…" if value and name in _HIDDEN else value) for name, value in shown]
 

@@ -101,7 +101,6 @@ _read_part = msgspec.msgpack.Decoder(Part).decode
 
 
 def part_of(team_id: str, parts: bytes) -> Part | None:
-    """The part of a team, where it has one."""
     if team_id.encode() not in parts:
         return None
     found = _read_raw_parts(parts).get(team_id)

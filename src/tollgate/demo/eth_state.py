@@ -18,7 +18,6 @@ _TOKEN_CODE = bytes.fromhex("6080604052600080fdfe") + b"Tollgate simulated token
 
 
 def nonce(chain: SimulatedChain, address: bytes, height: int) -> int:
-    """Return how many transactions an address has sent."""
     number = accounts(chain).get(address)
     return 0 if number is None else sent_count(number, height)
 

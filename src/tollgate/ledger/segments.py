@@ -50,7 +50,6 @@ _MAX_BODY_BYTES = MAX_RECORD_BYTES + _COUNT_BYTES
 
 
 def frame(*records: bytes) -> bytes:
-    """A frame of these records."""
     if len(records) == 1:
         length, checksum = _COUNT_BYTES + len(records[0]), zlib.crc32(records[0], _CRC_OF_ONE)
         return _FRAME_OF_ONE.pack(length, length ^ _INVERTED, checksum, 1) + records[0]

@@ -78,7 +78,6 @@ class _Shared(Struct, frozen=True):
 
     @property
     def sockets(self) -> list[socket.socket]:
-        """All that the parent has bound."""
         of_control = [] if self.control_address is None else [self.control_address.listener]
         return [*self.public, *self.private, *of_control]
 
@@ -178,7 +177,6 @@ def _share(bootstrap: Bootstrap, roles: frozenset[str], tls: tuple[str, str] | N
 
 
 def _children(made: _Shared) -> Iterator[Child]:
-    """The processes of the roles that this node has."""
     bootstrap, shared, roles, regions, address = (
         made.bootstrap, made.shared, made.roles, made.regions, made.control_address,
     )  # fmt: skip

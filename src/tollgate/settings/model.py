@@ -28,7 +28,6 @@ Text = Annotated[str, Meta(min_length=1)]
 
 
 def Help(text: str) -> Meta:  # noqa: N802 - reads as an annotation
-    """Attach the help text of a setting."""
     return Meta(description=text)
 
 
@@ -57,7 +56,6 @@ class Section(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A table of settings. Its repr hides secrets, because a repr ends up in logs and tracebacks."""
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
-        """What a printed one shows."""
         hidden = _secret_fields(type(self))
         shown = ((name, getattr(self, name)) for name in self.__struct_fields__)
         return [(name, "…" if value and name in hidden else value) for name, value in shown]

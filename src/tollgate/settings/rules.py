@@ -42,7 +42,6 @@ _OWN_HEADERS = frozenset({
 
 
 def rules_for(path: KeyPath, value: Any) -> Iterator[Finding]:
-    """Apply the rules of a place to its value."""
     in_families = path[:1] == ("families",)
     place = tuple("*" if in_families and depth in _CHOSEN_DEPTHS else part for depth, part in enumerate(path))
     for rule in _RULES.get(place, ()):
@@ -76,10 +75,7 @@ def _network(key: str, network: dict[str, Any]) -> Iterator[Finding]:
 def _tls(key: str, server: dict[str, Any]) -> Iterator[Finding]:
     for name, other in (("tls_certificate", "tls_key"), ("tls_key", "tls_certificate")):
         if server.get(name) and not server.get(other):
-            yield (
-                (name,),
-                f"`{key}.{name}` is set without `{key}.{other}`: set both, or neither for plain HTTP",
-            )
+            yield (name,), f"`{key}.{name}` is set without `{key}.{other}`: set both, or neither for plain HTTP"
 
 
 def _ports(key: str, server: dict[str, Any]) -> Iterator[Finding]:

@@ -225,7 +225,6 @@ class LeasedMeters(SharedMeters):
                     yield slot
 
     def read(self, slot: int, now: float) -> LeasedSlot:
-        """What a slot holds now."""
         self.settle()
         window, start = self._windows[slot], slot * self._workers
         return LeasedSlot(

@@ -186,7 +186,6 @@ class SharedMeters:
         return take(limit, self._highest(self._slot(key, now)), now)
 
     def _slot(self, key: str, now: float) -> int:
-        """Find or claim the slot of a key."""
         if len(self._known) >= self._max_known:
             self._known.clear()
         digest = hashlib.blake2b(key.encode(), digest_size=8, key=self._salt).digest()

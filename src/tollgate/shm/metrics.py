@@ -319,11 +319,9 @@ class Regions:
         return Writer(self._memory[region])
 
     def by_label(self, region: int, spec: Spec) -> dict[str, int]:
-        """What one region has of a metric with one label."""
         return {key[1]: value for key, value in _read(self._memory[region]) if key[0] == spec.name}
 
     def totals(self) -> dict[Key, int]:
-        """Add up all regions."""
         totals: dict[Key, int] = {}
         for memory in self._memory:
             for key, value in _read(memory):

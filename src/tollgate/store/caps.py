@@ -68,11 +68,7 @@ class Caps:
         used = self._ledger.source_months(month, {each for chain in older.values() for each in chain})
         stopped = [
             *(
-                (
-                    tables.teams,
-                    team,
-                    cap_reached(team.price_over(self._price), requests, team.cap, cost),
-                )
+                (tables.teams, team, cap_reached(team.price_over(self._price), requests, team.cap, cost))
                 for team in teams
                 for requests, cost in [spent.get(team.id, (0, 0))]
             ),

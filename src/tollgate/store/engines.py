@@ -111,7 +111,6 @@ def insert_if_absent(url: URL, name: str, value: str) -> str:
 
 
 def replace_facts(url: URL, facts: Mapping[str, str]) -> None:
-    """Insert or replace facts, in one transaction."""
     with _transaction(url) as connection:
         for name, value in facts.items():
             connection.execute(tables.facts.delete().where(tables.facts.c.name == name))

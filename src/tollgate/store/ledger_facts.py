@@ -70,7 +70,6 @@ class LedgerFacts:
         self._engine.dispose()
 
     def read(self) -> LedgerState:
-        """Add everything up."""
         with self._reading() as connection:
             usage = tables.usage_all.c
             state = connection.execute(select(tables.state)).first()
@@ -108,7 +107,6 @@ class LedgerFacts:
             )
 
     def marks(self) -> dict[bytes, Mark]:
-        """How far segments were read, as of now."""
         with self._reading() as connection:
             return _marks(connection)
 

@@ -69,7 +69,6 @@ class SharedBlocks:
         self._contents = contents or {}
 
     def add(self, day: str, blocks: Sequence[SharedBlock], committed_at: float) -> None:
-        """Write those of a commit."""
         last = self._execute("SELECT commit_no FROM shared_blocks ORDER BY id DESC LIMIT 1").scalar() or 0
         rows = [
             (
@@ -113,7 +112,6 @@ class SharedBlocks:
         return found
 
     def drop(self, before: str) -> None:
-        """Delete those of days before one."""
         self._execute("DELETE FROM shared_blocks WHERE day < ?", (before,))
 
     def _oldest(self, before: str | None) -> list[_Header]:

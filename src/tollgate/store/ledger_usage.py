@@ -77,7 +77,6 @@ FOLD_MONTH = (
 
 
 def add(connection: Connection, posting: Posting) -> None:
-    """Add what a batch counts."""
     usage = [
         (month, hour, _write({team_id: [*lines.values()] for team_id, lines in teams.items()}).decode())
         for (month, hour), teams in posting.lines.items()

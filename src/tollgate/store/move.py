@@ -57,7 +57,6 @@ class Move:
             each.dispose()
 
     def run(self) -> None:
-        """Move everything, and compare."""
         self._settle_source()
         self._begin()
         for schema, source, metadata in self._parts():
@@ -72,10 +71,7 @@ class Move:
 
     def _parts(self) -> tuple[tuple[str, Engine, MetaData], ...]:
         control, ledger = self._sources
-        return (
-            (CONTROL_SCHEMA, control, tables.metadata),
-            (LEDGER_SCHEMA, ledger, ledger_tables.metadata),
-        )
+        return (CONTROL_SCHEMA, control, tables.metadata), (LEDGER_SCHEMA, ledger, ledger_tables.metadata)
 
     def _settle_source(self) -> None:
         """Add up what was appended."""

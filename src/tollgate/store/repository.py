@@ -164,7 +164,6 @@ def columns_of(value: msgspec.Struct) -> dict[str, Any]:
 
 
 def value_of(kind: type[Value], row: Mapping[Any, Any], prefix: str = "") -> Value:
-    """Columns as a value."""
     values = {name: row[prefix + name] for name in kind.__struct_fields__}
     for name in _lists(kind):
         values[name] = msgspec.json.decode(values[name], type=tuple[str, ...])

@@ -20,7 +20,6 @@ class CommitWatch:
 
     @property
     def may_retry(self) -> bool:
-        """Whether all of it may be retried."""
         return self.undone and not self.commits
 
 
@@ -39,7 +38,6 @@ def watching() -> Iterator[CommitWatch]:
 
 
 def note_commit() -> None:
-    """Note that a change was committed."""
     if (watch := _current.get()) is not None:
         watch.commits += 1
 

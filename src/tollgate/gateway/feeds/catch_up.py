@@ -36,7 +36,6 @@ class FairSlots:
 
     @asynccontextmanager
     async def slot(self, team: object) -> AsyncIterator[None]:
-        """Hold a slot."""
         if self._free:
             self._free -= 1
         else:

@@ -61,7 +61,6 @@ class BlockHistory:
         return kept
 
     def keep(self, kept: Kept, logs: Sequence[Item]) -> None:
-        """Remember what was sent of a block."""
         kept.logs = logs
         self._bytes += _size(kept)
         for oldest in self._kept:
@@ -72,7 +71,6 @@ class BlockHistory:
                 oldest.logs, oldest.forgotten = (), True
 
     def at(self, number: int) -> Head | None:
-        """The kept block of this number."""
         place = number - self.first.number
         return self._kept[place].head if 0 <= place < len(self._kept) else None
 

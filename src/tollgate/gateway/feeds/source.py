@@ -62,7 +62,6 @@ class EventPage(Struct, frozen=True):
 
     @property
     def size(self) -> int:
-        """Bytes of all that belongs to it."""
         return sum(len(item.result) for items in self.items.values() for item in items)
 
 

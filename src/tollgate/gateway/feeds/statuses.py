@@ -100,7 +100,6 @@ class Statuses:
             await self._sleep(_LOOK_SECONDS)
 
     async def step(self) -> None:
-        """Query what is due."""
         await self._look_into_blocks()
         now = self._now()
         due = [each for each in self._waited_for.items() if each[1].is_due(now)]

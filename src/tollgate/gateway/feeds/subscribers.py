@@ -217,7 +217,6 @@ class Subscribers:
     # --- `BlockSink` of `follower.py` --------------------------------------------------------------------
 
     def topics(self) -> Collection[Topic]:
-        """What subscribers need of a block."""
         return frozenset(topic for topic in FILTERED if self._wanted[topic] > 0)
 
     async def publish(self, page: EventPage) -> Sequence[Item]:
@@ -253,7 +252,6 @@ class Subscribers:
         return notified
 
     async def take_back(self, replaced: Sequence[Kept]) -> None:
-        """Notify that blocks were replaced."""
         if not replaced:
             return
         pace = _Pace()

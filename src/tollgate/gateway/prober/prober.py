@@ -183,7 +183,6 @@ def _message(error: msgspec.Raw) -> str:
 
 
 def _perhaps(reader: Callable[[str, bytes], T], family: str, result: bytes | BaseException | None) -> T | None:
-    """Read a result that is optional."""
     if result is None:
         return None
     try:

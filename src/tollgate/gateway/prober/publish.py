@@ -62,7 +62,6 @@ class StatusPublisher:
         self._networks = networks
 
     def show(self, monitors: Iterable[NetworkMonitor]) -> None:
-        """Write everything down."""
         networks = [self._network(monitor) for monitor in monitors]
         self._write(self._file, msgspec.json.encode(Shown(at=self._wall(), networks=tuple(networks))))
         history = self._history.note(networks, self._wall())

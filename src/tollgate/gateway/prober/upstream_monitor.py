@@ -106,7 +106,6 @@ class UpstreamMonitor:
     # --- Answers ---------------------------------------------------------------------------------------
 
     def failed(self, failure: ProbeFailed) -> None:
-        """Take in that a probe failed."""
         self.sight = replace(
             self.sight,
             tried=True,

@@ -166,7 +166,6 @@ class Socket(WebSocketsSansIOProtocol):
         self._settle()
 
     def handle_events(self) -> None:
-        """Count frames."""
         self.handled += len(self.conn.events)
         super().handle_events()
 

@@ -86,7 +86,6 @@ class CallerUse:
         self.connections = self.subscriptions = self.terms = 0
 
     def bound(self, settings: WebSocketSettings) -> None:
-        """Take over how much one may have."""
         callers = TEAM_CALLERS if self.team is None else 1
         self._max_subscriptions = callers * settings.subscriptions_per_caller
         self._max_terms = callers * settings.filter_terms_per_caller
@@ -244,7 +243,6 @@ class SocketPipeline(Pipeline):
     async def _answer_subscriptions(
         self, request: Request, network: ServedNetwork, resolver: Resolver, caller: Caller, calls: Sequence[Call]
     ) -> Answer:
-        """Answer a batch with calls about subscriptions."""
         deadline = self._now() + self.request_seconds
         calls = self.opened(calls, caller)
         items = [BatchItem(call, None, result=self._refusal(network, caller, call)) for call in calls]
