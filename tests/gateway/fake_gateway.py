@@ -33,7 +33,7 @@ from tollgate.gateway.call.batch_resolution import BatchItem, resolve_many
 from tollgate.gateway.call.call import Calls
 from tollgate.gateway.call.networks import Networks
 from tollgate.gateway.call.pipeline import Pipeline
-from tollgate.gateway.call.resolution import resolve
+from tollgate.gateway.call.resolver import resolve
 from tollgate.gateway.http.connection import CallerConnection
 from tollgate.gateway.http.request import RequestReader
 from tollgate.gateway.http.worker_context import (
@@ -214,7 +214,7 @@ class FakeGateway(FakeNetwork):
 
     def send(self, method: str, *params: Any, seconds: float = SECONDS) -> asyncio.Future[Reply]:
         """Send one call; its trace is the last of `traces`."""
-        self.traces.append(Route())
+        self.traces.append(Route(self.clock()))
         call = PlainCall("2.0", 1, method, raw(params))
         key = self.resolver.key(call)
         kept = self.resolver.recall(key)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any, cast
 
 from tests.gateway.fakes import Clock
 
 from tollgate.errors import Overloaded, Refusal, UpstreamError, UpstreamTimeout, UpstreamUnavailable
 from tollgate.gateway.upstream.attempts import BadStatus, Nonsense
-from tollgate.gateway.upstream.choice import View
+from tollgate.gateway.upstream.choice import Requirements, View
 from tollgate.gateway.upstream.connection import (
     AttemptFailed,
     ConnectFailed,
@@ -18,7 +19,8 @@ from tollgate.gateway.upstream.connection import (
     ResponseTooLarge,
     TimedOut,
 )
-from tollgate.gateway.upstream.failover import OutOfStep
+from tollgate.gateway.upstream.exchange import Exchange
+from tollgate.gateway.upstream.failover import Failover, OutOfStep
 from tollgate.gateway.upstream.health import Upstream
 from tollgate.gateway.upstream.pool import Pool
 from tollgate.settings import model
@@ -78,6 +80,18 @@ class FakeNetwork:
     def view(self) -> View:
         """Network and upstreams as they are now."""
         return View(0.0, self.status.snapshot(), self.upstreams)
+
+    def failover(
+        self,
+        requirements: Requirements,
+        deadline: float,
+        random: Callable[[], float] = float,
+        may_call: Callable[[Upstream], bool] = lambda _: True,
+        tried: Sequence[Upstream] = (),
+    ) -> Failover:
+        """The policy of one call, by these chances and rates."""
+        exchange = SimpleNamespace(view=self.view, random=random, may_call=may_call)
+        return Failover(cast("Exchange", exchange), requirements, deadline, [*tried])
 
     def publish_heads(
         self, *heads: int, finalized: int = NOTHING, state: State = State.UP, changed: bool = True

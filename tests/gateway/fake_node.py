@@ -20,9 +20,10 @@ class Error(Struct, frozen=True):
 
 
 class Http(Struct, frozen=True):
-    """An HTTP status instead of an answer."""
+    """An HTTP status and a body instead of an answer."""
 
     status: int
+    body: bytes = b""
 
 
 DROP = "drop"
@@ -91,7 +92,7 @@ class FakeNode:
                 asyncio.get_running_loop().call_soon(transport.drop)
                 return None
             if isinstance(given, Http):
-                return self.transform(http(b"", status=b"%d Status" % given.status))
+                return self.transform(http(given.body, status=b"%d Status" % given.status))
             error = {"error": {"code": given.code, "message": given.message}} if isinstance(given, Error) else None
             replies.append({"jsonrpc": "2.0", "id": each["id"], **(error or {"result": given})})
         return self.transform(http(json.dumps(replies if many else replies[0]).encode()))

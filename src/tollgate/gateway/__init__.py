@@ -1,7 +1,7 @@
 """The data plane: one request under `/x/`, from a caller's connection to an upstream's and back.
 
 A healthy call takes the fast path: `http/connection` -> `call/call` -> `upstream/connection` and back, by plain
-calls on one object. Where that ends, the same object goes on over `call/resolution` and `upstream/attempts`.
+calls on one object. Where that ends, the same object goes on over `call/resolver` and `upstream/attempts`.
 
 http/        a caller's connection, request, response, CORS; what all connections of a worker share
 access/      credentials, the directory of grants, limits

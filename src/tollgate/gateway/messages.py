@@ -3,30 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from operator import itemgetter
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
-from tollgate.api.logs import MAX_ATTEMPTS_KEPT, AttemptVerdict
+from tollgate.api.logs import AttemptVerdict
 from tollgate.chains.catalogue import Catalogue
 from tollgate.core.methods import Policy
 from tollgate.core.pricing import OwnPrice
 from tollgate.errors import Refusal
 from tollgate.gateway.tracing import Span
 from tollgate.settings.model import UpstreamSettings
-
-KeptAttempts = int | list[tuple[str, int, int, int, int]]
-"""As `core.entries` has it, not yet encoded."""
-CallNote = tuple[str, str, int | None, int] | tuple[str, str, int | None, int, str, KeptAttempts, str]
-"""Method, outcome, code of a JSON-RPC error, bytes of the answer, and in a batch upstream, attempts and cache:
-`core.entries.CallEntry` as a tuple."""
-
-
-# Verdicts of an only attempt that follow from the outcome.
-_FOLLOW = frozenset({AttemptVerdict.ANSWERED, AttemptVerdict.NODE_ERROR})
-_BEGAN = itemgetter(1)
 
 
 class KnownCaller(Protocol):
@@ -64,46 +52,43 @@ class ServedNetwork(Struct, frozen=True):
         force_setattr(self, "reads", self.catalogue.reads)
 
 
-class EndedAttempt(NamedTuple):
-    """An attempt and its end, by the clock of the gateway."""
+class EndedAttempt(Struct, array_like=True, frozen=True, gc=False):
+    """An attempt and its end, in microseconds since its request started, as records have it."""
 
     upstream: str
-    started: float
-    ended: float
+    start: int
+    end: int
     verdict: AttemptVerdict
     status: int = 0
 
 
-class Route:
+KeptAttempts = int | list[EndedAttempt]
+"""As `core.entries` has it, not yet encoded."""
+CallNote = tuple[str, str, int | None, int] | tuple[str, str, int | None, int, str, KeptAttempts, str]
+"""Method, outcome, code of a JSON-RPC error, bytes of the answer, and in a batch upstream, attempts and cache:
+`core.entries.CallEntry` as a tuple."""
+
+
+class Route(Struct, eq=False):
     """The way that a call took."""
 
-    upstream = ""
-    """The upstream that answered, or was called last."""
-    attempts = 0
-    trace: tuple[EndedAttempt, ...] = ()
-    """Those of them that have ended: the first seven and the last."""
-    cache = "bypass"
+    started: float = 0.0
+    """When its request started."""
+    cache: str = "bypass"
     """Where the answer came from, as logs name it: hit, miss, coalesced, bypass."""
+    upstream: str = ""
+    """The upstream that answered, or was called last."""
+    attempts: int = 0
+    trace: Sequence[EndedAttempt] = ()
+    """Those of them that have ended, by their start: the first seven and the last."""
+    kept: KeptAttempts = 0
+    """What the record keeps of them: their number, where the rest follows from the outcome."""
     charge: Callable[[int], None] | None = None
     """Counts calls to upstreams beyond the first against the caller's limits, or refuses them."""
-    extra = 0
+    extra: int = 0
     """How many of those there were."""
     span: Span | None = None
     """Of the request that it belongs to; attempts become its children. None: not traced."""
-
-    def ended(self, attempt: EndedAttempt) -> None:
-        """Keep an attempt for the record."""
-        self.trace = (*self.trace[: MAX_ATTEMPTS_KEPT - 1], attempt)
-
-    def kept(self, started: float) -> KeptAttempts:
-        """The attempts as the record of a request that started then has them."""
-        trace = self.trace
-        if not trace or (len(trace) == 1 and trace[0].verdict in _FOLLOW):
-            return len(trace)
-        return [
-            (name, max(0, int((start - started) * 1e6)), max(0, int((end - started) * 1e6)), verdict.value, status)
-            for name, start, end, verdict, status in sorted(trace, key=_BEGAN)
-        ]
 
 
 class Request:
@@ -146,9 +131,9 @@ class Request:
         self.request_id = request_id
         self.origin = headers.get(b"origin")
 
-    def record(self, _at: bytes, _now: float) -> Request:
+    def record(self, journal: Any, _at: bytes, now: float) -> None:
         """Nothing is encoded yet: the journal makes its record."""
-        return self
+        journal.record(self, now)
 
 
 class Answer(Struct, frozen=True, gc=False):

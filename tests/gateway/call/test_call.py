@@ -35,7 +35,6 @@ from tests.gateway.raw_http import edge, hello
 
 from tollgate.gateway.call import admission as admission_module
 from tollgate.gateway.call import batch as batch_module
-from tollgate.gateway.upstream.exchange import hedge_after
 
 
 @pytest.mark.parametrize("name", SITUATIONS)
@@ -336,7 +335,7 @@ async def test_call_leaves_the_fast_path_when_its_upstream_is_late(body: bytes, 
             transport.deliver(each)
         assert len(gateway.loop.timers) == hedge, "one sweep for all"
         sent, coalesced, other = context.calls
-        late = gateway.clock() + hedge_after(gateway["up0"])
+        late = gateway.clock() + gateway["up0"].hedge_after
         for now in (gateway.clock(), late - 0.001, late):
             assert set(context.calls) == {sent, coalesced, other}
             assert sent._slow is None

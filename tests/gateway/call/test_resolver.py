@@ -14,8 +14,7 @@ from tollgate.core.shapes import PlainCall, Reply
 from tollgate.errors import Overloaded, UpstreamError
 from tollgate.gateway.call.cache import key_of
 from tollgate.gateway.call.reply_validator import MAX_AHEAD
-from tollgate.gateway.call.resolution import resolve
-from tollgate.gateway.call.resolver import NOTHING_KNOWN, SingleFlight
+from tollgate.gateway.call.resolver import NOTHING_KNOWN, SingleFlight, resolve
 from tollgate.gateway.messages import Route
 from tollgate.gateway.upstream.failover import OutOfStep
 from tollgate.shm.upstream_status import NOTHING

@@ -13,7 +13,7 @@ from tests.gateway.fakes import FakeTransport, run_pending, spawn
 
 from tollgate.core.shapes import ABSENT, PlainCall, Reply
 from tollgate.errors import Refusal
-from tollgate.gateway.call.resolution import resolve
+from tollgate.gateway.call.resolver import resolve
 from tollgate.gateway.messages import Route
 from tollgate.gateway.upstream.failover import MAX_ATTEMPTS
 from tollgate.shm import metrics

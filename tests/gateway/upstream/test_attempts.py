@@ -76,7 +76,14 @@ class DrivenAttempts:
         deadline = self.clock() + SECONDS
         self.route = Route()
         self.attempts: Attempts[bytes] = Attempts(
-            exchange, requirements, deadline, b"{}", bytes, self.validate, self.route, self.done
+            exchange,
+            requirements,
+            deadline,
+            body=b"{}",
+            read=bytes,
+            validator=self.validate,
+            route=self.route,
+            done=self.done,
         )
         self.verdict: Verdict | None = Verdict.FINAL
         self.attempts.start()

@@ -11,9 +11,7 @@ from tests.gateway.fake_gateway import FakeGateway, open_gateway
 from tests.gateway.fake_node import BROKEN, DROP, LAGGING, PRUNED, QUOTA, REVERTED, UNSUPPORTED, Error, Http
 from tests.gateway.fakes import run_pending
 
-from tollgate.core import jsonrpc
 from tollgate.errors import Overloaded, UpstreamError, UpstreamTimeout, UpstreamUnavailable
-from tollgate.gateway.upstream.attempts import BadStatus, Nonsense, read_response
 from tollgate.settings import model
 from tollgate.shm import metrics
 from tollgate.shm.upstream_status import SILENCE_SECONDS, State
@@ -64,25 +62,30 @@ async def test_calls_are_hedged_where_there_is_another_upstream(
 
 
 @pytest.mark.parametrize("status", [200, 201, 400, 404, 405, 413, 422])
-def test_json_rpc_body_is_an_answer_whatever_a_node_thinks_of_http(status: int) -> None:
-    assert bytes(read_response(status, GOOD, jsonrpc.decode_reply).result) == b'"0x1"'
+async def test_json_rpc_body_is_an_answer_whatever_a_node_thinks_of_http(status: int) -> None:
+    gateway = await open_gateway({})
+    gateway.nodes[0].always(Http(status, GOOD))
+    assert await gateway.call(READ) == "0x1"
 
 
 @pytest.mark.parametrize("status", [301, 302, 307, 401, 402, 403, 407, 408, 429, 500, 502, 503, 504, 599])
-def test_status_about_the_upstream_is_a_failure_even_with_a_good_body(status: int) -> None:
-    with pytest.raises(BadStatus) as caught:
-        read_response(status, GOOD, jsonrpc.decode_reply)
-    assert caught.value.sent
+async def test_status_about_the_upstream_is_a_failure_even_with_a_good_body(status: int) -> None:
+    gateway = await open_gateway({}, {})
+    gateway.nodes[0].always(Http(status, GOOD))
+    assert await gateway.call(READ) == "up1"
+    label = "quota" if status in (402, 429) else "status"
+    assert gateway.trace.trace[0].verdict.label == label
 
 
 @pytest.mark.parametrize("status", [200, 404])
 @pytest.mark.parametrize(
     "body", [b"", b"<html>", b"[]", b"{}", b'{"jsonrpc":"2.0","id":1,"error":"no"}', GOOD[:-1]]
 )
-def test_body_that_is_no_response_is_nonsense(status: int, body: bytes) -> None:
-    with pytest.raises(Nonsense) as caught:
-        read_response(status, body, jsonrpc.decode_reply)
-    assert caught.value.sent
+async def test_body_that_is_no_response_is_nonsense(status: int, body: bytes) -> None:
+    gateway = await open_gateway({}, {})
+    gateway.nodes[0].always(Http(status, body))
+    assert await gateway.call(READ) == "up1"
+    assert gateway.trace.trace[0].verdict.label == "invalid"
 
 
 # --- Failures ----------------------------------------------------------------------------------------------

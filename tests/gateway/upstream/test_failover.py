@@ -21,7 +21,7 @@ from tollgate.gateway.upstream.connection import (
     ResponseTooLarge,
     TimedOut,
 )
-from tollgate.gateway.upstream.failover import MAX_ATTEMPTS, Failover, NextAttempt, OutOfStep, Wait
+from tollgate.gateway.upstream.failover import MAX_ATTEMPTS, NextAttempt, OutOfStep, Wait
 from tollgate.gateway.upstream.health import Upstream
 from tollgate.shm.upstream_status import NOTHING, State
 
@@ -99,7 +99,7 @@ class DrivenFailover:
         self.deadline = self.clock() + seconds
         self.full: set[str] = set()
         """Whose rate is used up."""
-        self.failover = Failover(self.network.view, need, self.deadline, chances(0.3, 0.6, 0.9), self.may_call)
+        self.failover = self.network.failover(need, self.deadline, chances(0.3, 0.6, 0.9), self.may_call)
         self.attempts = 0
         self.under_way: list[NextAttempt] = []
         self.ends: dict[str, list[object]] = {}

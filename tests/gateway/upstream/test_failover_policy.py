@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.gateway.fake_network import DOUBT, FAILURES, METHOD, Failure, FakeNetwork, chances
+from tests.gateway.fake_network import DOUBT, FAILURES, METHOD, Failure, FakeNetwork
 
 from tollgate.errors import Refusal, UpstreamUnavailable
 from tollgate.gateway.upstream.choice import Requirements
@@ -24,7 +24,7 @@ from tollgate.shm.upstream_status import NOTHING, State
 
 
 def failover(network: FakeNetwork, need: Requirements, seconds: float = 30.0) -> Failover:
-    return Failover(network.view, need, network.clock() + seconds, chances(0.0), lambda _: True)
+    return network.failover(need, network.clock() + seconds)
 
 
 def next_upstream(made: Failover, network: FakeNetwork) -> str:
@@ -173,16 +173,16 @@ def test_rate_of_an_upstream_sends_the_rest_elsewhere_and_is_shown_where_there_i
     network = FakeNetwork({"requests_per_second": 5}, {"priority": 1, "requests_per_second": 5})
     full = {"a"}
     may_call = lambda upstream: upstream.name not in full  # noqa: E731
-    made = Failover(network.view, Requirements(METHOD), 2_000.0, chances(0.0), may_call)
+    made = network.failover(Requirements(METHOD), 2_000.0, may_call=may_call)
     assert next_upstream(made, network) == "b"
     full.add("b")
-    made = Failover(network.view, Requirements(METHOD), 2_000.0, chances(0.0), may_call)
+    made = network.failover(Requirements(METHOD), 2_000.0, may_call=may_call)
     assert made.next(network.clock()) is None
     assert "at their limits" in made.refusal().message
 
 
 def test_those_that_were_tried_before_are_not_called() -> None:
     network = ranked(2)
-    made = Failover(network.view, Requirements(METHOD), 2_000.0, chances(0.0), lambda _: True, [network["a"]])
+    made = network.failover(Requirements(METHOD), 2_000.0, tried=[network["a"]])
     assert next_upstream(made, network) == "b"
     assert made.next(network.clock()) is None

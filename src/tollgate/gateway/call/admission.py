@@ -18,7 +18,7 @@ from tollgate.gateway.access.caller import Caller, limits_of, rate_headers_of
 from tollgate.gateway.access.credentials import Credentials
 from tollgate.gateway.access.limits import Limiter
 from tollgate.gateway.call.pipeline import Pipeline
-from tollgate.gateway.call.resolver import APART, Resolver
+from tollgate.gateway.call.resolver import APART, NOTHING_KNOWN, Resolver
 from tollgate.gateway.http import cors
 from tollgate.gateway.http.worker_context import WorkerContext
 from tollgate.gateway.messages import Request, ServedNetwork
@@ -56,6 +56,7 @@ class MethodPlan:
         "read",
         "reveals",
         "together",
+        "validator",
     )
 
     def __init__(self, resolver: Resolver, writer: metrics.Writer, method: str) -> None:
@@ -65,7 +66,7 @@ class MethodPlan:
         self.name = method[:MAX_METHOD_BYTES]
         self.key_prefix = resolver.key_prefixes.get(method)
         """What keys of equal calls begin with; None: each is sent on its own."""
-        self.cache = MISS if resolver.may_keep(method) else BYPASS
+        self.cache = MISS if method in resolver.cached else BYPASS
         """What the cache does for a call that an upstream answers."""
         self.read = resolver.readers[method]
         """Reads from its parameters which blocks a call refers to."""
@@ -74,6 +75,8 @@ class MethodPlan:
         """The position of the block argument in a list of parameters."""
         self.reveals = known is not None and known.look is not Look.NOWHERE
         """Whether answers about the tip show where it is."""
+        self.validator = resolver.validator(method, NOTHING_KNOWN)
+        """Of answers that do not show the tip."""
         self.counts = [0] * len(CACHE_RESULTS)
         """Calls that were answered in this loop tick, by what the cache did; `count` adds them to the metrics."""
         self.counted = False

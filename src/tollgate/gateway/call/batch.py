@@ -32,7 +32,7 @@ from tollgate.gateway.call.admission import (
     Admission,
     MethodPlan,
 )
-from tollgate.gateway.call.batch_resolution import BatchItem, BatchResolution
+from tollgate.gateway.call.batch_resolution import UNSET, BatchItem, BatchResolution, items_of
 from tollgate.gateway.call.cache import key_of
 from tollgate.gateway.call.reply_validator import ReplyValidator, reveals_tip
 from tollgate.gateway.call.resolver import Resolver, SingleFlight
@@ -49,8 +49,9 @@ from tollgate.gateway.call.served import (
 from tollgate.gateway.http import response
 from tollgate.gateway.http.under_way import CallerSide
 from tollgate.gateway.messages import Request, Route
+from tollgate.gateway.recording.journal import Journal
 from tollgate.gateway.upstream.attempts import FirstAttempt
-from tollgate.gateway.upstream.connection import Response
+from tollgate.gateway.upstream.connection import AttemptFailed, Response
 from tollgate.gateway.upstream.failover import OutOfStep
 from tollgate.gateway.upstream.health import Upstream
 from tollgate.shm.upstream_status import Snapshot, Stamp
@@ -110,6 +111,7 @@ class ServedBatch(Served):
         "_plans",
         "_refusals",
         "_scopes",
+        "_sent",
         "_sizes",
         "_uniform",
         "_validators",
@@ -138,6 +140,7 @@ class ServedBatch(Served):
         self._validators: Sequence[ReplyValidator | None] = ()
         """Of the calls that are sent; empty: no answer shows where the tip is."""
         self._scopes: list[Scope]
+        self._sent: bytes
         self._ids: list[int]
         """The ids that calls are sent under."""
         self._in_order = True
@@ -303,7 +306,7 @@ class ServedBatch(Served):
         self._sizes = list(map(len, bodies))
         return b"[%b]" % b",".join(bodies)
 
-    def record(self, at: bytes, now: float) -> bytes:
+    def record(self, _journal: Journal, at: bytes, now: float) -> bytes:
         """What is written down of it, put together from parts that are encoded already."""
         admission, upstream, plans = self._admission, self._upstream, tuple(self._plans)
         here = upstream.record if upstream is not None else NO_UPSTREAM
@@ -342,19 +345,28 @@ class ServedBatch(Served):
         self._calls = calls = pipeline.opened(calls, caller)
         if refusals:
             calls = [call for call, refusal in zip(calls, refusals, strict=True) if refusal is None]
-        span = request.span if request is not None else None
-        work = BatchResolution(admission.resolver, calls, self._deadline(), self._resolved, self._charge, span)
+        work = self._resolution(calls)
+        work.charge = self._charge
+        if request is not None:
+            work.span = request.span
         self._slow = SlowState(Route(), request, work)
         admission.context.calls.add(self)
         work.start()
 
-    def _resume(self, first: FirstAttempt) -> None:
-        work = BatchResolution(self._admission.resolver, self._calls, self._deadline(), self._resolved)
+    def take_over(self, ended: Response | AttemptFailed | None = None) -> None:
+        upstream = self._upstream
+        if self._slow is not None or upstream is None:
+            # A defect: the answer that it ended with could not be sent.
+            return
+        work = self._resolution(self._calls)
         self._slow = SlowState(Route(), None, work)
+        first = FirstAttempt(self._sent, upstream, self._started, self._sent_on, ended)
         work.chunk(self._known).resume(first, self._ids, self._flights, self._validators)
 
-    def _deadline(self) -> float:
-        return self._started + self._admission.pipeline.request_seconds
+    def _resolution(self, calls: Sequence[Call]) -> BatchResolution:
+        admission, started = self._admission, self._started
+        resolver, deadline = admission.resolver, started + admission.pipeline.request_seconds
+        return BatchResolution(resolver, items_of(resolver, calls), started, deadline, self._resolved)
 
     def _charge(self, calls: int) -> None:
         """Count calls to upstreams beyond one for each, or refuse them."""
@@ -370,7 +382,7 @@ class ServedBatch(Served):
             if self._refusals:
                 answered = iter(items)
                 items = [
-                    next(answered) if refusal is None else BatchItem(call, None, result=refusal)
+                    next(answered) if refusal is None else BatchItem(call, None, UNSET, refusal)
                     for call, refusal in zip(self._calls, self._refusals, strict=True)
                 ]
             answer = pipeline.render_batch(request, admission.network, admission.caller, items)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tollgate.api.logs import AttemptVerdict
 from tollgate.chains.catalogue import Kind, Scope
@@ -20,8 +21,17 @@ from tollgate.core import jsonrpc
 from tollgate.core.shapes import Call, Replies, Reply
 from tollgate.errors import Overloaded, Refusal
 from tollgate.gateway.call.reply_validator import ReplyValidator
-from tollgate.gateway.call.resolution import Cancellable, Resolution, fulfil
-from tollgate.gateway.call.resolver import APART, NOTHING_KNOWN, STOPPING, Resolved, Resolver, SingleFlight
+from tollgate.gateway.call.resolver import (
+    APART,
+    NOTHING_KNOWN,
+    STOPPING,
+    Cancellable,
+    Resolution,
+    Resolved,
+    Resolver,
+    SingleFlight,
+    fulfil,
+)
 from tollgate.gateway.messages import Route
 from tollgate.gateway.tracing import Span
 from tollgate.gateway.upstream.attempts import AttemptOutcome, Attempts, FirstAttempt, error_verdict
@@ -30,10 +40,10 @@ from tollgate.gateway.upstream.failover import OutOfStep
 from tollgate.gateway.upstream.health import Upstream
 
 Charge = Callable[[int], None]
-_UNSET = Route()
+UNSET = Route()
+"""Of a call that is not on its way."""
 _USED = frozenset({AttemptVerdict.ANSWERED, AttemptVerdict.HEDGE_WON})
-_HIT, _COALESCED = Route(), Route()
-_HIT.cache, _COALESCED.cache = "hit", "coalesced"
+_HIT, _COALESCED = Route(cache="hit"), Route(cache="coalesced")
 
 
 class BatchItem(Struct, gc=False):
@@ -41,56 +51,48 @@ class BatchItem(Struct, gc=False):
 
     call: Call
     key: bytes | None
-    route: Route = _UNSET
+    route: Route
     """Shared by calls that went the same way."""
     result: Resolved | None = None
     scope: Scope = NOTHING_KNOWN
     validator: ReplyValidator | None = None
 
 
-class BatchResolution:
+class BatchResolution(Struct, eq=False):
     """A batch on its way to its answers. `done` is called once, with its calls in their order."""
 
-    def __init__(
-        self,
-        resolver: Resolver,
-        calls: Sequence[Call],
-        deadline: float,
-        done: Callable[[list[BatchItem]], None],
-        charge: Charge | None = None,
-        span: Span | None = None,
-    ) -> None:
-        """`charge` counts upstream calls beyond one for each."""
-        self._resolver = resolver
-        self._items = [BatchItem(call, resolver.key(call)) for call in calls]
-        self._deadline = deadline
-        self._done: Callable[[list[BatchItem]], None] | None = done
-        self._charge = charge
-        self._span = span
-        self._parts: list[Cancellable] = []
-        self._left = 0
+    resolver: Resolver
+    items: list[BatchItem]
+    started: float
+    deadline: float
+    done: Callable[[list[BatchItem]], None] | None
+    charge: Charge | None = None
+    """Counts upstream calls beyond one for each."""
+    span: Span | None = None
+    _parts: Sequence[Cancellable] = ()
+    _left: int = 0
 
     def start(self) -> None:
         """Answer from memory what can be, and call upstreams for the rest."""
-        resolver, deadline = self._resolver, self._deadline
-        together, alone = _sorted(resolver, self._items)
+        resolver = self.resolver
+        together, alone = _sorted(resolver, self.items)
         parts: list[Chunk | Resolution] = []
         for items in _chunks(resolver, together):
             if len(items) > 1:
-                parts.append(Chunk(resolver, items, deadline, self._ended, self._span))
+                parts.append(self._chunk(items, self._ended))
             else:
                 # One call is sent as one: not every upstream takes batches.
                 parts.append(self._alone(items[0]))
         # After the chunks, whose calls they may join.
         parts += [self._alone(item) for item in alone]
-        self._parts, self._left = [*parts], len(parts) + 1
+        self._parts, self._left = parts, len(parts) + 1
         for part in parts:
             part.start()
         self._ended()
 
     def chunk(self, known: Mapping[int, Reply | int]) -> Chunk:
         """All calls but these as one chunk: they have an answer from the cache, or are equal to another one."""
-        items = self._items
+        items = self.items
         for place, found in known.items():
             if isinstance(found, Reply):
                 items[place].result, items[place].route = found, _HIT
@@ -102,30 +104,39 @@ class BatchResolution:
             self._ended()
 
         sent = [item for place, item in enumerate(items) if place not in known]
-        chunk = Chunk(self._resolver, sent, self._deadline, ended)
+        chunk = self._chunk(sent, ended)
         self._parts, self._left = [chunk], 1
         return chunk
 
+    def _chunk(self, items: list[BatchItem], done: Callable[[], None]) -> Chunk:
+        route, missed = Route(self.started, span=self.span), Route(self.started, "miss")
+        return Chunk(self.resolver, items, self.deadline, done, route, missed)
+
     def _alone(self, item: BatchItem) -> Resolution:
-        item.route = route = Route()
-        route.charge, route.span = self._charge, self._span
+        item.route = Route(self.started, charge=self.charge, span=self.span)
 
         def ended(result: Resolved) -> None:
             item.result = result
             self._ended()
 
-        return Resolution(self._resolver, item.call, item.key, self._deadline, route, ended)
+        resolver, call = self.resolver, item.call
+        return Resolution(resolver, call, item.key, resolver.scope(call), self.deadline, item.route, ended)
 
     def _ended(self) -> None:
         self._left -= 1
-        if not self._left and self._done is not None:
-            done, self._done = self._done, None
-            done(self._items)
+        if not self._left and self.done is not None:
+            done, self.done = self.done, None
+            done(self.items)
 
     def cancel(self) -> None:
         """End it with refusals: the service stops."""
         for part in self._parts:
             part.cancel()
+
+
+def items_of(resolver: Resolver, calls: Sequence[Call]) -> list[BatchItem]:
+    """The calls of a batch, before they are on their way."""
+    return [BatchItem(call, resolver.key(call), UNSET) for call in calls]
 
 
 async def resolve_many(
@@ -137,7 +148,8 @@ async def resolve_many(
 ) -> list[BatchItem]:
     """Get the answers to a batch, in its order."""
     future: asyncio.Future[list[BatchItem]] = resolver.loop.create_future()
-    batch = BatchResolution(resolver, calls, deadline, partial(fulfil, future), charge, span)
+    items, started = items_of(resolver, calls), resolver.exchange.now()
+    batch = BatchResolution(resolver, items, started, deadline, partial(fulfil, future), charge, span)
     batch.start()
     try:
         return await future
@@ -151,7 +163,7 @@ def _sorted(resolver: Resolver, items: list[BatchItem]) -> tuple[list[BatchItem]
     together: list[BatchItem] = []
     alone: list[BatchItem] = []
     seen: set[bytes] = set()
-    stamp = resolver.stamp()
+    stamp = resolver.exchange.status.stamp
     for each in items:
         key = each.key
         if key is None:
@@ -183,39 +195,33 @@ def _chunks(resolver: Resolver, items: list[BatchItem]) -> list[list[BatchItem]]
     return [group[start : start + size] for group in groups.values() for start in range(0, len(group), size)]
 
 
-class Chunk:
+class Chunk(Struct, eq=False):
     """Calls that are sent to one upstream at once."""
 
-    def __init__(
-        self,
-        resolver: Resolver,
-        items: list[BatchItem],
-        deadline: float,
-        done: Callable[[], None],
-        span: Span | None = None,
-    ) -> None:
-        self._resolver = resolver
-        self._deadline = deadline
-        self._done = done
-        self._items = items
-        self._led: list[tuple[BatchItem, bytes, SingleFlight]] = []
-        self._route, self._missed = Route(), Route()
-        """The way that all of them take, and that of those which the cache could have known."""
-        self._missed.cache = "miss"
-        self._route.span = span
-        self._plain = True
-        """Whether results need no look at all."""
-        self._work: list[Cancellable] = []
-        self._left = 0
-        """Calls that are retried elsewhere."""
-        self._repeatable = True
-        self._is_over = False
+    resolver: Resolver
+    items: list[BatchItem]
+    deadline: float
+    done: Callable[[], None]
+    route: Route
+    """The way that all of them take."""
+    missed: Route
+    """That of those which the cache could have known."""
+    _led: Sequence[tuple[BatchItem, bytes, SingleFlight]] = ()
+    _plain: bool = True
+    """Whether results need no look at all."""
+    _work: Sequence[Cancellable] = ()
+    _left: int = 0
+    """Calls that are retried elsewhere."""
+    _repeatable: bool = True
+    _is_over: bool = False
 
     def start(self) -> None:
         """Send them, and let others share the answers."""
-        resolver, items = self._resolver, self._items
-        stamp = resolver.stamp()
-        self._lead([resolver.lead(each.key, stamp) for each in items if each.key is not None])
+        resolver, items = self.resolver, self.items
+        stamp = resolver.exchange.status.stamp
+        led = {each.key: SingleFlight(stamp) for each in items if each.key is not None}
+        resolver.flights.update(led)
+        self._lead([*led.values()])
         body = jsonrpc.encode_batch([each.call for each in items])
         self._attempts(body, range(len(items)), self._requirements()).start()
 
@@ -229,32 +235,33 @@ class Chunk:
         """Go on with calls that the fast path has sent under these ids."""
         self._lead(flights)
         requirements = self._requirements()
-        for each, validator in zip(self._items, validators, strict=False):
+        for each, validator in zip(self.items, validators, strict=False):
             each.validator = validator or each.validator
         self._attempts(first.body, ids, requirements).resume(first)
 
     def _lead(self, flights: Sequence[SingleFlight]) -> None:
-        shared = [(each, each.key) for each in self._items if each.key is not None]
+        shared = [(each, each.key) for each in self.items if each.key is not None]
         self._led = [(each, key, flight) for (each, key), flight in zip(shared, flights, strict=True)]
 
     def _attempts(self, body: bytes, ids: Sequence[int], requirements: Requirements) -> Attempts[Replies]:
         attempts: Attempts[Replies] = Attempts(
-            self._resolver.exchange,
+            self.resolver.exchange,
             requirements,
-            self._deadline,
-            body,
-            partial(jsonrpc.decode_batch, ids=ids),
-            None,
-            self._route,
-            self._answered,
+            self.deadline,
+            body=body,
+            read=partial(jsonrpc.decode_batch, ids=ids),
+            validator=None,
+            route=self.route,
+            done=self._answered,
         )
         self._work = [attempts]
         return attempts
 
     def _answered(self, outcome: AttemptOutcome[Replies] | Refusal) -> None:
-        exchange, items, route = self._resolver.exchange, self._items, self._route
-        missed = self._missed
-        missed.upstream, missed.attempts, missed.trace = route.upstream, route.attempts, route.trace
+        exchange, items, route = self.resolver.exchange, self.items, self.route
+        missed = self.missed
+        missed.upstream, missed.attempts = route.upstream, route.attempts
+        missed.trace, missed.kept = route.trace, route.kept
         if not self._repeatable and any(each.validator.kind is Kind.WRITE for each in items if each.validator):
             exchange.status.request_probe()
         if isinstance(outcome, Refusal):
@@ -275,8 +282,8 @@ class Chunk:
     def _finish(self) -> None:
         self._is_over = True
         for each, key, mine in self._led:
-            self._resolver.complete(key, mine, each.scope, each.result)
-        self._done()
+            self.resolver.complete(key, mine, each.scope, each.result)
+        self.done()
 
     def cancel(self) -> None:
         """End it with refusals: the service stops."""
@@ -286,16 +293,16 @@ class Chunk:
         for each in self._work:
             each.cancel()
         if not retried:
-            for item in self._items:
+            for item in self.items:
                 item.result = Overloaded(STOPPING)
             self._finish()
 
     def _requirements(self) -> Requirements:
         """What the calls require of their upstream. Makes their validators, before they are sent."""
-        resolver, route = self._resolver, self._route
+        resolver, route = self.resolver, self.route
         tip, oldest, number, repeatable = False, None, None, True
-        before, method = BatchItem(self._items[0].call, None), ""
-        for each in self._items:
+        before, method = BatchItem(self.items[0].call, None, UNSET), ""
+        for each in self.items:
             each.scope = scope = resolver.scope(each.call)
             if scope is before.scope and each.call.method == method and self._plain:
                 # Another call about the same: most batches are made of these.
@@ -303,7 +310,7 @@ class Chunk:
                 continue
             method = each.call.method
             validator = resolver.validator(method, scope)
-            each.validator, each.route = validator, self._missed if resolver.may_keep(method) else route
+            each.validator, each.route = validator, self.missed if method in resolver.cached else route
             before = each
             self._plain = self._plain and validator.plain
             tip = tip or scope.tip
@@ -320,7 +327,7 @@ class Chunk:
         replies = outcome.answer
         again: list[tuple[BatchItem, Verdict | None]] = []
         usual = self._plain and replies.all_results
-        for each, reply in zip(self._items, replies.items, strict=True):
+        for each, reply in zip(self.items, replies.items, strict=True):
             each.result = reply
             if usual:
                 continue
@@ -339,15 +346,14 @@ class Chunk:
         self, item: BatchItem, upstream: Upstream, verdict: Verdict | None
     ) -> tuple[Resolution, list[Upstream]]:
         """Retry a call that an upstream could not answer; its error is the answer where no other answers."""
-        resolver, before = self._resolver, item.route
+        resolver, before = self.resolver, item.route
         # From here on it has a route of its own.
-        item.route = route = Route()
-        route.upstream, route.attempts, route.cache = before.upstream, before.attempts, before.cache
-        route.trace = tuple(
-            each._replace(verdict=error_verdict(verdict)) if each.verdict in _USED else each
+        item.route = route = Route(before.started, before.cache, before.upstream, before.attempts)
+        route.trace = [
+            replace(each, verdict=error_verdict(verdict)) if each.verdict in _USED else each
             for each in before.trace
-        )
-        route.span = self._route.span
+        ]
+        route.span = self.route.span
         if verdict is Verdict.QUOTA:
             resolver.exchange.cool_down(upstream)
 
@@ -360,4 +366,5 @@ class Chunk:
             if not self._left:
                 self._finish()
 
-        return Resolution(resolver, item.call, None, self._deadline, route, ended), [upstream] if verdict else []
+        retry = Resolution(resolver, item.call, None, item.scope, self.deadline, route, ended)
+        return retry, [upstream] if verdict else []

@@ -30,8 +30,7 @@ from tollgate.gateway.call.admission import CACHE_RESULTS, COALESCED, HIT, Admis
 from tollgate.gateway.call.batch import ServedBatch, start_batch
 from tollgate.gateway.call.cache import key_of
 from tollgate.gateway.call.reply_validator import ReplyValidator, reveals_tip
-from tollgate.gateway.call.resolution import Resolution
-from tollgate.gateway.call.resolver import Resolved, Resolver, SingleFlight
+from tollgate.gateway.call.resolver import Resolution, Resolved, Resolver, SingleFlight
 from tollgate.gateway.call.served import (
     NO_UPSTREAM,
     UINT32,
@@ -46,9 +45,10 @@ from tollgate.gateway.http.response import FEW, LENGTHS
 from tollgate.gateway.http.under_way import CallerSide, ConnectionCall, HttpCaller
 from tollgate.gateway.messages import Request, Route
 from tollgate.gateway.recording.counters import NODE_ERROR, OK
+from tollgate.gateway.recording.journal import Journal
 from tollgate.gateway.upstream import sticky
 from tollgate.gateway.upstream.attempts import FirstAttempt
-from tollgate.gateway.upstream.connection import Response
+from tollgate.gateway.upstream.connection import AttemptFailed, Response
 from tollgate.gateway.upstream.failover import OutOfStep
 from tollgate.gateway.upstream.get_logs import GET_LOGS
 
@@ -105,7 +105,8 @@ class ServedCall(Served):
         # -0 is the one integer that is not written back as it came.
         if not call.id and b"-0" in body:
             return False
-        plan = admission.plans.get(call.method) or admission.plan(call.method)
+        method = call.method
+        plan = admission.plans.get(method) or admission.plan(method)
         if plan is None:
             return False
         # What is kept in a slot is called by a name of its own, here and below: that is much quicker.
@@ -125,7 +126,7 @@ class ServedCall(Served):
         if reply is None and flight is None:
             read = plan.read
             scope = read(params)
-            upstream = view.first(call.method, scope, now, exchange.random)
+            upstream = view.first(method, scope, now, exchange.random)
             if upstream is None or (upstream.limit and not exchange.within_rate(upstream, now)):
                 return False
             idle = upstream.pool.idle
@@ -176,8 +177,7 @@ class ServedCall(Served):
         outbox = context.outbox
         if not outbox.flushing:
             outbox.flush_later()
-        self._sent = sent = encode(call)
-        outbox.requests.append(sent_on.request(sent, now + upstream.attempt_seconds, self))
+        outbox.requests.append(sent_on.request(encode(call), now + upstream.attempt_seconds, self))
         return True
 
     # --- After it was sent -----------------------------------------------------------------------------
@@ -270,63 +270,65 @@ class ServedCall(Served):
         if method in sticky.METHODS:
             call = admission.pipeline.seal.opened(call, admission.caller.team_id)
         self._call = call
-        self._slow = slow = SlowState(Route(), request)
+        self._slow = slow = SlowState(Route(now), request)
         self._key = key = resolver.key(call)
         self.connection.answering = self
         admission.context.calls.add(self)
         reply = resolver.recall(key) if key is not None else None
         if reply is not None:
             slow.route.cache = CACHE_RESULTS[HIT]
-            self._resolved(reply)
+            self.completed(reply)
             return
         if method == GET_LOGS:
             slow.route.charge = self._charge
         if request is not None:
             slow.route.span = request.span
-        deadline = self._started + admission.pipeline.request_seconds
-        slow.work = work = Resolution(resolver, call, key, deadline, slow.route, self._resolved)
+        deadline = now + admission.pipeline.request_seconds
+        scope = resolver.scope(call)
+        slow.work = work = Resolution(resolver, call, key, scope, deadline, slow.route, self.completed)
         work.start()
 
-    def _resume(self, first: FirstAttempt) -> None:
-        admission, call, key = self._admission, self._call, self._key
-        route = Route()
-        route.cache = CACHE_RESULTS[self._cache]
-        deadline = self._started + admission.pipeline.request_seconds
-        work = Resolution(admission.resolver, call, key, deadline, route, self._resolved, self._scope)
+    def take_over(self, ended: Response | AttemptFailed | None = None) -> None:
+        admission, key, plan, upstream, now = self._admission, self._key, self._plan, self._upstream, self._started
+        if self._slow is not None or upstream is None or plan is None:
+            # A defect: the answer that it ended with could not be sent.
+            return
+        route = Route(now, CACHE_RESULTS[self._cache])
+        deadline = now + admission.pipeline.request_seconds
+        work = Resolution(admission.resolver, self._call, key, self._scope, deadline, route, self.completed)
         self._slow = SlowState(route, None, work)
-        work.resume(first, None if key is None else self._flight, self._validator)
-
-    def _resolved(self, result: Resolved) -> None:
-        """Take the result of the slow path."""
-        slow = self._slow
-        assert slow is not None  # noqa: S101 - it has left the fast path
-        try:
-            self._cache = CACHE_RESULTS.index(slow.route.cache)
-            self.completed(result)
-        except Exception as error:  # noqa: BLE001 - the border: no other code answers this caller
-            request = self._request(slow.route)
-            self.connection.answered(request, self._admission.pipeline.failed(request, error))
+        first = FirstAttempt(jsonrpc.encode_call(self._call), upstream, now, self._sent_on, ended)
+        work.resume(first, None if key is None else self._flight, self._validator or plan.validator)
 
     def completed(self, reply: Resolved) -> None:
         """Answer with a result that is not the upstream's plain one: of an equal call, or of the slow path."""
+        slow = self._slow
+        if slow is not None:
+            self._cache = CACHE_RESULTS.index(slow.route.cache)
+        try:
+            self._admission.context.calls.discard(self)
+            if isinstance(reply, Reply) and (slow is None or slow.request is None):
+                if reply.error is ABSENT and self._plan is not None:
+                    self._answer(reply.result)
+                    return
+                extra = slow is not None and slow.route.extra and self._admission.pipeline.bills_upstream_calls
+                if self._call.id is not None and not extra:
+                    self._answer_by_name(reply, self._call.id)
+                    return
+            self._answer_by_request(reply)
+        except Exception as error:  # noqa: BLE001 - the border: no other code answers this caller
+            request = self._request(slow.route if slow is not None else Route())
+            self.connection.answered(request, self._admission.pipeline.failed(request, error))
+
+    def _answer_by_request(self, reply: Resolved) -> None:
+        """Answer with a refusal, to a notification, or where the pipeline let the call in."""
         admission, call, slow = self._admission, self._call, self._slow
-        pipeline = admission.pipeline
-        admission.context.calls.discard(self)
-        if isinstance(reply, Reply) and (slow is None or slow.request is None):
-            if reply.error is ABSENT and self._plan is not None:
-                self._answer(reply.result)
-                return
-            extra = pipeline.bills_upstream_calls and slow is not None and slow.route.extra
-            if call.id is not None and not extra:
-                self._answer_by_name(reply, call.id)
-                return
-        route = slow.route if slow is not None else Route()
-        route.cache = CACHE_RESULTS[self._cache]
+        route = slow.route if slow is not None else Route(cache=CACHE_RESULTS[self._cache])
         request = self._request(route)
         if isinstance(reply, Refusal):
-            answer = pipeline.refuse_call(request, admission.network, call, reply)
+            answer = admission.pipeline.refuse_call(request, admission.network, call, reply)
         else:
-            answer = pipeline.render(request, admission.network, call, reply)
+            answer = admission.pipeline.render(request, admission.network, call, reply)
         self.connection.answered(request, answer)
 
     def _charge(self, calls: int) -> None:
@@ -354,15 +356,16 @@ class ServedCall(Served):
         self._size = size = _AROUND + len(call_id) + len(result)
         if size < FEW and admission.plain and not context.draining and not connection.eof:
             # As below and in `_send`, without their calls: most answers leave from here.
-            if not self.request_id:
-                self.request_id = next(context.ids)
+            request_id = self.request_id
+            if not request_id:
+                self.request_id = request_id = next(context.ids)
             rates = admission.rates
             if rates is None:
                 rates = admission.fill_rates()
             self.data = b"".join(
                 (
-                    context.heads.ok_head,
-                    self.request_id,
+                    context.ok_head,
+                    request_id,
                     LENGTHS[size],
                     rates,
                     _BEFORE_ID,
@@ -405,13 +408,12 @@ class ServedCall(Served):
         self._slow.outcome = outcome
         self._send(body, self._shown() if admission.caller.shows else b"")
 
-    def record(self, at: bytes, now: float) -> bytes:
+    def record(self, journal: Journal, at: bytes, now: float) -> bytes:
         """Its record, put together from parts that are encoded already."""
-        slow = self._slow
-        if slow is not None and slow.outcome is not None:
-            return self._record_by_name(at, now, slow.route, *slow.outcome)
+        if self._slow is not None:
+            return self._slow_record(journal, at, now, self._slow)
         admission, upstream, request_id = self._admission, self._upstream, self.request_id
-        plan: MethodPlan = self._plan  # type: ignore[assignment] # every read that comes here has one
+        plan: MethodPlan = self._plan  # type: ignore[assignment] # every call of the fast path has one
         micros = floor((now - self._started) * 1e6)
         admission.durations.append(micros)
         return b"".join(
@@ -421,19 +423,15 @@ class ServedCall(Served):
                 _numbers(micros, _ONE_DETAIL, self._size, UINT32, len(self._body)),
                 _ID24 if len(request_id) == 24 else pack(request_id)[: -len(request_id)],
                 request_id,
-                NO_UPSTREAM
-                if upstream is None
-                else upstream.record
-                if slow is None
-                else pack(slow.route.upstream) + pack(slow.route.kept(self._started)),
+                upstream.record if upstream is not None else NO_UPSTREAM,
                 admission.records[self._cache],
             )
         )
 
-    def _record_by_name(self, at: bytes, now: float, route: Route, outcome: str, code: int | None) -> bytes:
-        admission = self._admission
+    def _slow_record(self, journal: Journal, at: bytes, now: float, slow: SlowState) -> bytes:
+        admission, route, (outcome, code) = self._admission, slow.route, slow.outcome
         micros = floor((now - self._started) * 1e6)
-        admission.context.journal.latencies.durations(admission.network.path, outcome).append(micros)
+        journal.latencies.durations(admission.network.path, outcome).append(micros)
         return b"".join(
             (
                 at,
@@ -443,7 +441,8 @@ class ServedCall(Served):
                 pack(code),
                 _sizes(UINT32, self._size, UINT32, len(self._body)),
                 pack(self.request_id),
-                pack(route.upstream) + pack(route.kept(self._started)),
+                pack(route.upstream),
+                pack(route.kept),
                 admission.records[self._cache],
             )
         )

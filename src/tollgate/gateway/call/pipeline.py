@@ -37,7 +37,7 @@ from tollgate.gateway.access.limits import Limiter
 from tollgate.gateway.call.batch_resolution import BatchItem
 from tollgate.gateway.call.resolver import STOPPING, Resolver
 from tollgate.gateway.http import cors, response
-from tollgate.gateway.messages import Answer, CallNote, KeptAttempts, Request, Route, ServedNetwork
+from tollgate.gateway.messages import Answer, CallNote, Request, ServedNetwork
 from tollgate.gateway.recording.counters import NODE_ERROR, OK, Counters
 from tollgate.gateway.recording.journal import RecordSink
 from tollgate.gateway.upstream import sticky
@@ -200,9 +200,6 @@ class Pipeline:
         bodies: list[bytes] = []
         notes: list[CallNote] = []
         counts: dict[tuple[str, str, str], int] = {}
-        # Most calls of a batch share one route.
-        last: Route | None = None
-        kept: KeptAttempts = 0
         for item in items:
             call, result, route = item.call, item.result, item.route
             assert result is not None  # noqa: S101 - each has one by now
@@ -212,9 +209,7 @@ class Pipeline:
             outcome, code = (OK, None) if isinstance(result, Reply) and result.error is ABSENT else _result(result)
             body = b"" if call_id is None else _body(request, call_id, result)
             bodies.append(body)
-            if route is not last:
-                last, kept = route, route.kept(request.started)
-            notes.append((method[:MAX_METHOD_BYTES], outcome, code, len(body), route.upstream, kept, way))
+            notes.append((method[:MAX_METHOD_BYTES], outcome, code, len(body), route.upstream, route.kept, way))
             if route.extra and self.bills_upstream_calls:
                 notes += [(method[:MAX_METHOD_BYTES], outcome, code, 0, route.upstream, 0, way)] * route.extra
             counted = (method, outcome, way)

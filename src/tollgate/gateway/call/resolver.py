@@ -1,34 +1,47 @@
-"""What the calls of one network share: the cache, equal calls under way, and what its methods mean.
+"""Gets the answer to one call: from the cache, by an equal call under way, or by attempts at upstreams.
 
-`resolution.py` gets the answer to one call with it, `batch_resolution.py` those to a batch; `call.py` and
-`batch.py` take the same steps on the fast path.
+A `Resolver` is what the calls of one network share: the cache, equal calls under way, and what its methods mean. A
+`Resolution` is one call on its way to its answer, by plain calls; only an `eth_getLogs` in several parts takes a
+task. `call.py` and `batch.py` take the same steps on the fast path; `batch_resolution.py` is for batches. Knows no
+caller and no HTTP.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 
-from tollgate.chains.catalogue import Holds, Look, Scope
-from tollgate.core.shapes import ABSENT, Call, Reply
-from tollgate.errors import Overloaded, Refusal
+from tollgate import log
+from tollgate.chains.catalogue import Holds, Kind, Look, Scope
+from tollgate.chains.faults import Verdict
+from tollgate.core import jsonrpc
+from tollgate.core.shapes import ABSENT, Call, Params, Reply, WrittenCall
+from tollgate.errors import InternalError, Overloaded, RateLimited, Refusal
 from tollgate.gateway.call.cache import Cache, key_of
 from tollgate.gateway.call.reply_validator import ReplyValidator
+from tollgate.gateway.messages import Route
 from tollgate.gateway.upstream import sticky
-from tollgate.gateway.upstream.broadcast import SIGNED
+from tollgate.gateway.upstream.attempts import AttemptOutcome, Attempts, FirstAttempt
+from tollgate.gateway.upstream.broadcast import SIGNED, broadcast
+from tollgate.gateway.upstream.choice import Requirements
 from tollgate.gateway.upstream.exchange import Exchange
-from tollgate.gateway.upstream.get_logs import GET_LOGS
+from tollgate.gateway.upstream.get_logs import GET_LOGS, Logs, is_wide
+from tollgate.gateway.upstream.health import Upstream
 from tollgate.shm.upstream_status import Snapshot, Stamp
 
 APART = SIGNED | sticky.METHODS | {GET_LOGS}
 """Methods that are sent on their own, also within a batch."""
 NOTHING_KNOWN = Scope(Holds.NEVER)
 STOPPING = "The service stops: try again."
+_WRITE = Kind.WRITE
+_log = log.get("gateway")
 
 Resolved = Reply | Refusal
+T = TypeVar("T")
 
 
 class SingleFlight(Struct, gc=False, eq=False):
@@ -62,7 +75,6 @@ class Resolver:
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self.exchange = exchange
-        self._status = exchange.status
         self.loop = loop
         self.flights: dict[bytes, SingleFlight] = {}
         self.plans: dict[str, Any] = {}
@@ -80,6 +92,7 @@ class Resolver:
         """Methods that can be sent to several upstreams without harm."""
         self.readers = network.catalogue.readers(self.repeatable)
         self.cached = cache.methods if cache is not None else frozenset()
+        """Methods whose answers may be cached."""
         self.key_prefixes = {name: f"{name}(".encode() for name in network.reads} if cache is not None else {}
         """Methods whose calls are shared, with what their keys begin with."""
         upstreams = [upstream.settings for upstream in self.exchange.upstreams]
@@ -109,23 +122,10 @@ class Resolver:
                 return reply, None
         return None, self.flight(key, snapshot.stamp) if key in self.flights else None
 
-    def stamp(self) -> Stamp:
-        """The network's status now: to be noted before a call is sent."""
-        return self._status.stamp
-
     def flight(self, key: bytes, stamp: Stamp) -> SingleFlight | None:
         """An equal call that is under way."""
         flight = self.flights.get(key)
         return flight if flight is not None and flight.stamp == stamp else None
-
-    def may_keep(self, method: str) -> bool:
-        """Whether answers to this method may ever be cached."""
-        return method in self.cached
-
-    def lead(self, key: bytes, stamp: Stamp) -> SingleFlight:
-        """Let others wait for a call that is going to be sent."""
-        mine = self.flights[key] = SingleFlight(stamp)
-        return mine
 
     def complete(self, key: bytes, mine: SingleFlight, scope: Scope, reply: Resolved | None) -> None:
         """Cache the answer of a call that others could wait for, and hand it to those that do."""
@@ -156,3 +156,234 @@ class Resolver:
             if self._catalogue.method(method) is not None:
                 self._validators[method] = validator
         return validator
+
+
+class Cancellable(Protocol):
+    """What may be under way for a call."""
+
+    def cancel(self) -> object:
+        """End it."""
+
+
+class Resolution(Struct, eq=False):
+    """One call on its way to its answer. `done` is called once, with a reply or a refusal.
+
+    States: waiting for an equal call; sent (`_work` makes the attempts); done.
+    """
+
+    resolver: Resolver
+    call: Call
+    key: bytes | None
+    scope: Scope
+    deadline: float
+    route: Route
+    done: Callable[[Resolved], None] | None
+    _flight: SingleFlight | None = None
+    """What others wait for."""
+    _validator: ReplyValidator | None = None
+    _work: Cancellable | None = None
+
+    def start(self) -> None:
+        """Wait for an equal call, or call upstreams."""
+        if self.key is None:
+            self.fetch()
+            return
+        stamp = self.resolver.exchange.status.stamp
+        flight = self.resolver.flight(self.key, stamp)
+        if flight is not None:
+            self.route.cache = "coalesced"
+            flight.join(self._completed)
+        else:
+            self._lead(self.key, stamp)
+
+    def _lead(self, key: bytes, stamp: Stamp) -> None:
+        resolver = self.resolver
+        if self.call.method in resolver.cached:
+            self.route.cache = "miss"
+        self._flight = resolver.flights[key] = SingleFlight(stamp)
+        self.fetch()
+
+    def _completed(self, reply: Resolved) -> None:
+        """Take the answer to an equal call."""
+        if self.done is None:
+            return
+        if isinstance(reply, RateLimited) and self.key is not None:
+            # By the limits of the caller that it joined, which are not its own.
+            self._lead(self.key, self.resolver.exchange.status.stamp)
+        else:
+            self._finish(reply)
+
+    # --- Upstreams -------------------------------------------------------------------------------------
+
+    def fetch(self, tried: Sequence[Upstream] = ()) -> None:
+        """Call upstreams, but those that were tried."""
+        call, resolver = self.call, self.resolver
+        method, exchange = call.method, resolver.exchange
+        if method not in APART:
+            self._send(call, None, tried)
+        elif method in SIGNED:
+            self._work = work = broadcast(exchange, call, self.deadline, self.route, self._answered)
+            work.start()
+        elif method == GET_LOGS:
+            if is_wide(call.params, exchange.status.floor, resolver.logs_blocks):
+                self._get_logs()
+            else:
+                self._send(call, None, tried)
+        else:
+            params, slot = sticky.decode_slot(method, call.params)
+            if slot is not None and not exchange.has(slot):
+                # The upstream that made it is not here any more: another one answers with a node's error.
+                params, slot = call.params, None
+            self._send(_with(call, params), slot, tried)
+
+    def _send(self, call: Call, slot: int | None, tried: Sequence[Upstream] = ()) -> None:
+        self._validator = self.resolver.validator(call.method, self.scope)
+        self._work = work = self._attempts(jsonrpc.encode_call(call), self._answered, slot, tried)
+        work.start()
+
+    def resume(self, sent: FirstAttempt, flight: SingleFlight | None, validator: ReplyValidator) -> None:
+        """Go on with a call that the fast path has sent."""
+        self._flight = flight
+        self._validator = validator
+        self._work = work = self._attempts(sent.body, self._answered)
+        work.resume(sent)
+
+    def _attempts(
+        self,
+        body: bytes,
+        done: Callable[[AttemptOutcome[Reply] | Refusal], None],
+        slot: int | None = None,
+        tried: Sequence[Upstream] = (),
+    ) -> Attempts[Reply]:
+        resolver, scope, method = self.resolver, self.scope, self.call.method
+        oldest = scope.oldest if scope.state else None
+        return Attempts(
+            resolver.exchange,
+            Requirements(method, method in resolver.repeatable, scope.tip, oldest, slot, scope.number),
+            self.deadline,
+            [*tried],
+            body=body,
+            read=jsonrpc.decode_reply,
+            validator=self._validator,
+            plain=self._validator is not None and self._validator.plain,
+            route=self.route,
+            done=done,
+        )
+
+    def _answered(self, outcome: AttemptOutcome[Reply] | Refusal) -> None:
+        validator = self._validator
+        if validator is not None and validator.kind is _WRITE:
+            self.resolver.exchange.status.request_probe()
+        if isinstance(outcome, Refusal):
+            self._finish(outcome)
+            return
+        if validator is not None and not validator.plain:
+            validator.note(outcome.upstream)
+        method, reply = self.call.method, outcome.answer
+        if method == GET_LOGS and outcome.verdict is Verdict.TOO_WIDE:
+            self._get_logs(outcome)
+            return
+        if method in sticky.METHODS and reply.error is ABSENT:
+            reply = Reply(sticky.encode_slot(method, reply.result, outcome.upstream.slot))
+        self._finish(reply)
+
+    def _get_logs(self, refused: AttemptOutcome[Reply] | None = None) -> None:
+        """Get logs in several parts."""
+        resolver, route = self.resolver, self.route
+        self._validator = resolver.validator(GET_LOGS, self.scope)
+
+        async def send(params: Params) -> AttemptOutcome[Reply]:
+            future: asyncio.Future[AttemptOutcome[Reply] | Refusal] = resolver.loop.create_future()
+            body = jsonrpc.encode_call(_with(self.call, params))
+            attempts = self._attempts(body, partial(fulfil, future))
+            attempts.start()
+            try:
+                outcome = await future
+            except asyncio.CancelledError:
+                attempts.cancel()
+                raise
+            if isinstance(outcome, Refusal):
+                raise outcome
+            return outcome
+
+        def charge(calls: int) -> None:
+            if route.charge is not None:
+                route.charge(calls)
+            route.extra += calls
+
+        blocks = 0 if refused is not None else resolver.logs_blocks
+        getting = Logs(send, charge).get(self.call.params, resolver.exchange.status.floor, blocks, refused)
+        self._work = task = resolver.loop.create_task(getting)
+        task.add_done_callback(self._got_logs)
+
+    def _got_logs(self, task: asyncio.Task[Reply]) -> None:
+        if task.cancelled() or self.done is None:
+            return
+        error = task.exception()
+        if error is None:
+            self._finish(task.result())
+        elif isinstance(error, Refusal):
+            self._finish(error)
+        else:
+            _log.error("logs could not be joined", exc_info=error)
+            self._finish(InternalError())
+
+    # --- The end ---------------------------------------------------------------------------------------
+
+    def _finish(self, result: Resolved) -> None:
+        if self._flight is not None and self.key is not None:
+            self.resolver.complete(self.key, self._flight, self.scope, result)
+        done, self.done = self.done, None
+        if done is not None:
+            done(result)
+
+    def cancel(self) -> None:
+        """End it with a refusal: the service stops."""
+        if self.done is not None:
+            if self._work is not None:
+                self._work.cancel()
+            self._finish(Overloaded(STOPPING))
+
+
+async def resolve(resolver: Resolver, call: Call, key: bytes | None, deadline: float, route: Route) -> Reply:
+    """Get the answer to one call that is not cached under its key, or raise a refusal."""
+    return await _awaited(resolver, call, key, deadline, route, Resolution.start)
+
+
+async def fetch(
+    resolver: Resolver, call: Call, deadline: float, route: Route, tried: Sequence[Upstream] = ()
+) -> Reply:
+    """Call upstreams, but those that were tried, or raise a refusal."""
+    return await _awaited(resolver, call, None, deadline, route, partial(Resolution.fetch, tried=tried))
+
+
+async def _awaited(
+    resolver: Resolver,
+    call: Call,
+    key: bytes | None,
+    deadline: float,
+    route: Route,
+    start: Callable[[Resolution], None],
+) -> Reply:
+    future: asyncio.Future[Resolved] = resolver.loop.create_future()
+    scope = resolver.scope(call)
+    resolution = Resolution(resolver, call, key, scope, deadline, route, partial(fulfil, future))
+    start(resolution)
+    try:
+        result = await future
+    except asyncio.CancelledError:
+        resolution.cancel()
+        raise
+    if isinstance(result, Refusal):
+        raise result
+    return result
+
+
+def _with(call: Call, params: Params) -> Call:
+    return call if params is call.params else WrittenCall(call.method, params, Raw(b"1"))
+
+
+def fulfil(future: asyncio.Future[T], result: T) -> None:
+    """Give a result to the coroutine that waits for it."""
+    if not future.done():
+        future.set_result(result)

@@ -9,15 +9,14 @@ from msgspec import Struct
 
 from tollgate.errors import Overloaded
 from tollgate.gateway.call.admission import Admission
-from tollgate.gateway.call.resolution import Cancellable
-from tollgate.gateway.call.resolver import STOPPING
+from tollgate.gateway.call.resolver import STOPPING, Cancellable
 from tollgate.gateway.http.response import render_result
 from tollgate.gateway.http.under_way import CallerSide
 from tollgate.gateway.memory_budget import SMALL
 from tollgate.gateway.messages import Request, Route
-from tollgate.gateway.upstream.attempts import FirstAttempt
+from tollgate.gateway.recording.counters import OK
+from tollgate.gateway.recording.journal import Journal
 from tollgate.gateway.upstream.connection import AttemptFailed, Connection, Response, Unanswered
-from tollgate.gateway.upstream.exchange import hedge_after
 from tollgate.gateway.upstream.health import Upstream
 
 UNREADABLE = (msgspec.DecodeError, RecursionError)
@@ -34,8 +33,8 @@ class SlowState(Struct):
     request: Request | None = None
     """Set where the pipeline let it in: large, traced, or the first of its caller. Its answer leaves by it."""
     work: Cancellable | None = None
-    outcome: tuple[str, int | None] | None = None
-    """Outcome and error code, where they are counted and recorded by name."""
+    outcome: tuple[str, int | None] = (OK, None)
+    """Outcome and error code."""
 
 
 class Served(ABC):
@@ -44,7 +43,6 @@ class Served(ABC):
     __slots__ = (
         "_admission",
         "_body",
-        "_sent",
         "_sent_on",
         "_slow",
         "_started",
@@ -62,7 +60,6 @@ class Served(ABC):
         self._started: float
         self._upstream: Upstream | None = None
         """Where the fast path has sent it; None: nowhere."""
-        self._sent: bytes
         self._sent_on: Connection
         self._slow: SlowState | None = None
         """None: it is on the fast path."""
@@ -84,14 +81,14 @@ class Served(ABC):
             if rates is None:
                 rates = admission.fill_rates()
             extra = shown + admission.cors
-            body = render_result(context.heads.ok_head, self.request_id, rates, extra, body, close=self.close)
+            body = render_result(context.ok_head, self.request_id, rates, extra, body, close=self.close)
         self.data = body
         context.outbox.put(self)
         if len(body) > SMALL:
             context.outbox.count_large(body)
 
     @abstractmethod
-    def record(self, at: bytes, now: float) -> bytes:
+    def record(self, journal: Journal, at: bytes, now: float) -> bytes:
         """Its record, put together from parts that are encoded already."""
 
     # --- The slow path ---------------------------------------------------------------------------------
@@ -107,20 +104,13 @@ class Served(ABC):
             upstream is not None
             and self._slow is None
             and self._admission.exchange.hedging
-            and now - self._started >= hedge_after(upstream)
+            and now - self._started >= upstream.hedge_after
         ):
             self.take_over()
 
+    @abstractmethod
     def take_over(self, ended: Response | AttemptFailed | None = None) -> None:
         """Leave the fast path after the first attempt was sent; `ended`: the end of that attempt."""
-        upstream = self._upstream
-        # Otherwise a defect: the answer that it ended with could not be sent.
-        if self._slow is None and upstream is not None:
-            self._resume(FirstAttempt(self._sent, upstream, self._started, self._sent_on, ended))
-
-    @abstractmethod
-    def _resume(self, first: FirstAttempt) -> None:
-        """Go on with the first attempt."""
 
     def stop(self) -> None:
         """Answer with a refusal: the service stops. It has left the calls under way."""

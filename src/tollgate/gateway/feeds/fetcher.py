@@ -14,8 +14,7 @@ from msgspec import Raw
 from tollgate.chains.heads import NodeCall
 from tollgate.core.shapes import Params, Reply, WrittenCall
 from tollgate.errors import Refusal, UpstreamUnavailable
-from tollgate.gateway.call.resolution import fetch, resolve
-from tollgate.gateway.call.resolver import Resolver
+from tollgate.gateway.call.resolver import Resolver, fetch, resolve
 from tollgate.gateway.messages import Route
 from tollgate.gateway.upstream.health import Upstream
 

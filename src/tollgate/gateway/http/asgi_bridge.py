@@ -54,7 +54,7 @@ class AsgiBridge(HttpToolsProtocol, ABC):
     framing: RequestFraming
 
     # Slots here and below: the attributes of a connection are too many for Python's fast lookup in a dictionary.
-    __slots__ = ("answering", "asgi", "bounds", "context", "framing", "peer", "queue")
+    __slots__ = ("answering", "asgi", "bounds", "context", "framing", "peer", "queue", "since")
 
     def __init__(
         self,
@@ -74,6 +74,8 @@ class AsgiBridge(HttpToolsProtocol, ABC):
         """What is being answered: a call on the fast path, or a request on the slow path."""
         self.queue: list[Request | AsgiRequest] = []
         """Requests that wait until those before them are answered."""
+        self.since = context.clock
+        """When the present wait started: for a request, for its rest, or for the caller to read an answer."""
 
     @abstractmethod
     def is_busy(self) -> bool:
@@ -180,7 +182,7 @@ class AsgiBridge(HttpToolsProtocol, ABC):
     def on_response_complete(self) -> None:
         """Continue after an ASGI answer."""
         self.asgi = None
-        self.bounds.since = self.context.clock
+        self.since = self.context.clock
         super().on_response_complete()
         # `CallerBounds` closes idle connections: uvicorn's timer knows nothing of our answers.
         self._unset_keepalive_if_required()

@@ -23,6 +23,8 @@ class BoundedConnection(Protocol):
 
     loop: asyncio.AbstractEventLoop
     transport: asyncio.Transport
+    since: float
+    """When the present wait started."""
 
     def is_busy(self) -> bool:
         """Whether an answer is outstanding."""
@@ -34,7 +36,7 @@ class BoundedConnection(Protocol):
 class CallerBounds:
     """The bounds of one connection."""
 
-    __slots__ = ("_address", "_connection", "_context", "_unsent", "blocked", "held", "since")
+    __slots__ = ("_address", "_connection", "_context", "_unsent", "blocked", "held")
 
     def __init__(self, connection: BoundedConnection, context: WorkerContext) -> None:
         self._connection = connection
@@ -47,8 +49,6 @@ class CallerBounds:
         """Bytes of the body that is being read, likewise."""
         self.blocked = False
         """Set while the caller does not read its answers."""
-        self.since = context.clock
-        """When the present wait started: for a request, for its rest, or for the caller to read an answer."""
 
     # --- Counted ---------------------------------------------------------------------------------------
 
@@ -87,7 +87,7 @@ class CallerBounds:
     def pause(self) -> None:
         """The caller does not read: what is unsent counts as held."""
         self.blocked = True
-        self.since = self._context.clock
+        self._connection.since = self._context.clock
         # Later, when the upstream's side has given back what it held of the same bytes.
         self._connection.loop.call_soon(self._count_unsent)
 
@@ -106,14 +106,14 @@ class CallerBounds:
         self.blocked = False
         self.free(self._unsent)
         self._unsent = 0
-        self.since = self._context.clock
+        self._connection.since = self._context.clock
 
     # --- Idle connections ------------------------------------------------------------------------------
 
     def check(self, now: float) -> None:
         """Close a connection that has waited for its caller for too long."""
         connection, context = self._connection, self._context
-        waited = now - self.since
+        waited = now - connection.since
         if self.blocked:
             if waited > context.bounds.read_seconds:
                 connection.transport.abort()

@@ -32,7 +32,7 @@ from tollgate.gateway.recording.spans import end_span
 class CallerConnection(AsgiBridge):
     """One connection of a caller."""
 
-    __slots__ = ("_advancing", "_reading_on", "admission", "call", "eof", "leaving")
+    __slots__ = ("_advancing", "_reading_on", "admission", "call", "continue_pending", "eof", "leaving")
     speaks_http = True
 
     def __init__(
@@ -50,6 +50,8 @@ class CallerConnection(AsgiBridge):
         """The call object of this connection, used for one request after the other."""
         self.admission: Admitted | None = None
         """Of the caller that was admitted last."""
+        self.continue_pending = False
+        """Whether the caller waits for `100 Continue`."""
         self.leaving = 0
         """Answers of the slow path that wait for their records to be written."""
         self.eof = False
@@ -63,7 +65,7 @@ class CallerConnection(AsgiBridge):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Accept the connection, unless there are too many."""
         super().connection_made(transport)
-        self.bounds.since = self.context.clock
+        self.since = self.context.clock
         self.context.connections.add(self)
         why = self.bounds.enter(self.peer)
         if why is not None:
@@ -125,12 +127,7 @@ class CallerConnection(AsgiBridge):
     def data_received(self, data: bytes) -> None:
         """Start a call whose head is known; parse the rest."""
         framing = self.framing
-        if framing.finished:
-            return
-        if framing.unread:
-            framing.unread += data
-            return
-        if framing.between and framing.heads:
+        if framing.between and framing.heads and not framing.unread:
             # The last head first: most are the same, and finding the end takes longer.
             known = framing.last_head
             if known is None or data[: known.end] != known.head:
@@ -138,16 +135,15 @@ class CallerConnection(AsgiBridge):
                 known = framing.heads.get(data[:end]) or framing.similar_head(data, end)
                 framing.last_head = known or framing.last_head
             if known is not None and len(data) == known.size:
-                body, admission, call = data[known.end :], known.admission, self.call
-                tried = False
+                body, admission = data[known.end :], known.admission
                 if (
                     admission is not None
-                    and call is not None
                     and admission.epoch == self.context.epoch
                     and self.answering is None
                     and not (self.bounds.blocked or self.asgi)
                 ):
-                    tried = True
+                    # A connection whose caller was admitted has one.
+                    call: ConnectionCall = self.call  # type: ignore[assignment]
                     try:
                         if call.start(admission, body) or call.go(admission, body):
                             framing.unused_heads = 0
@@ -155,13 +151,19 @@ class CallerConnection(AsgiBridge):
                     except Exception as error:  # noqa: BLE001 - the border: a defect must not pass for a broken connection
                         self._fail(error)
                         return
-                if self._answer_known(known, body, tried):
+                    if self._answer_known(known, body, tried=True):
+                        return
+                elif self._answer_known(known, body, tried=False):
                     return
         self._read(framing, data)
 
     def _read(self, framing: RequestFraming, data: bytes) -> None:
         """Parse bytes, in pieces where they may be many requests or chunks, or have to wait anyway."""
-        if len(data) > PIECE_BYTES and (
+        if framing.finished:
+            return
+        if framing.unread:
+            framing.unread += data
+        elif len(data) > PIECE_BYTES and (
             self._must_wait() or data.count(END) > MAX_WAITING or data.count(b"\r\n") > MAX_LINES
         ):
             if framing.put_aside(data):
@@ -199,7 +201,7 @@ class CallerConnection(AsgiBridge):
         if self.answering or self.asgi or self.queue or self.bounds.blocked:
             self.enqueue(request)
         else:
-            self.bounds.since = context.clock
+            self.since = context.clock
             if tried:
                 request.admission = known.admission
             self._answer(request, tried=tried)
@@ -216,7 +218,7 @@ class CallerConnection(AsgiBridge):
     def reject(self, refusal: Refusal) -> None:
         """Answer what was read before, send the reason, and close: the connection cannot go on."""
         framing = self.framing
-        framing.finished = True
+        framing.finish()
         if framing.for_asgi and not framing.between and not self.drop_asgi():
             return
         request = framing.request or Request(b"", {}, "", self.context.reader.new_id())
@@ -226,8 +228,8 @@ class CallerConnection(AsgiBridge):
 
     def send_continue(self) -> None:
         """Send `100 Continue` to a caller that waits for it, unless answers before it are outstanding."""
-        if self.framing.continue_pending and not self.is_busy():
-            self.framing.continue_pending = False
+        if self.continue_pending and not self.is_busy():
+            self.continue_pending = False
             self.transport.write(response.CONTINUE)
 
     # --- The queue -------------------------------------------------------------------------------------
@@ -247,7 +249,7 @@ class CallerConnection(AsgiBridge):
     def advance(self) -> None:
         """Answer what waits, as far as it can be answered now; then continue reading."""
         framing = self.framing
-        if self._advancing or not (self.queue or self.flow.read_paused or framing.continue_pending):
+        if self._advancing or not (self.queue or self.flow.read_paused or self.continue_pending):
             return
         # An answer that leaves at once advances again: that must not recurse as deep as the queue is long.
         self._advancing = True
@@ -335,7 +337,7 @@ class CallerConnection(AsgiBridge):
         else:
             self.leave(Answered(self, data, None, close))
         if close:
-            self.framing.finished = True
+            self.framing.finish()
             self._drop_waiting()
 
     def leave(self, answer: Outgoing) -> None:
@@ -346,12 +348,12 @@ class CallerConnection(AsgiBridge):
             self.answering, answer.data = None, b""
         else:
             self.leaving -= 1
-        self.bounds.since = self.context.clock
+        self.since = self.context.clock
         transport = self.transport
         if transport.is_closing():
             return
         transport.write(data)
         if answer.close:
             transport.close()
-        elif self.queue or self.flow.read_paused or self.framing.continue_pending:
+        elif self.queue or self.flow.read_paused or self.continue_pending:
             self.advance()

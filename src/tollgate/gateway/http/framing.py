@@ -42,6 +42,11 @@ MAX_UNUSED_HEADS = 8
 class FramedConnection(Protocol):
     """The connection that takes what was read."""
 
+    since: float
+    """When the present wait started."""
+    continue_pending: bool
+    """Whether the caller waits for `100 Continue`."""
+
     @property
     def peer(self) -> str:
         """The address of the client."""
@@ -83,7 +88,6 @@ class RequestFraming:
         "_unread_held",
         "between",
         "chunks",
-        "continue_pending",
         "finished",
         "for_asgi",
         "headers",
@@ -119,8 +123,6 @@ class RequestFraming:
         """Set while the parser has seen nothing of the next request."""
         self.finished = False
         """Set when nothing more is read: the connection closes after the answer under way."""
-        self.continue_pending = False
-        """Set when the caller waits for `100 Continue`."""
         self.heads: dict[bytes, KnownHead] = {}
         """Heads that were parsed before, by their bytes."""
         self.last_head: KnownHead | None = None
@@ -248,7 +250,7 @@ class RequestFraming:
             self.heads.clear()
             self.last_head = None
             return
-        if request is None or not whole or request.refusal is not None:
+        if request is None or not whole or request.refusal is not None or self.finished:
             return
         known = known_head(data, self.url, request.headers, len(request.body))
         if known is not None:
@@ -273,7 +275,7 @@ class RequestFraming:
         self._in_head = True
         self.for_asgi = False
         if not self._bounds.blocked:
-            self._bounds.since = self._context.clock
+            self._connection.since = self._context.clock
 
     def on_url(self, url: bytes) -> None:
         """Collect the target."""
@@ -315,7 +317,7 @@ class RequestFraming:
                 # The caller waits before it sends the body: it need not send it at all.
                 self._finish(request)
             else:
-                self.continue_pending = True
+                self._connection.continue_pending = True
                 self._connection.send_continue()
 
     def is_ours(self) -> bool:
@@ -362,7 +364,7 @@ class RequestFraming:
     def on_message_complete(self) -> None:
         """The request is whole."""
         self.between = True
-        self.continue_pending = False
+        self._connection.continue_pending = False
         request = self.request
         if request is None:
             if self.for_asgi:
@@ -375,8 +377,13 @@ class RequestFraming:
     def _finish(self, request: Request) -> None:
         """Hand over a refused request before its end, and read nothing more."""
         request.keep_alive = False
-        self.finished = True
+        self.finish()
         self.complete(request)
+
+    def finish(self) -> None:
+        """Read no request after this. Without known heads, `data_received` takes no fast path."""
+        self.finished = True
+        self.heads.clear()
 
     def complete(self, request: Request) -> None:
         """Hand over a request with what was read of its body."""

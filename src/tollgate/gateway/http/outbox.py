@@ -53,8 +53,9 @@ class Answered(Struct):
     def request_id(self) -> bytes:
         return self.request.request_id if self.request is not None else b""
 
-    def record(self, _at: bytes, _now: float) -> Request | None:
-        return self.request
+    def record(self, journal: Journal, _at: bytes, now: float) -> None:
+        if self.request is not None:
+            journal.record(self.request, now)
 
 
 class Countable(Protocol):

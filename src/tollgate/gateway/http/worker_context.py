@@ -127,6 +127,7 @@ class WorkerContext:
         "max_bytes",
         "max_in_flight",
         "now",
+        "ok_head",
         "outbox",
         "pipeline",
         "reader",
@@ -153,7 +154,7 @@ class WorkerContext:
         self.budget, self.addresses = bounds.budget, bounds.addresses
         self._bound(bounds)
         self.now, self.time = clocks.now, clocks.time
-        self.heads = heads
+        self.heads, self.ok_head = heads, heads.ok_head
         self.outbox = WorkerOutbox(recording.journal, recording.write, bounds.budget, clocks.now)
         self.under_way = UnderWay(clocks.now)
         self.calls, self.tasks = self.under_way.calls, self.under_way.tasks
@@ -191,6 +192,7 @@ class WorkerContext:
     def tick(self) -> None:
         """Once a second: the date, the gauges, and connections that have waited too long."""
         self.heads.tick(self.time())
+        self.ok_head = self.heads.ok_head
         for cell, value in zip(
             self._cells, (len(self.connections), len(self.under_way), self.budget.held), strict=True
         ):

@@ -47,8 +47,8 @@ class Recordable(Protocol):
     @property
     def request_id(self) -> bytes: ...
 
-    def record(self, at: bytes, now: float) -> bytes | Request | None:
-        """Its record, which begins with `at`, or the request of which one is made; None: there is none."""
+    def record(self, journal: Journal, at: bytes, now: float) -> bytes | None:
+        """Its record, which begins with `at`; None: there is none, or the journal has it already."""
 
 
 class Journal:
@@ -70,6 +70,8 @@ class Journal:
         self.latencies = latencies
         self._time = time
         self._monotonic = monotonic
+        self._at = 0.0
+        """The time of this loop tick."""
         self._refusals: dict[str, int] = {}
         """Refusals of this second, by team."""
         self._rest: dict[str, tuple[tuple[Any, ...], int]] = {}
@@ -77,35 +79,34 @@ class Journal:
 
     def write(self, answered: Sequence[Recordable]) -> None:
         """Make the records of what was answered in this loop tick."""
-        at, now = self._time(), self._monotonic()
-        beginning = _TWELVE + pack(at)
+        self._at, now = self._time(), self._monotonic()
+        beginning = _TWELVE + pack(self._at)
         records: list[bytes] = []
         for each in answered:
             try:
-                record = each.record(beginning, now)
-                if isinstance(record, bytes):
+                record = each.record(self, beginning, now)
+                if record is not None:
                     records.append(record)
-                elif record is not None:
-                    self._record(record, record.status, at, now)
             except Exception:  # noqa: BLE001 - a defect must not take the records of others with it
                 _log.exception("a request could not be recorded", request_id=each.request_id.decode("latin-1"))
         if records:
             self._extend(records)
         self.latencies.appended(len(answered))
 
-    def _record(self, request: Request, status: int, at: float, now: float) -> None:
+    def record(self, request: Request, now: float) -> None:
+        """Take the record of a refusal, or of what the pipeline has answered."""
         caller, network, calls, origin = request.caller, request.network, request.calls, request.origin
         assert caller is not None  # noqa: S101 - checked at the edge
         assert network is not None  # noqa: S101 - the intake refuses what has none
         micros = int((now - request.started) * 1e6)
         self.latencies.durations(network.path, outcome_of(calls)).append(micros)
         record = (
-            at,
+            self._at,
             caller.team_id,
             caller.source_id,
             network.path,
             caller.source_name,
-            status,
+            request.status,
             1,
             caller.cap,
             caller.price,
@@ -114,7 +115,7 @@ class Journal:
             len(request.body),
             request.request_id,
             request.route.upstream,
-            request.route.kept(request.started),
+            request.route.kept,
             request.route.cache,
             self._address(request),
             request.headers.get(b"user-agent", b"")[:MAX_TEXT_BYTES],

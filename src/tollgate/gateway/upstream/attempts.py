@@ -22,31 +22,29 @@ happens within. Losers hold this object and never the call, which may be serving
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from operator import attrgetter
 from typing import Generic, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, field
 
-from tollgate.api.logs import AttemptVerdict
+from tollgate.api.logs import MAX_ATTEMPTS_KEPT, AttemptVerdict
 from tollgate.chains.faults import Verdict
 from tollgate.core.jsonrpc import Unparsable
 from tollgate.core.shapes import ABSENT, Reply
 from tollgate.errors import Refusal, UpstreamUnavailable
 from tollgate.gateway.messages import EndedAttempt, Route
 from tollgate.gateway.tracing import CLIENT, Span
-from tollgate.gateway.upstream.choice import Requirements
 from tollgate.gateway.upstream.connection import (
     AttemptFailed,
-    ConnectFailed,
     Connection,
     NoRoom,
     PoolFull,
     Response,
     ResponseTooLarge,
-    TimedOut,
 )
-from tollgate.gateway.upstream.exchange import RETRY_SECONDS, Exchange, hedge_after
-from tollgate.gateway.upstream.failover import MAX_ATTEMPTS, Failover, NextAttempt, OutOfStep, Wait
+from tollgate.gateway.upstream.exchange import RETRY_SECONDS
+from tollgate.gateway.upstream.failover import Failover, NextAttempt, OutOfStep, Wait
 from tollgate.gateway.upstream.health import Upstream
 from tollgate.gateway.upstream.pool import PoolRequest
 
@@ -58,13 +56,16 @@ _QUOTA_STATUSES = frozenset({402, 429})
 _FINAL, _QUOTA = Verdict.FINAL, Verdict.QUOTA
 # Errors after which also what must not be repeated may be sent elsewhere: it was not accepted.
 _TURNED_AWAY = frozenset({Verdict.QUOTA, Verdict.UNSUPPORTED})
+# Verdicts of an only attempt that follow from the outcome.
+_FOLLOW = frozenset({AttemptVerdict.ANSWERED, AttemptVerdict.NODE_ERROR})
+_START = attrgetter("start")
 
 
 class BadStatus(AttemptFailed):
     """An HTTP status that is no answer to the call."""
 
     outcome = "status"
-    status = 0
+    verdict = AttemptVerdict.STATUS
 
 
 class QuotaStatus(BadStatus):
@@ -75,31 +76,11 @@ class Nonsense(AttemptFailed):
     """A body that is no JSON-RPC response."""
 
     outcome = "nonsense"
+    verdict = AttemptVerdict.INVALID
 
 
 # What is no fault of the upstream: our own bounds, and a quota of ours.
 _NO_FAULT = (PoolFull, NoRoom, ResponseTooLarge, QuotaStatus)
-
-
-# The ends of attempts, by the names that metrics have for them.
-_VERDICTS = {
-    BadStatus.outcome: AttemptVerdict.STATUS,
-    Nonsense.outcome: AttemptVerdict.INVALID,
-    AttemptFailed.outcome: AttemptVerdict.CONNECTION,
-    ConnectFailed.outcome: AttemptVerdict.CONNECTION,
-    TimedOut.outcome: AttemptVerdict.TIMEOUT,
-    ResponseTooLarge.outcome: AttemptVerdict.TOO_LARGE,
-    NoRoom.outcome: AttemptVerdict.BUSY,
-    PoolFull.outcome: AttemptVerdict.BUSY,
-    OutOfStep.outcome: AttemptVerdict.OUT_OF_STEP,
-}
-
-
-def error_verdict(verdict: Verdict | None) -> AttemptVerdict:
-    """How an attempt is recorded whose answer is an error of a node; None: an answer that must not be used."""
-    if verdict is None:
-        return AttemptVerdict.OUT_OF_STEP
-    return AttemptVerdict.QUOTA if verdict is _QUOTA else AttemptVerdict.NODE_ERROR
 
 
 class AttemptOutcome(Struct, Generic[T], gc=False):
@@ -121,28 +102,17 @@ class FirstAttempt(Struct, gc=False):
     ended: Response | AttemptFailed | None
 
 
-class Attempt(PoolRequest, Generic[T]):
+class Attempt(PoolRequest, Generic[T], eq=False, kw_only=True):
     """One attempt under way."""
 
-    __slots__ = ("attempts", "span", "started", "upstream")
-
-    def __init__(self, attempts: Attempts[T], upstream: Upstream, until: float, started: float) -> None:
-        # As `PoolRequest`, without its call.
-        self.pool = upstream.pool
-        self.body = attempts.body
-        self.until = until
-        self.more = b""
-        self.repeatable = attempts.resends
-        self.resent = False
-        self.since = 0.0
-        self.attempts: Attempts[T] | None = attempts
-        self.upstream = upstream
-        self.started = started
-        self.span: Span | None = None
+    attempts: Attempts[T] | None
+    """None: it was cancelled, or has ended."""
+    upstream: Upstream
+    started: float
+    span: Span | None = None
 
     @property
-    def over(self) -> bool:  # type: ignore[override]
-        """Whether it was cancelled, or has ended."""
+    def over(self) -> bool:
         return self.attempts is None
 
     def received(self, status: int, body: bytes) -> None:
@@ -150,19 +120,23 @@ class Attempt(PoolRequest, Generic[T]):
         attempts, upstream = self.attempts, self.upstream
         if attempts is None:
             return
+        if status != 200 and (status >= 500 or status in _ABOUT_THE_UPSTREAM or 300 <= status < 400):
+            failure = (QuotaStatus if status in _QUOTA_STATUSES else BadStatus)(f"HTTP {status}", sent=True)
+            failure.status = status
+            self.abandoned(failure)
+            return
         try:
-            answer = attempts.read(body) if status == 200 else read_response(status, body, attempts.read)
+            answer = attempts.read(body)
         except Unparsable as error:
             self.abandoned(Nonsense(f"HTTP {status}: {error}", sent=True))
             return
-        except AttemptFailed as failure:
-            self.abandoned(failure)
-            return
         validator = attempts.validator
+        if attempts.plain and isinstance(answer, Reply) and answer.error is ABSENT:
+            validator = None
         try:
             outcome = AttemptOutcome(upstream, answer, _FINAL if validator is None else validator(answer))
-        except OutOfStep as failure:
-            outcome = AttemptOutcome(upstream, failure=failure)
+        except OutOfStep as out_of_step:
+            outcome = AttemptOutcome(upstream, failure=out_of_step)
         # Not before: after a defect above, the attempt counts as failed, and must be counted once. As
         # `upstream.answered`, without its call.
         upstream.in_flight -= 1
@@ -194,55 +168,38 @@ class Attempt(PoolRequest, Generic[T]):
             self.span.end({"tollgate.outcome": "cancelled"}, failed=True)
 
 
-class Attempts(Failover, Generic[T]):
+class Attempts(Failover, Generic[T], eq=False, kw_only=True):
     """The attempts at one call or batch."""
 
-    def __init__(
-        self,
-        exchange: Exchange,
-        requirements: Requirements,
-        deadline: float,
-        body: bytes,
-        read: Callable[[bytes], T],
-        validator: Callable[[T], Verdict] | None,
-        route: Route,
-        done: Callable[[AttemptOutcome[T] | Refusal], None],
-        tried: Sequence[Upstream] = (),
-        max_attempts: int = MAX_ATTEMPTS,
-    ) -> None:
-        super().__init__(
-            exchange.view,
-            requirements,
-            deadline,
-            exchange.random,
-            exchange.may_call,
-            tried,
-            max_attempts,
-        )
-        self.exchange = exchange
-        self.body = body
-        self.read = read
-        self.validator = validator
-        """What an answer means; it may raise `OutOfStep`. None: every answer will do."""
-        self._route = route
-        self._done: Callable[[AttemptOutcome[T] | Refusal], None] | None = done
-        self._hedges = exchange.hedging and requirements.repeatable and requirements.slot is None
-        self.resends = requirements.repeatable
-        """Whether the connection itself may send it again."""
-        self._under_way: list[Attempt[T]] = []
-        self._timer: asyncio.TimerHandle | None = None
-        self._fault: AttemptOutcome[T] | None = None
-        """The last answer that is an error about a node."""
+    body: bytes
+    read: Callable[[bytes], T]
+    validator: Callable[[T], Verdict] | None
+    """What an answer means; it may raise `OutOfStep`. None: every answer will do."""
+    plain: bool = False
+    """Whether every result will do, so that only errors are validated."""
+    route: Route
+    done: Callable[[AttemptOutcome[T] | Refusal], None] | None
+    """None: it is over."""
+    _under_way: list[Attempt[T]] = field(default_factory=list)
+    _timer: asyncio.TimerHandle | None = None
+    _fault: AttemptOutcome[T] | None = None
+    """The last answer that is an error about a node."""
+
+    resends = True
+    """Whether a connection itself may send it again, where it may be repeated."""
 
     # --- The start -------------------------------------------------------------------------------------
 
     def resume(self, first: FirstAttempt) -> None:
         """Go on with an attempt that the fast path has made."""
         upstream, ended = first.upstream, first.ended
-        self._attempts = self._route.attempts = 1
-        self._route.upstream = upstream.name
+        self._attempts = self.route.attempts = 1
+        self.route.upstream = upstream.name
         self.tried.append(upstream)
-        attempt = Attempt(self, upstream, first.started + upstream.attempt_seconds, first.started)
+        until = first.started + upstream.attempt_seconds
+        attempt = Attempt(
+            upstream.pool, self.body, until, True, attempts=self, upstream=upstream, started=first.started
+        )
         self._under_way.append(attempt)
         if isinstance(ended, Response):
             attempt.received(ended.status, ended.body)
@@ -250,7 +207,7 @@ class Attempts(Failover, Generic[T]):
             attempt.failed(ended)
         else:
             first.connection.receiver = attempt
-            if self._hedges:
+            if self.exchange.hedging:
                 # It is late already, or it would not have come here.
                 self._late()
 
@@ -271,14 +228,15 @@ class Attempts(Failover, Generic[T]):
 
     def _send(self, step: NextAttempt, now: float) -> None:
         attempt = self._begin(step, now)
-        if self._hedges:
-            self._timer = self.exchange.loop.call_later(hedge_after(step.upstream), self._late)
+        exchange, requirements = self.exchange, self.requirements
+        if exchange.hedging and requirements.repeatable and requirements.slot is None:
+            self._timer = exchange.loop.call_later(step.upstream.hedge_after, self._late)
         # Last: it may fail at once, and all that follows from that happens within.
         attempt.pool.start(attempt)
 
     def _begin(self, step: NextAttempt, now: float) -> Attempt[T]:
         """Count an attempt before it is started: choices depend on it."""
-        upstream, route = step.upstream, self._route
+        upstream, route = step.upstream, self.route
         route.attempts += 1
         route.upstream = upstream.name
         # As `upstream.started`, without its call.
@@ -286,7 +244,10 @@ class Attempts(Failover, Generic[T]):
         upstream.calls += 1
         if upstream.in_doubt:
             upstream.try_again()
-        attempt = Attempt(self, upstream, step.until, now)
+        resends = self.resends and self.requirements.repeatable
+        attempt = Attempt(
+            upstream.pool, self.body, step.until, resends, attempts=self, upstream=upstream, started=now
+        )
         self._under_way.append(attempt)
         if route.span is not None:
             attempt.span = span = _begin_span(route.span, self.exchange.network.path, upstream, route.attempts)
@@ -299,14 +260,13 @@ class Attempts(Failover, Generic[T]):
         self._under_way.remove(attempt)
         if attempt.span is not None:
             _end_span(attempt.span, outcome)
-        if self._done is not None:
-            failure = outcome.failure
-            status = failure.status if isinstance(failure, BadStatus) else 0
-            self._keep(attempt, self._verdict(attempt, outcome), status)
-            if self._timer is not None:
-                self._timer.cancel()
-                self._timer = None
-            self._take(outcome)
+        if self.done is None:
+            return
+        self._keep(attempt, outcome)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._take(outcome)
 
     def _take(self, outcome: AttemptOutcome[T]) -> None:
         if outcome.failure is not None:
@@ -319,29 +279,36 @@ class Attempts(Failover, Generic[T]):
             self._fault = outcome
         self.start()
 
-    def _keep(self, attempt: Attempt[T], verdict: AttemptVerdict, status: int = 0) -> None:
-        """Keep an attempt for the record: it ends now, or is not waited for any longer."""
-        self._route.ended(
-            EndedAttempt(attempt.upstream.name, attempt.started, self.exchange.now(), verdict, status)
-        )
-
-    def _verdict(self, attempt: Attempt[T], outcome: AttemptOutcome[T]) -> AttemptVerdict:
-        if outcome.failure is not None:
-            return _VERDICTS.get(outcome.failure.outcome, AttemptVerdict.OTHER)
-        if outcome.verdict is not _FINAL:
-            return error_verdict(outcome.verdict)
-        if any(other.started < attempt.started for other in self._under_way):
-            return AttemptVerdict.HEDGE_WON
-        answer = outcome.answer
-        failed = isinstance(answer, Reply) and answer.error is not ABSENT
-        return AttemptVerdict.NODE_ERROR if failed else AttemptVerdict.ANSWERED
+    def _keep(self, attempt: Attempt[T], end: AttemptOutcome[T] | AttemptVerdict) -> None:
+        """Keep an attempt for the record: it has ended, or is not waited for any longer."""
+        status = 0
+        if isinstance(end, AttemptVerdict):
+            verdict = end
+        elif end.failure is not None:
+            verdict, status = end.failure.verdict, end.failure.status
+        elif end.verdict is not _FINAL:
+            verdict = error_verdict(end.verdict)
+        elif self._under_way and self._under_way[0].started < attempt.started:
+            verdict = AttemptVerdict.HEDGE_WON
+        elif isinstance(end.answer, Reply) and end.answer.error is not ABSENT:
+            verdict = AttemptVerdict.NODE_ERROR
+        else:
+            verdict = AttemptVerdict.ANSWERED
+        route, now = self.route, self.exchange.now()
+        start, ended = max(0.0, attempt.started - route.started), now - route.started
+        kept = EndedAttempt(attempt.upstream.name, int(start * 1e6), int(ended * 1e6), verdict, status)
+        if not route.trace:
+            route.trace = [kept]
+            route.kept = 1 if verdict in _FOLLOW else route.trace
+        else:
+            route.kept = route.trace = sorted([*route.trace[: MAX_ATTEMPTS_KEPT - 1], kept], key=_START)
 
     def _late(self) -> None:
         """Make a second attempt beside one that takes longer than usual, if it can be paid for."""
         self._timer = None
         exchange = self.exchange
         now = exchange.now()
-        step = exchange.pay_for_hedge(self, now)
+        step = exchange.pay_for_hedge(self.parallel, now)
         if step is None:
             self._timer = exchange.loop.call_later(RETRY_SECONDS, self._late)
         else:
@@ -363,9 +330,9 @@ class Attempts(Failover, Generic[T]):
             self._over(fault)
 
     def _over(self, result: AttemptOutcome[T] | Refusal) -> None:
-        done, self._done = self._done, None
+        done, self.done = self.done, None
         if isinstance(result, AttemptOutcome):
-            self._route.upstream = result.upstream.name
+            self.route.upstream = result.upstream.name
         for attempt in self._under_way:
             self._keep(attempt, AttemptVerdict.HEDGE_LOST)
         assert done is not None  # noqa: S101 - it ends once
@@ -373,10 +340,10 @@ class Attempts(Failover, Generic[T]):
 
     def cancel(self) -> None:
         """Cancel all attempts; `done` is not called."""
-        if self._done is not None:
+        if self.done is not None:
             for attempt in self._under_way:
                 self._keep(attempt, AttemptVerdict.CANCELLED)
-        self._done = None
+        self.done = None
         if self._timer is not None:
             self._timer.cancel()
         for attempt in self._under_way:
@@ -384,17 +351,11 @@ class Attempts(Failover, Generic[T]):
         self._under_way.clear()
 
 
-def read_response(status: int, body: bytes, read: Callable[[bytes], T]) -> T:
-    """The answer to the call; raises on a failure of the upstream."""
-    if status >= 500 or status in _ABOUT_THE_UPSTREAM or 300 <= status < 400:
-        kind = QuotaStatus if status in _QUOTA_STATUSES else BadStatus
-        failure = kind(f"HTTP {status}", sent=True)
-        failure.status = status
-        raise failure
-    try:
-        return read(body)
-    except Unparsable as error:
-        raise Nonsense(f"HTTP {status}: {error}", sent=True) from error
+def error_verdict(verdict: Verdict | None) -> AttemptVerdict:
+    """How an attempt is recorded whose answer is an error of a node; None: an answer that must not be used."""
+    if verdict is None:
+        return AttemptVerdict.OUT_OF_STEP
+    return AttemptVerdict.QUOTA if verdict is _QUOTA else AttemptVerdict.NODE_ERROR
 
 
 def _begin_span(request: Span, network: str, upstream: Upstream, number: int) -> Span:

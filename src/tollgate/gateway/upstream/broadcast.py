@@ -10,10 +10,11 @@ What is not signed by the caller (`eth_sendTransaction`) is not repeated; `attem
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, field
 
 from tollgate.chains.catalogue import Kind
 from tollgate.chains.faults import Verdict
@@ -46,43 +47,26 @@ _text = msgspec.json.Decoder(str).decode
 _json = msgspec.json.encode
 
 
-class Broadcast(Attempts[Reply]):
+class Broadcast(Attempts[Reply], eq=False, kw_only=True):
     """The attempts at one transaction: several at first, then one by one, until one upstream accepts it."""
 
-    def __init__(
-        self,
-        exchange: Exchange,
-        call: Call,
-        deadline: float,
-        route: Route,
-        done: Callable[[AttemptOutcome[Reply] | Refusal], None],
-    ) -> None:
-        self._count = count = exchange.network.broadcast
-        super().__init__(
-            exchange,
-            Requirements(call.method),
-            deadline,
-            jsonrpc.encode_call(call),
-            jsonrpc.decode_reply,
-            lambda reply: exchange.verdict_of(Kind.WRITE, reply),
-            route,
-            done,
-            max_attempts=MAX_ATTEMPTS + count - 1,
-        )
-        self._call = call
-        # Not repeated by the connection itself: we must know how often it went out.
-        self.resends = self._hedges = False
-        self._errors: list[AttemptOutcome[Reply]] = []
-        """Errors of upstreams."""
-        self._looking: Attempts[Reply] | None = None
-        """The look whether the chain has it."""
+    call: Call
+    count: int
+    """Upstreams that get it at once."""
+    _errors: list[AttemptOutcome[Reply]] = field(default_factory=list)
+    """Errors of upstreams."""
+    _looking: Attempts[Reply] | None = None
+    """The look whether the chain has it."""
+
+    # We must know how often it went out.
+    resends = False
 
     def _send(self, step: NextAttempt, now: float) -> None:
         """Send it to so many at once; later on, to one."""
         steps = [step]
-        while len(steps) < self._count and (other := self.parallel(now)) is not None:
+        while len(steps) < self.count and (other := self.parallel(now)) is not None:
             steps.append(other)
-        self._count = 1
+        self.count = 1
         for attempt in [self._begin(each, now) for each in steps]:
             attempt.pool.start(attempt)
 
@@ -107,7 +91,7 @@ class Broadcast(Attempts[Reply]):
         """No upstream has accepted it: find out what its sender is to know."""
         # The node knew it before: an error for the sender, unless an earlier attempt of ours delivered it.
         ours = self.in_doubt or self._with_verdict(Verdict.ELSEWHERE) is not None
-        tx_hash = transaction_hash(self._call) if ours else ""
+        tx_hash = transaction_hash(self.call) if ours else ""
         known = self._with_verdict(Verdict.KNOWN)
         if not tx_hash:
             self._settle(known or self._with_verdict(Verdict.FINAL))
@@ -134,11 +118,12 @@ class Broadcast(Attempts[Reply]):
             exchange,
             Requirements(method, tip=True),
             self.deadline,
-            _json(SentCall("2.0", 1, method, [Raw(_json(tx_hash))])),
-            jsonrpc.decode_reply,
-            lambda reply: exchange.verdict_of(Kind.READ, reply),
-            self._route,
-            looked,
+            body=_json(SentCall("2.0", 1, method, [Raw(_json(tx_hash))])),
+            read=jsonrpc.decode_reply,
+            validator=partial(exchange.verdict_of, Kind.READ),
+            plain=True,
+            route=self.route,
+            done=looked,
         )
         self._looking.start()
 
@@ -171,6 +156,31 @@ class Broadcast(Attempts[Reply]):
     def _request_probe(self) -> None:
         if self._attempts:
             self.exchange.status.request_probe()
+
+
+def broadcast(
+    exchange: Exchange,
+    call: Call,
+    deadline: float,
+    route: Route,
+    done: Callable[[AttemptOutcome[Reply] | Refusal], None],
+) -> Broadcast:
+    """The attempts at a transaction, to as many upstreams at once as its network sets."""
+    count = exchange.network.broadcast
+    return Broadcast(
+        exchange,
+        Requirements(call.method),
+        deadline,
+        max_attempts=MAX_ATTEMPTS + count - 1,
+        body=jsonrpc.encode_call(call),
+        read=jsonrpc.decode_reply,
+        validator=partial(exchange.verdict_of, Kind.WRITE),
+        plain=True,
+        route=route,
+        done=done,
+        call=call,
+        count=count,
+    )
 
 
 def transaction_hash(call: Call) -> str:

@@ -16,6 +16,7 @@ import httptools
 from msgspec import Struct
 
 from tollgate import log
+from tollgate.api.logs import AttemptVerdict
 from tollgate.gateway.memory_budget import SMALL, Budget, CountedBody
 
 _log = log.get("upstream")
@@ -48,6 +49,11 @@ class AttemptFailed(Exception):
     """An attempt at an upstream that gave no response. `sent`: whether bytes of the call may have left."""
 
     outcome = "broken"
+    """As metrics name it."""
+    verdict = AttemptVerdict.CONNECTION
+    """As records have it."""
+    status = 0
+    """The HTTP status, where that is the reason."""
 
     def __init__(self, message: str, *, sent: bool, stale: bool = False) -> None:
         self.sent = sent
@@ -66,24 +72,28 @@ class TimedOut(AttemptFailed):
     """The deadline of the attempt passed."""
 
     outcome = "timeout"
+    verdict = AttemptVerdict.TIMEOUT
 
 
 class ResponseTooLarge(AttemptFailed):
     """The response is over the limit."""
 
     outcome = "too_large"
+    verdict = AttemptVerdict.TOO_LARGE
 
 
 class NoRoom(AttemptFailed):
     """We hold too many large bodies already."""
 
     outcome = "no_room"
+    verdict = AttemptVerdict.BUSY
 
 
 class PoolFull(AttemptFailed):
     """All connections are busy, and enough callers wait already."""
 
     outcome = "full"
+    verdict = AttemptVerdict.BUSY
 
 
 class Owner(Protocol):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from random import random as chance
+from typing import TypeVar
 
 from tollgate.chains.catalogue import Kind
 from tollgate.chains.faults import Verdict, verdict
@@ -15,7 +16,6 @@ from tollgate.core import jsonrpc
 from tollgate.core.shapes import ABSENT, Reply
 from tollgate.gateway.messages import ServedNetwork
 from tollgate.gateway.upstream.choice import View
-from tollgate.gateway.upstream.failover import Failover, NextAttempt
 from tollgate.gateway.upstream.health import Upstream
 from tollgate.shm import metrics
 from tollgate.shm.upstream_status import NetworkStatus, State
@@ -30,15 +30,7 @@ _MAX_SAVED = 20.0
 _SECONDS_PER_HEDGE = 2.0
 # A hedge that could not be paid for, or for which no upstream was left, is tried again after this.
 RETRY_SECONDS = 0.02
-# A hedge sooner than this gains nothing that a caller would notice.
-_SOONEST_SECONDS = 0.002
-# Before it is known how long an upstream takes.
-_FIRST_SECONDS = 0.5
-
-
-def hedge_after(upstream: Upstream) -> float:
-    """Seconds after which an attempt at this upstream counts as slow."""
-    return max(upstream.p95 or _FIRST_SECONDS, _SOONEST_SECONDS)
+_Step = TypeVar("_Step")
 
 
 class HedgeBudget:
@@ -141,14 +133,14 @@ class Exchange:
 
     # --- Hedges and rates ------------------------------------------------------------------------------
 
-    def pay_for_hedge(self, failover: Failover, now: float) -> NextAttempt | None:
+    def pay_for_hedge(self, parallel: Callable[[float], _Step | None], now: float) -> _Step | None:
         """Where to make a second attempt beside a slow one, paid for by the calls before; None: not now."""
         calls = 0
         for upstream in self.upstreams:
             calls += upstream.calls
         if not self.hedge_budget.take(calls):
             return None
-        step = failover.parallel(now)
+        step = parallel(now)
         if step is None:
             self.hedge_budget.give_back()
         else:

@@ -11,10 +11,11 @@ No I/O and no clock: `next` decides, `failed` and `faulted` take the end of an a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from msgspec import Struct
+from msgspec import Struct, field
 
+from tollgate.api.logs import AttemptVerdict
 from tollgate.chains.faults import Verdict
 from tollgate.errors import Overloaded, Refusal, UpstreamError, UpstreamTimeout, UpstreamUnavailable
 from tollgate.gateway.upstream.choice import Requirements, View
@@ -26,6 +27,7 @@ from tollgate.gateway.upstream.connection import (
     ResponseTooLarge,
     TimedOut,
 )
+from tollgate.gateway.upstream.exchange import Exchange
 from tollgate.gateway.upstream.health import Upstream
 
 MAX_ATTEMPTS = 6
@@ -43,6 +45,7 @@ class OutOfStep(AttemptFailed):
     """An answer that shows an impossible head of the chain: callers have seen more, or it is far too high."""
 
     outcome = "out_of_step"
+    verdict = AttemptVerdict.OUT_OF_STEP
 
 
 class NextAttempt(Struct, frozen=True, gc=False):
@@ -58,47 +61,32 @@ class Wait(Struct, frozen=True, gc=False):
     seconds: float
 
 
-class Failover:
+class Failover(Struct, eq=False):
     """The attempts at one call."""
 
-    # Defaults on the class: most calls end with their first attempt.
-    in_doubt = False
+    exchange: Exchange
+    """The upstreams, their status and their rates."""
+    requirements: Requirements
+    deadline: float
+    tried: list[Upstream] = field(default_factory=list)
+    max_attempts: int = MAX_ATTEMPTS
+    in_doubt: bool = False
     """Whether an attempt may have been carried out without our knowing."""
     _broken: Sequence[Upstream] = ()
     _out_of_step: Sequence[Upstream] = ()
     _retried: Sequence[Upstream] = ()
     """Those that broke off and are tried once more, or were."""
-    _rounds = 0
-    _attempts = 0
+    _rounds: int = 0
+    _attempts: int = 0
     _failure: AttemptFailed | None = None
-    _stopped = False
-    _limited = False
-
-    def __init__(
-        self,
-        view: Callable[[], View],
-        requirements: Requirements,
-        deadline: float,
-        random: Callable[[], float],
-        may_call: Callable[[Upstream], bool],
-        tried: Sequence[Upstream] = (),
-        max_attempts: int = MAX_ATTEMPTS,
-    ) -> None:
-        self._view = view
-        """The upstreams and their status, as they are now."""
-        self._max_attempts = max_attempts
-        self.requirements = requirements
-        self.deadline = deadline
-        self._random = random
-        self._may_call = may_call
-        """Whether an upstream's rate allows another call; takes it, if so."""
-        self.tried: list[Upstream] = list(tried)
+    _stopped: bool = False
+    _limited: bool = False
 
     def next(self, now: float) -> NextAttempt | Wait | None:
         """What to do now; None: give up."""
-        if self._stopped or self._attempts >= self._max_attempts or now >= self.deadline:
+        if self._stopped or self._attempts >= self.max_attempts or now >= self.deadline:
             return None
-        view = self._view()
+        view = self.exchange.view()
         upstream = self._choose(view, now)
         if upstream is None:
             if view.is_worth_waiting(self.requirements, self.tried, now):
@@ -110,11 +98,11 @@ class Failover:
 
     def parallel(self, now: float) -> NextAttempt | None:
         """Another upstream to call beside those under way; None where none is in rotation and within its rate."""
-        if self._attempts >= self._max_attempts or now >= self.deadline:
+        if self._attempts >= self.max_attempts or now >= self.deadline:
             return None
         tried, limited = self.tried, self._limited
         self.tried = list(tried)
-        view = self._view()
+        view = self.exchange.view()
         upstream = self._choose(view, now)
         # An upstream that is at its rate now may be below it when the attempt under way has ended.
         self.tried, self._limited = tried, limited
@@ -162,7 +150,7 @@ class Failover:
             return UpstreamUnavailable("The upstreams are behind what callers have seen of the chain: try again.")
         if failure is None and self._limited:
             return UpstreamUnavailable("The upstreams of this network are at their limits: try again.")
-        if failure is None and self._view().on_another_chain:
+        if failure is None and self.exchange.view().on_another_chain:
             return UpstreamUnavailable(
                 "All upstreams of this network report another chain: the operator must fix them or `chain_id`."
             )
@@ -175,7 +163,7 @@ class Failover:
     def _choose(self, view: View, now: float) -> Upstream | None:
         """The upstream in rotation to call next, within its rate."""
         while True:
-            upstream = view.choose(self.requirements, self.tried, now, self._random)
+            upstream = view.choose(self.requirements, self.tried, now, self.exchange.random)
             if upstream is None or not upstream.limit or self._is_within_its_rate(upstream):
                 return upstream
 
@@ -187,7 +175,7 @@ class Failover:
 
     def _is_within_its_rate(self, upstream: Upstream) -> bool:
         """Whether it may be called now; otherwise it is passed over for good."""
-        if self._may_call(upstream):
+        if self.exchange.may_call(upstream):
             return True
         self._limited = True
         self.tried.append(upstream)

@@ -24,6 +24,9 @@ FORGET_SECONDS = 10.0
 _P95_UP, _P95_DOWN = 1 + 0.1 * 0.95, 1 - 0.1 * 0.05
 # Answers before an upstream's p95 is believed.
 _P95_AFTER = 20
+_FIRST_HEDGE_SECONDS = 0.5
+# A hedge sooner than this gains nothing that a caller would notice.
+_MIN_HEDGE_SECONDS = 0.002
 # The breaker opens after so many failures in a row, or when half of the last twenty or more have failed.
 _FAILURES_IN_A_ROW = 5
 _WINDOW_CALLS = 20
@@ -180,6 +183,11 @@ class Upstream:
     def p95(self) -> float:
         """The seconds within which 95 of 100 answers come; 0: not known yet."""
         return self._p95 if self.calls - self.failures - self.in_flight >= _P95_AFTER else 0.0
+
+    @property
+    def hedge_after(self) -> float:
+        """Seconds after which an attempt counts as slow."""
+        return max(self.p95 or _FIRST_HEDGE_SECONDS, _MIN_HEDGE_SECONDS)
 
     def started(self) -> None:
         """Note that a call goes out."""

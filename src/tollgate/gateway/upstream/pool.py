@@ -21,6 +21,8 @@ from collections import deque
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
+from msgspec import Struct
+
 from tollgate import __version__
 from tollgate.gateway.memory_budget import Budget
 from tollgate.gateway.upstream.connection import (
@@ -45,23 +47,23 @@ WAITERS_PER_CONNECTION = 16
 MAX_QUEUE_SECONDS = 2.0
 
 
-class PoolRequest:
+class PoolRequest(Struct, eq=False):
     """A request to an upstream, and what waits for its response. `received` or `abandoned` is called once."""
 
-    __slots__ = ("body", "more", "pool", "repeatable", "resent", "since", "until")
-    over = False
-    """Whether its call was abandoned."""
+    pool: Pool
+    body: bytes
+    until: float
+    repeatable: bool
+    more: bytes = b""
+    """Header lines beyond the usual ones."""
+    resent: bool = False
+    since: float = 0.0
+    """When it started to wait for a connection."""
 
-    def __init__(self, pool: Pool, body: bytes, until: float, more: bytes = b"", *, repeatable: bool) -> None:
-        self.pool = pool
-        self.body = body
-        self.until = until
-        self.more = more
-        """Header lines beyond the usual ones."""
-        self.repeatable = repeatable
-        self.resent = False
-        self.since = 0.0
-        """When it started to wait for a connection."""
+    @property
+    def over(self) -> bool:
+        """Whether its call was abandoned."""
+        raise NotImplementedError
 
     def received(self, status: int, body: bytes) -> None:
         """Take the response."""
@@ -80,26 +82,13 @@ class PoolRequest:
             self.abandoned(failure)
 
 
-class _Awaited(PoolRequest):
+class _Awaited(PoolRequest, eq=False, kw_only=True):
     """A request whose response a coroutine awaits."""
 
-    __slots__ = ("future",)
-
-    def __init__(
-        self,
-        pool: Pool,
-        body: bytes,
-        until: float,
-        more: bytes,
-        *,
-        repeatable: bool,
-        future: asyncio.Future[Response],
-    ) -> None:
-        super().__init__(pool, body, until, more, repeatable=repeatable)
-        self.future = future
+    future: asyncio.Future[Response]
 
     @property
-    def over(self) -> bool:  # type: ignore[override]
+    def over(self) -> bool:
         return self.future.done()
 
     def received(self, status: int, body: bytes) -> None:
@@ -151,7 +140,7 @@ class Pool:
     async def send(self, body: bytes, deadline: float, *, repeatable: bool, more: bytes = b"") -> Response:
         """Send a request, with more header lines where there are any; the response, or raise AttemptFailed."""
         response: asyncio.Future[Response] = self._loop.create_future()
-        self.start(_Awaited(self, body, deadline, more, repeatable=repeatable, future=response))
+        self.start(_Awaited(self, body, deadline, repeatable, more, future=response))
         return await response
 
     def start(self, request: PoolRequest) -> None:

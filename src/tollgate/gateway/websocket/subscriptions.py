@@ -22,7 +22,7 @@ from tollgate.core import jsonrpc
 from tollgate.core.shapes import Call, Reply
 from tollgate.errors import InvalidRequest, RateLimited, Refusal, UpstreamTimeout
 from tollgate.gateway.access.caller import Caller
-from tollgate.gateway.call.batch_resolution import BatchItem, resolve_many
+from tollgate.gateway.call.batch_resolution import UNSET, BatchItem, resolve_many
 from tollgate.gateway.call.pipeline import Answering, Pipeline
 from tollgate.gateway.call.resolver import Resolver
 from tollgate.gateway.feeds.subscribers import FAMILIES, NotificationSink, Subscriber
@@ -245,7 +245,7 @@ class SocketPipeline(Pipeline):
     ) -> Answer:
         deadline = self._now() + self.request_seconds
         calls = self.opened(calls, caller)
-        items = [BatchItem(call, None, result=self._refusal(network, caller, call)) for call in calls]
+        items = [BatchItem(call, None, UNSET, self._refusal(network, caller, call)) for call in calls]
         open_ones = [each for each in items if each.result is None]
         others = [each for each in open_ones if _subscriptions(request, each.call) is None]
         for item, found in zip(
