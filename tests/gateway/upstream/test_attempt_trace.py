@@ -133,7 +133,7 @@ async def test_attempts_are_kept_by_their_start_and_read_back() -> None:
     gateway = await open_gateway({}, {"priority": 1})
     gateway.nodes[0].holds = True
     pending = gateway.send(READ)
-    await gateway.advance(0.7)
+    await gateway.advance(2.5)
     await pending
     assert tries(gateway) == [("up0", "hedge_lost"), ("up1", "hedge_won")]
     kept = gateway.trace.kept

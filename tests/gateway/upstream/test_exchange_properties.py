@@ -181,7 +181,7 @@ async def test_attempt_that_has_ended_is_not_hedged() -> None:
     model = ExchangeModel(gateway, [Slow(0.02), Slow(0.02)], 0.0)
     model.call_all((UNKNOWN, ()), 50)
     await model.advance(0.1)
-    assert [each.p95 for each in gateway.upstreams] == [pytest.approx(0.02, rel=0.1)] * 2
+    assert [each.hedge_after for each in gateway.upstreams] == [pytest.approx(0.02, rel=0.1)] * 2
     model.behaviours = [DROP, DROP]
     gateway.save_hedges(5.0)
     model.call_all((CHAIN, ()), 1)

@@ -25,7 +25,7 @@ async def used(gateway: FakeGateway, times: int = 20, seconds: float = USUAL) ->
         await gateway.loop.advance(seconds)
         first.release()
         await pending
-    assert gateway["up0"].p95 == pytest.approx(seconds, rel=0.1)
+    assert gateway["up0"].hedge_after == pytest.approx(seconds, rel=0.1)
     first.calls.clear()
 
 

@@ -231,10 +231,9 @@ class Admission:
         calls = [(plan.name, "ok") for plan in (plans if isinstance(plans, tuple) else (plans,))]
         return self._subject(plans, calls)
 
-    def subject_of(self, method: str, outcome: str) -> bytes:
-        """What a record counts of one call, likewise."""
-        key = (method, outcome)
-        return self.subjects.get(key) or self._subject(key, [key])
+    def subject_of(self, call: tuple[str, str]) -> bytes:
+        """What a record counts of one call, by its method and outcome, likewise."""
+        return self._subject(call, [call])
 
     def _subject(
         self, key: MethodPlan | tuple[MethodPlan, ...] | tuple[str, str], calls: list[tuple[str, str]]

@@ -430,12 +430,16 @@ class ServedCall(Served):
 
     def _slow_record(self, journal: Journal, at: bytes, now: float, slow: SlowState) -> bytes:
         admission, route, (outcome, code) = self._admission, slow.route, slow.outcome
+        counted = (self._call.method[:MAX_METHOD_BYTES], outcome)
         micros = floor((now - self._started) * 1e6)
-        journal.latencies.durations(admission.network.path, outcome).append(micros)
+        if outcome == OK:
+            admission.durations.append(micros)
+        else:
+            journal.latencies.durations(admission.network.path, outcome).append(micros)
         return b"".join(
             (
                 at,
-                admission.subject_of(self._call.method[:MAX_METHOD_BYTES], outcome),
+                admission.subjects.get(counted) or admission.subject_of(counted),
                 micros.to_bytes(4, "big"),
                 b"\x91\x92",
                 pack(code),

@@ -12,11 +12,12 @@ from tollgate.shm.upstream_status import NOTHING
 
 # A head so far above the highest one that is known is a mistake: no chain is that fast.
 MAX_AHEAD = 10_000
+_TIP, _NOWHERE, _FINAL = Holds.TIP, Look.NOWHERE, Verdict.FINAL
 
 
 def reveals_tip(scope: Scope) -> bool:
     """Whether results of a call show where the tip is."""
-    return scope.holds is Holds.TIP and scope.look is not Look.NOWHERE
+    return scope.holds is _TIP and scope.look is not _NOWHERE
 
 
 class ReplyValidator:
@@ -48,7 +49,7 @@ class ReplyValidator:
             if number is not None:
                 self._check(number)
             self._number = number
-        return Verdict.FINAL
+        return _FINAL
 
     def _check(self, number: int) -> None:
         status = self._exchange.status

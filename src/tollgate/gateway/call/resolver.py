@@ -16,13 +16,13 @@ from typing import Any, Protocol, TypeVar
 from msgspec import Raw, Struct
 
 from tollgate import log
-from tollgate.chains.catalogue import Holds, Kind, Look, Scope
+from tollgate.chains.catalogue import Holds, Kind, Scope
 from tollgate.chains.faults import Verdict
 from tollgate.core import jsonrpc
 from tollgate.core.shapes import ABSENT, Call, Params, Reply, WrittenCall
 from tollgate.errors import InternalError, Overloaded, RateLimited, Refusal
 from tollgate.gateway.call.cache import Cache, key_of
-from tollgate.gateway.call.reply_validator import ReplyValidator
+from tollgate.gateway.call.reply_validator import ReplyValidator, reveals_tip
 from tollgate.gateway.messages import Route
 from tollgate.gateway.upstream import sticky
 from tollgate.gateway.upstream.attempts import AttemptOutcome, Attempts, FirstAttempt
@@ -146,8 +146,7 @@ class Resolver:
 
     def validator(self, method: str, scope: Scope) -> ReplyValidator:
         """The validator of replies to a call. To be made before it is sent."""
-        # As `reveals_tip`, without its call.
-        if scope.holds is Holds.TIP and scope.look is not Look.NOWHERE:
+        if reveals_tip(scope):
             return ReplyValidator(self.exchange, method, scope)
         # It remembers nothing of a call, so all calls of the method share it.
         validator = self._validators.get(method)

@@ -53,11 +53,18 @@ T = TypeVar("T")
 # These statuses speak of the upstream, not of the call: its key, its quota, its health.
 _ABOUT_THE_UPSTREAM = frozenset({401, 402, 403, 407, 408, 429})
 _QUOTA_STATUSES = frozenset({402, 429})
+# Members of enumerations under names of their own: that is much quicker.
 _FINAL, _QUOTA = Verdict.FINAL, Verdict.QUOTA
+_ANSWERED, _NODE_ERROR = AttemptVerdict.ANSWERED, AttemptVerdict.NODE_ERROR
+_HEDGE_WON, _HEDGE_LOST, _CANCELLED = (
+    AttemptVerdict.HEDGE_WON,
+    AttemptVerdict.HEDGE_LOST,
+    AttemptVerdict.CANCELLED,
+)
 # Errors after which also what must not be repeated may be sent elsewhere: it was not accepted.
 _TURNED_AWAY = frozenset({Verdict.QUOTA, Verdict.UNSUPPORTED})
 # Verdicts of an only attempt that follow from the outcome.
-_FOLLOW = frozenset({AttemptVerdict.ANSWERED, AttemptVerdict.NODE_ERROR})
+_FOLLOW = frozenset({_ANSWERED, _NODE_ERROR})
 _START = attrgetter("start")
 
 
@@ -229,7 +236,12 @@ class Attempts(Failover, Generic[T], eq=False, kw_only=True):
     def _send(self, step: NextAttempt, now: float) -> None:
         attempt = self._begin(step, now)
         exchange, requirements = self.exchange, self.requirements
-        if exchange.hedging and requirements.repeatable and requirements.slot is None:
+        if (
+            exchange.hedging
+            and requirements.repeatable
+            and requirements.slot is None
+            and len(self.tried) < len(exchange.upstreams)
+        ):
             self._timer = exchange.loop.call_later(step.upstream.hedge_after, self._late)
         # Last: it may fail at once, and all that follows from that happens within.
         attempt.pool.start(attempt)
@@ -282,26 +294,26 @@ class Attempts(Failover, Generic[T], eq=False, kw_only=True):
     def _keep(self, attempt: Attempt[T], end: AttemptOutcome[T] | AttemptVerdict) -> None:
         """Keep an attempt for the record: it has ended, or is not waited for any longer."""
         status = 0
-        if isinstance(end, AttemptVerdict):
+        if not isinstance(end, AttemptOutcome):
             verdict = end
         elif end.failure is not None:
             verdict, status = end.failure.verdict, end.failure.status
         elif end.verdict is not _FINAL:
             verdict = error_verdict(end.verdict)
         elif self._under_way and self._under_way[0].started < attempt.started:
-            verdict = AttemptVerdict.HEDGE_WON
+            verdict = _HEDGE_WON
         elif isinstance(end.answer, Reply) and end.answer.error is not ABSENT:
-            verdict = AttemptVerdict.NODE_ERROR
+            verdict = _NODE_ERROR
         else:
-            verdict = AttemptVerdict.ANSWERED
+            verdict = _ANSWERED
         route, now = self.route, self.exchange.now()
         start, ended = max(0.0, attempt.started - route.started), now - route.started
         kept = EndedAttempt(attempt.upstream.name, int(start * 1e6), int(ended * 1e6), verdict, status)
-        if not route.trace:
-            route.trace = [kept]
-            route.kept = 1 if verdict in _FOLLOW else route.trace
-        else:
-            route.kept = route.trace = sorted([*route.trace[: MAX_ATTEMPTS_KEPT - 1], kept], key=_START)
+        trace = [*route.trace[: MAX_ATTEMPTS_KEPT - 1], kept]
+        if len(trace) > 1 and trace[-2].start > kept.start:
+            trace.sort(key=_START)
+        route.trace = trace
+        route.kept = 1 if len(trace) == 1 and verdict in _FOLLOW else trace
 
     def _late(self) -> None:
         """Make a second attempt beside one that takes longer than usual, if it can be paid for."""
@@ -334,7 +346,7 @@ class Attempts(Failover, Generic[T], eq=False, kw_only=True):
         if isinstance(result, AttemptOutcome):
             self.route.upstream = result.upstream.name
         for attempt in self._under_way:
-            self._keep(attempt, AttemptVerdict.HEDGE_LOST)
+            self._keep(attempt, _HEDGE_LOST)
         assert done is not None  # noqa: S101 - it ends once
         done(result)
 
@@ -342,7 +354,7 @@ class Attempts(Failover, Generic[T], eq=False, kw_only=True):
         """Cancel all attempts; `done` is not called."""
         if self.done is not None:
             for attempt in self._under_way:
-                self._keep(attempt, AttemptVerdict.CANCELLED)
+                self._keep(attempt, _CANCELLED)
         self.done = None
         if self._timer is not None:
             self._timer.cancel()
@@ -355,7 +367,7 @@ def error_verdict(verdict: Verdict | None) -> AttemptVerdict:
     """How an attempt is recorded whose answer is an error of a node; None: an answer that must not be used."""
     if verdict is None:
         return AttemptVerdict.OUT_OF_STEP
-    return AttemptVerdict.QUOTA if verdict is _QUOTA else AttemptVerdict.NODE_ERROR
+    return AttemptVerdict.QUOTA if verdict is _QUOTA else _NODE_ERROR
 
 
 def _begin_span(request: Span, network: str, upstream: Upstream, number: int) -> Span:
