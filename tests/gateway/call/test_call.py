@@ -14,8 +14,10 @@ from tests.gateway.call.situations import (
     CHAIN,
     HEAD,
     LATEST,
+    LOGS,
     NONCE,
     OLD,
+    SEND,
     SITUATIONS,
     Situation,
     batch,
@@ -30,11 +32,17 @@ from tests.gateway.call.situations import (
 )
 from tests.gateway.callers import TOKEN, digest, token_grant
 from tests.gateway.fake_gateway import FakeGateway
+from tests.gateway.fake_node import Http
 from tests.gateway.fakes import FakeTransport, run_pending
 from tests.gateway.raw_http import edge, hello
 
+from tollgate.core.shapes import Params
+from tollgate.errors import Refusal
+from tollgate.gateway.access.caller import Caller
 from tollgate.gateway.call import admission as admission_module
 from tollgate.gateway.call import batch as batch_module
+from tollgate.gateway.call.call import ServedCall
+from tollgate.gateway.messages import ServedNetwork
 
 
 @pytest.mark.parametrize("name", SITUATIONS)
@@ -383,3 +391,72 @@ async def test_end_of_the_grace_refuses_what_is_on_the_fast_path_and_leaves_noth
     for pool in gateway.pools.values():
         pool.close()
     await run_pending()
+
+
+# --- On the slow path --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("body", [one(OLD, 8)[0], batch(OLD, CHAIN)[0]], ids=["call", "batch"])
+async def test_defect_on_the_slow_path_is_answered_and_the_next_call_is_served(
+    body: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with warm_gateway({}, {}, **CACHED) as (gateway, (transport,)):
+        gateway.nodes[0].always(Http(503))
+        for node in gateway.nodes[1:]:
+            node.always("0x1")
+        with monkeypatch.context() as patched:
+            for name in ("_answer", "_answer_by_name"):
+                patched.setattr(ServedCall, name, broken)
+            patched.setattr(gateway.pipeline, "render_batch", broken)
+            transport.deliver(body)
+            await run_pending(30)
+            ((status, _, parsed),) = plain_answers(transport)
+            assert (status, parsed["error"]["data"]["reason"]) == (500, "internal_error")
+        assert (len(gateway.context.under_way), sum(each.in_flight for each in gateway.upstreams)) == (0, 0)
+        transport.deliver(one(NONCE, 9)[0])
+        await run_pending(30)
+        ((status, _, parsed),) = plain_answers(transport)
+        assert (status, parsed["result"]) == (200, "0x1")
+
+
+def broken(*_: object) -> None:
+    raise RuntimeError("a defect")
+
+
+@pytest.mark.parametrize("made", [{"method": "foo_bar"}, SEND, LOGS], ids=["unknown", "transaction", "logs"])
+async def test_whether_a_method_may_be_called_is_decided_once(
+    made: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with warm_gateway({}) as (gateway, (transport,)):
+        decided: list[str] = []
+        policy = gateway.pipeline.policy
+
+        def counted(network: ServedNetwork, caller: Caller, method: str, params: Params = None) -> Refusal | None:
+            decided.append(method)
+            return policy(network, caller, method, params)
+
+        monkeypatch.setattr(gateway.pipeline, "policy", counted)
+        for number in range(3):
+            transport.deliver(one(made, number)[0])
+            await run_pending(30)
+            ((status, _, _),) = plain_answers(transport)
+            assert status == 200
+        assert decided == [made["method"]]
+
+
+async def test_call_that_waits_for_an_equal_one_can_leave_it() -> None:
+    async with warm_gateway({}, callers=2, **CACHED) as (gateway, transports):
+        gateway.nodes[0].holds = True
+        context = gateway.context
+        context.calls = context.under_way.calls = InOrder()
+        for number, transport in enumerate(transports):
+            transport.deliver(one(OLD, number)[0])
+        await run_pending()
+        _, waiting = context.calls
+        context.calls.discard(waiting)
+        waiting.stop()
+        gateway.nodes[0].release()
+        await run_pending(30)
+        (answered,), (refused,) = map(plain_answers, transports)
+        assert (answered[0], refused[0]) == (200, 503)
+        assert not context.calls
