@@ -126,6 +126,14 @@ def engine_of(connection: Connection) -> LedgerEngine:
     return _ENGINES[connection.dialect.name]
 
 
+def _make_day(connection: Connection, day: str, templates: Iterable[str]) -> None:
+    execute = connection.exec_driver_sql
+    if execute("SELECT 1 FROM days WHERE day = ?", (day,)).first() is None:
+        for template in templates:
+            execute(statement(template, day=day, final=FINAL))
+        execute("INSERT INTO days VALUES (?)", (day,))
+
+
 class Sqlite:
     """One writer, a table a day."""
 
@@ -146,12 +154,7 @@ class Sqlite:
         """Nothing to lock: there is no other writer."""
 
     def make_day(self, connection: Connection, day: str) -> None:
-        execute = connection.exec_driver_sql
-        if execute("SELECT 1 FROM days WHERE day = ?", (day,)).first() is not None:
-            return
-        for template in _DAY_TABLES:
-            execute(statement(template, day=day, final=FINAL))
-        execute("INSERT INTO days VALUES (?)", (day,))
+        _make_day(connection, day, _DAY_TABLES)
 
     def sweep_day(self, connection: Connection) -> bool:
         """Slice by slice: one statement for the whole table reads all of it, and nothing is collected then."""
@@ -268,13 +271,8 @@ class Postgresql:
         postgresql.lock(connection, postgresql.LOCK_MONTHS)
 
     def make_day(self, connection: Connection, day: str) -> None:
-        execute = connection.exec_driver_sql
         postgresql.lock(connection, postgresql.LOCK_DAYS)
-        if execute("SELECT 1 FROM days WHERE day = ?", (day,)).first() is not None:
-            return
-        for template in _DAY_PARTITIONS:
-            execute(statement(template, day=day, final=FINAL))
-        execute("INSERT INTO days VALUES (?)", (day,))
+        _make_day(connection, day, _DAY_PARTITIONS)
 
     def sweep_day(self, connection: Connection) -> bool:
         """A partition is dropped at once, whatever its size."""

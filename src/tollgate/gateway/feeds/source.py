@@ -87,12 +87,10 @@ class EthSource:
         """Blocks whose logs are missing, and how often they were."""
 
     async def newest(self) -> int:
-        return _read(subscriptions_eth.read_number, await _result(self._fetch, subscriptions_eth.head_call()))
+        return await _get(self._fetch, subscriptions_eth.head_call(), subscriptions_eth.read_number)
 
     async def block(self, number: int) -> Head:
-        found = _read(
-            subscriptions_eth.read_block, await _result(self._fetch, subscriptions_eth.block_call(number))
-        )
+        found = await _get(self._fetch, subscriptions_eth.block_call(number), subscriptions_eth.read_block)
         return _checked(found, number)
 
     async def page(self, number: int, topics: Collection[Topic]) -> EventPage:
@@ -103,8 +101,8 @@ class EthSource:
             return EventPage(head, {Topic.LOGS: await self._logs(head)})
 
     async def _logs(self, head: Head) -> list[Item]:
-        result = await _result(self._fetch, subscriptions_eth.logs_call(head))
-        logs = _read(lambda body: subscriptions_eth.read_logs(body, head), result)
+        call = subscriptions_eth.logs_call(head)
+        logs = await _get(self._fetch, call, lambda body: subscriptions_eth.read_logs(body, head))
         if head.has_logs and not logs:
             doubts = self._doubts.get(head.hash, 0)
             if doubts < _MAX_DOUBTS:
@@ -122,12 +120,11 @@ class StarknetSource:
         self._fetch = fetch
 
     async def newest(self) -> int:
-        call = subscriptions_starknet.head_call()
-        return _read(subscriptions_starknet.read_number, await _result(self._fetch, call))
+        return await _get(self._fetch, subscriptions_starknet.head_call(), subscriptions_starknet.read_number)
 
     async def block(self, number: int) -> Head:
         call = subscriptions_starknet.block_call(number)
-        found = _read(subscriptions_starknet.read_block, await _result(self._fetch, call))
+        found = await _get(self._fetch, call, subscriptions_starknet.read_block)
         return _checked(found, number)
 
     async def number_of(self, block_hash: str) -> int | None:
@@ -143,7 +140,7 @@ class StarknetSource:
 
     async def transactions(self, number: int) -> list[str]:
         call = subscriptions_starknet.block_call(number)
-        return _read(subscriptions_starknet.read_hashes, await _result(self._fetch, call))
+        return await _get(self._fetch, call, subscriptions_starknet.read_hashes)
 
     async def status(self, transaction_hash: str) -> bytes | None:
         """Return how far a transaction has come; None where no node knows it."""
@@ -158,9 +155,10 @@ class StarknetSource:
                 items[Topic.EVENTS] = await self._events(head)
         if Topic.RECEIPTS in topics or Topic.TRANSACTIONS in topics:
             with _needed_for(Topic.RECEIPTS, Topic.TRANSACTIONS):
-                result = await _result(self._fetch, subscriptions_starknet.receipts_call(head))
-                items[Topic.TRANSACTIONS], items[Topic.RECEIPTS] = _read(
-                    lambda body: subscriptions_starknet.read_transactions(body, head), result
+                items[Topic.TRANSACTIONS], items[Topic.RECEIPTS] = await _get(
+                    self._fetch,
+                    subscriptions_starknet.receipts_call(head),
+                    lambda body: subscriptions_starknet.read_transactions(body, head),
                 )
         return EventPage(head, items)
 
@@ -193,6 +191,11 @@ async def _result(fetch: Fetch, call: NodeCall) -> bytes:
     if reply.error is not ABSENT:
         raise NotNow(f"{call.method}: a node's error {jsonrpc.error_code(reply)}")
     return bytes(reply.result)
+
+
+async def _get(fetch: Fetch, call: NodeCall, read: Callable[[bytes], T]) -> T:
+    """What a node answers, read."""
+    return _read(read, await _result(fetch, call))
 
 
 def _read(read: Callable[[bytes], T], result: bytes) -> T:

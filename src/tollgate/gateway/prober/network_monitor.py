@@ -148,7 +148,7 @@ class NetworkMonitor:
                 # A provider counts calls: those beside the head, and blocks, make the pause longer. Not without a
                 # bound: the first probe queries everything.
                 each.next_at = now + self._interval(each) * (min(2, wanted.calls) if each.is_resting else 1)
-                each.probing = self._begun(self._probe(each, wanted, each.status.head))
+                each.probing = self._start(self._probe(each, wanted, each.status.head))
         if self._join(now) or self._following.is_overdue(now):
             self._settle()
 
@@ -234,7 +234,7 @@ class NetworkMonitor:
         if each.fetching is None or each.fetching.done():
             if each.is_resting:
                 each.next_at += self._interval(each) * len(numbers)
-            each.fetching = self._begun(self._fetched(each, numbers))
+            each.fetching = self._start(self._fetched(each, numbers))
 
     async def _fetched(self, each: UpstreamMonitor, numbers: Sequence[int]) -> None:
         gate = asyncio.Semaphore(AT_ONCE)
@@ -254,7 +254,7 @@ class NetworkMonitor:
             self._following.know(each)
             self._settle()
 
-    def _begun(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+    def _start(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         task.add_done_callback(self._ended)
         return task
