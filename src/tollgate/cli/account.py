@@ -175,8 +175,7 @@ def factors(session: Session) -> None:
     answer = session.client.call(factors_api.SHOW)
     found = answer.value
     session.thing(
-        answer.raw,
-        [("codes", "on" if found.totp else "off"), ("recovery codes left", found.recovery_codes_left)],
+        answer.raw, [("codes", "on" if found.totp else "off"), ("recovery codes left", found.recovery_codes_left)]
     )
     if not session.as_json and found.passkeys:
         click.echo()

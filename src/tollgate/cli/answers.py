@@ -65,7 +65,6 @@ def expect_done(reply: HttpReply, url: str) -> None:
 
 
 def problem_of(reply: HttpReply) -> ApiProblem | None:
-    """Return the problem details of an answer, if it has any."""
     try:
         return msgspec.convert(msgspec.json.decode(reply.body), ApiProblem)
     except (msgspec.DecodeError, msgspec.ValidationError):

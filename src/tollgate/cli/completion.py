@@ -48,7 +48,6 @@ def completion(shell: str) -> None:
 
 
 def _install() -> None:
-    """Write the script where the user's shell looks for it."""
     shell = os.path.basename(os.environ.get("SHELL", ""))  # noqa: PTH119 - no path is meant
     if shell not in _FILES:
         raise click.UsageError(

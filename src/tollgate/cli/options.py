@@ -122,7 +122,6 @@ def complete_months(
     param: click.Parameter,  # noqa: ARG001
     incomplete: str,
 ) -> list[CompletionItem[str] | str]:
-    """Complete a month: the last twelve."""
     today = datetime.datetime.now(datetime.UTC)
     return [month for month in months.last_months(f"{today:%Y-%m}", 12) if month.startswith(incomplete)]
 
@@ -135,7 +134,6 @@ def for_team(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def confirm(question: str, yes: bool) -> None:
-    """Confirm a deletion on a terminal."""
     if not needs_confirmation(yes):
         return
     if not click.confirm(question, err=True):

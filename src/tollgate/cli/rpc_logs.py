@@ -234,7 +234,6 @@ def _print_csv(session: Session, filters: Mapping[str, Any], after: str | None) 
 
 
 def cells(log: api.Log, columns: tuple[str, ...]) -> tuple[str, ...]:
-    """A call as these columns show it."""
     at = log.time.astimezone(datetime.UTC)
     outcome = "" if log.outcome in ("", "ok") else log.outcome
     code = "" if log.error_code is None else str(log.error_code)

@@ -76,7 +76,6 @@ def chosen(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def lines(value: Struct, *, but: Collection[str] = ()) -> Iterator[tuple[str, show.Cell]]:
-    """Return a line of output for each member."""
     for name, schema in base.members(type(value)).items():
         if name in but:
             continue

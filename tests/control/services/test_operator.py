@@ -266,13 +266,13 @@ def test_usage_of_all_teams_begins_with_those_that_paid_most(metering: Metering)
     metering.call(3)
     metering.call(9, team="team_gone", source="tok_gone")
     found = metering.do(service(metering).usage(operator(metering)))
-    assert [(use.team.name, use.billable, use.cost) for use in found.teams] == [
+    assert [(each.name, each.billable_requests, each.cost_micros) for each in found.items] == [
         ("team_gone", 9, 7),
         (ACME.name, 3, 1),
     ]
-    assert (found.total.teams, found.total.billable, found.total.cost) == (2, 12, 8)
-    assert len(metering.do(service(metering).usage(operator(metering), ServiceUsageQuery(limit=1))).teams) == 1
-    assert metering.do(service(metering).usage(operator(metering), ServiceUsageQuery("2026-01"))).teams == []
+    assert (found.teams, found.billable_requests, found.cost_micros) == (2, 12, 8)
+    assert len(metering.do(service(metering).usage(operator(metering), ServiceUsageQuery(limit=1))).items) == 1
+    assert metering.do(service(metering).usage(operator(metering), ServiceUsageQuery("2026-01"))).items == []
 
 
 def test_usage_of_one_team_is_shown_without_its_tokens_and_domains(metering: Metering) -> None:

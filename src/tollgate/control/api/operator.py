@@ -20,7 +20,6 @@ from tollgate.api.operator import (
     ServiceUsage,
     ServiceUsageQuery,
     TeamsQuery,
-    TeamSum,
     TeamUsageQuery,
     TermsChange,
     UpstreamHistory,
@@ -90,10 +89,7 @@ async def get_service_usage(
     plane: Plane, actor: CurrentActor, wanted: Wanted[ServiceUsageQuery]
 ) -> Response[ServiceUsage]:
     """Show the usage of all teams in a month, highest cost first."""
-    found = await plane.operator.usage(actor, wanted)
-    items = [TeamSum(each.id, each.team.name, each.billable or 0, each.cost or 0) for each in found.teams]
-    total = found.total
-    return unstored(ServiceUsage(found.month, total.teams, total.billable, total.cost, items))
+    return unstored(await plane.operator.usage(actor, wanted))
 
 
 @serves(operator.SET_TERMS, RoleNeeded, tag=OPERATOR)

@@ -13,13 +13,7 @@ from tollgate.control.api.creation import CreatesOnce, Made
 from tollgate.control.api.operations import TEAMS, serves
 from tollgate.control.api.reading import IfMatch, WantedPage
 from tollgate.control.api.render import Versioned, done, page_of, versioned
-from tollgate.control.problems import (
-    AddressUnproved,
-    LimitReached,
-    NameTaken,
-    PersonalTokenRefused,
-    RoleNeeded,
-)
+from tollgate.control.problems import AddressUnproved, LimitReached, NameTaken, PersonalTokenRefused, RoleNeeded
 from tollgate.control.service_context import Membership
 
 

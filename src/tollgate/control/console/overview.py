@@ -6,7 +6,6 @@ import asyncio
 from datetime import UTC, datetime
 
 from litestar import Response
-from msgspec import Struct
 
 from tollgate.api.logs import LogQuery
 from tollgate.api.usage import By, Split, TimelineQuery, TimeRange, Usage, UsageQuery
@@ -33,13 +32,6 @@ TOP = 5
 SAMPLE = 200
 # Refusals that are the service's fault, not the caller's.
 OURS = frozenset({"upstream_unavailable", "upstream_error", "upstream_timeout", "overloaded", "internal_error"})
-
-
-class Sample(Struct, frozen=True):
-    """Figures of the newest calls that usage does not have."""
-
-    calls: int = 0
-    cached: float = 0.0
 
 
 @shown("/teams/{team:str}")
@@ -94,17 +86,18 @@ def _errors(outcomes: UsageTimeline) -> dict[str, int]:
     }
 
 
-async def _sample(frame: Frame, plane: ControlPlane, team: str) -> Sample:
-    """The share of the newest calls that the cache answered."""
+async def _sample(frame: Frame, plane: ControlPlane, team: str) -> dict[str, float]:
+    """The share of the newest calls that the cache answered; usage does not have it."""
+    nothing = {"calls": 0, "cached": 0.0}
     if not frame.may("SEE_LOGS"):
-        return Sample()
+        return nothing
     try:
         newest = (await plane.logs.page(frame.actor, team, LogQuery(limit=SAMPLE))).rows
     except StoreUnavailable:
-        return Sample()
+        return nothing
     answered = [entry for entry in newest if entry.billable]
     hits = sum(1 for entry in answered if entry.cache in ("hit", "coalesced"))
-    return Sample(len(answered), hits / len(answered)) if answered else Sample()
+    return {"calls": len(answered), "cached": hits / len(answered)} if answered else nothing
 
 
 def _top(usage: Usage) -> list[tuple[str, int]]:

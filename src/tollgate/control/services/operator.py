@@ -18,9 +18,11 @@ from msgspec.structs import replace
 
 from tollgate.api.operator import (
     CheckResult,
+    ServiceUsage,
     ServiceUsageQuery,
     ShownNetwork,
     TeamsQuery,
+    TeamSum,
     TeamUsageQuery,
     TermsChange,
 )
@@ -47,7 +49,6 @@ from tollgate.core.models import PriceChange, Team
 from tollgate.core.months import month_of
 from tollgate.core.nodes import Node
 from tollgate.core.upstream_history import FILE, UpstreamHistory
-from tollgate.core.usage import MonthTotals
 from tollgate.store.base import AccountBook, Given, Repositories, StoreUnavailable
 
 # Columns of a team's row that hold terms, by their names in the API.
@@ -81,14 +82,6 @@ class TeamUse(Struct, frozen=True):
     @property
     def created_at(self) -> float:
         return self.team.created_at
-
-
-class ServiceUsage(Struct, frozen=True):
-    """Usage of all teams in a month, and the teams with the highest cost."""
-
-    month: str
-    total: MonthTotals
-    teams: list[TeamUse]
 
 
 class ProcessState(Struct, frozen=True):
@@ -205,8 +198,8 @@ class Operator:
         async with self._context.store.reading() as records:
             known = {team.id: team for team in await records.teams.page(limit, id=tuple(spenders))}
         # Deleted teams still owe for the month.
-        uses = [TeamUse(known.get(key) or Team(key, key), *sums) for key, sums in spenders.items()]
-        return ServiceUsage(month, total, uses)
+        items = [TeamSum(key, known[key].name if key in known else key, *sums) for key, sums in spenders.items()]
+        return ServiceUsage(month, total.teams, total.billable, total.cost, items)
 
     async def team_usage(self, actor: Actor, team: str, wanted: TeamUsageQuery = BY_DAY) -> Usage:
         """Usage of one team in a month, without its tokens and domains."""
