@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from bench import processes
 from bench.load import Subject, answers, look
-from bench.plan import BODIES, CACHED, SINGLE, BenchError, Body
+from bench.plan import BODIES, CACHED, HEALTHY, MIXED, SINGLE, BenchError, Body
 from bench.seed import seed
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def _network(body: Body, stub_port: int) -> str:
     cached = body in CACHED
     upstreams = (
         UPSTREAM.format(network=network, number=number, stub=stub_port, path=body.stub_path)
-        for number in range(1, 3 if cached else 2)
+        for number in range(1, 3 if cached or body in (HEALTHY, MIXED) else 2)
     )
     return NETWORK.format(network=network, cache="true" if cached else "false") + "".join(upstreams)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
 
-from bench.plan import CONNECTIONS, MANY_TOKENS, OPEN_CONNECTIONS
+from bench.plan import CONNECTIONS, FAILURES, MANY_TOKENS, OPEN_CONNECTIONS, REVERTS
 from bench.rounds import middle
 
 if TYPE_CHECKING:
@@ -17,13 +17,14 @@ if TYPE_CHECKING:
     from bench.scale import Growth, Weight
 
 # CPU of the worker : nginx's, by body.
-TO_NGINX = {"single": 1.7, "miss": 2.3, "hit": 1.1}
+TO_NGINX = {"single": 1.7, "miss": 2.3, "hit": 1.0}
 TITLES = {
     "single": "a call",
     "miss": "a call with two upstreams and a cache that misses",
     "hit": "a call answered from the cache",
 }
-BATCH_TO_SINGLE = 2.0
+BATCH_TO_SINGLE = 1.9
+MIXED_TO_HEALTHY = 1.25
 # CPU of the collector for a request, in µs, by body.
 COLLECTOR_US = {"single": 5.0, "batch10": 20.0}
 COLLECTED = {"single": "a call", "batch10": "a batch of 10"}
@@ -66,6 +67,9 @@ def goals(
         found.append(_ratio(f"worker : nginx, {TITLES[body]}, {BARRED} connections", bar, tollgate, nginx))
     batch, single = (_find(rows, "tollgate", body, BARRED) for body in ("batch10", "single"))
     found.append(_ratio(f"worker, batch of 10 : call, {BARRED} connections", BATCH_TO_SINGLE, batch, single))
+    mixed, healthy = (_find(rows, "tollgate", body, BARRED) for body in ("mixed", "healthy"))
+    name = f"worker, {REVERTS} reverts and {FAILURES} failed attempts : none, {BARRED} connections"
+    found.append(_ratio(name, MIXED_TO_HEALTHY, mixed, healthy))
     found += [_collector(body, bar, shares) for body, bar in COLLECTOR_US.items()]
     return [*found, _memory(weight), _growth(growth)]
 

@@ -12,7 +12,18 @@ from typing import TYPE_CHECKING
 
 from bench import processes
 from bench.load import Subject, answers
-from bench.plan import BATCH_ANSWER, BLOCK_ANSWER, BODIES, PROBES, SINGLE, SINGLE_ANSWER, BenchError
+from bench.plan import (
+    BATCH_ANSWER,
+    BLOCK_ANSWER,
+    FAILURES,
+    PROBES,
+    PROXIED,
+    REVERTED,
+    REVERTS,
+    SINGLE,
+    SINGLE_ANSWER,
+    BenchError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -51,8 +62,14 @@ http {{
 STUB = """
   map $content_length $single {{ default '{single}'; {probes} }}
   map $content_length $batch {{ default '{batch}'; {probes} }}
+  split_clients $request_id $part {{ {reverts} reverts; {failures} fails; * answers; }}
+  split_clients $request_id $well {{ {reverts} answers; {failures} answers; * answers; }}
+  map $content_length:$part $mixed {{ default '{single}'; {mixed_probes} ~:reverts '{reverted}'; ~:fails ''; }}
+  map $content_length:$well $healthy {{ default '{single}'; {mixed_probes} ~:reverts '{reverted}'; ~:fails ''; }}
   server {{
     listen 127.0.0.1:{port} backlog=4096;
+    location = /healthy {{ if ($healthy = '') {{ return 503; }} return 200 $healthy; }}
+    location = /mixed {{ if ($mixed = '') {{ return 503; }} return 200 $mixed; }}
     location = /single {{ return 200 $single; }}
     location = /unique {{ add_header x-request-id $request_id; return 200 $single; }}
     location = /gzip {{ gzip on; gzip_types application/json; gzip_min_length 1; return 200 $single; }}
@@ -97,7 +114,7 @@ class Nginx:
     port: int
     pid: int
 
-    def subject(self, name: str, bodies: Sequence[Body] = BODIES) -> Subject:
+    def subject(self, name: str, bodies: Sequence[Body] = PROXIED) -> Subject:
         """Present it as something to put under load."""
         workers = tuple(pid for pid in processes.tree(self.pid) if pid != self.pid)
         paths = {body.name: body.stub_path for body in bodies}
@@ -109,7 +126,16 @@ def stub(folder: Path, core: int, port: int | None = None) -> Iterator[Nginx]:
     """Run the stub upstream."""
     port = port or processes.free_port()
     probes = " ".join(f"{len(probe)} '{BLOCK_ANSWER}';" for probe in PROBES)
-    http = STUB.format(port=port, single=SINGLE_ANSWER, batch=BATCH_ANSWER, probes=probes)
+    http = STUB.format(
+        port=port,
+        single=SINGLE_ANSWER,
+        batch=BATCH_ANSWER,
+        probes=probes,
+        mixed_probes=" ".join(f"~^{len(probe)}: '{BLOCK_ANSWER}';" for probe in PROBES),
+        reverted=REVERTED,
+        reverts=REVERTS,
+        failures=FAILURES,
+    )
     with _nginx(folder / "stub", http, port, {core}) as process:
         yield process
 

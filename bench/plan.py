@@ -15,6 +15,7 @@ MANY_TOKENS = 100_000
 MORE_WORKERS = (2, 4)
 OPEN_CONNECTIONS = 2_000
 
+REVERTED = '{"jsonrpc":"2.0","id":1,"error":{"code":3,"message":"execution reverted"}}'
 SINGLE_ANSWER = '{"jsonrpc":"2.0","id":1,"result":"0x1234"}'
 BATCH_ANSWER = "[" + ",".join(f'{{"jsonrpc":"2.0","id":{i},"result":"0x1234"}}' for i in range(10)) + "]"
 _HASH, _PARENT = "0x" + "b1" * 32, "0x" + "b0" * 32
@@ -69,7 +70,17 @@ _OF_A_FINAL_BLOCK = _call(1, "eth_getBalance", f"0x407d73d8a49eeb85d32cf465{_DIG
 MISS = Body("miss", "/single", "/x/eth/miss", (1,), _compact(_OF_A_FINAL_BLOCK), _DIGITS)
 
 CACHED = (HIT, MISS)
-BODIES = (SINGLE, BATCH, GZIP, UNIQUE, *CACHED)
+
+# With two upstreams and no cache: healthy, and with reverts and failed attempts as real traffic has them. The stub
+# takes as long for both.
+HEALTHY = Body("healthy", "/healthy", "/x/eth/healthy", (1,), SINGLE.text)
+MIXED = Body("mixed", "/mixed", "/x/eth/mixed", (1,), SINGLE.text)
+REVERTS, FAILURES = "5%", "1%"
+"""The shares of attempts that revert, and that fail with status 503."""
+
+PROXIED = (SINGLE, BATCH, GZIP, UNIQUE, *CACHED)
+"""What nginx can be compared in: it repeats nothing."""
+BODIES = (*PROXIED, HEALTHY, MIXED)
 
 # What the prober requests for head and finality. The stub knows them by their lengths, which no body above shares.
 PROBES = tuple(_compact(_call(1, "eth_getBlockByNumber", tag, False)) for tag in ("latest", "finalized"))
@@ -87,7 +98,7 @@ class Case:
 DIRECT = (SINGLE, BATCH)
 CASES = (
     *(Case(body, connections) for body, connections in product((*DIRECT, *CACHED), CONNECTIONS)),
-    *(Case(body, CONNECTIONS[0]) for body in (GZIP, UNIQUE)),
+    *(Case(body, CONNECTIONS[0]) for body in (GZIP, UNIQUE, HEALTHY, MIXED)),
 )
 WORKERS_CASE = Case(SINGLE, CONNECTIONS[-1])
 
@@ -114,8 +125,8 @@ class Plan:
 
     def estimate_seconds(self) -> int:
         """About how long the run takes; wrk and the counting around it add a quarter of a second a round."""
-        direct = sum(case.body in DIRECT for case in CASES)
-        cases = sum(direct if name == "direct" else len(CASES) for name in self.subjects())
+        bodies = {"direct": DIRECT, "nginx": PROXIED, "tollgate": BODIES}
+        cases = sum(case.body in bodies[name] for name in self.subjects() for case in CASES)
         cases += 2 * len(MORE_WORKERS) if "workers" in self.parts else 0
         total = cases * (1.25 + self.rounds * (self.seconds + 0.25))
         total += 15 + 2 * (4 + self.rounds * self.seconds) if "tollgate" in self.parts else 0
