@@ -23,7 +23,7 @@ import msgspec
 
 from tollgate.core import jsonrpc
 from tollgate.core.entries import MAX_METHOD_BYTES, pack
-from tollgate.core.shapes import ABSENT, Call, PlainCall, Reply, Result
+from tollgate.core.shapes import ABSENT, Call, PlainCall, Reply, Result, WrittenCall
 from tollgate.errors import Refusal
 from tollgate.gateway.access.caller import Caller
 from tollgate.gateway.call.admission import CACHE_RESULTS, COALESCED, HIT, Admission, Admissions, MethodPlan
@@ -60,6 +60,7 @@ _BEFORE_ID, _BEFORE_RESULT = b'\r\n{"jsonrpc":"2.0","id":', b',"result":'
 _AROUND = len(_BEFORE_ID) - 2 + len(_BEFORE_RESULT) + 1
 # What is before the bytes of an id of ours.
 _ID24 = b"\xc4\x18"
+_NOTHING: tuple[None, list[PlainCall]] = (None, [])
 _read_call = msgspec.json.Decoder(PlainCall).decode
 _read_reply = msgspec.json.Decoder(Reply).decode
 # Duration; one detail with the bytes of the answer; those of the request.
@@ -70,7 +71,7 @@ _sizes = struct.Struct(">BIBI").pack
 class ServedCall(Served):
     """One call on its way. To an upstream's connection it is what waits for the response."""
 
-    __slots__ = ("_cache", "_call", "_flight", "_key", "_plan", "_scope", "_size", "_validator")
+    __slots__ = ("_cache", "_call", "_flight", "_key", "_plan", "_read", "_scope", "_size", "_validator")
 
     def __init__(self, connection: CallerSide) -> None:
         super().__init__(connection)
@@ -80,6 +81,8 @@ class ServedCall(Served):
         self._flight: SingleFlight
         """What others wait for, or what it waits for itself."""
         self._validator: ReplyValidator | None = None
+        self._read: tuple[bytes | None, Call | list[PlainCall] | list[WrittenCall]] = _NOTHING
+        """What `start` has read and `go` need not read again."""
 
     # --- Before it is sent -----------------------------------------------------------------------------
 
@@ -98,7 +101,7 @@ class ServedCall(Served):
         try:
             call: Call = _read_call(body)
         except UNREADABLE:
-            other = _other_call(body)
+            other = self._read_other(body)
             if other is None:
                 return False
             call, encode = other, jsonrpc.encode_call
@@ -108,6 +111,7 @@ class ServedCall(Served):
         method = call.method
         plan = admission.plans.get(method) or admission.plan(method)
         if plan is None:
+            self._read = (body, call)
             return False
         # What is kept in a slot is called by a name of its own, here and below: that is much quicker.
         clock = context.now
@@ -180,6 +184,15 @@ class ServedCall(Served):
         outbox.requests.append(sent_on.request(encode(call), now + upstream.attempt_seconds, self))
         return True
 
+    def _read_other(self, body: bytes) -> Call | None:
+        """A call whose id is no integer; None where it is no call for the fast path."""
+        try:
+            call = jsonrpc.parse(body, 1)
+        except Refusal:
+            return None
+        self._read = (body, call)
+        return None if isinstance(call, list) or call.id is None or call.id == jsonrpc.NULL else call
+
     # --- After it was sent -----------------------------------------------------------------------------
 
     def received(self, status: int, body: bytes) -> None:
@@ -228,10 +241,12 @@ class ServedCall(Served):
             return False
         if admission.expires_at is not None and context.time() >= admission.expires_at:
             return False
-        try:
-            parsed = jsonrpc.parse(body, admission.pipeline.max_calls)
-        except Refusal:
-            return False
+        (read, parsed), self._read = self._read, _NOTHING
+        if read is not body:
+            try:
+                parsed = jsonrpc.parse(body, admission.pipeline.max_calls)
+            except Refusal:
+                return False
         calls = 1
         if isinstance(parsed, list):
             calls = len(parsed)
@@ -486,12 +501,3 @@ class Calls(Admissions):
             batch.serve(parsed, request, refusals)
         else:
             ServedCall(request.connection).serve(admission, request.body, now, request_id, parsed, request)
-
-
-def _other_call(body: bytes) -> Call | None:
-    """A call whose id is no integer; None where it is no call for the fast path."""
-    try:
-        call = jsonrpc.parse(body, 1)
-    except Refusal:
-        return None
-    return None if isinstance(call, list) or call.id is None or call.id == jsonrpc.NULL else call
