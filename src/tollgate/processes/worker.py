@@ -210,6 +210,7 @@ class _Gateway:
                 settings.limits.batch_calls,
                 settings.limits.request_seconds,
                 bills_upstream_calls=settings.billing.upstream_calls,
+                shows_upstreams=settings.ledger.show_upstreams,
             )
         self._context.change(self._networks.served, settings.limits)
         self._endpoint.change(settings.websocket)
@@ -285,6 +286,7 @@ class _Gateway:
             sink=self._spool,
             seal=TeamSeal(self._worker.bootstrap.pepper),
             bills_upstream_calls=settings.billing.upstream_calls,
+            shows_upstreams=settings.ledger.show_upstreams,
         )
 
     def _make_context(self) -> WorkerContext:

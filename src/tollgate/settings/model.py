@@ -346,8 +346,9 @@ class LedgerSettings(Section, frozen=True):
     show_upstreams: Annotated[
         bool,
         Help(
-            "Show teams the names of upstreams in their request logs. Otherwise they see `upstream 1`, "
-            "`upstream 2`, numbered in each entry; operators always see names."
+            "Show teams the names of upstreams in their request logs and in `X-Tollgate-Upstream`. Otherwise logs "
+            "have `upstream 1`, `upstream 2`, numbered in each entry, and the header is left out; operators "
+            "always see names in logs."
         ),
     ] = True
 

@@ -55,6 +55,17 @@ async def test_token_that_shows_upstreams_is_shown_who_answered_and_how() -> Non
     assert got == [b"x-tollgate-cache: bypass\r\nx-tollgate-upstream: up0\r\n"]
 
 
+@pytest.mark.parametrize("sent_body", [call(1), [call(1), call(2, "foo_bar")], call(1, "foo_bar")])
+async def test_names_of_upstreams_are_not_shown_where_the_operator_hides_them(sent_body: object) -> None:
+    gateway = await open_gateway(**KEPT)
+    shows(gateway)
+    probed(gateway)
+    gateway.pipeline.change(100, 30.0, shows_upstreams=False)
+    headers = (await answer(gateway, with_token(body(sent_body)))).headers
+    assert b"x-tollgate-cache" in headers
+    assert b"upstream" not in headers
+
+
 async def test_batch_shows_all_ways_at_once() -> None:
     gateway = await open_gateway(**KEPT)
     shows(gateway)

@@ -46,7 +46,6 @@ from tollgate.gateway.call.served import (
     encode_json,
     is_text,
 )
-from tollgate.gateway.http import response
 from tollgate.gateway.http.under_way import CallerSide
 from tollgate.gateway.messages import Request, Route
 from tollgate.gateway.recording.journal import Journal
@@ -270,7 +269,7 @@ class ServedBatch(Served):
         shown = b""
         if self._admission.caller.shows:
             names = sorted({CACHE_RESULTS[cached] for cached in self._cache_results or (self._plans[0].cache,)})
-            shown = response.shown(self._upstream.name if self._upstream else "", ", ".join(names))
+            shown = self._admission.pipeline.shown(self._upstream.name if self._upstream else "", ", ".join(names))
         self._send(body, shown)
 
     def _count(self) -> None:

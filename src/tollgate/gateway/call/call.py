@@ -40,7 +40,6 @@ from tollgate.gateway.call.served import (
     encode_json,
     is_text,
 )
-from tollgate.gateway.http import response
 from tollgate.gateway.http.response import FEW, LENGTHS
 from tollgate.gateway.http.under_way import CallerSide, ConnectionCall, HttpCaller
 from tollgate.gateway.messages import Request, Route
@@ -404,7 +403,7 @@ class ServedCall(Served):
         """The header lines with the origin of the answer."""
         slow, upstream = self._slow, self._upstream
         name = slow.route.upstream if slow is not None else upstream.name if upstream is not None else ""
-        return response.shown(name, CACHE_RESULTS[self._cache])
+        return self._admission.pipeline.shown(name, CACHE_RESULTS[self._cache])
 
     def _answer_by_name(self, reply: Reply, call_id: msgspec.Raw | int) -> None:
         """Count a call by its method's name, and send its answer: it has no plan, or is a node's error."""

@@ -73,6 +73,7 @@ class Pipeline:
         sink: RecordSink,
         seal: sticky.TeamSeal,
         bills_upstream_calls: bool = False,
+        shows_upstreams: bool = True,
     ) -> None:
         self._credentials = credentials
         self._limiter = limiter
@@ -84,14 +85,28 @@ class Pipeline:
         """Where records go. While it is full nothing more can be written down, so nothing more may be answered."""
         self._allowed: dict[str, set[str]] = {}
         """Methods that a network lets through, as far as they have been called."""
-        self.change(max_calls, request_seconds, bills_upstream_calls=bills_upstream_calls)
+        self.change(
+            max_calls,
+            request_seconds,
+            bills_upstream_calls=bills_upstream_calls,
+            shows_upstreams=shows_upstreams,
+        )
 
-    def change(self, max_calls: int, request_seconds: float, *, bills_upstream_calls: bool = False) -> None:
+    def change(
+        self,
+        max_calls: int,
+        request_seconds: float,
+        *,
+        bills_upstream_calls: bool = False,
+        shows_upstreams: bool = True,
+    ) -> None:
         """Take over limits, and the rules of networks as they are now."""
         self.max_calls = max_calls
         self.request_seconds = request_seconds
         self.bills_upstream_calls = bills_upstream_calls
         """Whether each upstream call that one call needs is recorded as a call."""
+        self._shows_upstreams = shows_upstreams
+        """Whether teams may see the names of upstreams."""
         self._allowed = {path: set() for path in self._networks}
 
     def answer(self, request: Request) -> Answering:
@@ -168,13 +183,17 @@ class Pipeline:
         if call.method in sticky.METHODS:
             reply = self.seal.closed(call.method, reply, request.caller.team_id)
         if call.id is not None:
-            headers = response.shown(request.route.upstream, request.route.cache) if request.caller.shows else b""
+            headers = self.shown(request.route.upstream, request.route.cache) if request.caller.shows else b""
             answer = Answer(200, jsonrpc.encode_answer(call.id, reply), headers)
         outcome, code = (OK, None) if reply.error is ABSENT else (NODE_ERROR, jsonrpc.error_code(reply))
         self._counters.resolved(network, call.method, outcome, request.route.cache)
         note = (call.method[:MAX_METHOD_BYTES], outcome, code, len(answer.body))
         request.calls = (note, *[(*note[:3], 0)] * request.route.extra) if self.bills_upstream_calls else (note,)
         return answer
+
+    def shown(self, upstreams: str, cache: str) -> bytes:
+        """The header lines with the origin of an answer, for a token that shows it."""
+        return response.shown(upstreams if self._shows_upstreams else "", cache)
 
     # --- A batch ---------------------------------------------------------------------------------------
 
@@ -224,7 +243,7 @@ class Pipeline:
         headers = b""
         if caller.shows:
             routes = [item.route for item in items]
-            headers = response.shown(
+            headers = self.shown(
                 ", ".join(sorted({route.upstream for route in routes if route.upstream})),
                 ", ".join(sorted({route.cache for route in routes})),
             )
