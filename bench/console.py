@@ -182,14 +182,14 @@ async def _tails(demo: dict[str, Any]) -> list[Goal]:
         calls = asyncio.ensure_future(_calls(demo))
         await asyncio.sleep(3)
         pid = _control(demo["pid"])
-        began, before, held, events = time.monotonic(), _cpu(pid), _rss(pid), seen[0]
+        started, before, held, events = time.monotonic(), _cpu(pid), _rss(pid), seen[0]
         slowest = 0.0
-        while time.monotonic() - began < TAIL_SECONDS:
+        while time.monotonic() - started < TAIL_SECONDS:
             sent_at = time.monotonic()
             (await client.get("/console/teams/demo/tokens")).raise_for_status()
             slowest = max(slowest, time.monotonic() - sent_at)
             await asyncio.sleep(0.5)
-        spent = time.monotonic() - began
+        spent = time.monotonic() - started
         cores, grown, got = (_cpu(pid) - before) / spent, _rss(pid) - held, seen[0] - events
         for task in (*tails, calls):
             task.cancel()
@@ -237,9 +237,9 @@ async def _calls(demo: dict[str, Any]) -> None:
     headers = {"Authorization": f"Bearer {demo['token']}"}
     async with httpx.AsyncClient(base_url=demo["base_url"], headers=headers) as client:
         while True:
-            began = time.monotonic()
+            started = time.monotonic()
             (await client.post("/x/eth/mainnet", json=body)).raise_for_status()
-            await asyncio.sleep(max(0.0, 1 / BATCHES_A_SECOND - (time.monotonic() - began)))
+            await asyncio.sleep(max(0.0, 1 / BATCHES_A_SECOND - (time.monotonic() - started)))
 
 
 def _control(parent: int) -> int:
@@ -296,9 +296,9 @@ async def _served(bootstrap: Bootstrap, now: float, count: int) -> list[Goal]:
 async def _median(client: httpx.AsyncClient, path: str) -> float:
     times = []
     for _ in range(ROUNDS):
-        began = time.perf_counter()
+        started = time.perf_counter()
         answer = await client.get(path)
-        times.append((time.perf_counter() - began) * 1e3)
+        times.append((time.perf_counter() - started) * 1e3)
         answer.raise_for_status()
         if "<main" not in answer.text or answer.status_code != 200:
             raise BenchError(f"{path} is no page")

@@ -35,7 +35,7 @@ class Halves:
         self._begun = False
 
     def install(self) -> None:
-        """Stand where every request comes by."""
+        """Take the place of what every request passes."""
         write_before, tick_before = Journal.write, WorkerContext.tick
 
         def write(journal: Journal, answered: Sequence[Recordable]) -> None:

@@ -103,13 +103,13 @@ def collect(load: Load, records: int) -> Collected:
         spent: list[float] = []
         for number in range(max(10, records // load.commit)):
             write(spools, prepared[number % len(prepared)])
-            began = time.process_time()
+            started = time.process_time()
             loop.tick()
-            spent.append(time.process_time() - began)
-        began = time.process_time()
+            spent.append(time.process_time() - started)
+        started = time.process_time()
         while loop.tick() or loop._ledger.join() or loop._ledger.fold():
             pass
-        rest = time.process_time() - began
+        rest = time.process_time() - started
         loop.close()
         for spool in spools:
             spool.close()
@@ -191,9 +191,9 @@ def grown(load: Load, rows: int) -> Grown:
         for number in range(GROWN_COMMITS):
             for (loop, spools), times in zip(loops, spent, strict=True):
                 write(spools, prepared[number % len(prepared)])
-                began = time.process_time()
+                started = time.process_time()
                 loop.tick()
-                times.append(time.process_time() - began)
+                times.append(time.process_time() - started)
         for loop, spools in loops:
             loop.close()
             for spool in spools:

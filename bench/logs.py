@@ -216,9 +216,9 @@ class Api:
 
     async def page(self) -> float:
         """The milliseconds of one unfiltered page."""
-        began = time.perf_counter()
+        started = time.perf_counter()
         answer = await self._client.get(f"/api/v1/teams/bench/logs?limit={LIMIT}")
-        spent = (time.perf_counter() - began) * 1e3
+        spent = (time.perf_counter() - started) * 1e3
         answer.raise_for_status()
         return spent
 
@@ -262,9 +262,9 @@ class Sample:
         return newest + 1 - int(newest * self.depth / (DAYS if self.case.since == DAY else 1))
 
     async def _page(self, api: Pages, below: int) -> tuple[LogSlice, float, float]:
-        began, ran = time.perf_counter(), time.process_time()
+        started, ran = time.perf_counter(), time.process_time()
         found = await api.book.older(self.case.wanted(api.now), below, LIMIT)
-        return found, (time.perf_counter() - began) * 1e3, (time.process_time() - ran) * 1e3
+        return found, (time.perf_counter() - started) * 1e3, (time.process_time() - ran) * 1e3
 
     def row(self) -> Row:
         """The figures."""
@@ -308,15 +308,15 @@ def drop_oldest(bootstrap: Bootstrap) -> Dropped:
     with closing(sqlite3.connect(str(bootstrap.ledger_url.database))) as connection:
         days = [day for (day,) in connection.execute("SELECT day FROM days ORDER BY day")]
     store.clock()  # what is opened once is opened now
-    began = time.perf_counter()
+    started = time.perf_counter()
     store.drop_days(days[1])
-    drop = (time.perf_counter() - began) * 1e3
+    drop = (time.perf_counter() - started) * 1e3
     slices = []
     more = True
     while more:
-        began = time.perf_counter()
+        started = time.perf_counter()
         more = store.sweep(0)
-        slices.append((time.perf_counter() - began) * 1e3)
+        slices.append((time.perf_counter() - started) * 1e3)
     store.close()
     return Dropped(drop, max(slices), len(slices))
 

@@ -81,7 +81,7 @@ def _node(port: int) -> Iterator[None]:
 
 async def _serve_node(port: int) -> None:
     places = asyncio.Semaphore(NODE_CALLS)
-    began = time.monotonic()
+    started = time.monotonic()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(asyncio.IncompleteReadError, OSError):
@@ -89,7 +89,7 @@ async def _serve_node(port: int) -> None:
                 head = (await reader.readuntil(b"\r\n\r\n")).lower()
                 size = int(head.partition(b"content-length:")[2].partition(b"\r\n")[0])
                 call = json.loads(await reader.readexactly(size))
-                number = hex(100 + int(time.monotonic() - began))
+                number = hex(100 + int(time.monotonic() - started))
                 block = {"number": number, "hash": f"0x{int(number, 16):064x}", "parentHash": f"0x{0:064x}"}
                 kinds = {"eth_chainId": "0x1", "eth_syncing": False, "eth_getBlockByNumber": block}
                 result = kinds.get(call["method"], number)
@@ -120,7 +120,7 @@ class Callers:
 
     async def call(self, outcomes: Outcomes) -> None:
         """Call once."""
-        began = time.monotonic()
+        started = time.monotonic()
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
                 status, head = await self._exchange()
@@ -130,7 +130,7 @@ class Callers:
         except (OSError, EOFError) as error:
             outcomes.other(type(error).__name__)
             return
-        took = time.monotonic() - began
+        took = time.monotonic() - started
         if status == 200:
             outcomes.results.append(took)
         elif status == 503:
@@ -163,15 +163,15 @@ async def _drive(port: int, token: str) -> tuple[float, Outcomes, float]:
     callers = Callers(port, token)
     # Several times, also afterwards: what else the machine does must not make the peak look low.
     rate = max([await _peak(callers) for _ in range(3)])
-    outcomes, began, sent = Outcomes(), time.monotonic(), 0
+    outcomes, started, sent = Outcomes(), time.monotonic(), 0
     async with asyncio.TaskGroup() as group:
-        while (now := time.monotonic() - began) < OVERLOAD_SECONDS:
+        while (now := time.monotonic() - started) < OVERLOAD_SECONDS:
             due = int(now * TIMES * rate)
             for _ in range(due - sent):
                 group.create_task(callers.call(outcomes))
             sent = due
             await asyncio.sleep(0.005)
-    seconds = time.monotonic() - began
+    seconds = time.monotonic() - started
     rate = max(rate, await _peak(callers))
     callers.close()
     return rate, outcomes, seconds

@@ -120,9 +120,9 @@ class Spent:
 
 def _spent(work: Callable[[], object], server: Server, core: int) -> Spent:
     meter = processes.Meter([os.getpid(), *server.backends()], {core})
-    served, ran, began = server.seconds(), time.process_time(), time.monotonic()
+    served, ran, started = server.seconds(), time.process_time(), time.monotonic()
     work()
-    wall, ran = time.monotonic() - began, time.process_time() - ran
+    wall, ran = time.monotonic() - started, time.process_time() - ran
     return Spent(ran, server.seconds() - served, wall, min(wall, meter.read().waited))
 
 

@@ -80,9 +80,9 @@ def one_round(subject: Subject, case: Case, seconds: int, size: int) -> Round:
     pids = processes.tree(subject.pid)
     cores = os.sched_getaffinity(subject.workers[0])
     meter, of_workers = processes.Meter(pids, cores), processes.Meter(subject.workers, cores)
-    began = time.monotonic()
+    started = time.monotonic()
     seen = load(subject, case.body, case.connections, seconds, size)
-    spent, in_workers, wall = meter.read(), of_workers.read(), time.monotonic() - began
+    spent, in_workers, wall = meter.read(), of_workers.read(), time.monotonic() - started
     problems = seen.problems
     still = processes.tree(subject.pid)
     if not set(subject.workers) <= set(still):

@@ -73,7 +73,7 @@ class Node(ThreadingHTTPServer):
 
     def __init__(self, *, fails: bool) -> None:
         self.fails = fails
-        self.began = time.time()
+        self.started = time.time()
         super().__init__(("127.0.0.1", 0), _Handler)
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
@@ -82,7 +82,7 @@ class Node(ThreadingHTTPServer):
 
     def result(self, method: str, params: Any) -> Any:
         """Answer a call."""
-        head = int(time.time() - self.began) + 10
+        head = int(time.time() - self.started) + 10
         if method == "eth_blockNumber":
             return hex(head)
         if method == "eth_getBlockByNumber":

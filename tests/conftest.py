@@ -47,7 +47,7 @@ def own_logging() -> Iterator[None]:
 
 @pytest.fixture
 def anyio_backend(new_loop: NewLoop) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Whatever goes wrong on the loop of a test and is handled by nobody fails the test."""
+    """An error on the loop of a test that is not handled fails the test."""
     unhandled: list[dict[str, Any]] = []
 
     def watched() -> asyncio.AbstractEventLoop:

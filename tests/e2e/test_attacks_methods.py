@@ -176,7 +176,7 @@ def test_however_it_is_written_no_node_is_steered(stack: Stack, body: bytes) -> 
         while '"last"' not in str(socket.recv(timeout=1)):
             pass
     sent_on = b"".join(each.body for each in stack.node.received)
-    # As the node would read it: escapes count as what they stand for.
+    # As the node would read it: escapes count as what they mean.
     methods = {method.strip().casefold() for each in stack.node.received for method in each.methods()}
     assert not any(method.startswith("debug_set") for method in methods), sent_on
 

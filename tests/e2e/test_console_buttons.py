@@ -1,6 +1,6 @@
 """Every button and every link of the console, on a demo of its own: none fails or leads to a page without words.
 
-Forms are sent as they stand, and empty where the browser would refuse that: the service must explain it too.
+Forms are sent as they are, and empty where the browser would refuse that: the service must explain it too.
 """
 
 from __future__ import annotations

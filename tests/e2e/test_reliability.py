@@ -133,7 +133,7 @@ def described(answered: list[ReadAnswer]) -> str:
 
 @dataclass(frozen=True)
 class Measured:
-    """The outcomes of the calls that were sent after the fault began."""
+    """The outcomes of the calls that were sent after the fault started."""
 
     answers: list[ReadAnswer]
     wrong: list[ReadAnswer]

@@ -149,7 +149,7 @@ def cursor(data: bytes) -> None:
         cursors.read("tokens:team_1", text)
     with suppress(BrokenSeal):
         _SEAL.open("team_1", text)
-        raise AssertionError("a text was taken that nobody sealed")
+        raise AssertionError("a text was taken that was never sealed")
     written = Raw(msgspec.json.encode(text))
     opened = _TEAM.opened(WrittenCall("eth_getFilterChanges", [written], None), "team_1").params
     assert isinstance(opened, list)

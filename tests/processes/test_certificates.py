@@ -1,4 +1,4 @@
-"""The certificate of a service: replaced in place, connections that stand go on, expiry shown."""
+"""The certificate of a service: replaced in place, open connections continue, expiry shown."""
 
 from __future__ import annotations
 

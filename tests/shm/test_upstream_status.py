@@ -299,7 +299,7 @@ def test_ancestor_is_the_lowest_of_the_reorganisations_since() -> None:
     for ancestor in (90, 95, 80, 99):
         prober.publish_reorg(ancestor)
     assert [worker.ancestor(since) for since in range(4)] == [80, 80, 80, 99]
-    assert worker.ancestor(4) > 1 << 60, "none since: everything stands"
+    assert worker.ancestor(4) > 1 << 60, "none since: everything holds"
     assert worker.version == 4
 
 

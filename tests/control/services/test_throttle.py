@@ -17,8 +17,8 @@ def test_success_takes_back_its_own_attempt_and_no_other(harness: Harness) -> No
     async def taken_back(before: throttle.Before) -> tuple[int, float] | None:
         async with context.store.changing() as records:
             await throttle.take_back(records, "key", before)
-            stands = await records.failures.get("key")
-            return (stands.count, stands.created_at) if stands else None
+            kept = await records.failures.get("key")
+            return (kept.count, kept.created_at) if kept else None
 
     attempts = []
     for _ in range(4):

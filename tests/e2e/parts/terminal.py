@@ -25,7 +25,7 @@ class Screen:
     text: str = ""
 
     def wait_for(self, words: str) -> None:
-        """Wait until these words stand on it."""
+        """Wait until it shows these words."""
 
         def seen() -> bool:
             try:

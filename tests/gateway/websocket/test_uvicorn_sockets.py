@@ -91,7 +91,7 @@ def test_lost_connection_wakes_tasks_that_wait_to_send() -> None:
 
 
 def test_paths_are_only_in_lines_that_we_do_not_log() -> None:
-    """A token may stand in the path; our log takes warnings and worse of libraries (tollgate/log.py)."""
+    """A token may be in the path; our log takes warnings and worse of libraries (tollgate/log.py)."""
     source = body_of(WebSocketsSansIOProtocol)
     lines = [part.partition("(")[0] for part in source.split("self.logger.")[1:] if "get_path" in part[:200]]
     assert set(lines) == {"info"}
