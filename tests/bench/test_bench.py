@@ -35,7 +35,7 @@ def in_rounds(subject: str, *worker_us: float) -> Row:
     return dataclasses.replace(rows[0], rounds=tuple(one for each in rows for one in each.rounds))
 
 
-def judged(name: str, rows: list[Row]) -> tuple[float, float | None, str]:
+def goal(name: str, rows: list[Row]) -> tuple[float, float | None, str]:
     (goal,) = [goal for goal in goals(rows, None, None) if name in goal.name]
     return goal.bar, goal.value, goal.verdict
 
@@ -51,7 +51,7 @@ def test_worker_is_held_against_nginx_at_32_connections(body: str, name: str, ba
     others = [row("nginx", body, 256, 1.0), row("tollgate", body, 256, 90.0), row("nginx", "gzip", 32, 1.0)]
     nginx = row("nginx", body, 32, 20.0)
     for worker_us, expected in ((20.0 * bar - 1, "reached"), (20.0 * bar + 1, "missed")):
-        found = judged(name, [*others, nginx, row("tollgate", body, 32, worker_us)])
+        found = goal(name, [*others, nginx, row("tollgate", body, 32, worker_us)])
         assert found == (bar, worker_us / 20.0, expected)
 
 
@@ -59,25 +59,25 @@ def test_rounds_are_compared_in_pairs() -> None:
     """A machine that is slow for a while is so for both."""
     nginx, tollgate = (10.0, 30.0, 10.0, 30.0, 20.0), (15.0, 45.0, 15.0, 45.0, 60.0)
     rows = [in_rounds("nginx", *nginx), in_rounds("tollgate", *tollgate)]
-    assert judged("a call, 32", rows) == (1.7, 1.5, "reached")
+    assert goal("a call, 32", rows) == (1.7, 1.5, "reached")
     assert ratios_to_nginx(rows[1], rows) == (1.5, 1.5)
 
 
 def test_rounds_that_differ_much_leave_it_unclear() -> None:
     rows = [in_rounds("nginx", *[10.0] * 5), in_rounds("tollgate", 13.0, 14.0, 16.0, 20.0, 21.0)]
-    assert judged("a call, 32", rows) == (1.7, 1.6, "unclear")
+    assert goal("a call, 32", rows) == (1.7, 1.6, "unclear")
 
 
 def test_mix_with_failures_is_held_against_healthy_calls() -> None:
     costs = {"healthy": 20.0, "mixed": 24.0}
     rows = [row("tollgate", body, 32, cost) for body, cost in costs.items()]
-    assert judged("reverts and", rows) == (1.25, 1.2, "reached")
+    assert goal("reverts and", rows) == (1.25, 1.2, "reached")
 
 
 def test_batch_is_held_against_a_call() -> None:
     costs = {"single": 20.0, "batch10": 44.0}
     rows = [row("nginx", "single", 32, 1.0), *(row("tollgate", body, 32, cost) for body, cost in costs.items())]
-    assert judged("worker, batch of 10", rows) == (1.9, 2.2, "missed")
+    assert goal("worker, batch of 10", rows) == (1.9, 2.2, "missed")
 
 
 def test_what_the_collector_adds_is_held_against_its_own_bars() -> None:
@@ -108,12 +108,12 @@ def test_ratios_are_to_nginx_in_the_same_case_with_as_many_workers() -> None:
     ]
     assert ratios_to_nginx(rows[2], rows) == (2.0, 2.0)
     assert ratios_to_nginx(rows[3], rows) is None
-    assert judged("a call, 32", rows) == (1.7, None, "not measured")
+    assert goal("a call, 32", rows) == (1.7, None, "not measured")
 
 
 def test_figures_with_problems_are_neither_reached_nor_missed() -> None:
     rows = [row("nginx", "hit", 32, 20.0), row("tollgate", "hit", 32, 30.0, "3 of 4 calls were miss")]
-    assert judged("from the cache", rows) == (1.0, 1.5, "invalid")
+    assert goal("from the cache", rows) == (1.0, 1.5, "invalid")
 
 
 def test_parts_that_did_not_run_are_not_measured() -> None:

@@ -14,7 +14,7 @@ MINE, OTHER = "0x" + "0a" * 20, "0x" + "0b" * 20
 ALLOWED = frozenset({normal(MINE)})
 
 
-def judged(method: str, params: Any) -> bool:
+def allowed(method: str, params: Any) -> bool:
     """Whether a call with these parameters (or JSON as it is) passes."""
     raw: Any
     if isinstance(params, dict):
@@ -42,8 +42,8 @@ PLACES: list[tuple[str, Any, Any]] = [
 
 @pytest.mark.parametrize(("method", "mine", "others"), PLACES)
 def test_contract_is_found_where_each_method_names_it(method: str, mine: Any, others: Any) -> None:
-    assert judged(method, mine)
-    assert not judged(method, others)
+    assert allowed(method, mine)
+    assert not allowed(method, others)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_contract_is_found_where_each_method_names_it(method: str, mine: Any, ot
     ],
 )
 def test_allowed(method: str, params: Any) -> None:
-    assert judged(method, params)
+    assert allowed(method, params)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_allowed(method: str, params: Any) -> None:
     ],
 )
 def test_refused(method: str, params: Any) -> None:
-    assert not judged(method, params)
+    assert not allowed(method, params)
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_subscription_by_name_is_refused() -> None:
 
 
 def test_method_that_reads_storage_of_any_contract_is_refused() -> None:
-    assert not judged("eth_getStorageValues", [{MINE: ["0x0"]}, "latest"])
+    assert not allowed("eth_getStorageValues", [{MINE: ["0x0"]}, "latest"])
 
 
 def test_method_that_is_in_no_catalogue_is_refused() -> None:

@@ -333,7 +333,7 @@ def test_three_nodes_keep_a_limit_together(town: Town) -> None:
         lambda: {each.metrics()["tollgate_shared_nodes"] for each in town.gateways} == {3},
         what="three nodes",
     )
-    # A node that other work on the machine keeps from the shared store limits by itself for a while: not judged.
+    # A node that other work on the machine keeps from the shared store limits by itself for a while: ignored.
     for _ in range(3):
         lost = _times_lost(town)
         share = _share_of_limit(town, 30)

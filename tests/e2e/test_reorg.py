@@ -197,7 +197,7 @@ def test_blocks_replaced_while_there_was_no_prober_are_forgotten_with_its_succes
         question for question, known in zip(queries, before, strict=True) if setting.truth(*question) != known
     ]
     assert len(changed) > DEPTH, "or nothing is shown"
-    # Of a node that is called for the second time the first answer was judged.
+    # Of a node that is called for the second time the first answer was out of step.
     eventually(
         lambda: all(now >= then + 2 for now, then in zip(setting.probes(), probes, strict=True)),
         what="the successor's first word",

@@ -121,7 +121,7 @@ def passed_together(nodes: Nodes, connections: tuple[int, ...]) -> tuple[int, fl
         if nodes.metric("tollgate_shared_lost_total") == lost:
             return count, seconds
     pytest.fail(
-        "In each of five rounds a node was kept from Valkey for a second: the machine is too busy to judge limits."
+        "In each of five rounds a node was kept from Valkey for a second: the machine is too busy for this."
     )
 
 

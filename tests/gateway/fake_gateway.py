@@ -78,7 +78,7 @@ class FakeGateway(FakeNetwork):
         family: str = "eth",
         network: dict[str, Any] | None = None,
         cache_bytes: int = 0,
-        straight: bool = True,
+        fast_path: bool = True,
         tracer: Tracer | None = None,
     ) -> None:
         """Two upstreams unless their settings are given; no cache.
@@ -170,7 +170,7 @@ class FakeGateway(FakeNetwork):
             self.context, self.pipeline, self.credentials, self.limiter, self.networks.all, writer, self.sink
         )
         self.context.admit, self.pipeline.serve = self.calls.admit, self.calls.serve
-        if straight:
+        if fast_path:
             self.context.begin = self.calls.begin
         self.directory.changed = self.context.renew
         self.server_state = ServerState()

@@ -187,8 +187,8 @@ def test_table_has_every_problem_there_is() -> None:
 
 @pytest.mark.parametrize("name", TABLE)
 def test_problem_is_reported_as_the_table_specifies(api: Api, harness: Harness, name: str) -> None:
-    status, members, scene = TABLE[name]
-    answer = scene(api)
+    status, members, provoke = TABLE[name]
+    answer = provoke(api)
     assert reason(answer) == (status, name)
     assert set(answer.json()) - {"type", "title", "status", "detail", "reason", "request_id"} == members
     assert ("Retry-After" in answer.headers) == (status in {429, 503})

@@ -182,7 +182,7 @@ def test_a_slow_receiver_does_not_hold_up_the_others(metering: Metering) -> None
         metering.do(metering.plane.billing.change(metering.actor(who), team.id, wanted))
         metering.call(MILLION + HALF, team=team.id)
 
-    async def scene() -> list[str]:
+    async def written() -> list[str]:
         others = asyncio.Event()
         order: list[str] = []
 
@@ -198,7 +198,7 @@ def test_a_slow_receiver_does_not_hold_up_the_others(metering: Metering) -> None
             await metering.plane.alerts.run()
         return order
 
-    assert metering.do(scene()) == ["rival.example", "acme.example"]
+    assert metering.do(written()) == ["rival.example", "acme.example"]
 
 
 def test_slow_site_of_many_alerts_leaves_room_for_others_and_the_next_round_comes(

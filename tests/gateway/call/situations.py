@@ -568,7 +568,7 @@ async def open_callers(
 
 
 async def _play(situation: Situation, way: str, slow: SlowStates) -> Played:
-    gateway = FakeGateway(*situation.upstreams, straight=way != "slow", **situation.options)
+    gateway = FakeGateway(*situation.upstreams, fast_path=way != "slow", **situation.options)
     await gateway.directory.refresh()
     grant = dict(situation.grant)
     team = grant.pop("team", None)

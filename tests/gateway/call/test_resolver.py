@@ -233,21 +233,21 @@ async def test_answer_may_show_neither_less_than_is_known_nor_far_more(number: i
     gateway = await open_gateway({})
     gateway.publish_heads(100)
     call = PlainCall("2.0", 1, "eth_blockNumber")
-    judge = gateway.resolver.validator(call.method, gateway.resolver.scope(call))
+    validator = gateway.resolver.validator(call.method, gateway.resolver.scope(call))
     reply = Reply(raw([hex(number)])[0])
     if in_step:
-        judge(reply)
+        validator(reply)
         return
     with pytest.raises(OutOfStep) as caught:
-        judge(reply)
+        validator(reply)
     assert caught.value.sent
 
 
 async def test_validators_of_unknown_methods_are_not_kept() -> None:
     gateway = await open_gateway({})
     for method, remembered in (("foo_bar", False), ("eth_chainId", True)):
-        judge = gateway.resolver.validator(method, NOTHING_KNOWN)
-        assert (gateway.resolver.validator(method, NOTHING_KNOWN) is judge) is remembered
+        validator = gateway.resolver.validator(method, NOTHING_KNOWN)
+        assert (gateway.resolver.validator(method, NOTHING_KNOWN) is validator) is remembered
 
 
 async def test_old_state_is_requested_from_an_archive_and_a_block_is_not_state() -> None:

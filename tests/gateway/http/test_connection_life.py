@@ -281,10 +281,10 @@ async def test_large_answer_counts_until_it_has_left(gateway: FakeGateway) -> No
     assert gateway.budget.held == 0
 
 
-@pytest.mark.parametrize("straight", [True, False])
-async def test_large_answer_to_a_call_counts_until_it_has_left(straight: bool) -> None:
+@pytest.mark.parametrize("fast_path", [True, False])
+async def test_large_answer_to_a_call_counts_until_it_has_left(fast_path: bool) -> None:
     answer = http(b'{"jsonrpc":"2.0","id":1,"result":"%b"}' % (b"0" * SMALL))
-    gateway = await open_gateway(node=lambda _: answer, straight=straight)
+    gateway = await open_gateway(node=lambda _: answer, fast_path=fast_path)
     gateway.publish_heads(100, 100, finalized=90)
     transport = gateway.connect(hello)
     held = []
@@ -303,7 +303,7 @@ async def test_large_answer_to_a_call_counts_until_it_has_left(straight: bool) -
 
 
 async def test_caller_that_leaves_leaves_no_part_of_its_body(gateway: FakeGateway) -> None:
-    """Its straight call lives on until garbage is collected, and the connection with it."""
+    """Its call object lives on until garbage is collected, and the connection with it."""
     transport = gateway.connect(hello)
     head, _, _ = post().partition(b"\r\n\r\n")
     transport.deliver(

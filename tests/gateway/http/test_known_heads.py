@@ -298,7 +298,7 @@ async def test_only_posts_are_known(method: str, gateway: FakeGateway) -> None:
     assert await exchange(transport, whole(incoming)) == first
 
 
-@pytest.mark.parametrize("found", [1, 2], ids=["on the slow path", "straight"])
+@pytest.mark.parametrize("found", [1, 2], ids=["on the slow path", "on the fast path"])
 async def test_client_whose_heads_are_never_the_same_is_not_tried_for_ever(
     found: int, gateway: FakeGateway
 ) -> None:

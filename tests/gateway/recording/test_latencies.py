@@ -23,25 +23,25 @@ def seconds(gateway: FakeGateway, outcome: str) -> dict[str, int]:
     return {name: value for name, value in found.items() if value}
 
 
-@pytest.mark.parametrize("straight", [True, False])
-async def test_time_of_an_answered_call_is_counted_once(straight: bool) -> None:
+@pytest.mark.parametrize("fast_path", [True, False])
+async def test_time_of_an_answered_call_is_counted_once(fast_path: bool) -> None:
     clock: list[Any] = []
 
     def node(body: bytes) -> bytes:
         clock[0].advance(0.25)
         return echo(body)
 
-    gateway = await open_gateway(node=node, straight=straight)
+    gateway = await open_gateway(node=node, fast_path=fast_path)
     clock.append(gateway.clock)
     for _ in range(2):
         await recorded(gateway, sent(call(1)))
     assert seconds(gateway, "ok") == {"250000": 2, "sum": 500_000}
 
 
-@pytest.mark.parametrize("straight", [True, False])
-async def test_batch_counts_once(straight: bool) -> None:
-    gateway = await open_gateway(straight=straight)
-    await recorded(gateway, sent(call(1)))  # opens the connection that a straight batch needs
+@pytest.mark.parametrize("fast_path", [True, False])
+async def test_batch_counts_once(fast_path: bool) -> None:
+    gateway = await open_gateway(fast_path=fast_path)
+    await recorded(gateway, sent(call(1)))  # opens the connection that a batch on the fast path needs
     await recorded(gateway, sent([call(1), call(2), call(3)]))
     assert seconds(gateway, "ok") == {"250": 2}
 

@@ -118,12 +118,12 @@ class Pipeline:
                 raise request.refusal
             caller = self._credentials.recall(request)
             if caller is None:
-                return self._answer_stranger(request)
+                return self._answer_new_caller(request)
             return self._answer_caller(request, caller)
         except Refusal as refusal:
             return self.refuse(request, refusal)
 
-    async def _answer_stranger(self, request: Request) -> Answer | None:
+    async def _answer_new_caller(self, request: Request) -> Answer | None:
         """Answer a caller that is not in memory."""
         try:
             caller = await self._credentials.look_up(request)

@@ -227,7 +227,7 @@ class Upstream:
         if self._open_until:
             self._open_until = 0.0
             self._openings = 0
-            # What it is judged by from now on comes after this.
+            # The window starts again: only what follows counts.
             self._begin_window(now)
 
     def _forget(self, now: float) -> float:
