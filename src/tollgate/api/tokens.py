@@ -21,8 +21,9 @@ Expiry = Annotated[
 Networks = Annotated[
     tuple[str, ...], Meta(description="`family/network` names; empty: all.", examples=[["eth/mainnet"]])
 ]
+Pattern = Annotated[str, Meta(extra_json_schema={"minLength": 1})]
 Methods = Annotated[
-    tuple[str, ...], several("Methods that it may call, `*` as a wildcard; empty: all.", "eth_*", MAX_PATTERNS)
+    tuple[Pattern, ...], several("Methods that it may call, `*` as a wildcard; empty: all.", "eth_*", MAX_PATTERNS)
 ]
 PerSecond = Annotated[int | None, count("Requests a second; null: no limit.", 50, 1, 1_000_000)]
 PerMonth = Annotated[
