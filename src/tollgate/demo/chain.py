@@ -93,6 +93,10 @@ class SimulatedChain(Struct, frozen=True):
         raw = blake2b(source, digest_size=_HASH_BYTES).digest()
         return bytes((raw[0] & (0xFF >> (8 * _HASH_BYTES - self.hash_bits)),)) + raw[1:]
 
+    def block_digest(self, kind: str, height: int, *parts: object) -> bytes:
+        """Derive 32 bytes of a block: a chain that forks derives others from its fork on."""
+        return self.digest(kind, height, *parts)
+
     def block_hash(self, height: int) -> bytes:
         """Return the hash of the block at `height`; before the first one, zeros."""
         return self._hash("block", height, 0) if height >= 0 else bytes(_HASH_BYTES)
@@ -119,7 +123,7 @@ class SimulatedChain(Struct, frozen=True):
         return found if found.hash == transaction_hash else None
 
     def _hash(self, kind: str, height: int, index: int) -> bytes:
-        front = self.digest(kind, height, index)[:-_LOCATOR_BYTES]
+        front = self.block_digest(kind, height, index)[:-_LOCATOR_BYTES]
         return front + (height << _INDEX_BITS | index).to_bytes(_LOCATOR_BYTES, "big")
 
 

@@ -97,7 +97,7 @@ def pending_block(chain: SimulatedChain, height: int) -> Shape:
 
 def _block(chain: SimulatedChain, height: int, transfers: list[Transfer]) -> Shape:
     def root(kind: str) -> str:
-        return text(chain.digest(kind, height)) if transfers else _EMPTY_TRIE
+        return text(chain.block_digest(kind, height)) if transfers else _EMPTY_TRIE
 
     return _CONSTANT | {
         "number": hex(height),
@@ -105,13 +105,13 @@ def _block(chain: SimulatedChain, height: int, transfers: list[Transfer]) -> Sha
         "parentHash": text(chain.block_hash(height - 1)),
         "logsBloom": _bloom(chain, transfers),
         "transactionsRoot": root("transactions"),
-        "stateRoot": text(chain.digest("state", height)),
+        "stateRoot": text(chain.block_digest("state", height)),
         "receiptsRoot": root("receipts"),
         "miner": text(chain.lasting_digest("proposer")[-_ADDRESS_BYTES:]),
         "gasUsed": hex(GAS_USED * len(transfers)),
         "timestamp": hex(chain.timestamp(height)),
-        "mixHash": text(chain.digest("randao", height)),
-        "parentBeaconBlockRoot": text(chain.digest("beacon", height - 1)),
+        "mixHash": text(chain.block_digest("randao", height)),
+        "parentBeaconBlockRoot": text(chain.block_digest("beacon", height - 1)),
         "size": hex(640 + 180 * len(transfers)),
     }
 

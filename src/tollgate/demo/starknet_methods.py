@@ -120,13 +120,13 @@ def _hash_and_number(view: ChainView) -> Shape:
 
 def _state_update(view: ChainView, block_id: object, _contract_addresses: object = None) -> Shape:
     chain, height = view.chain, _resolve(view, block_id)
-    old_root = felt(chain.digest("state", height - 1)) if height else "0x0"
+    old_root = felt(chain.block_digest("state", height - 1)) if height else "0x0"
     if height > view.head:
         return {"old_root": old_root, "state_diff": state.NO_DIFF}
     return {
         "block_hash": felt(chain.block_hash(height)),
         "old_root": old_root,
-        "new_root": felt(chain.digest("state", height)),
+        "new_root": felt(chain.block_digest("state", height)),
         "state_diff": state.state_diff(chain, height),
     }
 

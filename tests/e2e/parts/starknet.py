@@ -36,7 +36,7 @@ class ForkingChain(SimulatedChain, frozen=True):
         return self.tip
 
     def block_digest(self, kind: str, height: int, *parts: object) -> bytes:
-        return super().digest(kind, height, *parts, *(fork for fork in self.forks if fork[0] <= height))
+        return super().block_digest(kind, height, *parts, *(fork for fork in self.forks if fork[0] <= height))
 
 
 class StarknetNode(ThreadingHTTPServer):

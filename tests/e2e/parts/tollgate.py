@@ -10,7 +10,7 @@ import json
 import subprocess
 import sys
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -161,8 +161,11 @@ class Gateway:
 
     def children(self, prefix: str = "tg-") -> dict[str, int]:
         """Give the service's processes by name (Linux)."""
-        named = {pid: Path(f"/proc/{pid}/comm") for pid in descendants(self.program.pid)}
-        names = {comm.read_text().strip(): pid for pid, comm in named.items() if comm.exists()}
+        names: dict[str, int] = {}
+        for pid in descendants(self.program.pid):
+            # It may end while it is read.
+            with suppress(FileNotFoundError, ProcessLookupError):
+                names[Path(f"/proc/{pid}/comm").read_text().strip()] = pid
         return {name: pid for name, pid in names.items() if name.startswith(prefix) and alive(pid)}
 
     def workers(self) -> dict[str, int]:
