@@ -296,14 +296,7 @@ class Resolution(Struct, eq=False):
             body = jsonrpc.encode_call(_with(self.call, params))
             attempts = self._attempts(body, partial(fulfil, future))
             attempts.start()
-            try:
-                outcome = await future
-            except asyncio.CancelledError:
-                attempts.cancel()
-                raise
-            if isinstance(outcome, Refusal):
-                raise outcome
-            return outcome
+            return await _result(future, attempts)
 
         def charge(calls: int) -> None:
             if route.charge is not None:
@@ -368,10 +361,15 @@ async def _awaited(
     scope = resolver.scope(call)
     resolution = Resolution(resolver, call, key, scope, deadline, route, partial(fulfil, future))
     start(resolution)
+    return await _result(future, resolution)
+
+
+async def _result(future: asyncio.Future[T | Refusal], work: Cancellable) -> T:
+    """Wait for the result of `work`, or raise a refusal."""
     try:
         result = await future
     except asyncio.CancelledError:
-        resolution.cancel()
+        work.cancel()
         raise
     if isinstance(result, Refusal):
         raise result
