@@ -1,4 +1,4 @@
-"""Which upstreams a call was sent to, and why it took so long: by the API and the tool, from real processes."""
+"""Which upstreams a call was sent to, and why it took so long: by the API, the tool and the console, for real."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from parts.browser import chromium
 from parts.processes import eventually
 from parts.raw_http import call
 from parts.tollgate import Gateway, serving
-from parts.tool import Tool
+from parts.tool import Tool, admin
 from parts.upstream import Reply, upstream
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.e2e
 
 DELAY_SECONDS = 0.3
+EMAIL, PASSWORD = "ada@example.com", "correct horse battery"
 
 
 def unavailable(_received: Received) -> Reply:
@@ -45,6 +47,19 @@ def logged(gateway: Gateway, token: str) -> dict[str, Any]:
     return items[0]
 
 
+def opened_in_the_console(gateway: Gateway) -> str:
+    """What the console shows of the attempts at the newest call."""
+    with chromium() as browser, browser.new_context() as context:
+        page = context.new_page()
+        page.goto(f"{gateway.base_url}/console")
+        page.fill("#email", EMAIL)
+        page.fill("#password", PASSWORD)
+        page.get_by_role("button", name="Sign in", exact=True).click()
+        page.goto(f"{gateway.base_url}/console/teams/acme/logs")
+        page.locator("#lines a").first.click()
+        return page.locator("#opened .group").inner_text()
+
+
 @pytest.mark.parametrize("shown", [True, False], ids=["names", "numbers"])
 def test_both_attempts_of_a_failover_are_logged_with_their_times(tmp_path: Path, shown: bool) -> None:
     names = ("first", "second") if shown else ("upstream 1", "upstream 2")
@@ -61,14 +76,26 @@ def test_both_attempts_of_a_failover_are_logged_with_their_times(tmp_path: Path,
         }
         with serving(tmp_path, networks, settings) as gateway:
             books = gateway.books
-            token, _ = books.token(books.team())
-            books.account("ada@example.com", acme="owner")
-            access = books.personal_token("ada@example.com")
+            made = admin(
+                tmp_path / "tollgate.toml",
+                "create-account",
+                EMAIL,
+                "--team",
+                "acme",
+                "--password-stdin",
+                typed=PASSWORD,
+            )
+            assert made.code == 0, made.err
+            team = books.do(lambda records: records.teams.find(name="acme"))
+            assert team is not None
+            token, _ = books.token(team)
+            access = books.personal_token(EMAIL)
             first.on("eth_getBalance", unavailable)
             assert gateway.exchange(call("eth_getBalance"), token=token).status == 200
             entry = logged(gateway, access)
             tool = Tool(tmp_path / "home", gateway.base_url, {"TOLLGATE_TEAM": "acme"}).with_token(access)
             ran = tool("rpc", "logs", "show", entry["id"])
+            opened = opened_in_the_console(gateway)
     one, two = entry["trace"]
     assert (entry["attempts"], entry["upstream"]) == (2, names[1])
     assert (one["upstream"], one["verdict"], one["status"]) == (names[0], "status", 503)
@@ -81,3 +108,7 @@ def test_both_attempts_of_a_failover_are_logged_with_their_times(tmp_path: Path,
         (row.startswith(name), row.rstrip().endswith(end))
         for row, name, end in zip(rows, names, ("HTTP 503", "answered"), strict=True)
     ] == [(True, True)] * 2
+    assert [line for line in opened.splitlines() if line in ("first", "second", "upstream 1", "upstream 2")] == [
+        *names
+    ]
+    assert "HTTP 503, tried elsewhere" in opened
