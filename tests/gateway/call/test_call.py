@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -41,8 +42,11 @@ from tollgate.errors import Refusal
 from tollgate.gateway.access.caller import Caller
 from tollgate.gateway.call import admission as admission_module
 from tollgate.gateway.call import batch as batch_module
+from tollgate.gateway.call.batch import ServedBatch
 from tollgate.gateway.call.call import ServedCall
+from tollgate.gateway.call.resolver import Resolution
 from tollgate.gateway.messages import ServedNetwork
+from tollgate.gateway.upstream.attempts import Attempts
 
 
 @pytest.mark.parametrize("name", SITUATIONS)
@@ -460,3 +464,29 @@ async def test_call_that_waits_for_an_equal_one_can_leave_it() -> None:
         (answered,), (refused,) = map(plain_answers, transports)
         assert (answered[0], refused[0]) == (200, 503)
         assert not context.calls
+
+
+@pytest.mark.parametrize(
+    "bodies",
+    [one(LOGS), batch(LATEST, LOGS, CHAIN), batch(LATEST, {"method": "foo_bar"}), [*one(OLD), *one(OLD, 8)]],
+    ids=["logs", "batch with logs", "batch with an unknown method", "equal calls"],
+)
+async def test_nothing_of_an_answered_call_stays_in_memory(bodies: list[bytes]) -> None:
+    def kept() -> int:
+        gc.collect()
+        return sum(isinstance(each, ServedBatch | Resolution | Attempts) for each in gc.get_objects())
+
+    async with warm_gateway({}, callers=len(bodies), **CACHED) as (gateway, transports):
+        before = kept()
+        for number in range(4):
+            gateway.nodes[0].holds = len(bodies) > 1
+            gateway.publish_heads(HEAD + number, finalized=10)
+            for transport, body in zip(transports, bodies, strict=True):
+                transport.deliver(body)
+            await run_pending(30)
+            while gateway.nodes[0].held:
+                gateway.nodes[0].release()
+            await run_pending(30)
+            assert all(plain_answers(transport) for transport in transports)
+        # What is left is the last call of each connection.
+        assert kept() - before <= 2 * len(bodies)

@@ -46,7 +46,7 @@ _USED = frozenset({AttemptVerdict.ANSWERED, AttemptVerdict.HEDGE_WON})
 _HIT, _COALESCED = Route(cache="hit"), Route(cache="coalesced")
 
 
-class BatchItem(Struct, gc=False):
+class BatchItem(Struct):
     """One call of a batch on its way."""
 
     call: Call
@@ -125,7 +125,8 @@ class BatchResolution(Struct, eq=False):
     def _ended(self) -> None:
         self._left -= 1
         if not self._left and self.done is not None:
-            done, self.done = self.done, None
+            # All of these refer back to it.
+            done, self.done, self.charge, self._parts = self.done, None, None, ()
             done(self.items)
 
     def cancel(self) -> None:

@@ -134,7 +134,9 @@ class Resolver:
         if self.flights.get(key) is mine:
             del self.flights[key]
         if mine.waiters is not None:
-            for waiter in mine.waiters:
+            # They refer to it, too, and it is not seen by the garbage collector.
+            waiters, mine.waiters = mine.waiters, None
+            for waiter in waiters:
                 waiter(reply or Overloaded(STOPPING))
 
     # --- Calling upstreams -----------------------------------------------------------------------------
@@ -326,6 +328,8 @@ class Resolution(Struct, eq=False):
         if self._flight is not None and self.key is not None:
             self.resolver.complete(self.key, self._flight, self.scope, result)
         done, self.done = self.done, None
+        # It refers to the caller's call, which refers to this.
+        self.route.charge = None
         if done is not None:
             done(result)
 
