@@ -230,7 +230,9 @@ class ExchangeModel:
         """Let time pass in steps, with a sweep and a pulse of the prober after each."""
         await run_pending()
         while seconds > 1e-9:
-            busy = self.loop.timers or any(upstream.in_flight for upstream in self.gateway.exchange.upstreams)
+            in_flight = any(upstream.in_flight for upstream in self.gateway.exchange.upstreams)
+            # A caller takes its answer a moment after it came: the clock must not leap in between.
+            busy = self.loop.timers or in_flight or any(call.given is None for call in self.calls)
             step = min(SWEEP if busy else 5.0, seconds)
             await self.tick(self.gateway.clock() + step)
             if not self.silent:
