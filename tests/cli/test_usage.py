@@ -169,6 +169,32 @@ def test_the_secret_is_printed_to_stdout_once_with_a_note(api: Api, acme: Tool) 
     assert ("not shown again" in ran.err, "tgw_" in ran.err) == (True, False)
 
 
+ROLLED = {"secret": "tgw_new", "previous_secret_until": "2026-11-16T12:00:00Z"}
+
+
+@pytest.mark.parametrize(("arguments", "overlap"), [((), 86_400), (("--overlap", "0s"), 0)])
+def test_roll_secret_prints_the_new_one_once(
+    api: Api, acme: Tool, arguments: tuple[str, ...], overlap: int
+) -> None:
+    api.on("POST", "teams/acme/billing/roll", ROLLED)
+    ran = acme.run("usage", "roll-secret", *arguments)
+    assert (ran.code, api.requests[0].json) == (0, {"overlap_seconds": overlap})
+    assert "secret           tgw_new\n" in ran.out
+    assert ("not shown again" in ran.err, "tgw_" in ran.err) == (True, False)
+
+
+def test_roll_secret_names_the_way_out_if_the_answer_was_lost(api: Api, acme: Tool) -> None:
+    api.on("POST", "teams/acme/billing/roll", {**ROLLED, "secret": None})
+    ran = acme.run("usage", "roll-secret")
+    assert ran.code == 1
+    assert "tollgate usage roll-secret --overlap 0s --team acme" in ran.err
+
+
+def test_roll_secret_has_an_overlap_of_30_days_at_most(acme: Tool) -> None:
+    ran = acme.run("usage", "roll-secret", "--overlap", "31d")
+    assert (ran.code, "30d at most" in ran.err) == (2, True)
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

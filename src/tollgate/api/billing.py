@@ -6,7 +6,8 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from tollgate.api.base import Route, count, text
+from tollgate.api.base import Moment, Route, Secret, count, text
+from tollgate.api.tokens import Overlap
 
 MAX_CAP = 1_000_000_000_000_000
 """A billion dollars, in millionths of a dollar."""
@@ -44,6 +45,10 @@ Buyer = Annotated[
 ]
 TaxNumber = Annotated[str, text("The buyer's tax number.", "DE123456789", min_length=0, max_length=MAX_TAX_NUMBER)]
 
+PreviousUntil = Annotated[
+    Moment | None, Meta(description="Until when calls are also signed with the secret before the last roll.")
+]
+
 
 class BillingChange(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Billing settings to change; omitted ones keep their value."""
@@ -67,6 +72,7 @@ class Billing(Struct, frozen=True):
     alert_emails: Emails = True
     buyer: Buyer = ""
     tax_number: TaxNumber = ""
+    previous_secret_until: PreviousUntil = None
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(…)"
@@ -77,8 +83,27 @@ class BillingWithSecret(Billing, frozen=True):
 
     webhook_secret: Annotated[
         str | None,
-        Meta(description="The key that signs calls of the webhook. Shown once, when the webhook is set."),
+        Meta(
+            description="The key that signs calls of the webhook. Shown once, when another address is set; an "
+            "address that is sent again keeps its secret."
+        ),
     ] = None
+
+
+class SecretRoll(Struct, frozen=True, forbid_unknown_fields=True):
+    """How to roll the webhook's secret."""
+
+    overlap_seconds: Overlap = 86_400
+
+
+class RolledSecret(Struct, frozen=True):
+    """The webhook's new secret."""
+
+    secret: Secret = None
+    previous_secret_until: PreviousUntil = None
+
+    def __repr__(self) -> str:
+        return "RolledSecret(…)"
 
 
 class WebhookTest(Struct, frozen=True):
@@ -91,3 +116,4 @@ class WebhookTest(Struct, frozen=True):
 SHOW = Route("GET", "/teams/{team}/billing", Billing)
 UPDATE = Route("PATCH", "/teams/{team}/billing", BillingWithSecret)
 TEST = Route("POST", "/teams/{team}/billing/test", WebhookTest)
+ROLL = Route("POST", "/teams/{team}/billing/roll", RolledSecret, creates=True)

@@ -13,14 +13,17 @@ from tollgate.cli import show
 from tollgate.cli.failures import Failure
 from tollgate.cli.lazy import Group
 from tollgate.cli.options import (
+    Duration,
     Null,
     OneOf,
     ValueOrWord,
     alone,
     complete_months,
     complete_tokens,
+    confirm,
     for_team,
     page_options,
+    yes_option,
 )
 from tollgate.cli.settings_options import SettingsCommand
 from tollgate.lazy_module import LazyModule
@@ -28,18 +31,20 @@ from tollgate.lazy_module import LazyModule
 if TYPE_CHECKING:
     from tollgate.api import billing as billing_api
     from tollgate.api import invoices as invoices_api
+    from tollgate.api import tokens as tokens_api
     from tollgate.api import usage as api
     from tollgate.cli.answers import ApiAnswer
     from tollgate.cli.session import Session
-    from tollgate.core import pricing
+    from tollgate.core import durations, pricing
 else:
     # Not for help of other commands.
-    api, billing_api, invoices_api = (
-        LazyModule(f"tollgate.api.{name}") for name in ("usage", "billing", "invoices")
+    api, billing_api, invoices_api, tokens_api = (
+        LazyModule(f"tollgate.api.{name}") for name in ("usage", "billing", "invoices", "tokens")
     )
-    pricing = LazyModule("tollgate.core.pricing")
+    durations, pricing = LazyModule("tollgate.core.durations"), LazyModule("tollgate.core.pricing")
 
 NONE = "none"
+_SAVE_SECRET = "This secret signs calls of the webhook. Save it: it is not shown again."  # noqa: S105 - no secret
 
 
 def dollars_or(word: str) -> ValueOrWord:
@@ -137,7 +142,35 @@ def alerts(session: Session, webhook: str | None, emails: bool | None, test: boo
     answer = session.client.call(billing_api.UPDATE, session.team, body=billing_api.BillingChange(**given))
     _show_billing(session, answer, answer.value.webhook_secret)
     if answer.value.webhook_secret is not None:
-        show.note("This secret signs calls of the webhook. Save it: it is not shown again.")
+        show.note(_SAVE_SECRET)
+
+
+@usage.command("roll-secret", epilog="Example: tollgate usage roll-secret --overlap 1h --team acme")
+@click.option(
+    "--overlap",
+    type=Duration(),
+    default="24h",
+    show_default=True,
+    metavar="DURATION",
+    help="How long calls are signed with the old secret too; at most 30d.",
+)
+@yes_option
+@for_team
+def roll_secret(session: Session, overlap: int, yes: bool) -> None:
+    """Replace the secret that signs calls of the webhook."""
+    if overlap > tokens_api.MAX_OVERLAP:
+        raise click.UsageError("--overlap can be 30d at most.")
+    ends = f"works for another {durations.spell(overlap)}" if overlap else "stops working"
+    confirm(f"Roll the webhook's secret of team {session.team}? The old one {ends}.", yes)
+    answer = session.client.call(billing_api.ROLL, session.team, body=billing_api.SecretRoll(overlap))
+    if answer.value.secret is None:
+        raise Failure(
+            "The secret was rolled, but the connection broke before the new one arrived, and it is shown only "
+            f"once. Run: tollgate usage roll-secret --overlap 0s --team {session.team}"
+        )
+    until = answer.value.previous_secret_until
+    session.thing(answer.raw, [("secret", answer.value.secret), ("old works until", until)])
+    show.note(_SAVE_SECRET)
 
 
 def show_usage(session: Session, answer: ApiAnswer[api.Usage]) -> None:

@@ -9,7 +9,7 @@ import msgspec
 from tollgate.control.problems import ChangedMeanwhile
 
 # Fields that change without a request to change them.
-_VOLATILE = ("last_used_at", "capped_until")
+_VOLATILE = ("last_used_at", "capped_until", "previous_secret_until")
 
 
 def version_of(stored: msgspec.Struct) -> str:

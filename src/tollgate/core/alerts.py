@@ -33,7 +33,10 @@ class BillingSettings(Struct, frozen=True):
     created_at: float
     webhook: str = ""
     salt: str = ""
-    """What the webhook's secret is made of, beside the pepper; new with every webhook."""
+    """What the webhook's secret is made of, beside the pepper; new with every address and every roll."""
+    previous_salt: str = ""
+    """That of the secret before the last roll, which signs too until `previous_until`."""
+    previous_until: float | None = None
     emails: bool = True
     buyer: str = ""
     """Whom invoices are made out to: name and address, line by line."""

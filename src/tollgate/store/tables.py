@@ -264,6 +264,8 @@ billing = Table(
     Column("created_at", Float, nullable=False),
     Column("webhook", String(1000), nullable=False),
     Column("salt", String(64), nullable=False),
+    Column("previous_salt", String(64), nullable=False, server_default=""),
+    Column("previous_until", Float),
     Column("emails", Boolean, nullable=False),
     Column("buyer", String(500), nullable=False, server_default=""),
     Column("tax_number", String(40), nullable=False, server_default=""),

@@ -15,6 +15,7 @@ NOTHING: dict[str, Any] = {
     "alert_emails": True,
     "buyer": "",
     "tax_number": "",
+    "previous_secret_until": None,
 }
 
 
@@ -85,7 +86,22 @@ def test_another_secret_of_the_same_webhook_is_another_version(api: Api) -> None
     wanted = {"alert_webhook": "https://hooks.example/x"}
     tag = change(api, wanted).headers["ETag"]
     assert change(api, wanted, headers={"If-Match": tag}).status_code == 200
+    rolled = api.request("POST", "/teams/acme/billing/roll")
+    assert (rolled.status_code, rolled.headers["ETag"] != tag) == (201, True)
     assert reason(change(api, wanted, headers={"If-Match": tag})) == (412, "changed_meanwhile")
+
+
+def test_roll_shows_the_new_secret_once_and_the_end_of_the_old_one(api: Api) -> None:
+    first = change(api, {"alert_webhook": HOOK}).json()["webhook_secret"]
+    assert change(api, {"alert_webhook": HOOK}).json()["webhook_secret"] is None
+    key = {"Idempotency-Key": "key"}
+    one, two = (
+        api.request("POST", "/teams/acme/billing/roll", json={"overlap_seconds": 3_600}, headers=key)
+        for _ in range(2)
+    )
+    assert one.json()["secret"] not in (None, first)
+    assert two.json() == {**one.json(), "secret": None}
+    assert api.get("/teams/acme/billing")["previous_secret_until"] == one.json()["previous_secret_until"]
 
 
 @pytest.mark.parametrize("given", ['"other"', "W/{}", "nonsense", '""'])
@@ -99,7 +115,7 @@ def test_an_outdated_version_changes_nothing(api: Api, given: str) -> None:
 
 def test_a_change_creates_nothing_so_that_no_key_replays_its_secret(api: Api) -> None:
     key = {"Idempotency-Key": "key"}
-    one, two = (change(api, {"alert_webhook": HOOK}, headers=key) for _ in range(2))
+    one, two = (change(api, {"alert_webhook": each}, headers=key) for each in (HOOK, f"{HOOK}/2"))
     assert "Idempotency-Replayed" not in two.headers
     assert one.json()["webhook_secret"] != two.json()["webhook_secret"]
 

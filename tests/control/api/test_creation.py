@@ -21,10 +21,16 @@ def rotation(api: Api) -> tuple[str, Json]:
     return f"/teams/acme/tokens/{made['id']}/rotate", {"overlap_seconds": 60}
 
 
+def roll(api: Api) -> tuple[str, Json]:
+    api.request("PATCH", "/teams/acme/billing", json={"alert_webhook": "https://hooks.example/"})
+    return "/teams/acme/billing/roll", {"overlap_seconds": 60}
+
+
 CREATIONS: dict[str, Callable[[Api], tuple[str, Json]]] = {
     "createTeam": plain("/teams", {"name": "lovelace"}),
     "createToken": plain("/teams/acme/tokens", {"name": "ci"}),
     "rotateToken": rotation,
+    "rollWebhookSecret": roll,
     "addDomain": plain("/teams/acme/domains", {"domain": "example.com"}),
     "createInvitation": plain("/teams/acme/invitations", {"email": "a@b.example", "role": "viewer"}),
     "createPersonalToken": plain("/me/tokens", {"name": "ci"}),

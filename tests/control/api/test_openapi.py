@@ -87,6 +87,7 @@ getTimeline             GET    /api/v1/teams/{team}/usage/timeline
 getBilling              GET    /api/v1/teams/{team}/billing
 updateBilling           PATCH  /api/v1/teams/{team}/billing
 testWebhook             POST   /api/v1/teams/{team}/billing/test
+rollWebhookSecret       POST   /api/v1/teams/{team}/billing/roll
 listInvoices            GET    /api/v1/teams/{team}/invoices
 getInvoice              GET    /api/v1/teams/{team}/invoices/{month}
 listAudit               GET    /api/v1/teams/{team}/audit

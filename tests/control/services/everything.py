@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from tests.control.services.harness import ACME, ALL, ELSEWHERE, MINUTE, PASSWORD, PEOPLE, VISIT, Harness
 
-from tollgate.api.billing import BillingChange
+from tollgate.api.billing import BillingChange, SecretRoll
 from tollgate.api.domains import DomainChange, NewDomain
 from tollgate.api.logs import LogQuery
 from tollgate.api.me import EmailLink, NewEmail, NewPersonalToken, PasswordChange, SelfChange
@@ -239,6 +239,8 @@ class Everything:
         _, secret = self.step("billing.change", plane.billing.change(owner, ACME.id, change))
         assert secret is not None
         self.typed(secret)
+        _, rolled = self.step("billing.roll", plane.billing.roll(owner, ACME.id, SecretRoll()))
+        self.typed(rolled)
         self.step("invoices.list", plane.invoices.list(owner, ACME.id, ALL))
         self.step("invoices.show", plane.invoices.show(owner, ACME.id, month_of(self.harness.clock.now)))
         self.step("invoices.close_due", plane.invoices.close_due())

@@ -65,6 +65,7 @@ NOTED: dict[str, tuple[str, str | None, str, str, str]] = {
     "domains.remove": ("domain.remove", "acme", OWNER, HERE, "console"),
     "domains.add (take over)": ("domain.add", "acme", OWNER, HERE, "console"),
     "billing.change": ("billing.change", "acme", OWNER, HERE, "console"),
+    "billing.roll": ("webhook.roll", "acme", OWNER, HERE, "console"),
 }
 # These change no resource: they read, count, or renew a credential.
 SILENT = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -11,7 +12,8 @@ from msgspec.structs import replace
 from tests.control.metering import DOLLAR, Metering
 from tests.control.services.harness import ACME, PEPPER, details_of
 
-from tollgate.api.billing import MAX_BUYER, MAX_CAP, MAX_TAX_NUMBER, BillingChange
+from tollgate.api.billing import MAX_BUYER, MAX_CAP, MAX_TAX_NUMBER, BillingChange, SecretRoll
+from tollgate.api.tokens import MAX_OVERLAP
 from tollgate.control.problems import ChangedMeanwhile, InvalidInput, NoSuchTeam, RoleNeeded, TooManyAttempts
 from tollgate.control.services.billing import BillingTerms
 from tollgate.control.versions import version_of
@@ -119,11 +121,77 @@ def test_a_webhook_gets_a_secret_that_is_shown_once_and_not_stored(metering: Met
         assert str(secret) not in "\n".join(connection.iterdump())
 
 
-def test_setting_a_webhook_again_makes_another_secret(metering: Metering) -> None:
-    first, second = (change(metering, alert_webhook=HOOK)[1] for _ in range(2))
-    assert first != second
+def test_a_webhook_that_is_sent_again_keeps_its_secret(metering: Metering) -> None:
+    """A form sends the address with every other change."""
+    _, first = change(metering, alert_webhook=HOOK)
+    before = metering.write(lambda records: records.billing.get(ACME.id))
+    assert change(metering, alert_webhook=HOOK, alert_emails=False)[1] is None
+    after = metering.write(lambda records: records.billing.get(ACME.id))
+    assert (before.salt, after.emails) == (after.salt, False)
+    assert change(metering, alert_webhook=HOOK)[1] is None
     assert metering.actions() == ["billing.change"] * 2
+    assert change(metering, alert_webhook="https://other.example/")[1] not in (None, first)
     assert change(metering, alert_webhook=None)[1] is None
+
+
+def roll(metering: Metering, overlap: int = 86_400, who: str = "owner") -> tuple[BillingTerms, str]:
+    return metering.do(metering.plane.billing.roll(metering.actor(who), "acme", SecretRoll(overlap)))
+
+
+def working(metering: Metering) -> tuple[str, ...]:
+    row = metering.write(lambda records: records.billing.get(ACME.id))
+    assert row is not None
+    return metering.plane.billing.secrets_of(row)
+
+
+def test_a_rolled_secret_works_beside_the_new_one_for_the_overlap(metering: Metering) -> None:
+    _, old = change(metering, alert_webhook=HOOK)
+    terms, new = roll(metering, 3_600, "billing")
+    assert terms.previous_secret_until == datetime.fromtimestamp(metering.clock.now + 3_600, UTC)
+    assert working(metering) == (new, old)
+    metering.clock.advance(3_599)
+    assert (working(metering), show(metering).previous_secret_until) == ((new, old), terms.previous_secret_until)
+    metering.clock.advance(1)
+    assert (working(metering), show(metering).previous_secret_until) == ((new,), None)
+
+
+def test_a_roll_is_recorded_with_the_host_and_the_end_of_the_old_secret(metering: Metering) -> None:
+    change(metering, alert_webhook=HOOK)
+    _, secret = roll(metering, 60)
+    entry = metering.notes()[-1]
+    assert (entry.action, entry.actor, entry.name) == ("webhook.roll", "owner@acme.example", "acme")
+    assert details_of(entry) == {"host": "hooks.example", "old_works_until": metering.clock.now + 60}
+    assert secret not in entry.details
+
+
+def test_a_second_roll_in_an_overlap_ends_no_secret_unless_told_so(metering: Metering) -> None:
+    _, old = change(metering, alert_webhook=HOOK)
+    _, second = roll(metering)
+    refused = metering.refused(
+        InvalidInput, metering.plane.billing.roll(metering.actor("owner"), "acme", SecretRoll(60))
+    )
+    assert refused.extras == {"field": "overlap_seconds"}
+    assert "overlap of 0" in str(refused)
+    assert working(metering) == (second, old)
+    _, third = roll(metering, 0)
+    assert working(metering) == (third,)
+    roll(metering)
+    change(metering, alert_webhook="https://other.example/")
+    assert len(working(metering)) == 1, "the old secret was another receiver's"
+
+
+def test_only_a_webhook_has_a_secret_to_roll_and_only_some_roles_may(metering: Metering) -> None:
+    rolled = metering.plane.billing.roll
+    assert metering.refused(InvalidInput, rolled(metering.actor("owner"), "acme", SecretRoll())).extras == {
+        "field": "alert_webhook"
+    }
+    change(metering, alert_webhook=HOOK)
+    for overlap in (-1, MAX_OVERLAP + 1):
+        metering.refused(InvalidInput, rolled(metering.actor("owner"), "acme", SecretRoll(overlap)))
+    for who in ("developer", "viewer"):
+        metering.refused(RoleNeeded, rolled(metering.actor(who), "acme", SecretRoll()))
+    metering.refused(NoSuchTeam, rolled(metering.actor("outsider"), "acme", SecretRoll()))
+    assert metering.actions() == ["billing.change"]
 
 
 @pytest.mark.parametrize(

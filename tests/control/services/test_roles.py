@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.control.services.harness import ACME, ALL, PEOPLE, ROLES, Harness, member_id, words
 
-from tollgate.api.billing import BillingChange
+from tollgate.api.billing import BillingChange, SecretRoll
 from tollgate.api.domains import DomainChange, NewDomain
 from tollgate.api.logs import LogQuery
 from tollgate.api.members import NewInvitation, RoleChange
@@ -31,6 +31,7 @@ from tollgate.control.services import (
     tokens,
     usage,
 )
+from tollgate.core.alerts import BillingSettings
 from tollgate.core.models import Domain, Token
 from tollgate.core.people import Invitation
 
@@ -82,6 +83,7 @@ DEEDS: dict[str, Deed] = {
     "timelines.latency": lambda plane, who, team: plane.timelines.latency(who, team),
     "usage.of_team": lambda plane, who, team: plane.usage.of_team(who, team),
     "billing.show": lambda plane, who, team: plane.billing.show(who, team),
+    "billing.roll": lambda plane, who, team: plane.billing.roll(who, team, SecretRoll()),
     "billing.change": lambda plane, who, team: plane.billing.change(
         who, team, BillingChange(spending_cap_micros=5)
     ),
@@ -123,6 +125,7 @@ timelines.of_team      x      x        x         x       x
 timelines.latency      x      x        x         x       x
 usage.of_team          x      x        x         x       x
 billing.show           x      x        -         x       -
+billing.roll           x      x        -         x       -
 billing.change         x      x        -         x       -
 invoices.list          x      x        -         x       -
 invoices.show          x      x        -         x       -
@@ -134,7 +137,7 @@ CELLS = [(name, role) for name in MARKS for role in ROLES]
 
 @pytest.fixture(autouse=True)
 def things(harness: Harness) -> None:
-    """A token, a domain and an invitation of acme, and a member whom all roles that change members may change."""
+    """What acme has, and a member whom all roles that change members may change."""
     harness.joins("loner", "viewer")
     harness.proofs.proven.add(("example.com", ACME.id))
 
@@ -143,6 +146,7 @@ def things(harness: Harness) -> None:
         async with harness.store.changing() as records:
             await records.tokens.add(Token(TOKEN, ACME.id, "held", "tg_abcde", now), digest=b"t" * 32)
             await records.domains.add(Domain(DOMAIN, ACME.id, "example.com", now))
+            await records.billing.add(BillingSettings(ACME.id, now, "https://hooks.example/", "salt"))
             await records.invitations.add(
                 Invitation(INVITATION, "held@x.example", b"i" * 32, now, now + 60, team_id=ACME.id, role="viewer")
             )

@@ -8,13 +8,17 @@ from litestar import Response
 from litestar.params import JSONBody
 
 from tollgate.api import billing, usage
-from tollgate.api.billing import Billing, BillingChange, BillingWithSecret, WebhookTest
+from tollgate.api.billing import Billing, BillingChange, BillingWithSecret, RolledSecret, SecretRoll, WebhookTest
 from tollgate.api.usage import Step, Timeline, TimelineQuery, TimeRange, Usage, UsageQuery
 from tollgate.control.api.access import CurrentActor, Part, Plane
+from tollgate.control.api.creation import CreatesOnce, Made
 from tollgate.control.api.operations import USAGE, serves
 from tollgate.control.api.reading import IfMatch, Wanted
 from tollgate.control.api.render import Versioned, of, unstored, versioned
 from tollgate.control.problems import InvalidInput, RoleNeeded, TooManyAttempts
+from tollgate.control.services.billing import BillingTerms
+
+USUAL_ROLL = SecretRoll()
 
 
 @serves(usage.SHOW, tag=USAGE)
@@ -47,7 +51,7 @@ async def get_timeline(
 async def get_billing(plane: Plane, actor: CurrentActor, team: Part) -> Versioned[Billing]:
     """Show a team's spending cap and alerts."""
     terms = await plane.billing.show(actor, team)
-    return versioned(of(Billing, terms), terms)
+    return versioned(of(Billing, terms, previous_secret_until=terms.previous_secret_until), terms)
 
 
 @serves(billing.UPDATE, RoleNeeded, TooManyAttempts, tag=USAGE)
@@ -59,11 +63,28 @@ async def update_billing(
     Omitted members keep their value. A cap takes effect within 5 seconds: calls are then refused with 402 until
     the month ends or the cap is raised, and nothing above it is charged. It can be raised ten times, then once in
     ten minutes, and lowered at any time. The receiver of the webhook checks `X-Tollgate-Signature: t=<unix
-    time>,v1=<hex>`: the HMAC-SHA-256, under the secret, of the time, a dot and the body. Setting a webhook again
-    creates another secret.
+    time>,v1=<hex>`: the HMAC-SHA-256, under the secret, of the time, a dot and the body. An
+    address that is sent again keeps its secret: `billing/roll` replaces it.
     """
     terms, secret = await plane.billing.change(actor, team, data, if_match)
-    return versioned(of(BillingWithSecret, terms, webhook_secret=secret), terms)
+    shown = of(BillingWithSecret, terms, webhook_secret=secret, previous_secret_until=terms.previous_secret_until)
+    return versioned(shown, terms)
+
+
+@serves(billing.ROLL, RoleNeeded, InvalidInput, tag=USAGE)
+async def roll_webhook_secret(
+    plane: Plane, actor: CurrentActor, team: Part, once: CreatesOnce, data: JSONBody[SecretRoll] = USUAL_ROLL
+) -> Versioned[RolledSecret]:
+    """Replace the secret of the webhook.
+
+    The answer shows the new one, once. For the overlap, calls are signed with both (`t=…,v1=…,v1=…`).
+    """
+    return await once(lambda: plane.billing.roll(actor, team, data), _rolled)
+
+
+def _rolled(done: tuple[BillingTerms, str]) -> Made:
+    terms, secret = done
+    return Made(RolledSecret(secret, terms.previous_secret_until), terms)
 
 
 @serves(billing.TEST, RoleNeeded, InvalidInput, TooManyAttempts, tag=USAGE)

@@ -7,13 +7,14 @@ from typing import Any
 from litestar import Response, post
 from msgspec import UNSET
 
-from tollgate.api.billing import BillingChange
+from tollgate.api.billing import BillingChange, SecretRoll
 from tollgate.api.usage import By, UsageQuery
 from tollgate.control.api import invoices
 from tollgate.control.console import render
-from tollgate.control.console.forms import Form, amount, command, read_form
+from tollgate.control.console.forms import Form, amount, command, read_form, whole
 from tollgate.control.console.frame import Frame, open_frame, page
 from tollgate.control.console.paths import HttpRequest, Part, Plane, shown
+from tollgate.control.console.tokens import OVERLAPS
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import InvalidInput, Problem
 from tollgate.control.service_context import PageRequest
@@ -39,7 +40,7 @@ async def usage_page(request: HttpRequest, plane: Plane, team: Part) -> Response
 
 @post("/teams/{team:str}/usage")
 async def change(request: HttpRequest, plane: Plane, team: Part) -> Response[str]:
-    """Set the cap, the alerts or the buyer, or send a test."""
+    """Set the cap, the alerts or the buyer, send a test, or roll the webhook's secret."""
     frame = await open_frame(request, plane, team, here="usage")
     form = await read_form(request)
     act = form.get("act", "")
@@ -49,10 +50,13 @@ async def change(request: HttpRequest, plane: Plane, team: Part) -> Response[str
             if failure:
                 raise InvalidInput(f"The call of the webhook failed: {failure}", field="alert_webhook")
             return render.to(f"{frame.base}/usage?done=tested")
+        if act == "roll":
+            _, secret = await plane.billing.roll(frame.actor, team, SecretRoll(whole(form, "overlap") or 0))
+            return await _usage(frame, plane, request, secret=secret)
         _, secret = await plane.billing.change(frame.actor, team, _change(act, form))
     except Problem as problem:
         return await _usage(frame, plane, request, problem=problem, typed=form)
-    if secret is not None:
+    if secret:
         return await _usage(frame, plane, request, secret=secret)
     return render.to(f"{frame.base}/usage?done={act}")
 
@@ -71,7 +75,7 @@ async def _usage(
     request: HttpRequest,
     *,
     problem: Problem | None = None,
-    secret: str = "",
+    secret: str | None = None,
     typed: Form | None = None,
 ) -> Response[str]:
     name = frame.team_name
@@ -89,6 +93,7 @@ async def _usage(
         terms=terms,
         mail=plane.mailer.enabled,
         secret=secret,
+        overlaps=OVERLAPS,
         typed={name: (typed or {}).get(name, "") for name in ("cap", "alert_webhook", "buyer", "tax_number")},
     )
 

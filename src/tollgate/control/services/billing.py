@@ -4,20 +4,21 @@ A cap that is reached already stops the team in the transaction that sets it: ca
 nothing. Later the collector sets and clears the flag (`store/caps.py`). Raises are rate-limited: after each one,
 calls are accepted for some seconds that the raised cap does not cover.
 
-A webhook gets a new secret whenever it is set. It is shown then and never again; `core/alerts.py` explains why it
-is not stored.
+A webhook gets a secret when its address is set. It is shown then and never again; `core/alerts.py` explains why it
+is not stored. Another secret for the same address is made by `roll` alone.
 """
 
 from __future__ import annotations
 
 import hashlib
 import secrets
+from datetime import UTC, datetime
 from typing import Any
 
 from msgspec.structs import replace
 
-from tollgate.api.billing import MAX_BUYER, MAX_TAX_NUMBER, Billing, BillingChange
-from tollgate.control.commands import Rule, accepted
+from tollgate.api.billing import MAX_BUYER, MAX_TAX_NUMBER, Billing, BillingChange, SecretRoll
+from tollgate.control.commands import Rule, accepted, checked
 from tollgate.control.outbound import FetchRefused
 from tollgate.control.problems import InvalidInput
 from tollgate.control.service_context import Actor, ServiceContext, name_of
@@ -59,7 +60,7 @@ class BillingService:
     async def show(self, actor: Actor, team: str) -> BillingTerms:
         """A team's billing settings. Not for every role: a webhook's URL is often a secret itself."""
         async with self._context.reading(actor, team, Action.CHANGE_BILLING) as (records, membership):
-            return _terms(membership.team, await self.settings_of(records, membership.team))
+            return self._terms(membership.team, await self.settings_of(records, membership.team))
 
     async def change(
         self, actor: Actor, team: str, change: BillingChange, if_match: str | None = None
@@ -69,18 +70,18 @@ class BillingService:
         spent = await self._spent(actor, team) if "spending_cap_micros" in given else None
         async with self._context.changing(actor, team, Action.CHANGE_BILLING) as (records, membership):
             before = await self.settings_of(records, membership.team)
-            old = _terms(membership.team, before)
+            old = self._terms(membership.team, before)
             check_version(old, if_match)
             changed, after = _changed(membership.team, before, given)
             before_cap, cap = membership.team.spending_cap, changed.spending_cap
             if before_cap is not None and (cap is None or cap > before_cap):
                 guard = (self._context.key("cap", membership.team.id), throttle.CAP)
                 await throttle.begin(self._context, records, [guard], "raises of the spending cap")
-            new = _terms(changed, after)
+            new = self._terms(changed, after)
             is_new_webhook = after.salt != before.salt and bool(after.webhook)
             if spent is not None:
                 changed = stopped(self._context, changed, *spent)
-            if new != old or is_new_webhook:
+            if new != old:
                 await records.teams.replace(changed)
                 if not await records.billing.replace(after):
                     await records.billing.add(after)
@@ -89,6 +90,34 @@ class BillingService:
                     before=_noted(old), after=_noted(new),
                 )  # fmt: skip
         return new, self.secret_of(after) if is_new_webhook else None
+
+    async def roll(self, actor: Actor, team: str, wanted: SecretRoll) -> tuple[BillingTerms, str]:
+        """Make another secret for the webhook; calls are signed with the old one too for the overlap."""
+        now, overlap = self._context.now(), checked(wanted).overlap_seconds
+        async with self._context.changing(actor, team, Action.CHANGE_BILLING) as (records, membership):
+            before = await self.settings_of(records, membership.team)
+            if not before.webhook:
+                raise InvalidInput("The team has no webhook: set one first.", field="alert_webhook")
+            until = _previous_until(before, now)
+            # Two rolls in a row would silently end a secret that was promised to work.
+            if until is not None and overlap:
+                raise InvalidInput(
+                    f"The secret was rolled already, and the one before works until {until:%Y-%m-%d %H:%M} UTC. "
+                    "Wait until then, or roll with an overlap of 0: then only the new secret works.",
+                    field="overlap_seconds",
+                )
+            after = replace(
+                before,
+                salt=secrets.token_hex(_SALT_BYTES),
+                previous_salt=before.salt if overlap else "",
+                previous_until=now + overlap if overlap else None,
+            )
+            await records.billing.replace(after)
+            await self._context.note(
+                records, actor, "webhook.roll", team_id=membership.team.id, target=membership.team.id,
+                name=membership.team.name, host=target_of(before.webhook).host, old_works_until=now + overlap,
+            )  # fmt: skip
+        return self._terms(membership.team, after), self.secret_of(after)
 
     async def _spent(self, actor: Actor, team: str) -> tuple[int, int] | None:
         """Billable requests and cost of this month, if the ledger can be read."""
@@ -109,10 +138,18 @@ class BillingService:
         return webhook_secret(self._pepper, settings.id, settings.salt)
 
     def secrets_of(self, settings: BillingSettings) -> tuple[str, ...]:
-        """All secrets that sign its calls: while the pepper is replaced, also that of the previous one."""
-        before = self._previous_pepper
-        older = () if before is None else (webhook_secret(before, settings.id, settings.salt),)
-        return (self.secret_of(settings), *older)
+        """All secrets that sign its calls: those of the last roll and of the pepper that is replaced overlap."""
+        rolled = _previous_until(settings, self._context.now()) is not None
+        salts = (settings.salt, settings.previous_salt) if rolled else (settings.salt,)
+        peppers = (self._pepper,) if self._previous_pepper is None else (self._pepper, self._previous_pepper)
+        return tuple(webhook_secret(pepper, settings.id, salt) for pepper in peppers for salt in salts)
+
+    def _terms(self, team: Team, settings: BillingSettings) -> BillingTerms:
+        edition = hashlib.blake2b(settings.salt.encode(), digest_size=6).hexdigest() if settings.salt else ""
+        return BillingTerms(
+            team.spending_cap, settings.webhook or None, settings.emails, settings.buyer, settings.tax_number,
+            _previous_until(settings, self._context.now()), edition,
+        )  # fmt: skip
 
 
 def stopped(context: ServiceContext, team: Team, requests: int, spent: int) -> Team:
@@ -122,11 +159,10 @@ def stopped(context: ServiceContext, team: Team, requests: int, spent: int) -> T
     return replace(team, capped_until=next_month(context.now()) if reached else None)
 
 
-def _terms(team: Team, settings: BillingSettings) -> BillingTerms:
-    edition = hashlib.blake2b(settings.salt.encode(), digest_size=6).hexdigest() if settings.salt else ""
-    return BillingTerms(
-        team.spending_cap, settings.webhook or None, settings.emails, settings.buyer, settings.tax_number, edition
-    )
+def _previous_until(settings: BillingSettings, now: float) -> datetime | None:
+    """Until when the secret before the last roll signs too; None once it no longer does."""
+    until = settings.previous_until
+    return datetime.fromtimestamp(until, UTC) if until is not None and until > now else None
 
 
 def _changed(team: Team, settings: BillingSettings, given: dict[str, Any]) -> tuple[Team, BillingSettings]:
@@ -134,7 +170,10 @@ def _changed(team: Team, settings: BillingSettings, given: dict[str, Any]) -> tu
         team = replace(team, spending_cap=given["spending_cap_micros"])
     if "alert_webhook" in given:
         webhook = given["alert_webhook"] or ""
-        settings = replace(settings, webhook=webhook, salt=secrets.token_hex(_SALT_BYTES) if webhook else "")
+        # The same address again, as a form sends it, keeps its secret.
+        if webhook != settings.webhook:
+            salt = secrets.token_hex(_SALT_BYTES) if webhook else ""
+            settings = replace(settings, webhook=webhook, salt=salt, previous_salt="", previous_until=None)
     if "alert_emails" in given:
         settings = replace(settings, emails=given["alert_emails"])
     same = {name: given[name] for name in ("buyer", "tax_number") if name in given}
