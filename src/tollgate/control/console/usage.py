@@ -51,12 +51,12 @@ async def change(request: HttpRequest, plane: Plane, team: Part) -> Response[str
                 raise InvalidInput(f"The call of the webhook failed: {failure}", field="alert_webhook")
             return render.to(f"{frame.base}/usage?done=tested")
         if act == "roll":
-            _, secret = await plane.billing.roll(frame.actor, team, SecretRoll(whole(form, "overlap") or 0))
-            return await _usage(frame, plane, request, secret=secret)
+            _, made = await plane.billing.roll(frame.actor, team, SecretRoll(whole(form, "overlap") or 0))
+            return await _usage(frame, plane, request, secret=made)
         _, secret = await plane.billing.change(frame.actor, team, _change(act, form))
     except Problem as problem:
         return await _usage(frame, plane, request, problem=problem, typed=form)
-    if secret:
+    if secret is not None:
         return await _usage(frame, plane, request, secret=secret)
     return render.to(f"{frame.base}/usage?done={act}")
 
@@ -75,7 +75,7 @@ async def _usage(
     request: HttpRequest,
     *,
     problem: Problem | None = None,
-    secret: str | None = None,
+    secret: str = "",
     typed: Form | None = None,
 ) -> Response[str]:
     name = frame.team_name
