@@ -277,6 +277,7 @@ def test_request_that_two_readers_may_read_differently_is_the_last_of_its_connec
         ("RTSP/1.0", ["Host: a"]),
         ("RTSP/1.1", ["Host: a"]),
         ("HTTP/1.0", ["Host: a", "Transfer-Encoding: chunked"]),
+        ("HTTP/1.1", ["Host: a", f"Content-Length: {'0' * 5_000}"]),
     ],
 )
 @pytest.mark.parametrize("offer", [{}, HANDSHAKE])

@@ -37,7 +37,7 @@ def test_a_trace_goes_through_the_service_to_the_node_and_arrives_at_the_receive
             ]
         }
         settings: Any = {
-            "telemetry": {"traces_url": receiver.url, "sample_ratio": 0.0},
+            "telemetry": {"traces_url": receiver.url, "sample_ratio": 0.0, "follow_callers": True},
             "families.eth.mainnet": {"cache": False, "hedge": False},
         }
         started = time.time_ns()

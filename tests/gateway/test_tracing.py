@@ -19,6 +19,7 @@ from tests.gateway.websocket.asgi_clients import open_server
 from tollgate.gateway import tracing
 from tollgate.gateway.recording.spans import end_span
 from tollgate.gateway.tracing import CLIENT, SERVER, Span, TraceContext, Tracer, read_context
+from tollgate.settings.model import TelemetrySettings
 from tollgate.shm import metrics
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
@@ -197,6 +198,10 @@ async def test_traceparent_of_one_request_is_not_that_of_the_next() -> None:
         transport.deliver(sent(call(1), f"traceparent: 00-{trace}-{PARENT}-01"))
         await run_pending(60)
     assert [span.trace_id[0] for span in ended(tracer) if span.kind == SERVER] == ["a", "b", "b"]
+
+
+def test_callers_do_not_decide_what_is_traced_unless_that_is_set() -> None:
+    assert not TelemetrySettings().follow_callers
 
 
 async def test_callers_have_no_influence_where_they_are_not_followed() -> None:

@@ -456,12 +456,15 @@ class TelemetrySettings(Section, frozen=True):
     sample_ratio: Annotated[
         float,
         Meta(ge=0, le=1),
-        Help("Share of the requests that are traced, of those that come without a `traceparent`."),
+        Help("Share of the requests that are traced, of those whose `traceparent` is not followed."),
     ] = 0.01
     follow_callers: Annotated[
         bool,
-        Help("Take over a caller's `traceparent`: its trace, and whether it is sampled. Otherwise it is ignored."),
-    ] = True
+        Help(
+            "Take over a caller's `traceparent`: its trace, and whether it is sampled. Callers then decide what "
+            "is traced: only where they are your own. Otherwise it is ignored."
+        ),
+    ] = False
     propagate: Annotated[bool, Help("Send `traceparent` and `tracestate` to upstreams.")] = True
     service_name: Annotated[Text, Help("What spans name as `service.name`.")] = "tollgate"
 

@@ -64,6 +64,14 @@ async def test_requests_of_streaming_protocols_are_none_of_http(
 
 
 @feeds
+async def test_length_of_thousands_of_digits_is_refused(feed: Feed, gateway: FakeGateway) -> None:
+    transport = gateway.connect(hello)
+    long = post(2).replace(b"content-length: ", b"content-length: " + b"0" * 5_000)
+    assert await exchange(transport, feed(post(1) + long)) == ["200 1", "400 invalid_request close"]
+    assert transport.closed
+
+
+@feeds
 async def test_name_of_another_protocol_in_a_body_or_header_does_not_matter(
     feed: Feed, gateway: FakeGateway
 ) -> None:

@@ -15,6 +15,7 @@ from tests.gateway.raw_http import GET, Answers, byte_by_byte, edge, exchange, h
 
 from tollgate.gateway.http.framing import MAX_UNUSED_HEADS
 from tollgate.gateway.http.known_heads import END, KnownHead, known_head
+from tollgate.gateway.memory_budget import SMALL
 from tollgate.settings import model
 from tollgate.store.base import Changes
 
@@ -269,6 +270,38 @@ async def test_network_that_is_gone_and_a_smaller_limit_hold_for_known_heads(gat
     assert await exchange(transport, whole(post(3))) == ["200 3"]
     gateway.context.change([], model.LimitSettings())
     assert await exchange(transport, whole(post(4))) == ["404 unknown_network"]
+
+
+def padded(call_id: int, size: int) -> bytes:
+    """A call with a body of this size."""
+    head, _, body = post(call_id).partition(END)
+    return head.replace(b"length: %d" % len(body), b"length: %d" % size) + END + body.ljust(size)
+
+
+async def test_larger_body_behind_a_known_head_is_held_against_the_limit(gateway: FakeGateway) -> None:
+    gateway.publish_heads(100, 100, finalized=90)
+    gateway.context.change(gateway.networks.served, model.LimitSettings(body_bytes=2_000))
+    transport = gateway.connect(hello)
+    for number in (1, 2):
+        assert await exchange(transport, whole(post(number))) == [f"200 {number}"]
+    assert await exchange(transport, whole(padded(3, 2_000))) == ["200 3"]
+    assert await exchange(transport, whole(padded(4, 2_001))) == ["413 body_too_large"]
+    assert await exchange(transport, whole(padded(5, 100_000))) == ["413 body_too_large"]
+    assert await exchange(transport, whole(post(6))) == ["200 6"]
+    assert repeats(transport)
+
+
+async def test_large_body_behind_a_known_head_counts_against_the_budget(gateway: FakeGateway) -> None:
+    gateway.publish_heads(100, 100, finalized=90)
+    transport = gateway.connect(hello)
+    for number in (1, 2):
+        assert await exchange(transport, whole(post(number))) == [f"200 {number}"]
+    for number in range(MAX_UNUSED_HEADS + 1):
+        assert await exchange(transport, whole(padded(number, SMALL + 1))) == [f"200 {number}"]
+    gateway.budget.max_bytes = SMALL
+    assert await exchange(transport, whole(padded(3, SMALL + 1))) == ["503 overloaded"]
+    assert await exchange(transport, whole(padded(4, SMALL))) == ["200 4"]
+    assert repeats(transport)
 
 
 async def test_token_for_some_addresses_is_accepted_from_them_though_its_head_is_known(

@@ -238,25 +238,35 @@ class RequestFraming:
         """The head of a request, where only its length differs from the last known one; kept from now on."""
         last = self.last_head
         known = last.with_length(data, end) if last is not None else None
-        if known is not None:
-            self._keep(data[:end], known)
+        if known is None or self._is_counted(known.size - end):
+            return None
+        self._keep(data[:end], known)
         return known
 
     def _remember(self, data: bytes, *, whole: bool) -> None:
         """Keep the head of the request that was just read, where these bytes are all of it and nothing else."""
         request, self._read = self._read, None
+        if request is None or self._is_counted(len(request.body)):
+            return
         self.unused_heads += 1
         if self.unused_heads > MAX_UNUSED_HEADS:
             self.heads.clear()
             self.last_head = None
             return
-        if request is None or not whole or request.refusal is not None or self.finished:
+        if not whole or request.refusal is not None or self.finished:
             return
         known = known_head(data, self.url, request.headers, len(request.body))
         if known is not None:
             known.digest, known.admission = request.digest, request.admission
             self._keep(known.head, known)
             self.last_head = known
+
+    def _is_counted(self, size: int) -> bool:
+        """Whether a body of this size is compared with the limits.
+
+        Heads of such requests are not kept: the fast path compares no size, and new limits void admissions.
+        """
+        return size > self._context.counted_from
 
     def _keep(self, head: bytes, known: KnownHead) -> None:
         if len(self.heads) >= MAX_HEADS:

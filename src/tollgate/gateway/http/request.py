@@ -16,6 +16,8 @@ from tollgate.gateway.messages import Request, ServedNetwork
 
 PREFIX = b"/x/"
 _JSON = re.compile(rb"application/json[ \t]*(?:;.*)?", re.IGNORECASE)
+# A longer number is no length of a body that any server takes; Python reads none of more than 4,300 digits.
+_MAX_LENGTH_DIGITS = 19
 # A name, an address or nothing, with a port or without (RFC 3986, 3.2.2); no comma, which joins two headers.
 _HOST = re.compile(rb"[A-Za-z0-9._~%!$&'()*+;=:\[\]-]*")
 NO_HTTP = "This request is not HTTP/1.1: send it in that version."
@@ -38,6 +40,8 @@ def ambiguity(version: str, headers: dict[bytes, bytes]) -> str | None:
         return "No Host: send one."
     if not _HOST.fullmatch(headers.get(b"host", b"")):
         return "More than one Host, or one that is none: send one."
+    if len(headers.get(b"content-length", b"")) > _MAX_LENGTH_DIGITS:
+        return "Content-Length has too many digits: send the number of bytes, without zeros before it."
     if b"transfer-encoding" in headers and (
         headers[b"transfer-encoding"].lower() != b"chunked" or version == "1.0"
     ):
