@@ -12,9 +12,13 @@ from pathlib import Path
 
 import click
 
+from tollgate.chains.access import domain_refusal_of
+from tollgate.chains.catalogue import Catalogue
+from tollgate.chains.methods import Block, Contract, Effect, Follows
 from tollgate.cli.main import cli
 from tollgate.control.api.errors import API_PROBLEMS
 from tollgate.control.problems import ALL_PROBLEMS
+from tollgate.core.methods import Policy
 from tollgate.core.roles import ALLOWED, Action, Role
 from tollgate.errors import ALL_REFUSALS
 from tollgate.settings.environment import RESERVED
@@ -63,6 +67,48 @@ def metrics_page() -> str:
         "Labels come from the settings and the method catalogues; callers cannot invent new ones.\n\n"
         "| metric | kind | labels | meaning |\n|---|---|---|---|\n" + rows
     )
+
+
+_METHODS = """
+What the catalogues know of each method, and who may call it. [How operators open more](../upstreams.md#methods).
+
+- A token without a list of contracts may call everything but what steers a node; unknown methods too, unless the
+  network is `strict`.
+- A whitelisted domain may call what is cheap and steers nothing. `domain_methods` opens more by name.
+- A token for some contracts may call what reads the chain, its own filters, and its contracts.
+"""
+
+
+def methods_page() -> str:
+    """Every method of the catalogues."""
+    parts = ["# Methods\n\n", _MADE.format(source="`src/tollgate/chains/eth.py` and `starknet.py`"), _METHODS]
+    for family in ("eth", "starknet"):
+        catalogue = Catalogue(family)
+        parts.append(
+            f"\n## `{family}`\n\n| method | what it does | cost | domains | tokens for some contracts |\n"
+        )
+        parts.append("|---|---|---|---|---|\n")
+        for method in filter(None, map(catalogue.method, sorted(catalogue.methods))):
+            domains = "" if domain_refusal_of(method.name, catalogue, Policy()) else "yes"
+            does, bound = _does(method.does)
+            parts.append(f"| `{method.name}` | {does} | {method.cost.value} | {domains} | {bound} |\n")
+    return "".join(parts)
+
+
+def _does(does: Effect | Contract | Block | Follows) -> tuple[str, str]:
+    """What a method does, and whether a token for some contracts may call it."""
+    match does:
+        case Effect():
+            return does.value, "yes" if does in (Effect.CHAIN, Effect.OWN) else ""
+        case Contract():
+            place = f"{does.name or f'params[{does.position}]'}{does.member and f'.{does.member}'}"
+            overrides = "" if does.overrides is None else ", without overrides of state"
+            return f"reads the contracts in `{place}`", f"its contracts{overrides}"
+        case Block():
+            return "reads a block, with or without its transactions", "without transactions"
+        case Follows():
+            chain = ", ".join(f"`{topic}`" for topic in does.chain)
+            return "follows what its first argument names", f"{chain}, and `{does.events}` of its contracts"
 
 
 def problems_page() -> str:
@@ -235,6 +281,7 @@ def pages() -> dict[str, str]:
         "settings.md": settings_page(),
         "errors.md": errors_page(),
         "metrics.md": metrics_page(),
+        "methods.md": methods_page(),
         "problems.md": problems_page(),
         "roles.md": roles_page(),
         "commands.md": commands_page(),

@@ -45,6 +45,7 @@ def test_init_tries_the_upstream_writes_the_file_and_names_the_next_commands(too
     assert written["server"] == {"port": 9000}
     assert written["families"]["eth"]["mainnet"] == {
         "chain_id": "0x1",
+        "strict": True,
         "upstreams": [{"name": "node-1", "url": f"{url}/v2/SECRET", "archive": False}],
     }
     assert (folder / "data" / "control.db").exists()
@@ -95,6 +96,17 @@ def test_init_leaves_an_existing_file_unchanged(tool: Tool, folder: Path) -> Non
     assert (folder / "tollgate.toml").read_text() == "mine"
     assert tool.run("init", "--upstream", "eth/mainnet=publicnode://", "--offline", "--force").code == 0
     assert 'url = "publicnode://"' in (folder / "tollgate.toml").read_text()
+
+
+def test_init_makes_networks_strict_where_the_family_has_a_catalogue(tool: Tool, folder: Path) -> None:
+    upstreams = [f"{path}=http://x" for path in ("starknet/sepolia", "eth/mainnet", "btc/mainnet")]
+    given = [part for each in upstreams for part in ("--upstream", each)]
+    assert tool.run("init", *given, "--offline").code == 0
+    assert tool.run("config", "check").code == 0
+    families = tomllib.loads((folder / "tollgate.toml").read_text())["families"]
+    assert families["starknet"]["sepolia"]["strict"] is True
+    assert families["eth"]["mainnet"]["strict"] is True
+    assert "strict" not in families["btc"]["mainnet"], "all its methods are unknown"
 
 
 def test_wrong_settings_leave_an_existing_file_unchanged(tool: Tool, folder: Path) -> None:

@@ -18,11 +18,13 @@ from tests.gateway.raw_http import hello
 from tests.gateway.websocket.asgi_clients import open_server
 from tests.gateway.websocket.raw_clients import Caller
 
-from tollgate.chains import subscriptions_eth, subscriptions_starknet
+from tollgate.chains import contracts, subscriptions_eth, subscriptions_starknet
+from tollgate.chains.access import domain_refusal_of, refusal_of
+from tollgate.chains.catalogue import Catalogue
 from tollgate.chains.heads import Misread
 from tollgate.chains.subscriptions import Head, Wrong
-from tollgate.core import contracts, cursors, entries, jsonrpc, origins, secrets
-from tollgate.core.methods import Policy, refusal_of
+from tollgate.core import cursors, entries, jsonrpc, origins, secrets
+from tollgate.core.methods import Policy
 from tollgate.core.sealed import BrokenSeal, Seal
 from tollgate.core.shapes import WrittenCall
 from tollgate.errors import Refusal
@@ -33,6 +35,7 @@ from tollgate.settings.file import SettingsError, load
 Target = Callable[[bytes], None]
 _HEAD = Head(1, "0x1", "0x0")
 _PEPPER = b"p" * 32
+_CATALOGUES = [Catalogue(family) for family in ("eth", "starknet", "solana")]
 _SEAL, _TEAM = Seal(_PEPPER, "tgc_", 17), TeamSeal(_PEPPER)
 
 
@@ -87,8 +90,14 @@ def calls(data: bytes) -> None:
         sent = json.loads(jsonrpc.encode_call(call))
         assert set(sent) == {"jsonrpc", "id", "method", "params"}
         assert sent["method"] == call.method
-        refusal_of(call.method, Policy(deny=("*x*",)))
-        contracts.refusal_of(call.method, call.params, frozenset({"0x1"}))
+        for catalogue in _CATALOGUES:
+            refusal_of(call.method, catalogue, Policy(deny=("*x*",)))
+            known = catalogue.method(call.method)
+            refusals = (
+                contracts.refusal_of(known, call.params, frozenset({"0x1"})),
+                domain_refusal_of(call.method, catalogue, Policy()),
+            )
+            assert known is not None or None not in refusals
         if call.method in METHODS:
             _TEAM.opened(call, "team_1")
         for family in (subscriptions_eth, subscriptions_starknet):

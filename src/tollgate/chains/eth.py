@@ -6,148 +6,152 @@ OpenEthereum, Erigon and Nethermind.
 
 from __future__ import annotations
 
-from tollgate.chains.methods import Holds, Kind, Look, Method
+from tollgate.chains.methods import Block, Contract, Cost, Effect, Follows, Holds, Kind, Look, Method
 
+READ, WRITE, FILTER, SUBSCRIBE = Kind.READ, Kind.WRITE, Kind.FILTER, Kind.SUBSCRIBE
+CHAIN, OWN, ANY, SENDS, STEERS = Effect.CHAIN, Effect.OWN, Effect.ANY, Effect.SENDS, Effect.STEERS
+CHEAP, EXPENSIVE = Cost.CHEAP, Cost.EXPENSIVE
+FOREVER, TIP, BLOCK, HASH, MINED, RANGE = (
+    Holds.FOREVER, Holds.TIP, Holds.BLOCK, Holds.HASH, Holds.MINED, Holds.RANGE,
+)  # fmt: skip
+_CALL = Contract(0, member="to", overrides=2)
+_EVENTS = Contract(0, member="address")
+_SUBSCRIPTION = Follows(("newHeads", "syncing"), "logs", Contract(1, member="address"))
+# Of geth, Erigon, Nitro, Otterscan and OpenEthereum: answered, never kept.
+_OF_SINGLE_NODES = (
+    "debug_accountAt", "debug_codeByHash", "debug_dumpBlock", "debug_executionWitnessByHash",
+    "debug_getAccessibleState", "debug_getBlockRlp", "debug_getHeaderRlp", "debug_getModifiedAccountsByHash",
+    "debug_getModifiedAccountsByNumber", "debug_intermediateRoots", "debug_preimage", "debug_printBlock",
+    "debug_traceBadBlock", "debug_traceBlock",
+    "arbtrace_block", "arbtrace_call", "arbtrace_callMany", "arbtrace_filter", "arbtrace_get",
+    "arbtrace_replayBlockTransactions", "arbtrace_replayTransaction", "arbtrace_transaction",
+    "ots_getApiLevel", "ots_getBlockDetails", "ots_getBlockDetailsByHash", "ots_getBlockTransactions",
+    "ots_getContractCreator", "ots_getInternalOperations", "ots_getTransactionBySenderAndNonce",
+    "ots_getTransactionError", "ots_hasCode", "ots_searchTransactionsAfter", "ots_searchTransactionsBefore",
+    "ots_traceTransaction",
+    "parity_getBlockReceipts", "parity_nextNonce", "parity_pendingTransactions",
+    "parity_pendingTransactionsStats",
+)  # fmt: skip
+# Who may make blocks, by geth, Besu and Quorum.
+_OF_VALIDATORS = (
+    "clique_getSigner", "clique_getSigners", "clique_getSignersAtHash", "clique_getSnapshot",
+    "clique_getSnapshotAtHash", "clique_status",
+    "ibft_getPendingVotes", "ibft_getSignerMetrics", "ibft_getValidatorsByBlockHash",
+    "ibft_getValidatorsByBlockNumber",
+    "istanbul_getSignersFromBlock", "istanbul_getSignersFromBlockByHash", "istanbul_getSnapshot",
+    "istanbul_getSnapshotAtHash", "istanbul_getValidators", "istanbul_getValidatorsAtHash",
+    "istanbul_nodeAddress",
+    "qbft_getPendingVotes", "qbft_getRequestTimeoutSeconds", "qbft_getSignerMetrics",
+    "qbft_getValidatorsByBlockHash", "qbft_getValidatorsByBlockNumber",
+)  # fmt: skip
 
-def _fixed(holds: Holds, *names: str, tip: bool = False) -> tuple[Method, ...]:
-    return tuple(Method(name, Kind.READ, holds, tip=tip) for name in names)
-
-
-def _other(kind: Kind, *names: str) -> tuple[Method, ...]:
-    return tuple(Method(name, kind) for name in names)
-
-
-def _at(block: int, *names: str, state: bool = False, hashes: bool = False) -> tuple[Method, ...]:
-    return tuple(Method(name, Kind.READ, Holds.BLOCK, block, state=state, hashes=hashes) for name in names)
-
-
-def _by_hash(*names: str, state: bool = False, look: Look = Look.NOWHERE) -> tuple[Method, ...]:
-    return tuple(Method(name, Kind.READ, Holds.HASH, state=state, tip=True, look=look) for name in names)
-
-
+# Name, how it may be repeated, what it does, its cost; how long answers hold, and what that depends on.
 ETH_METHODS: tuple[Method, ...] = (
     # About the node itself: another one would answer otherwise.
-    *_fixed(
-        Holds.NEVER,
-        "eth_accounts",
-        "eth_capabilities",
-        "eth_coinbase",
-        "eth_hashrate",
-        "eth_mining",
-        "eth_protocolVersion",
-        "net_listening",
-        "net_peerCount",
-        "web3_clientVersion",
-        "debug_getBadBlocks",
-    ),
-    # Of transactions that wait.
-    *_fixed(
-        Holds.NEVER,
-        "eth_fillTransaction",
-        "eth_pendingTransactions",
-        "txpool_content",
-        "txpool_contentFrom",
-        "txpool_inspect",
-        "txpool_status",
-        tip=True,
-    ),
-    *_fixed(Holds.FOREVER, "eth_chainId", "net_version", "web3_sha3"),
-    *_fixed(
-        Holds.TIP,
-        "eth_baseFee",
-        "eth_blobBaseFee",
-        "eth_config",
-        "eth_gasPrice",
-        "eth_maxPriorityFeePerGas",
-        "eth_syncing",
-        "trace_rawTransaction",
-        tip=True,
-    ),
-    Method("eth_blockNumber", Kind.READ, Holds.TIP, tip=True, look=Look.VALUE),
+    Method("eth_accounts", READ, CHAIN, CHEAP),
+    Method("eth_capabilities", READ, CHAIN, CHEAP),
+    Method("eth_coinbase", READ, CHAIN, CHEAP),
+    Method("eth_hashrate", READ, CHAIN, CHEAP),
+    Method("eth_mining", READ, CHAIN, CHEAP),
+    Method("eth_protocolVersion", READ, CHAIN, CHEAP),
+    Method("net_listening", READ, CHAIN, CHEAP),
+    Method("net_peerCount", READ, CHAIN, CHEAP),
+    Method("web3_clientVersion", READ, CHAIN, CHEAP),
+    # About the chain.
+    Method("eth_chainId", READ, CHAIN, CHEAP, FOREVER),
+    Method("net_version", READ, CHAIN, CHEAP, FOREVER),
+    Method("web3_sha3", READ, CHAIN, CHEAP, FOREVER),
+    Method("eth_baseFee", READ, CHAIN, CHEAP, TIP, tip=True),
+    Method("eth_blobBaseFee", READ, CHAIN, CHEAP, TIP, tip=True),
+    Method("eth_blockNumber", READ, CHAIN, CHEAP, TIP, tip=True, look=Look.VALUE),
+    Method("eth_config", READ, CHAIN, CHEAP, TIP, tip=True),
+    Method("eth_feeHistory", READ, CHAIN, CHEAP, BLOCK, 1),
+    Method("eth_gasPrice", READ, CHAIN, CHEAP, TIP, tip=True),
+    Method("eth_maxPriorityFeePerGas", READ, CHAIN, CHEAP, TIP, tip=True),
+    Method("eth_syncing", READ, CHAIN, CHEAP, TIP, tip=True),
     # State at a block.
-    *_at(
-        1,
-        "eth_call",
-        "eth_createAccessList",
-        "eth_estimateGas",
-        "eth_getBalance",
-        "eth_getCode",
-        "eth_getStorageValues",
-        "eth_getTransactionCount",
-        "eth_simulateV1",
-        "debug_traceCall",
-        "trace_callMany",
-        state=True,
-        hashes=True,
-    ),
-    *_at(2, "eth_getProof", "eth_getStorageAt", "trace_call", state=True, hashes=True),
-    *_at(
-        0,
-        "debug_accountRange",
-        "debug_executionWitness",
-        "debug_storageRangeAt",
-        "debug_traceBlockByNumber",
-        "trace_block",
-        "trace_replayBlockTransactions",
-        state=True,
-        hashes=True,
-    ),
-    *_by_hash("debug_traceBlockByHash", state=True),
+    Method("eth_call", READ, _CALL, CHEAP, BLOCK, 1, state=True, hashes=True),
+    Method("eth_createAccessList", READ, _CALL, CHEAP, BLOCK, 1, state=True, hashes=True),
+    Method("eth_estimateGas", READ, _CALL, CHEAP, BLOCK, 1, state=True, hashes=True),
+    Method("eth_getBalance", READ, Contract(0), CHEAP, BLOCK, 1, state=True, hashes=True),
+    Method("eth_getCode", READ, Contract(0), CHEAP, BLOCK, 1, state=True, hashes=True),
+    Method("eth_getProof", READ, Contract(0), CHEAP, BLOCK, 2, state=True, hashes=True),
+    Method("eth_getStorageAt", READ, Contract(0), CHEAP, BLOCK, 2, state=True, hashes=True),
+    Method("eth_getStorageValues", READ, ANY, CHEAP, BLOCK, 1, state=True, hashes=True),
+    Method("eth_getTransactionCount", READ, Contract(0), CHEAP, BLOCK, 1, state=True, hashes=True),
+    Method("eth_simulateV1", READ, ANY, EXPENSIVE, BLOCK, 1, state=True, hashes=True),
+    # Its block is deep inside an argument, differently in each node.
+    Method("eth_callMany", READ, ANY, EXPENSIVE, state=True, tip=True),
     # Blocks and what is in them.
-    Method("eth_getBlockByNumber", Kind.READ, Holds.BLOCK, 0, look=Look.HEADER),
-    Method("eth_getHeaderByNumber", Kind.READ, Holds.BLOCK, 0, look=Look.HEADER),
-    *_by_hash("eth_getBlockByHash", "eth_getHeaderByHash", look=Look.HEADER),
-    *_at(
-        0,
-        "eth_getBlockTransactionCountByNumber",
-        "eth_getRawTransactionByBlockNumberAndIndex",
-        "eth_getTransactionByBlockNumberAndIndex",
-        "eth_getUncleByBlockNumberAndIndex",
-        "eth_getUncleCountByBlockNumber",
-    ),
-    *_at(
-        0,
-        "eth_getBlockAccessList",
-        "eth_getBlockReceipts",
-        "debug_getRawBlock",
-        "debug_getRawBlockAccessList",
-        "debug_getRawHeader",
-        "debug_getRawReceipts",
-        hashes=True,
-    ),
-    *_by_hash(
-        "eth_getBlockTransactionCountByHash",
-        "eth_getRawTransactionByBlockHashAndIndex",
-        "eth_getTransactionByBlockHashAndIndex",
-        "eth_getUncleByBlockHashAndIndex",
-        "eth_getUncleCountByBlockHash",
-    ),
-    *_at(1, "eth_feeHistory"),
-    Method("eth_getLogs", Kind.READ, Holds.RANGE, 0),
-    Method("trace_filter", Kind.READ, Holds.RANGE, 0, state=True),
+    Method("eth_getBlockByHash", READ, Block(full=1), CHEAP, HASH, tip=True, look=Look.HEADER),
+    Method("eth_getBlockByNumber", READ, Block(full=1), CHEAP, BLOCK, 0, look=Look.HEADER),
+    Method("eth_getHeaderByHash", READ, CHAIN, CHEAP, HASH, tip=True, look=Look.HEADER),
+    Method("eth_getHeaderByNumber", READ, CHAIN, CHEAP, BLOCK, 0, look=Look.HEADER),
+    Method("eth_getBlockAccessList", READ, ANY, CHEAP, BLOCK, 0, hashes=True),
+    Method("eth_getBlockReceipts", READ, ANY, CHEAP, BLOCK, 0, hashes=True),
+    Method("eth_getBlockTransactionCountByHash", READ, CHAIN, CHEAP, HASH, tip=True),
+    Method("eth_getBlockTransactionCountByNumber", READ, CHAIN, CHEAP, BLOCK, 0),
+    Method("eth_getRawTransactionByBlockHashAndIndex", READ, ANY, CHEAP, HASH, tip=True),
+    Method("eth_getRawTransactionByBlockNumberAndIndex", READ, ANY, CHEAP, BLOCK, 0),
+    Method("eth_getTransactionByBlockHashAndIndex", READ, ANY, CHEAP, HASH, tip=True),
+    Method("eth_getTransactionByBlockNumberAndIndex", READ, ANY, CHEAP, BLOCK, 0),
+    Method("eth_getUncleByBlockHashAndIndex", READ, CHAIN, CHEAP, HASH, tip=True),
+    Method("eth_getUncleByBlockNumberAndIndex", READ, CHAIN, CHEAP, BLOCK, 0),
+    Method("eth_getUncleCountByBlockHash", READ, CHAIN, CHEAP, HASH, tip=True),
+    Method("eth_getUncleCountByBlockNumber", READ, CHAIN, CHEAP, BLOCK, 0),
+    Method("eth_getLogs", READ, _EVENTS, CHEAP, RANGE, 0),
     # Transactions by hash.
-    *(
-        Method(name, Kind.READ, Holds.MINED, tip=True, look=Look.MINED)
-        for name in ("eth_getTransactionByHash", "eth_getTransactionReceipt", "trace_get", "trace_transaction")
-    ),
+    Method("eth_getTransactionByHash", READ, ANY, CHEAP, MINED, tip=True, look=Look.MINED),
+    Method("eth_getTransactionReceipt", READ, ANY, CHEAP, MINED, tip=True, look=Look.MINED),
+    # What it does not find is `0x`, and may come into the pool at any moment.
+    Method("eth_getRawTransactionByHash", READ, ANY, CHEAP, tip=True),
+    # Transactions that wait.
+    Method("eth_fillTransaction", READ, _CALL, CHEAP, tip=True),
+    Method("eth_pendingTransactions", READ, ANY, EXPENSIVE, tip=True),
+    Method("txpool_content", READ, ANY, EXPENSIVE, tip=True),
+    Method("txpool_contentFrom", READ, ANY, CHEAP, tip=True),
+    Method("txpool_inspect", READ, ANY, EXPENSIVE, tip=True),
+    Method("txpool_status", READ, CHAIN, CHEAP, tip=True),
+    # Transactions to send. These, but for the first, use the keys of the node.
+    Method("eth_sendRawTransaction", WRITE, SENDS, CHEAP),
+    Method("eth_sendTransaction", WRITE, STEERS, CHEAP),
+    Method("eth_sign", WRITE, STEERS, CHEAP),
+    Method("eth_signTransaction", WRITE, STEERS, CHEAP),
+    # Filters and subscriptions. Nodes take a flag for whole transactions where only their hashes are usual.
+    Method("eth_newBlockFilter", FILTER, CHAIN, CHEAP),
+    Method("eth_newFilter", FILTER, _EVENTS, CHEAP),
+    Method("eth_newPendingTransactionFilter", FILTER, ANY, CHEAP),
+    Method("eth_getFilterChanges", FILTER, OWN, CHEAP),
+    Method("eth_getFilterLogs", FILTER, OWN, CHEAP),
+    Method("eth_uninstallFilter", FILTER, OWN, CHEAP),
+    Method("eth_subscribe", SUBSCRIBE, _SUBSCRIPTION, CHEAP),
+    Method("eth_unsubscribe", SUBSCRIBE, OWN, CHEAP),
+    # Blocks and transactions as bytes.
+    Method("debug_getBadBlocks", READ, ANY, EXPENSIVE),
+    Method("debug_getRawBlock", READ, ANY, EXPENSIVE, BLOCK, 0, hashes=True),
+    Method("debug_getRawBlockAccessList", READ, ANY, EXPENSIVE, BLOCK, 0, hashes=True),
+    Method("debug_getRawHeader", READ, CHAIN, EXPENSIVE, BLOCK, 0, hashes=True),
+    Method("debug_getRawReceipts", READ, ANY, EXPENSIVE, BLOCK, 0, hashes=True),
+    Method("debug_getRawTransaction", READ, ANY, EXPENSIVE, tip=True),
+    # Traces and state.
+    Method("debug_accountRange", READ, ANY, EXPENSIVE, BLOCK, 0, state=True, hashes=True),
+    Method("debug_executionWitness", READ, ANY, EXPENSIVE, BLOCK, 0, state=True, hashes=True),
+    Method("debug_storageRangeAt", READ, ANY, EXPENSIVE, BLOCK, 0, state=True, hashes=True),
+    Method("debug_traceBlockByHash", READ, ANY, EXPENSIVE, HASH, state=True, tip=True),
+    Method("debug_traceBlockByNumber", READ, ANY, EXPENSIVE, BLOCK, 0, state=True, hashes=True),
+    Method("debug_traceCall", READ, ANY, EXPENSIVE, BLOCK, 1, state=True, hashes=True),
+    Method("debug_traceCallMany", READ, ANY, EXPENSIVE, state=True, tip=True),
+    Method("trace_block", READ, ANY, EXPENSIVE, BLOCK, 0, state=True, hashes=True),
+    Method("trace_call", READ, ANY, EXPENSIVE, BLOCK, 2, state=True, hashes=True),
+    Method("trace_callMany", READ, ANY, EXPENSIVE, BLOCK, 1, state=True, hashes=True),
+    Method("trace_filter", READ, ANY, EXPENSIVE, RANGE, 0, state=True),
+    Method("trace_get", READ, ANY, EXPENSIVE, MINED, tip=True, look=Look.MINED),
+    Method("trace_rawTransaction", READ, ANY, EXPENSIVE, TIP, tip=True),
+    Method("trace_replayBlockTransactions", READ, ANY, EXPENSIVE, BLOCK, 0, state=True, hashes=True),
+    Method("trace_transaction", READ, ANY, EXPENSIVE, MINED, tip=True, look=Look.MINED),
     # Their answers do not name the transaction's block, so a reorganisation could not find them again.
-    *(
-        Method(name, Kind.READ, Holds.TIP, state=True, tip=True)
-        for name in ("debug_traceTransaction", "trace_replayTransaction")
-    ),
-    # What these do not find is `0x`, and may come into the pool at any moment.
-    *_fixed(Holds.NEVER, "debug_getRawTransaction", "eth_getRawTransactionByHash", tip=True),
-    # Their block is deep inside an argument, differently in each node.
-    *(Method(name, Kind.READ, tip=True, state=True) for name in ("debug_traceCallMany", "eth_callMany")),
-    *_other(Kind.WRITE, "eth_sendRawTransaction", "eth_sendTransaction", "eth_sign", "eth_signTransaction"),
-    *_other(
-        Kind.FILTER,
-        "eth_getFilterChanges",
-        "eth_getFilterLogs",
-        "eth_newBlockFilter",
-        "eth_newFilter",
-        "eth_newPendingTransactionFilter",
-        "eth_uninstallFilter",
-    ),
-    *_other(Kind.SUBSCRIBE, "eth_subscribe", "eth_unsubscribe"),
+    Method("debug_traceTransaction", READ, ANY, EXPENSIVE, TIP, state=True, tip=True),
+    Method("trace_replayTransaction", READ, ANY, EXPENSIVE, TIP, state=True, tip=True),
+    *(Method(name, READ, ANY, EXPENSIVE, tip=True) for name in _OF_SINGLE_NODES),
+    *(Method(name, READ, CHAIN, CHEAP, tip=True) for name in _OF_VALIDATORS),
 )

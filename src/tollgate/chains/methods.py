@@ -11,7 +11,7 @@ from msgspec import Struct
 
 
 class Kind(Enum):
-    """What a method does to the chain, and so how it may be repeated."""
+    """How a method may be repeated, and what it needs to be answered."""
 
     READ = "read"
     WRITE = "write"
@@ -20,6 +20,56 @@ class Kind(Enum):
     SUBSCRIBE = "subscribe"
     """Needs a WebSocket."""
     UNKNOWN = "unknown"
+
+
+class Effect(Enum):
+    """What a method does, where that does not depend on its arguments."""
+
+    CHAIN = "reads the chain"
+    """Heads, headers, fees, hashes, the node itself: nothing of one contract, account or transaction."""
+    OWN = "reads what its caller has made"
+    """Filters and subscriptions: their ids are of use to the caller that was given them only."""
+    ANY = "reads any contract or transaction"
+    SENDS = "sends a signed transaction"
+    STEERS = "steers the node, writes its files or uses its keys"
+
+
+class Contract(Struct, frozen=True):
+    """Reads the state or the events of the addresses in one argument."""
+
+    position: int = 0
+    name: str = ""
+    """The argument's name in parameters given as an object; empty: the family takes none."""
+    member: str = ""
+    """The member of the argument that holds the addresses; empty: the argument is the address."""
+    overrides: int | None = None
+    """From this position on, arguments change the state that the call sees."""
+
+
+class Block(Struct, frozen=True):
+    """Reads a block: the chain, and whole transactions too unless the argument at this position is `false`."""
+
+    full: int
+
+
+class Follows(Struct, frozen=True):
+    """Subscribes to what the first argument names."""
+
+    chain: tuple[str, ...]
+    """Names with which it reads the chain."""
+    events: str
+    """The name with which it reads the events of `contract`; with any other it reads what any contract does."""
+    contract: Contract
+
+
+class Cost(Enum):
+    """What a call takes from a node."""
+
+    CHEAP = "cheap"
+    """A look-up, or an execution within the bounds of a block."""
+    EXPENSIVE = "expensive"
+    """Executes blocks again, or walks through a state, an index or all that waits; most of `debug_` is of this
+    kind, and no page needs the rest."""
 
 
 class Holds(Enum):
@@ -59,6 +109,8 @@ class Method(Struct, frozen=True):
 
     name: str
     kind: Kind
+    does: Effect | Contract | Block | Follows
+    cost: Cost
     holds: Holds = Holds.NEVER
     block: int | None = None
     """Position of the block argument, or of the filter with the range, in positional parameters."""

@@ -19,6 +19,7 @@ import click
 
 from tollgate.api.me import NewPersonalToken
 from tollgate.api.teams import NewTeam
+from tollgate.chains.catalogue import Catalogue
 from tollgate.cli.admin import base_url, control_plane, password_from, show_values
 from tollgate.cli.failures import Failure, WrongUsage
 from tollgate.cli.options import json_option
@@ -211,8 +212,10 @@ def _file(given: Sequence[tuple[str, str, str]], chosen: Sequence[Upstream], fou
         key = f"families.{path.replace('/', '.')}"
         of_path = [each for each in chosen if each[0] == path]
         chains = {known[id(each)].chain_id for each in of_path if id(each) in known} - {""}
-        if len(chains) == 1:
-            lines += ["", f"[{key}]", f"chain_id = {_quoted(chains.pop())}"]
+        about = [f"chain_id = {_quoted(chains.pop())}"] if len(chains) == 1 else []
+        if Catalogue(path.partition("/")[0]).methods:
+            about.append("strict = true  # methods outside the catalogue need `open_methods`")
+        lines += ["", f"[{key}]", *about] if about else []
         for each in of_path:
             name = each[2].name
             while (path, name) in names:

@@ -8,8 +8,7 @@ secrets    format, checksum and digest of tokens and what else we hand out
 origins    Origin header -> host; root-domain rules; label match
 addresses  client addresses behind trusted proxies
 limits     GCRA arithmetic;  leases: limits that several nodes share
-methods    method names against patterns and the never-forwarded prefixes
-contracts  which contracts a call reads
+methods    method names against patterns, and lists of them
 models     Team, Token, Domain (frozen)
 people     Account, Login, Member, Invitation, AuditEntry and the like (frozen)
 roles      who may do what in a team

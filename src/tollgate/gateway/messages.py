@@ -18,7 +18,7 @@ from tollgate.settings.model import UpstreamSettings
 
 
 class KnownCaller(Protocol):
-    """What is recorded of a caller."""
+    """What is recorded of a caller, and whose filters it uses."""
 
     team_id: str
     source_id: str
@@ -26,6 +26,7 @@ class KnownCaller(Protocol):
     cap: int | None
     price: OwnPrice | None
     shows: bool
+    filters_of: str
 
 
 class ServedNetwork(Struct, frozen=True):
@@ -36,7 +37,6 @@ class ServedNetwork(Struct, frozen=True):
     policy: Policy
     catalogue: Catalogue
     upstreams: tuple[UpstreamSettings, ...]
-    strict: bool = False
     broadcast: int = 1
     hedge: bool = True
     cache: bool = True

@@ -544,18 +544,24 @@ class NetworkSettings(Section, frozen=True):
     open_methods: Annotated[
         tuple[str, ...],
         Help(
-            "Methods that steer a node, write its files or use its keys, and may be called here all the same, "
-            "`*` as a wildcard: `anvil_*`. Empty: none of them."
+            "Methods that may be called here although they steer a node, write its files or use its keys, or "
+            "although the network is strict, `*` as a wildcard: `anvil_*`. Empty: none of them."
         ),
     ] = ()
     domain_methods: Annotated[
         tuple[str, ...],
         Help(
-            "Expensive methods (`debug_trace*`, `trace_*`) that callers from whitelisted domains may call too, "
-            "`*` as a wildcard. Empty: they need a token."
+            "Methods that callers from whitelisted domains may call although they are expensive (`trace_*`) or "
+            "not in the family's catalogue, `*` as a wildcard. Empty: those need a token."
         ),
     ] = ()
-    strict: Annotated[bool, Help("Refuse methods that the family's catalogue does not know.")] = False
+    strict: Annotated[
+        bool,
+        Help(
+            "Refuse methods that the family's catalogue does not know, but for `open_methods` and "
+            "`domain_methods`. `tollgate init` sets it."
+        ),
+    ] = False
     chain_id: Annotated[
         str,
         Help(

@@ -142,10 +142,10 @@ async def test_methods_that_callers_invent_do_not_fill_the_memory(monkeypatch: p
     gateway = FakeGateway()
     for number in range(10):
         assert gateway.pipeline._network_policy(gateway.network, f"eth_{number}", from_domain=False) is None
-        assert len(gateway.pipeline._allowed[gateway.network.path]) <= 4
+        assert len(gateway.pipeline._allowed[gateway.network.path, False]) <= 4
     long = "eth_" + "x" * 200
     assert gateway.pipeline._network_policy(gateway.network, long, from_domain=False) is None
-    assert gateway.pipeline._allowed[gateway.network.path] == {"eth_8", "eth_9"}
+    assert gateway.pipeline._allowed[gateway.network.path, False] == {"eth_8", "eth_9"}
 
 
 async def test_token_for_some_contracts_calls_no_unknown_method() -> None:
@@ -163,8 +163,29 @@ async def test_token_for_some_contracts_calls_no_unknown_method() -> None:
 async def test_what_domains_may_not_call_is_refused_to_them_after_a_token_has_called_it() -> None:
     gateway = await open_gateway(policy=Policy(allow=("*",)))
     gateway.store.grants["example.com"] = domain_grant(TEAM)
-    body = json.dumps(call(1, "debug_traceCall", params=[])).encode()
+    for method in ("debug_traceCall", "foo_bar"):
+        body = json.dumps(call(1, method, params=[])).encode()
+        for _ in range(2):
+            assert "result" in json.loads((await answer(gateway, with_token(body))).body)
+            page = await answer(gateway, request(body, origin="https://example.com"))
+            assert reason(json.loads(page.body)) == "method_not_allowed"
+
+
+async def test_batch_of_a_domain_is_checked_after_a_token_has_called_the_same() -> None:
+    gateway = await open_gateway()
+    gateway.store.grants["example.com"] = domain_grant(TEAM)
+    body = json.dumps([call(1, "eth_chainId"), call(2, "foo_bar"), call(3, "debug_traceCall")]).encode()
     for _ in range(2):
-        assert "result" in json.loads((await answer(gateway, with_token(body))).body)
-        page = await answer(gateway, request(body, origin="https://example.com"))
-        assert reason(json.loads(page.body)) == "method_not_allowed"
+        both = [with_token(body), request(body, origin="https://example.com")]
+        answers = [json.loads((await answer(gateway, each)).body) for each in both]
+        assert [["error" in each for each in batch] for batch in answers] == [[False] * 3, [False, True, True]]
+
+
+async def test_family_without_a_catalogue_is_for_tokens() -> None:
+    gateway = await open_gateway(family="foo")
+    gateway.store.grants["example.com"] = domain_grant(TEAM)
+    body = json.dumps(call(1, "eth_chainId")).encode()
+    assert "result" in json.loads((await answer(gateway, with_token(body))).body)
+    page = json.loads((await answer(gateway, request(body, origin="https://example.com"))).body)
+    assert "The family foo has no catalogue of methods, so it needs a token" in page["error"]["message"]
+    gateway.store.tokens[digest(TOKEN)] = token_grant(contracts=("0x" + "ab" * 20,))

@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 from msgspec.structs import replace
 
 from tollgate.api.tokens import NewToken, Rotation, TokenChange
+from tollgate.chains.access import may_be_called
+from tollgate.chains.contracts import is_address
 from tollgate.control.commands import Rule, accepted, checked
 from tollgate.control.problems import InvalidInput, LimitReached, NameTaken, NotFound
 from tollgate.control.service_context import (
@@ -24,8 +26,7 @@ from tollgate.control.service_context import (
 from tollgate.control.versions import check_version
 from tollgate.core import secrets
 from tollgate.core.addresses import parse_networks
-from tollgate.core.contracts import is_address
-from tollgate.core.methods import is_pattern, may_be_called
+from tollgate.core.methods import is_pattern
 from tollgate.core.models import Lineage, Team, Token
 from tollgate.core.roles import Action
 from tollgate.store.base import Conflict, Repositories

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from tollgate.chains.contracts import normal
 from tollgate.core.addresses import parse_networks
-from tollgate.core.contracts import normal
 from tollgate.core.limits import Limit
 from tollgate.core.methods import matches
 from tollgate.core.models import Grant, per_minute, per_second
@@ -55,6 +55,7 @@ class Caller:
         "capped_until",
         "contracts",
         "expires_at",
+        "filters_of",
         "grant",
         "limits",
         "networks",
@@ -85,6 +86,8 @@ class Caller:
         """Where the token may be used from; empty: anywhere."""
         self.contracts = frozenset(map(normal, grant.token.contracts)) if grant.token else frozenset()
         """What the token may read; empty: everything."""
+        self.filters_of = self.source_id if self.contracts else self.team_id
+        """Who may use the filters that it makes: its team, or the token alone where it may not read everything."""
         self.restricted = bool(self.networks or self.contracts or (grant.token and grant.token.methods))
         """Whether the token has lists of its own."""
         self.shows = bool(grant.token and grant.token.show_upstream)

@@ -282,7 +282,7 @@ class ServedCall(Served):
         self._upstream = self._plan = None
         self.request_id = request_id
         if method in sticky.METHODS:
-            call = admission.pipeline.seal.opened(call, admission.caller.team_id)
+            call = admission.pipeline.seal.opened(call, admission.caller.filters_of)
         self._call = call
         self._slow = slow = SlowState(Route(now), request)
         self._key = key = resolver.key(call)
@@ -410,7 +410,7 @@ class ServedCall(Served):
         admission, method = self._admission, self._call.method
         context, network, cached = admission.context, admission.network, CACHE_RESULTS[self._cache]
         if method in sticky.METHODS:
-            reply = admission.pipeline.seal.closed(method, reply, admission.caller.team_id)
+            reply = admission.pipeline.seal.closed(method, reply, admission.caller.filters_of)
         outcome = (OK, None) if reply.error is ABSENT else (NODE_ERROR, jsonrpc.error_code(reply))
         context.counters.resolved(network, method, outcome[0], cached)
         context.counters.requested(network.path, 200)

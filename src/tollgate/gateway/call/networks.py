@@ -177,10 +177,15 @@ def _network(family: str, name: str, settings: NetworkSettings) -> ServedNetwork
     return ServedNetwork(
         family,
         name,
-        Policy(settings.allow_methods, settings.deny_methods, settings.open_methods, settings.domain_methods),
+        Policy(
+            settings.allow_methods,
+            settings.deny_methods,
+            settings.open_methods,
+            settings.domain_methods,
+            settings.strict,
+        ),
         Catalogue(family),
         settings.upstreams,
-        strict=settings.strict,
         broadcast=settings.broadcast,
         hedge=settings.hedge,
         cache=settings.cache,

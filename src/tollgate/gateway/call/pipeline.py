@@ -15,10 +15,11 @@ from typing import Any, NoReturn
 from msgspec import Raw
 
 from tollgate import log
+from tollgate.chains import contracts
+from tollgate.chains.access import domain_refusal_of, refusal_of
 from tollgate.chains.catalogue import Kind
-from tollgate.core import contracts, jsonrpc
+from tollgate.core import jsonrpc
 from tollgate.core.entries import MAX_METHOD_BYTES
-from tollgate.core.methods import domain_refusal_of, refusal_of
 from tollgate.core.shapes import ABSENT, Call, Params, Reply, WrittenCall
 from tollgate.errors import (
     InternalError,
@@ -83,8 +84,8 @@ class Pipeline:
         self.seal = seal
         self._sink = sink
         """Where records go. While it is full nothing more can be written down, so nothing more may be answered."""
-        self._allowed: dict[str, set[str]] = {}
-        """Methods that a network lets through, as far as they have been called."""
+        self._allowed: dict[tuple[str, bool], set[str]] = {}
+        """Methods that a network lets through for tokens, and for domains, as far as they have been called."""
         self.change(
             max_calls,
             request_seconds,
@@ -107,7 +108,7 @@ class Pipeline:
         """Whether each upstream call that one call needs is recorded as a call."""
         self._shows_upstreams = shows_upstreams
         """Whether teams may see the names of upstreams."""
-        self._allowed = {path: set() for path in self._networks}
+        self._allowed = {}
 
     def answer(self, request: Request) -> Answering:
         """Answer a request that was read whole: at once, later by its connection (None), or by a coroutine."""
@@ -181,7 +182,7 @@ class Pipeline:
         assert request.caller is not None  # noqa: S101 - called on behalf of one
         answer = _NO_CONTENT
         if call.method in sticky.METHODS:
-            reply = self.seal.closed(call.method, reply, request.caller.team_id)
+            reply = self.seal.closed(call.method, reply, request.caller.filters_of)
         if call.id is not None:
             headers = self.shown(request.route.upstream, request.route.cache) if request.caller.shows else b""
             answer = Answer(200, jsonrpc.encode_answer(call.id, reply), headers)
@@ -199,18 +200,18 @@ class Pipeline:
 
     def refusals(self, network: ServedNetwork, caller: Caller, calls: Sequence[Call]) -> list[Refusal | None]:
         """Why each call of a batch may not be made; empty: all of them may."""
-        allowed = self._allowed.get(network.path, _NOTHING)
+        allowed = self._allowed.get((network.path, caller.grant.domain is not None), _NOTHING)
         if not caller.restricted and allowed.issuperset([call.method for call in calls]):
             return []
         refusals = [self._refusal(network, caller, call) for call in calls]
         return refusals if any(refusals) else []
 
     def opened(self, calls: Sequence[Call], caller: Caller) -> Sequence[Call]:
-        """The calls of a batch, with what is sealed for the caller's team opened."""
+        """The calls of a batch, with what is sealed for the caller opened."""
         if sticky.METHODS.isdisjoint([call.method for call in calls]):
             return calls
-        seal, team_id = self.seal, caller.team_id
-        return [seal.opened(call, team_id) if call.method in sticky.METHODS else call for call in calls]
+        seal, owner = self.seal, caller.filters_of
+        return [seal.opened(call, owner) if call.method in sticky.METHODS else call for call in calls]
 
     def render_batch(
         self, request: Request, network: ServedNetwork, caller: Caller, items: Sequence[BatchItem]
@@ -224,7 +225,7 @@ class Pipeline:
             assert result is not None  # noqa: S101 - each has one by now
             method, call_id, way = call.method, call.id, route.cache
             if method in sticky.METHODS and isinstance(result, Reply):
-                result = self.seal.closed(method, result, caller.team_id)
+                result = self.seal.closed(method, result, caller.filters_of)
             outcome, code = (OK, None) if isinstance(result, Reply) and result.error is ABSENT else _result(result)
             body = b"" if call_id is None else _body(request, call_id, result)
             bodies.append(body)
@@ -266,26 +267,21 @@ class Pipeline:
         if why is None and not caller.allows(method):
             why = "It is not on the list of this token."
         if why is None and caller.contracts:
-            known = network.catalogue.kind(method) is not Kind.UNKNOWN
-            why = contracts.refusal_of(method, params, caller.contracts, known=known)
+            why = contracts.refusal_of(network.catalogue.method(method), params, caller.contracts)
         if why is None:
             return None
         return MethodNotAllowed(f"{method[:64]} may not be called on {network.path}. {why}")
 
     def _network_policy(self, network: ServedNetwork, method: str, *, from_domain: bool) -> str | None:
-        allowed = self._allowed.setdefault(network.path, set())
+        allowed = self._allowed.setdefault((network.path, from_domain), set())
         if method in allowed:
             return None
-        why = refusal_of(method, network.policy)
-        # What domains may not call is never remembered as allowed, so it is looked at each time.
-        for_tokens = domain_refusal_of(method, network.policy)
+        why = refusal_of(method, network.catalogue, network.policy)
         if why is None and from_domain:
-            why = for_tokens
-        if why is None and network.strict and network.catalogue.kind(method) is Kind.UNKNOWN:
-            why = "It is not in the catalogue of this family, and the network is strict."
+            why = domain_refusal_of(method, network.catalogue, network.policy)
         if why is None and not self.subscribes and network.catalogue.kind(method) is Kind.SUBSCRIBE:
             why = "Subscriptions need a WebSocket: connect to the same address by wss:// or ws://."
-        if why is None and for_tokens is None and len(method) <= jsonrpc.MAX_REMEMBERED_METHOD:
+        if why is None and len(method) <= jsonrpc.MAX_REMEMBERED_METHOD:
             if len(allowed) >= _MAX_METHODS:
                 allowed.clear()
             allowed.add(method)

@@ -1,8 +1,9 @@
 """Calls that only the upstream which was called before can answer: filters, and pages of events.
 
 Its slot is written into what the caller is given: into the id of a filter, and in front of a continuation token.
-So every worker finds the upstream again without a list. What leaves is sealed for the caller's team: a
-node may count its filters up, and one team must not read or remove those of another.
+So every worker finds the upstream again without a list. What leaves is sealed for the caller's team, or for its
+token where that may read some contracts only: a node may count its filters up, and one owner must not read or
+remove those of another.
 """
 
 from __future__ import annotations
@@ -77,36 +78,36 @@ def _without_token(params: list[Raw] | dict[str, Raw]) -> tuple[Params, int | No
 
 
 class TeamSeal:
-    """Binds filter ids and continuation tokens to the team that was given them.
+    """Binds filter ids and continuation tokens to their owner: the team or token that was given them.
 
-    A text that was not made for a team becomes one that no node has made: so a node answers what is wrong with it,
-    in its own words, and learns nothing of what others have.
+    A text that was not made for an owner becomes one that no node has made: so a node answers what is wrong with
+    it, in its own words, and learns nothing of what others have.
     """
 
     def __init__(self, pepper: bytes) -> None:
         self._cipher = Cipher(pepper, "filter")
         self._tokens = Cipher(pepper, "continuation")
 
-    def opened(self, call: Call, team_id: str) -> Call:
+    def opened(self, call: Call, owner: str) -> Call:
         """A call of `METHODS` as upstreams understand it."""
         params: Params = None
         if call.method in _USE_FILTER and call.params:
             if isinstance(call.params, dict):
-                params = {name: self._filter_id(value, team_id) for name, value in call.params.items()}
+                params = {name: self._filter_id(value, owner) for name, value in call.params.items()}
             else:
-                params = [self._filter_id(call.params[0], team_id), *call.params[1:]]
+                params = [self._filter_id(call.params[0], owner), *call.params[1:]]
         elif call.method == EVENTS and call.params:
-            params = self._with_token(call.params, team_id)
+            params = self._with_token(call.params, owner)
         if params is None:
             return call
         return WrittenCall(call.method, params, None if call.id is None else Raw(_encode(call.id)))
 
-    def closed(self, method: str, reply: Reply, team_id: str) -> Reply:
-        """An answer to a call of `METHODS` as the team is given it."""
+    def closed(self, method: str, reply: Reply, owner: str) -> Reply:
+        """An answer to a call of `METHODS` as its owner is given it."""
         if reply.error is not ABSENT:
             return reply
         if method in MAKE_FILTER:
-            return Reply(self._sealed_id(reply.result, team_id))
+            return Reply(self._sealed_id(reply.result, owner))
         if method != EVENTS:
             return reply
         try:
@@ -114,29 +115,29 @@ class TeamSeal:
             token = _text(members["continuation_token"])
         except (msgspec.MsgspecError, KeyError):
             return reply
-        sealed = self._tokens.close(team_id, token.encode())
+        sealed = self._tokens.close(owner, token.encode())
         members["continuation_token"] = Raw(_encode(sealed.hex()))
         return Reply(Raw(_encode(members)))
 
-    def _sealed_id(self, result: Raw, team_id: str) -> Raw:
+    def _sealed_id(self, result: Raw, owner: str) -> Raw:
         written = bytes(result)
         plain = _PLAIN_ID.fullmatch(written)
         # Without leading zeros, and the same in upper case: some clients hold a filter's id as a number.
         content = bytes.fromhex(_packed(plain[1].decode())) if plain else b"w" + written
-        return Raw(b'"0x1%b"' % self._cipher.close(team_id, content).hex().encode())
+        return Raw(b'"0x1%b"' % self._cipher.close(owner, content).hex().encode())
 
-    def _filter_id(self, written: Raw, team_id: str) -> Raw:
+    def _filter_id(self, written: Raw, owner: str) -> Raw:
         found = _SEALED_ID.fullmatch(bytes(written))
         try:
             sealed = bytes.fromhex(found[1].decode()) if found else b""
-            content = self._cipher.open(team_id, sealed)
+            content = self._cipher.open(owner, sealed)
         except (BrokenSeal, ValueError):
             return Raw(b'"0x%b"' % self._unknown(bytes(written)).hex().encode())
         if content[:1] == b"w":
             return Raw(content[1:])
         return Raw(b'"0x%b"' % content.hex().lstrip("0")[1:].encode())
 
-    def _with_token(self, params: list[Raw] | dict[str, Raw], team_id: str) -> Params:
+    def _with_token(self, params: list[Raw] | dict[str, Raw], owner: str) -> Params:
         written = params.get("filter") if isinstance(params, dict) else params[0]
         if written is None:
             return None
@@ -149,7 +150,7 @@ class TeamSeal:
         if bytes(given) == b"null":
             return None
         try:
-            token = self._tokens.open(team_id, bytes.fromhex(_text(given))).decode()
+            token = self._tokens.open(owner, bytes.fromhex(_text(given))).decode()
         except (msgspec.MsgspecError, BrokenSeal, ValueError):
             token = f"unknown-{self._unknown(bytes(given)).hex()}"
         inside = Raw(_encode({**members, "continuation_token": Raw(_encode(token))}))

@@ -6,12 +6,22 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec import Raw
 
-from tollgate.core.contracts import normal, refusal_of
+from tollgate.chains import contracts
+from tollgate.chains.catalogue import KNOWN, Catalogue
+from tollgate.chains.contracts import normal
+from tollgate.chains.methods import Block, Contract, Effect, Follows
+from tollgate.core.shapes import Params
 
 MINE, OTHER = "0x" + "0a" * 20, "0x" + "0b" * 20
 ALLOWED = frozenset({normal(MINE)})
+
+
+def refusal_of(method: str, params: Params, allowed: frozenset[str] = ALLOWED) -> str | None:
+    return contracts.refusal_of(KNOWN.get(method), params, allowed)
 
 
 def allowed(method: str, params: Any) -> bool:
@@ -21,7 +31,7 @@ def allowed(method: str, params: Any) -> bool:
         raw = {name: Raw(json.dumps(each).encode()) for name, each in params.items()}
     else:
         raw = [Raw(each if isinstance(each, bytes) else json.dumps(each).encode()) for each in params or ()]
-    return refusal_of(method, raw, ALLOWED) is None
+    return refusal_of(method, raw) is None
 
 
 PLACES: list[tuple[str, Any, Any]] = [
@@ -62,7 +72,10 @@ def test_contract_is_found_where_each_method_names_it(method: str, mine: Any, ot
         ("starknet_subscribeEvents", {"from_address": MINE}),
         ("eth_getStorageAt", [MINE, "0x0", "latest"]),
         ("eth_blockNumber", []),
-        ("eth_sendRawTransaction", ["0x00"]),
+        ("eth_getBlockByNumber", ["latest", False]),
+        ("eth_getBlockByNumber", ["latest"]),
+        ("eth_getBalance", [MINE, "latest"]),
+        ("starknet_getNonce", {"block_id": "latest", "contract_address": MINE}),
     ],
 )
 def test_allowed(method: str, params: Any) -> None:
@@ -107,6 +120,18 @@ def test_allowed(method: str, params: Any) -> None:
         ("trace_call", [{"to": MINE}]),
         ("starknet_simulateTransactions", {}),
         ("eth_call", [b"[" * 5_000 + b"]" * 5_000]),
+        ("eth_getBlockByNumber", ["latest", True]),
+        ("eth_getBlockByNumber", ["latest", 1]),
+        ("eth_getBlockByHash", ["0x1", "true"]),
+        ("eth_getBlockByHash", ["0x1", False, True]),
+        ("eth_getBlockByNumber", {"full": False}),
+        ("eth_subscribe", ["newPendingTransactions"]),
+        ("eth_subscribe", ["newPendingTransactions", {"address": MINE}]),
+        ("eth_subscribe", ["transactionReceipts", {"address": MINE}]),
+        ("eth_getBalance", [OTHER, "latest"]),
+        ("eth_getTransactionCount", [OTHER]),
+        ("starknet_getNonce", ["latest", OTHER]),
+        ("starknet_getNonce", [MINE, OTHER]),
     ],
 )
 def test_refused(method: str, params: Any) -> None:
@@ -132,10 +157,76 @@ def test_method_that_reads_storage_of_any_contract_is_refused() -> None:
     assert not allowed("eth_getStorageValues", [{MINE: ["0x0"]}, "latest"])
 
 
-def test_method_that_is_in_no_catalogue_is_refused() -> None:
-    assert refusal_of("erigon_getLogs", [Raw(b"{}")], ALLOWED, known=False) is not None
-    assert refusal_of("eth_blockNumber", [], ALLOWED, known=True) is None
-    assert refusal_of("eth_call", [Raw(b'{"to":"%b"}' % MINE.encode())], ALLOWED, known=False) is None
+# What a token for some contracts may call at all. Everything else reads what others do, sends, or steers.
+OPEN = {
+    "eth": """
+        eth_accounts eth_baseFee eth_blobBaseFee eth_blockNumber eth_capabilities eth_chainId eth_coinbase
+        eth_config eth_feeHistory eth_gasPrice eth_hashrate eth_maxPriorityFeePerGas eth_mining
+        eth_protocolVersion eth_syncing net_listening net_peerCount net_version txpool_status web3_clientVersion
+        web3_sha3
+        eth_getBlockTransactionCountByHash eth_getBlockTransactionCountByNumber eth_getHeaderByHash
+        eth_getHeaderByNumber eth_getUncleByBlockHashAndIndex eth_getUncleByBlockNumberAndIndex
+        eth_getUncleCountByBlockHash eth_getUncleCountByBlockNumber debug_getRawHeader
+        clique_getSigner clique_getSigners clique_getSignersAtHash clique_getSnapshot clique_getSnapshotAtHash
+        clique_status ibft_getPendingVotes ibft_getSignerMetrics ibft_getValidatorsByBlockHash
+        ibft_getValidatorsByBlockNumber istanbul_getSignersFromBlock istanbul_getSignersFromBlockByHash
+        istanbul_getSnapshot istanbul_getSnapshotAtHash istanbul_getValidators istanbul_getValidatorsAtHash
+        istanbul_nodeAddress qbft_getPendingVotes qbft_getRequestTimeoutSeconds qbft_getSignerMetrics
+        qbft_getValidatorsByBlockHash qbft_getValidatorsByBlockNumber
+        eth_newBlockFilter eth_getFilterChanges eth_getFilterLogs eth_uninstallFilter eth_unsubscribe
+    """,
+    "starknet": """
+        starknet_blockHashAndNumber starknet_blockNumber starknet_chainId starknet_getBlockTransactionCount
+        starknet_getBlockWithTxHashes starknet_specVersion starknet_subscribeNewHeads starknet_syncing
+        starknet_unsubscribe
+    """,
+}
+BY_ARGUMENT = {
+    "eth": """
+        eth_call eth_createAccessList eth_estimateGas eth_fillTransaction eth_getBalance eth_getCode eth_getLogs
+        eth_getProof eth_getStorageAt eth_getTransactionCount eth_newFilter
+        eth_getBlockByHash eth_getBlockByNumber eth_subscribe
+    """,
+    "starknet": """
+        starknet_call starknet_getClassAt starknet_getClassHashAt starknet_getEvents starknet_getNonce
+        starknet_getStorageAt starknet_subscribeEvents
+    """,
+}
+
+
+@pytest.mark.parametrize("family", OPEN)
+def test_token_may_call_what_reads_the_chain_its_contracts_or_its_own_filters(family: str) -> None:
+    opened, by_argument = set(OPEN[family].split()), set(BY_ARGUMENT[family].split())
+    named: list[Raw] = [Raw(json.dumps(MINE).encode())] * 3
+    for name in Catalogue(family).methods:
+        does = KNOWN[name].does
+        assert (name in by_argument) == isinstance(does, Contract | Block | Follows)
+        assert (name in opened) == (does in (Effect.CHAIN, Effect.OWN))
+        if name not in by_argument:
+            for params in ([], None, {}, named):
+                assert (refusal_of(name, params) is None) == (name in opened), name
+
+
+OTHERS = """
+    eth_getBlockReceipts eth_getTransactionReceipt eth_getTransactionByHash debug_getRawReceipts
+    eth_getBlockAccessList debug_getRawBlockAccessList debug_traceTransaction trace_block trace_transaction
+    starknet_getStateUpdate starknet_getBlockWithReceipts starknet_getTransactionReceipt
+    starknet_traceTransaction starknet_traceBlockTransactions eth_sendRawTransaction
+    starknet_addInvokeTransaction starknet_addDeclareTransaction starknet_addDeployAccountTransaction
+    """
+
+
+@pytest.mark.parametrize("method", OTHERS.split())
+def test_what_others_do_is_out_of_reach_and_nothing_is_sent(method: str) -> None:
+    refusal = refusal_of(method, [Raw(json.dumps(MINE).encode())])
+    assert refusal is not None
+    assert "This token may read some contracts only" in refusal
+
+
+@given(st.text(max_size=24), st.lists(st.sampled_from([b"null", b"{}", json.dumps(MINE).encode()])))
+def test_method_that_is_in_no_catalogue_is_refused(name: str, written: list[bytes]) -> None:
+    if name not in KNOWN:
+        assert refusal_of(name, [Raw(each) for each in written]) is not None
 
 
 @pytest.mark.parametrize(
