@@ -197,13 +197,13 @@ BY_ARGUMENT = {
 @pytest.mark.parametrize("family", OPEN)
 def test_token_may_call_what_reads_the_chain_its_contracts_or_its_own_filters(family: str) -> None:
     opened, by_argument = set(OPEN[family].split()), set(BY_ARGUMENT[family].split())
-    named: list[Raw] = [Raw(json.dumps(MINE).encode())] * 3
+    several: list[Params] = [[], None, {}, [Raw(json.dumps(MINE).encode())] * 3]
     for name in Catalogue(family).methods:
         does = KNOWN[name].does
         assert (name in by_argument) == isinstance(does, Contract | Block | Follows)
         assert (name in opened) == (does in (Effect.CHAIN, Effect.OWN))
         if name not in by_argument:
-            for params in ([], None, {}, named):
+            for params in several:
                 assert (refusal_of(name, params) is None) == (name in opened), name
 
 
