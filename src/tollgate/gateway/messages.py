@@ -75,7 +75,7 @@ class Route(Struct, eq=False):
     started: float = 0.0
     """When its request started."""
     cache: str = "bypass"
-    """Where the answer came from, as logs name it: hit, miss, coalesced, bypass."""
+    """Where the answer came from, as the caller's team is told: hit, miss, coalesced, bypass."""
     upstream: str = ""
     """The upstream that answered, or was called last."""
     attempts: int = 0
@@ -89,6 +89,8 @@ class Route(Struct, eq=False):
     """How many of those there were."""
     span: Span | None = None
     """Of the request that it belongs to; attempts become its children. None: not traced."""
+    counted: str = ""
+    """What metrics count as `cache`; empty: what the team is told."""
 
 
 class Request:

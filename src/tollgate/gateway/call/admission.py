@@ -33,9 +33,12 @@ _MAX_OTHERS = 256
 # Clients that are let in at the same time and share nothing, before those are forgotten that have gone.
 _MAX_ADMISSIONS = 4_096
 
-CACHE_RESULTS = ("bypass", "miss", "hit", "coalesced")
-"""What the cache did for a call, as records and metrics name it."""
-BYPASS, MISS, HIT, COALESCED = _ALL = range(4)
+CACHE_RESULTS = ("bypass", "miss", "hit", "coalesced", "miss")
+"""What the cache did for a call, as records and headers name it for the caller's team."""
+_COUNTED = ("bypass", "miss", "hit", "coalesced", "hit")
+"""As metrics name it."""
+BYPASS, MISS, HIT, COALESCED, UNTOLD = _ALL = range(5)
+"""`UNTOLD`: a hit that its team is not told of (`resolver.py`)."""
 
 
 class MethodPlan:
@@ -86,7 +89,7 @@ class MethodPlan:
         self._cells = writer.cells
         self._ok_cell = writer.cell(metrics.CALLS, *names, method, "ok")
         self._requests_cell = writer.cell(metrics.REQUESTS, *names, "200")
-        self._cache_cells = [writer.cell(metrics.CACHE, *names, result) for result in CACHE_RESULTS]
+        self._cache_cells = [writer.cell(metrics.CACHE, *names, result) for result in _COUNTED]
 
     def count(self, _now: float) -> None:
         """Add what was answered in this loop tick to the metrics."""
@@ -131,6 +134,8 @@ class Admission:
         "subjects",
         "take_limits",
         "taken_at",
+        "team",
+        "teams",
     )
 
     def __init__(
@@ -156,6 +161,9 @@ class Admission:
         """Microseconds that answers of its network took."""
         self._request = request
         self.caller = caller
+        self.team = caller.team_id
+        self.teams = (caller.team_id,)
+        """Those that have had an answer which a call of this caller brings."""
         self.network = network
         self.resolver = resolver
         self.exchange = resolver.exchange

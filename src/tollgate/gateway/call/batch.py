@@ -29,11 +29,12 @@ from tollgate.gateway.call.admission import (
     CACHE_RESULTS,
     COALESCED,
     HIT,
+    UNTOLD,
     Admission,
     MethodPlan,
 )
 from tollgate.gateway.call.batch_resolution import UNSET, BatchItem, BatchResolution, items_of
-from tollgate.gateway.call.cache import key_of
+from tollgate.gateway.call.cache import Kept, key_of
 from tollgate.gateway.call.reply_validator import ReplyValidator, reveals_tip
 from tollgate.gateway.call.resolver import Resolver, SingleFlight
 from tollgate.gateway.call.served import (
@@ -43,6 +44,7 @@ from tollgate.gateway.call.served import (
     UNREADABLE,
     Served,
     SlowState,
+    at_first_attempt,
     encode_json,
     is_text,
 )
@@ -107,6 +109,7 @@ class ServedBatch(Served):
         "_in_order",
         "_keys",
         "_known",
+        "_origins",
         "_plans",
         "_refusals",
         "_scopes",
@@ -128,8 +131,10 @@ class ServedBatch(Served):
         self._refusals: Sequence[Refusal | None] = ()
         """Why calls may not be made; empty: all of them may."""
         self._plans: list[MethodPlan]
-        self._known: dict[int, Reply | int] = {}
+        self._known: dict[int, Kept | int] = {}
         """Places of calls that are not sent, with their answer from the cache, or the place of an equal call."""
+        self._origins: dict[int, str]
+        """Upstreams that are shown for answers which calls of other teams brought, by place."""
         self._uniform: _Uniform | None = None
         """Set where the calls are uniform and all of them are sent."""
         self._cache_results: Sequence[int] = ()
@@ -152,13 +157,13 @@ class ServedBatch(Served):
         self,
         calls: list[PlainCall],
         plans: list[MethodPlan],
-        known: dict[int, Reply | int],
+        known: dict[int, Kept | int],
         uniform: _Uniform | None,
     ) -> None:
         """Take the fast path: `send` or `answer` follows."""
         self._calls, self._plans, self._known, self._uniform = calls, plans, known, uniform
         if uniform is None:
-            self._cache_results = _cache_results(plans, known)
+            self._cache_results = _cache_results(plans, known, self._admission.team)
 
     def send(
         self,
@@ -175,7 +180,7 @@ class ServedBatch(Served):
         self._scopes = scopes
         if keys is not None:
             self._keys = _others(keys, self._known)
-            self._flights = [SingleFlight(stamp) for _ in self._keys]
+            self._flights = [SingleFlight(stamp, admission.teams, upstream.name) for _ in self._keys]
             resolver.flights.update(zip(self._keys, self._flights, strict=True))
         if self._plans[0].reveals or (uniform is None and any(plan.reveals for plan in self._plans)):
             self._validators = _validators(resolver, calls, scopes)
@@ -266,11 +271,23 @@ class ServedBatch(Served):
             self._sizes = [_AROUND + len(str(answer.id)) + len(answer.result) for answer in answers]
             body = encode_json(answers)
         self._count()
+        origins = self._give() if UNTOLD in self._cache_results else {}
         shown = b""
         if self._admission.caller.shows:
             names = sorted({CACHE_RESULTS[cached] for cached in self._cache_results or (self._plans[0].cache,)})
-            shown = self._admission.pipeline.shown(self._upstream.name if self._upstream else "", ", ".join(names))
+            upstreams = {*origins.values(), self._upstream.name} if self._upstream else {*origins.values()}
+            shown = self._admission.pipeline.shown(", ".join(sorted(upstreams)), ", ".join(names))
         self._send(body, shown)
+
+    def _give(self) -> dict[int, str]:
+        """Note that the team has had what others' calls brought; the upstreams that it is shown, by place."""
+        team, give = self._admission.team, self._admission.resolver.give
+        self._origins = {
+            place: give(known, team)
+            for place, known in self._known.items()
+            if isinstance(known, Kept) and self._cache_results[place] == UNTOLD
+        }
+        return self._origins
 
     def _count(self) -> None:
         counted = self._admission.context.outbox.counted
@@ -297,7 +314,7 @@ class ServedBatch(Served):
         for place, answer in zip(places, answers, strict=True):
             results[place] = answer.result
         for place, known in self._known.items():
-            results[place] = known.result if isinstance(known, Reply) else results[known]
+            results[place] = known.result if isinstance(known, Kept) else results[known]
         bodies = [
             encode_json(Result("2.0", call.id, each))  # type: ignore[arg-type] # no notifications here
             for call, each in zip(self._calls, results, strict=True)
@@ -315,7 +332,7 @@ class ServedBatch(Served):
             # They went one way, so it is recorded once, for all of them.
             details, way, cache = pack_sizes(self._sizes), here, plans[0].cache
         else:
-            details, way, cache = _details(here, self._cache_results, self._sizes), NO_UPSTREAM, BYPASS
+            details, way, cache = self._details(here), NO_UPSTREAM, BYPASS
         return b"".join(
             (
                 at,
@@ -328,6 +345,21 @@ class ServedBatch(Served):
                 admission.records[cache],
             )
         )
+
+    def _details(self, here: bytes) -> bytes:
+        """What is not counted of calls that went different ways."""
+        ends = [
+            (NO_UPSTREAM if cached in (HIT, COALESCED) else here) + _PACKED_RESULTS[cached]
+            for cached in self._cache_results
+        ]
+        if UNTOLD in self._cache_results:
+            for place, upstream in self._origins.items():
+                ends[place] = at_first_attempt(upstream) + _PACKED_RESULTS[UNTOLD]
+        sizes = self._sizes
+        parts = [
+            b"%b%b%b" % (_DETAIL, size.to_bytes(4, "big"), end) for size, end in zip(sizes, ends, strict=True)
+        ]
+        return _number16(_ARRAY16, len(sizes)) + b"".join(parts)
 
     # --- The slow path ---------------------------------------------------------------------------------
 
@@ -365,7 +397,8 @@ class ServedBatch(Served):
     def _resolution(self, calls: Sequence[Call]) -> BatchResolution:
         admission, started = self._admission, self._started
         resolver, deadline = admission.resolver, started + admission.pipeline.request_seconds
-        return BatchResolution(resolver, items_of(resolver, calls), started, deadline, self._resolved)
+        items = items_of(resolver, calls)
+        return BatchResolution(resolver, items, started, deadline, self._resolved, team=admission.team)
 
     def _charge(self, calls: int) -> None:
         """Count calls to upstreams beyond one for each, or refuse them."""
@@ -396,12 +429,12 @@ class ServedBatch(Served):
                 complete(key, flight, scope, None)
 
 
-def _cache_results(plans: list[MethodPlan], known: dict[int, Reply | int]) -> list[int]:
+def _cache_results(plans: list[MethodPlan], known: dict[int, Kept | int], team: str) -> list[int]:
     """What the cache does for each call."""
-    return [
-        plan.cache if place not in known else HIT if isinstance(known[place], Reply) else COALESCED
-        for place, plan in enumerate(plans)
-    ]
+    results = [plan.cache for plan in plans]
+    for place, found in known.items():
+        results[place] = COALESCED if isinstance(found, int) else HIT if team in found.teams else UNTOLD
+    return results
 
 
 def _validators(
@@ -414,16 +447,7 @@ def _validators(
     ]
 
 
-def _details(here: bytes, cache_results: Sequence[int], sizes: list[int]) -> bytes:
-    """What is not counted of calls that went different ways."""
-    ends = [
-        (NO_UPSTREAM if cached in (HIT, COALESCED) else here) + _PACKED_RESULTS[cached] for cached in cache_results
-    ]
-    parts = [b"%b%b%b" % (_DETAIL, size.to_bytes(4, "big"), end) for size, end in zip(sizes, ends, strict=True)]
-    return _number16(_ARRAY16, len(sizes)) + b"".join(parts)
-
-
-def _others(each: list[_T], known: dict[int, Reply | int]) -> list[_T]:
+def _others(each: list[_T], known: dict[int, Kept | int]) -> list[_T]:
     """What belongs to the calls that are sent."""
     return [value for place, value in enumerate(each) if place not in known] if known else each
 
@@ -458,7 +482,7 @@ def start_batch(  # noqa: C901 - as `ServedCall.start`
     if plans is None:
         return False
     keys = _keys(calls, plans) if plan.key_prefix is not None else None
-    known: dict[int, Reply | int] = {}
+    known: dict[int, Kept | int] = {}
     sent = calls
     if keys is not None:
         if not admission.resolver.flights.keys().isdisjoint(keys):
@@ -550,9 +574,9 @@ def _keys(calls: list[PlainCall], plans: list[MethodPlan]) -> list[bytes]:
     ]
 
 
-def _known(admission: Admission, keys: list[bytes], snapshot: Snapshot) -> dict[int, Reply | int]:
+def _known(admission: Admission, keys: list[bytes], snapshot: Snapshot) -> dict[int, Kept | int]:
     """Places of calls that need not be sent: answers from the cache, and places of equal calls in the batch."""
-    known: dict[int, Reply | int] = {}
+    known: dict[int, Kept | int] = {}
     cache = admission.resolver.cache
     if cache is not None and cache.holds_any(keys):
         for place, key in enumerate(keys):

@@ -2,7 +2,7 @@
 order.
 
 Each call is a `BatchItem` that ends with a result. A call that an upstream could not answer within a batch is
-retried elsewhere, alone. Knows no caller and no HTTP. By plain calls: the last result calls `done`.
+retried elsewhere, alone. Of the caller it knows the team; no HTTP. By plain calls: the last result calls `done`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from tollgate.api.logs import AttemptVerdict
 from tollgate.chains.catalogue import Kind, Scope
 from tollgate.chains.faults import Verdict
 from tollgate.core import jsonrpc
-from tollgate.core.shapes import Call, Replies, Reply
+from tollgate.core.shapes import Call, Replies
 from tollgate.errors import Overloaded, Refusal
+from tollgate.gateway.call.cache import Kept
 from tollgate.gateway.call.reply_validator import ReplyValidator
 from tollgate.gateway.call.resolver import (
     APART,
@@ -43,7 +44,7 @@ Charge = Callable[[int], None]
 UNSET = Route()
 """Of a call that is not on its way."""
 _USED = frozenset({AttemptVerdict.ANSWERED, AttemptVerdict.HEDGE_WON})
-_HIT, _COALESCED = Route(cache="hit"), Route(cache="coalesced")
+_COALESCED = Route(cache="coalesced")
 
 
 class BatchItem(Struct):
@@ -69,13 +70,15 @@ class BatchResolution(Struct, eq=False):
     charge: Charge | None = None
     """Counts upstream calls beyond one for each."""
     span: Span | None = None
+    team: str = ""
+    """Of the caller; empty: of the gateway itself."""
     _parts: Sequence[Cancellable] = ()
     _left: int = 0
 
     def start(self) -> None:
         """Answer from memory what can be, and call upstreams for the rest."""
         resolver = self.resolver
-        together, alone = _sorted(resolver, self.items)
+        together, alone = _sorted(resolver, self.items, self.team)
         parts: list[Chunk | Resolution] = []
         for items in _chunks(resolver, together):
             if len(items) > 1:
@@ -90,12 +93,13 @@ class BatchResolution(Struct, eq=False):
             part.start()
         self._ended()
 
-    def chunk(self, known: Mapping[int, Reply | int]) -> Chunk:
+    def chunk(self, known: Mapping[int, Kept | int]) -> Chunk:
         """All calls but these as one chunk: they have an answer from the cache, or are equal to another one."""
         items = self.items
         for place, found in known.items():
-            if isinstance(found, Reply):
-                items[place].result, items[place].route = found, _HIT
+            if isinstance(found, Kept):
+                items[place].result, items[place].route = found, Route()
+                self.resolver.note_hit(found, self.team, items[place].route)
 
         def ended() -> None:
             for place, found in known.items():
@@ -110,7 +114,7 @@ class BatchResolution(Struct, eq=False):
 
     def _chunk(self, items: list[BatchItem], done: Callable[[], None]) -> Chunk:
         route, missed = Route(self.started, span=self.span), Route(self.started, "miss")
-        return Chunk(self.resolver, items, self.deadline, done, route, missed)
+        return Chunk(self.resolver, items, self.deadline, done, route, missed, self.team)
 
     def _alone(self, item: BatchItem) -> Resolution:
         item.route = Route(self.started, charge=self.charge, span=self.span)
@@ -120,7 +124,9 @@ class BatchResolution(Struct, eq=False):
             self._ended()
 
         resolver, call = self.resolver, item.call
-        return Resolution(resolver, call, item.key, resolver.scope(call), self.deadline, item.route, ended)
+        return Resolution(
+            resolver, call, item.key, resolver.scope(call), self.deadline, item.route, ended, self.team
+        )
 
     def _ended(self) -> None:
         self._left -= 1
@@ -159,7 +165,7 @@ async def resolve_many(
         raise
 
 
-def _sorted(resolver: Resolver, items: list[BatchItem]) -> tuple[list[BatchItem], list[BatchItem]]:
+def _sorted(resolver: Resolver, items: list[BatchItem], team: str) -> tuple[list[BatchItem], list[BatchItem]]:
     """Answer from memory what can be; what is left may be sent together, or must be sent alone."""
     together: list[BatchItem] = []
     alone: list[BatchItem] = []
@@ -170,9 +176,10 @@ def _sorted(resolver: Resolver, items: list[BatchItem]) -> tuple[list[BatchItem]
         if key is None:
             (alone if each.call.method in APART else together).append(each)
             continue
-        result = resolver.recall(key)
-        if result is not None:
-            each.result, each.route = result, _HIT
+        route = Route()
+        each.result = resolver.recall_for(team, key, route)
+        if each.result is not None:
+            each.route = route
         elif each.call.method in APART or key in seen or resolver.flight(key, stamp) is not None:
             alone.append(each)
         else:
@@ -207,6 +214,7 @@ class Chunk(Struct, eq=False):
     """The way that all of them take."""
     missed: Route
     """That of those which the cache could have known."""
+    team: str = ""
     _led: Sequence[tuple[BatchItem, bytes, SingleFlight]] = ()
     _plain: bool = True
     """Whether results need no look at all."""
@@ -220,7 +228,7 @@ class Chunk(Struct, eq=False):
         """Send them, and let others share the answers."""
         resolver, items = self.resolver, self.items
         stamp = resolver.exchange.status.stamp
-        led = {each.key: SingleFlight(stamp) for each in items if each.key is not None}
+        led = {each.key: SingleFlight(stamp, (self.team,)) for each in items if each.key is not None}
         resolver.flights.update(led)
         self._lead([*led.values()])
         body = jsonrpc.encode_batch([each.call for each in items])
@@ -283,6 +291,7 @@ class Chunk(Struct, eq=False):
     def _finish(self) -> None:
         self._is_over = True
         for each, key, mine in self._led:
+            mine.upstream = each.route.upstream
             self.resolver.complete(key, mine, each.scope, each.result)
         self.done()
 

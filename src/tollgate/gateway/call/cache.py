@@ -5,6 +5,8 @@ or until the next block. An answer is stamped with the shared status at the time
 way while a block came is never taken for an answer about that block. Nothing is swept: what no longer holds is
 found out when it is requested, or makes room as the longest unused.
 
+An answer remembers the teams that have had it: others are not told that it was kept (`resolver.py`).
+
 Bounded in bytes. When there is little room left, only what was requested before is taken in: who reads each
 block of a chain once does not push out what others read again and again. One for each network and worker; it
 takes no lock.
@@ -28,6 +30,8 @@ from tollgate.store.base import SharedAnswer
 
 # What an entry costs beside its answer and its key, roughly.
 _OVERHEAD = 250
+# And each team that has had it, but for the first.
+_TEAM_BYTES = 64
 _NEVER, _TIP, _BLOCK, _FOREVER = Holds.NEVER, Holds.TIP, Holds.BLOCK, Holds.FOREVER
 # Marks of keys that were requested, and how many may be set before all are cleared.
 _MARKS, _MAX_MARKS = 1 << 16, 1 << 15
@@ -35,8 +39,11 @@ _MARKS, _MAX_MARKS = 1 << 16, 1 << 15
 _LOOKED_AT = 512
 _json = msgspec.json.encode
 
+Teams = tuple[str, ...] | set[str]
+"""Ids; most answers are for one team alone."""
 
-class _Kept(Reply, gc=False):
+
+class Kept(Reply, gc=False):
     """An answer, and for how long it holds. That is found out when it is first requested again: most never are."""
 
     size: int = 0
@@ -52,6 +59,10 @@ class _Kept(Reply, gc=False):
     """Whether it is valid while no prober watches for reorganisations."""
     is_shared: bool = False
     """Whether it came from another worker, or went to others."""
+    teams: Teams = ()
+    """Those that have had it."""
+    upstream: str = ""
+    """That gave it; empty: not known here."""
 
 
 class Cache:
@@ -66,13 +77,13 @@ class Cache:
         self.used = 0
         """Bytes."""
         # Not a dict: finding its first key takes longer the more were dropped before.
-        self.entries: OrderedDict[bytes, _Kept] = OrderedDict()
+        self.entries: OrderedDict[bytes, Kept] = OrderedDict()
         self.methods = catalogue.cached
 
     def __len__(self) -> int:
         return len(self.entries)
 
-    def get(self, key: bytes, status: Snapshot | None = None) -> Reply | None:
+    def get(self, key: bytes, status: Snapshot | None = None) -> Kept | None:
         """The answer to a call, where one is kept that still holds; `status`: the network's, if it is at hand."""
         entry = self.entries.get(key)
         if entry is None:
@@ -99,8 +110,10 @@ class Cache:
         """Whether there may be an answer to one of these calls."""
         return not self.entries.keys().isdisjoint(keys)
 
-    def put(self, key: bytes, scope: Scope, reply: Reply, stamp: Stamp) -> None:
-        """Keep an answer that may hold for a while."""
+    def put(
+        self, key: bytes, scope: Scope, reply: Reply, stamp: Stamp, teams: Teams = (), upstream: str = ""
+    ) -> None:
+        """Keep an answer of an upstream that may hold for a while, and that these teams have had."""
         # A head that was not observed belongs to an unknown chain.
         if scope.holds is _NEVER or stamp[2] == NOTHING:
             return
@@ -117,7 +130,15 @@ class Cache:
         self.used += size
         if self.used > self._max_bytes:
             self._make_room()
-        entries[key] = _Kept(Raw(result), ABSENT, size, stamp, scope)
+        entries[key] = Kept(Raw(result), ABSENT, size, stamp, scope, teams=teams, upstream=upstream)
+
+    def give(self, entry: Kept, team: str) -> None:
+        """Note that a team has had an answer."""
+        entry.teams = with_team(entry.teams, team)
+        entry.size += _TEAM_BYTES
+        self.used += _TEAM_BYTES
+        if self.used > self._max_bytes:
+            self._make_room()
 
     def unshared(self, max_entry: int) -> Iterator[SharedAnswer]:
         """Answers about final blocks that were requested again, and that others do not know yet; newest first."""
@@ -148,7 +169,7 @@ class Cache:
         if size > self._max_entry or self.used + size > self._brim or method_of(answer.key) not in self.methods:
             return False
         self.used += size
-        self.entries[answer.key] = _Kept(
+        self.entries[answer.key] = Kept(
             Raw(answer.result), ABSENT, size, stamp, None, -1, reorgs, answer.number, final=True, is_shared=True
         )
         return True
@@ -180,7 +201,7 @@ class Cache:
         if self._seen:
             self._was_seen(key)
 
-    def _stands(self, entry: _Kept) -> bool:
+    def _stands(self, entry: Kept) -> bool:
         """Whether an answer has outlived the reorganisations since it was given."""
         if entry.number != NOTHING and self._status.ancestor(entry.reorgs) < entry.number:
             return False
@@ -196,7 +217,7 @@ class Cache:
         self.used -= self.entries.pop(key).size
 
 
-def _find_out(entry: _Kept, scope: Scope) -> bool:
+def _find_out(entry: Kept, scope: Scope) -> bool:
     """Find out for how long an answer holds; whether it does at all."""
     version, reorgs, head, finalized = entry.stamp
     keep = kept_for(scope, bytes(entry.result), head, finalized)
@@ -207,6 +228,14 @@ def _find_out(entry: _Kept, scope: Scope) -> bool:
     entry.version = version if holds is _TIP else -1
     entry.reorgs, entry.number, entry.final = reorgs, keep.number, holds is _FOREVER
     return True
+
+
+def with_team(teams: Teams, team: str) -> set[str]:
+    """The teams that have had an answer, once this one has it."""
+    if isinstance(teams, tuple):
+        return {*teams, team}
+    teams.add(team)
+    return teams
 
 
 def method_of(key: bytes) -> str:

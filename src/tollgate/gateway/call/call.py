@@ -26,7 +26,15 @@ from tollgate.core.entries import MAX_METHOD_BYTES, pack
 from tollgate.core.shapes import ABSENT, Call, PlainCall, Reply, Result, WrittenCall
 from tollgate.errors import Refusal
 from tollgate.gateway.access.caller import Caller
-from tollgate.gateway.call.admission import CACHE_RESULTS, COALESCED, HIT, Admission, Admissions, MethodPlan
+from tollgate.gateway.call.admission import (
+    CACHE_RESULTS,
+    COALESCED,
+    HIT,
+    UNTOLD,
+    Admission,
+    Admissions,
+    MethodPlan,
+)
 from tollgate.gateway.call.batch import ServedBatch, start_batch
 from tollgate.gateway.call.cache import key_of
 from tollgate.gateway.call.reply_validator import ReplyValidator, reveals_tip
@@ -37,6 +45,7 @@ from tollgate.gateway.call.served import (
     UNREADABLE,
     Served,
     SlowState,
+    at_first_attempt,
     encode_json,
     is_text,
 )
@@ -70,7 +79,18 @@ _sizes = struct.Struct(">BIBI").pack
 class ServedCall(Served):
     """One call on its way. To an upstream's connection it is what waits for the response."""
 
-    __slots__ = ("_cache", "_call", "_flight", "_key", "_plan", "_read", "_scope", "_size", "_validator")
+    __slots__ = (
+        "_cache",
+        "_call",
+        "_flight",
+        "_key",
+        "_origin",
+        "_plan",
+        "_read",
+        "_scope",
+        "_size",
+        "_validator",
+    )
 
     def __init__(self, connection: CallerSide) -> None:
         super().__init__(connection)
@@ -126,6 +146,8 @@ class ServedCall(Served):
             # As `key_of` makes it, only quicker: most have their parameters in a list.
             key = plan.key_prefix + b"\0".join(params) if params and type(params) is list else key_of(call)
             reply, flight = admission.resolver.known(key, view.snapshot)
+            if flight is not None and admission.team not in flight.teams:
+                return False
         if reply is None and flight is None:
             read = plan.read
             scope = read(params)
@@ -153,6 +175,9 @@ class ServedCall(Served):
         self.connection.answering = self
         if reply is not None:
             self._cache = HIT
+            if admission.team not in reply.teams:
+                self._cache = UNTOLD
+                self._origin = admission.resolver.give(reply, admission.team)
             self._answer(reply.result)
             return True
         context.calls.add(self)
@@ -164,7 +189,9 @@ class ServedCall(Served):
         self._cache = plan.cache
         self._key, self._scope, self._validator = key, scope, None
         if key is not None:
-            self._flight = admission.resolver.flights[key] = SingleFlight(view.snapshot.stamp)
+            self._flight = admission.resolver.flights[key] = SingleFlight(
+                view.snapshot.stamp, admission.teams, upstream.name
+            )
         if plan.reveals and reveals_tip(scope):
             self._validator = admission.resolver.validator(call.method, scope)
         if exchange.hedging and not context.under_way.sweeping:
@@ -288,9 +315,8 @@ class ServedCall(Served):
         self._key = key = resolver.key(call)
         self.connection.answering = self
         admission.context.calls.add(self)
-        reply = resolver.recall(key) if key is not None else None
+        reply = resolver.recall_for(admission.team, key, slow.route)
         if reply is not None:
-            slow.route.cache = CACHE_RESULTS[HIT]
             self.completed(reply)
             return
         if method == GET_LOGS:
@@ -299,7 +325,9 @@ class ServedCall(Served):
             slow.route.span = request.span
         deadline = now + admission.pipeline.request_seconds
         scope = resolver.scope(call)
-        slow.work = work = Resolution(resolver, call, key, scope, deadline, slow.route, self.completed)
+        slow.work = work = Resolution(
+            resolver, call, key, scope, deadline, slow.route, self.completed, admission.team
+        )
         work.start()
 
     def take_over(self, ended: Response | AttemptFailed | None = None) -> None:
@@ -309,7 +337,8 @@ class ServedCall(Served):
             return
         route = Route(now, CACHE_RESULTS[self._cache])
         deadline = now + admission.pipeline.request_seconds
-        work = Resolution(admission.resolver, self._call, key, self._scope, deadline, route, self.completed)
+        resolver, team = admission.resolver, admission.team
+        work = Resolution(resolver, self._call, key, self._scope, deadline, route, self.completed, team)
         self._slow = SlowState(route, None, work)
         first = FirstAttempt(jsonrpc.encode_call(self._call), upstream, now, self._sent_on, ended)
         work.resume(first, None if key is None else self._flight, self._validator or plan.validator)
@@ -403,12 +432,16 @@ class ServedCall(Served):
         """The header lines with the origin of the answer."""
         slow, upstream = self._slow, self._upstream
         name = slow.route.upstream if slow is not None else upstream.name if upstream is not None else ""
+        if self._cache == UNTOLD:
+            name = self._origin
         return self._admission.pipeline.shown(name, CACHE_RESULTS[self._cache])
 
     def _answer_by_name(self, reply: Reply, call_id: msgspec.Raw | int) -> None:
         """Count a call by its method's name, and send its answer: it has no plan, or is a node's error."""
         admission, method = self._admission, self._call.method
         context, network, cached = admission.context, admission.network, CACHE_RESULTS[self._cache]
+        if self._slow is not None:
+            cached = self._slow.route.counted or cached
         if method in sticky.METHODS:
             reply = admission.pipeline.seal.closed(method, reply, admission.caller.filters_of)
         outcome = (OK, None) if reply.error is ABSENT else (NODE_ERROR, jsonrpc.error_code(reply))
@@ -437,10 +470,13 @@ class ServedCall(Served):
                 _numbers(micros, _ONE_DETAIL, self._size, UINT32, len(self._body)),
                 _ID24 if len(request_id) == 24 else pack(request_id)[: -len(request_id)],
                 request_id,
-                upstream.record if upstream is not None else NO_UPSTREAM,
+                upstream.record if upstream is not None else self._no_upstream(),
                 admission.records[self._cache],
             )
         )
+
+    def _no_upstream(self) -> bytes:
+        return NO_UPSTREAM if self._cache != UNTOLD else at_first_attempt(self._origin)
 
     def _slow_record(self, journal: Journal, at: bytes, now: float, slow: SlowState) -> bytes:
         admission, route, (outcome, code) = self._admission, slow.route, slow.outcome

@@ -187,7 +187,7 @@ class Pipeline:
             headers = self.shown(request.route.upstream, request.route.cache) if request.caller.shows else b""
             answer = Answer(200, jsonrpc.encode_answer(call.id, reply), headers)
         outcome, code = (OK, None) if reply.error is ABSENT else (NODE_ERROR, jsonrpc.error_code(reply))
-        self._counters.resolved(network, call.method, outcome, request.route.cache)
+        self._counters.resolved(network, call.method, outcome, request.route.counted or request.route.cache)
         note = (call.method[:MAX_METHOD_BYTES], outcome, code, len(answer.body))
         request.calls = (note, *[(*note[:3], 0)] * request.route.extra) if self.bills_upstream_calls else (note,)
         return answer
@@ -232,7 +232,7 @@ class Pipeline:
             notes.append((method[:MAX_METHOD_BYTES], outcome, code, len(body), route.upstream, route.kept, way))
             if route.extra and self.bills_upstream_calls:
                 notes += [(method[:MAX_METHOD_BYTES], outcome, code, 0, route.upstream, 0, way)] * route.extra
-            counted = (method, outcome, way)
+            counted = (method, outcome, route.counted or way)
             counts[counted] = counts.get(counted, 0) + 1
         for (method, outcome, way), count in counts.items():
             self._counters.called(network, method, outcome, count)

@@ -2,8 +2,12 @@
 
 A `Resolver` is what the calls of one network share: the cache, equal calls under way, and what its methods mean. A
 `Resolution` is one call on its way to its answer, by plain calls; only an `eth_getLogs` in several parts takes a
-task. `call.py` and `batch.py` take the same steps on the fast path; `batch_resolution.py` is for batches. Knows no
-caller and no HTTP.
+task. `call.py` and `batch.py` take the same steps on the fast path; `batch_resolution.py` is for batches. Of the
+caller it knows the team; no HTTP.
+
+A team is told of a hit only if it has had the answer before: otherwise hits would show what other teams request.
+An answer that another team's call brought is shown as the miss that it would have been, with the upstream that
+gave it. Metrics count what the cache did. How long an answer takes is not hidden.
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ from tollgate.chains.faults import Verdict
 from tollgate.core import jsonrpc
 from tollgate.core.shapes import ABSENT, Call, Params, Reply, WrittenCall
 from tollgate.errors import InternalError, Overloaded, RateLimited, Refusal
-from tollgate.gateway.call.cache import Cache, key_of
+from tollgate.gateway.call.cache import Cache, Kept, Teams, key_of, with_team
 from tollgate.gateway.call.reply_validator import ReplyValidator, reveals_tip
 from tollgate.gateway.messages import Route
 from tollgate.gateway.upstream import sticky
@@ -49,6 +53,10 @@ class SingleFlight(Struct, gc=False, eq=False):
 
     stamp: Stamp
     """The network's status before it was sent. A call from before the last block is not equal."""
+    teams: Teams = ()
+    """Those whose calls wait for it."""
+    upstream: str = ""
+    """That answers it, once that is known."""
     waiters: list[Callable[[Resolved], None]] | None = None
     """None until there is one: few calls have any."""
 
@@ -98,6 +106,8 @@ class Resolver:
         upstreams = [upstream.settings for upstream in self.exchange.upstreams]
         self.batch_calls = min((each.batch_calls for each in upstreams), default=1)
         """Most calls in a batch that any of the upstreams takes."""
+        self._any_upstream = upstreams[0].name if upstreams else ""
+        """Shown for answers that other nodes share: they come without the name of their upstream."""
         self.logs_blocks = min((each.logs_blocks for each in upstreams if each.logs_blocks), default=0)
 
     def key(self, call: Call) -> bytes | None:
@@ -113,7 +123,27 @@ class Resolver:
         """An answer that is cached and still holds."""
         return None if key is None or self.cache is None else self.cache.get(key)
 
-    def known(self, key: bytes, snapshot: Snapshot) -> tuple[Reply | None, SingleFlight | None]:
+    def recall_for(self, team: str, key: bytes | None, route: Route) -> Reply | None:
+        """Likewise, for a call of a team; notes where the answer came from."""
+        kept = None if key is None or self.cache is None else self.cache.get(key)
+        if kept is not None:
+            self.note_hit(kept, team, route)
+        return kept
+
+    def note_hit(self, kept: Kept, team: str, route: Route) -> None:
+        """Note where an answer from the cache came from, as far as the team is told."""
+        if team in kept.teams:
+            route.cache = "hit"
+        else:
+            _untold(route, "miss", "hit", self.give(kept, team))
+
+    def give(self, kept: Kept, team: str) -> str:
+        """Note that a team has had an answer that another's call brought; the upstream that it is shown."""
+        if self.cache is not None:
+            self.cache.give(kept, team)
+        return kept.upstream or self._any_upstream
+
+    def known(self, key: bytes, snapshot: Snapshot) -> tuple[Kept | None, SingleFlight | None]:
         """An answer that is cached and still holds, or else an equal call that is under way."""
         cache = self.cache
         if cache is not None and key in cache.entries:
@@ -130,7 +160,7 @@ class Resolver:
     def complete(self, key: bytes, mine: SingleFlight, scope: Scope, reply: Resolved | None) -> None:
         """Cache the answer of a call that others could wait for, and hand it to those that do."""
         if self.cache is not None and isinstance(reply, Reply) and reply.error is ABSENT:
-            self.cache.put(key, scope, reply, mine.stamp)
+            self.cache.put(key, scope, reply, mine.stamp, mine.teams, mine.upstream)
         if self.flights.get(key) is mine:
             del self.flights[key]
         if mine.waiters is not None:
@@ -179,6 +209,10 @@ class Resolution(Struct, eq=False):
     deadline: float
     route: Route
     done: Callable[[Resolved], None] | None
+    team: str = ""
+    """Of the caller; empty: of the gateway itself."""
+    _joined: SingleFlight | None = None
+    """What it waits for."""
     _flight: SingleFlight | None = None
     """What others wait for."""
     _validator: ReplyValidator | None = None
@@ -192,16 +226,28 @@ class Resolution(Struct, eq=False):
         stamp = self.resolver.exchange.status.stamp
         flight = self.resolver.flight(self.key, stamp)
         if flight is not None:
-            self.route.cache = "coalesced"
-            flight.join(self._completed)
+            self._join(flight)
         else:
             self._lead(self.key, stamp)
 
+    def _join(self, flight: SingleFlight) -> None:
+        self._joined = flight
+        if self.team in flight.teams:
+            self.route.cache = "coalesced"
+        else:
+            flight.teams = with_team(flight.teams, self.team)
+            _untold(self.route, self._brought, "coalesced", "")
+        flight.join(self._completed)
+
+    @property
+    def _brought(self) -> str:
+        """What the cache does for a call that an upstream answers."""
+        return "miss" if self.call.method in self.resolver.cached else "bypass"
+
     def _lead(self, key: bytes, stamp: Stamp) -> None:
-        resolver = self.resolver
-        if self.call.method in resolver.cached:
-            self.route.cache = "miss"
-        self._flight = resolver.flights[key] = SingleFlight(stamp)
+        resolver, route = self.resolver, self.route
+        route.cache, route.counted, route.attempts, route.kept = self._brought, "", 0, 0
+        self._flight = resolver.flights[key] = SingleFlight(stamp, (self.team,))
         self.fetch()
 
     def _completed(self, reply: Resolved) -> None:
@@ -212,6 +258,8 @@ class Resolution(Struct, eq=False):
             # By the limits of the caller that it joined, which are not its own.
             self._lead(self.key, self.resolver.exchange.status.stamp)
         else:
+            if self._joined is not None and self.route.counted:
+                self.route.upstream = self._joined.upstream
             self._finish(reply)
 
     # --- Upstreams -------------------------------------------------------------------------------------
@@ -326,6 +374,7 @@ class Resolution(Struct, eq=False):
 
     def _finish(self, result: Resolved) -> None:
         if self._flight is not None and self.key is not None:
+            self._flight.upstream = self.route.upstream
             self.resolver.complete(self.key, self._flight, self.scope, result)
         done, self.done = self.done, None
         # It refers to the caller's call, which refers to this.
@@ -339,6 +388,11 @@ class Resolution(Struct, eq=False):
             if self._work is not None:
                 self._work.cancel()
             self._finish(Overloaded(STOPPING))
+
+
+def _untold(route: Route, cache: str, counted: str, upstream: str) -> None:
+    """Note an answer that another team's call brought as the team's own call would be."""
+    route.cache, route.counted, route.upstream, route.attempts, route.kept = cache, counted, upstream, 1, 1
 
 
 async def resolve(resolver: Resolver, call: Call, key: bytes | None, deadline: float, route: Route) -> Reply:

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 import msgspec
 from msgspec import Struct
 
+from tollgate.core.entries import pack
 from tollgate.errors import Overloaded
 from tollgate.gateway.call.admission import Admission
 from tollgate.gateway.call.resolver import STOPPING, Cancellable
@@ -22,6 +23,7 @@ from tollgate.gateway.upstream.health import Upstream
 UNREADABLE = (msgspec.DecodeError, RecursionError)
 NO_UPSTREAM = b"\xa0\x00"
 """The record's part about the upstream of a call that needed none: an empty name, no attempt."""
+_ONE_ATTEMPT = b"\x01"
 NIL, UINT32 = 0xC0, 0xCE
 encode_json = msgspec.json.Encoder().encode
 
@@ -138,6 +140,11 @@ class Served(ABC):
             request.rates, request.started = admission.rates_left(), self._started
         request.route, request.work = route, self
         return request
+
+
+def at_first_attempt(upstream: str) -> bytes:
+    """The record's part about the upstream of a call that it answered at the first attempt."""
+    return pack(upstream) + _ONE_ATTEMPT
 
 
 def is_text(body: bytes) -> bool:

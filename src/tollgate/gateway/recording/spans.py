@@ -41,7 +41,7 @@ def _way(request: Request) -> Attributes:
     """The way that one call took."""
     ((_, outcome, code, *_),) = request.calls
     route = request.route
-    way: Attributes = {"tollgate.outcome": outcome, "tollgate.cache": route.cache}
+    way: Attributes = {"tollgate.outcome": outcome, "tollgate.cache": route.counted or route.cache}
     if route.upstream:
         way["tollgate.upstream"] = route.upstream
         way["tollgate.attempts"] = route.attempts
