@@ -17,6 +17,7 @@ import subprocess
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,8 @@ from parts.need import DEPS, ROOT, need
 from parts.processes import eventually
 from parts.raw_http import JSON
 from parts.tollgate import TOLLGATE, demo
+from tollgate.api.invoices import Invoice
+from tollgate.control.api.invoices import Parties, file_of
 from tollgate.core import totp
 
 if TYPE_CHECKING:
@@ -266,6 +269,104 @@ def test_everything_is_reached_by_keyboard(console: Console) -> None:
         assert page.locator(".switcher .menu").is_visible()
 
 
+# --- Widths ------------------------------------------------------------------------------------------------
+
+LONG_NAME = "indexer-" + "of-a-very-long-name-" * 4 + "x"
+
+
+def test_tablet_shows_every_page_without_sideways_scrolling(console: Console) -> None:
+    with console.context(viewport={"width": 768, "height": 900}) as context:
+        page = context.new_page()
+        for name, path in PAGES.items():
+            page.goto(console.base_url + path)
+            assert page.evaluate("document.documentElement.scrollWidth") <= 768, name
+        page.goto(f"{console.base_url}{TEAM}/logs")
+        card = page.locator(".card", has=page.locator("table.log")).bounding_box()
+        table = page.locator("table.log").bounding_box()
+        assert card is not None
+        assert table is not None
+        assert table["x"] + table["width"] <= card["x"] + card["width"]
+
+
+def test_phone_shows_the_time_of_each_request_and_no_badge_over_a_long_name(console: Console) -> None:
+    with console.page(f"{TEAM}/tokens/new", viewport={"width": 390, "height": 800}) as page:
+        page.fill("#name", LONG_NAME)
+        click(page, "Create token")
+        page.goto(f"{console.base_url}{TEAM}/tokens")
+        row = page.locator("tr", has_text=LONG_NAME)
+        name, badge = (row.locator(each).bounding_box() for each in ("a.name", ".badge"))
+        assert name is not None
+        assert badge is not None
+        assert name["x"] + name["width"] <= badge["x"]
+        page.goto(f"{console.base_url}{TEAM}/logs")
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390, "the name is in a filter"
+        assert page.locator("#lines tr time").first.is_visible()
+        page.goto(f"{console.base_url}{TEAM}/tokens")
+        page.get_by_role("link", name=LONG_NAME).click()
+        page.fill("#typed", LONG_NAME)
+        click(page, "Delete token")
+
+
+def test_header_of_a_printed_invoice_stays_on_the_paper(console: Console) -> None:
+    invoice = Invoice(
+        number="TG-1", month="2026-11", status="final", issued_at=None, requests=1, billable_requests=1,
+        cost_micros=0, total_cents=0, total="$0.00", team="acme", period_start=datetime(2026, 11, 1, tzinfo=UTC),
+        period_end=datetime(2026, 12, 1, tzinfo=UTC), plan="per_request", free_requests=1, micros_per_million=1,
+        spending_cap_micros=None, lines=[], team_id="team_1", currency="usd",
+    )  # fmt: skip
+    parties = Parties("The" + "LongestNameOfAnyCompany" * 8 + " Ltd\nStreet 1", "DE1", "Buyer", "")
+    answer = file_of(invoice, parties, "html", "https://tollgate.example.com")
+    # A4 without its margins of 2 cm.
+    with console.browser.new_context(viewport={"width": 642, "height": 970}) as context:
+        page = context.new_page()
+        page.emulate_media(media="print")
+        page.set_content(answer.content.decode())
+        assert page.evaluate("document.documentElement.scrollWidth") <= 642
+        title, seller = (page.locator(each).bounding_box() for each in ("h1", "header p"))
+        assert title is not None
+        assert seller is not None
+        assert title["x"] + title["width"] <= seller["x"]
+        assert abs(title["y"] - seller["y"]) < 40, "beside the title"
+
+
+# --- Overview ----------------------------------------------------------------------------------------------
+
+
+def tile(page: Page, name: str) -> list[str]:
+    return page.locator(".tile", has_text=name).inner_text().splitlines()
+
+
+@pytest.mark.parametrize("script", [True, False])
+def test_one_range_is_that_of_tiles_subtitle_chart_and_lists(console: Console, script: bool) -> None:
+    with console.page(java_script_enabled=script) as page:
+        month = int(tile(page, "Requests")[1].replace(",", ""))
+        assert "compared with 1 to " in words(page)
+        assert " from " in " ".join(tile(page, "Requests"))
+        assert "lighter bars: forecast" in words(page)
+        page.get_by_role("link", name="24 hours").click()
+        day = int(tile(page, "Requests")[1].replace(",", ""))
+        assert 0 < day < month
+        assert page.locator(".top p").inner_text().count(":00 to ") == 2
+        listed = page.locator(".card", has_text="Top methods").locator(".num").all_inner_texts()
+        assert 0 < sum(int(each.replace(",", "")) for each in listed) <= day
+        page.get_by_role("link", name="Outcome").click()
+        assert "range=24h" in page.url
+        page.locator("summary", has_text="Custom").click()
+        today = datetime.now(UTC).date()
+        page.fill("#since", f"{today - timedelta(days=9)}")
+        page.fill("#until", f"{today - timedelta(days=3)}")
+        click(page, "Apply")
+        week = int(tile(page, "Requests")[1].replace(",", ""))
+        page.get_by_role("link", name="Network", exact=True).click()
+        assert tile(page, "Requests")[1] == f"{week:,}", "the split keeps the range"
+        page.locator(".data summary").click()
+        sums = page.locator(".data tbody td:last-child").all_inner_texts()
+        assert len(sums) == 7
+        assert sum(int(each.replace(",", "")) for each in sums) == week
+        page.goto(f"{console.base_url}{TEAM}?range=custom&since=2020-01-01")
+        assert "92 are the maximum" in words(page)
+
+
 # --- Tokens ------------------------------------------------------------------------------------------------
 
 
@@ -497,6 +598,36 @@ def test_invitation_is_a_link_where_no_mail_is_set(console: Console) -> None:
         answer = page.goto(f"{console.base_url}/console/teams/no-such-team")
         assert answer is not None
         assert answer.status == 403
+
+
+@pytest.mark.parametrize("script", [True, False])
+def test_saving_alerts_keeps_the_secret_and_rolling_it_is_confirmed(console: Console, script: bool) -> None:
+    with console.page(f"{TEAM}/usage", java_script_enabled=script) as page:
+        page.fill("#alert_webhook", f"https://hooks.example.com/{script}")
+        click(page, "Save alerts")
+        first = page.locator("#secret").inner_text()
+        page.goto(f"{console.base_url}{TEAM}/usage")
+        click(page, "Save alerts")
+        assert page.locator("#secret").count() == 0
+        click(page, "Roll secret")
+        page.locator("#roll").get_by_role("button", name="Roll secret").click()
+        assert page.locator("#secret").inner_text() not in ("", first)
+        assert "also signed with the previous secret until" in words(page)
+        click(page, "Roll secret")
+        page.locator("#roll").get_by_role("button", name="Roll secret").click()
+        assert "The secret was rolled already" in words(page)
+        page.goto(f"{console.base_url}{TEAM}/audit?action=webhook.roll")
+        assert "hooks.example.com" in words(page)
+
+
+def test_list_of_invoices_counts_the_requests_of_each_invoice(console: Console) -> None:
+    with console.page(f"{TEAM}/invoices") as page:
+        for row in range(page.locator("tbody tr").count()):
+            page.goto(f"{console.base_url}{TEAM}/invoices")
+            line = page.locator("tbody tr").nth(row)
+            listed = line.locator("td").nth(3).inner_text()
+            line.locator("a").click()
+            assert page.locator("tfoot td").nth(1).inner_text() == listed
 
 
 def test_settings_of_billing_and_an_invoice_to_print(console: Console) -> None:

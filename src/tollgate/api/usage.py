@@ -9,6 +9,9 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from tollgate.api.base import MONTH, Moment, Route, choice, text
 
+DAY = r"^\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])$"
+MAX_CUSTOM_DAYS = 92
+
 
 class By(StrEnum):
     """What usage is listed by."""
@@ -30,12 +33,13 @@ class Split(StrEnum):
 
 
 class TimeRange(StrEnum):
-    """The range of a timeline. Each ends with the current hour, day or month."""
+    """The range of a timeline. Each but the custom one ends with the current hour, day or month."""
 
     DAY = "24h"
     WEEK = "7d"
     MONTH = "month"
     YEAR = "year"
+    CUSTOM = "custom"
 
 
 class Plan(StrEnum):
@@ -61,6 +65,24 @@ BillableRequests = Annotated[int, Meta(description="Requests that are billed: th
 FreeRequests = Annotated[int, Meta(description="How many requests of a month are free.")]
 CostMicros = Annotated[int, Meta(description="What they cost, in millionths of a US dollar.")]
 Cap = Annotated[int | None, Meta(description="The cap that applies, in millionths of a US dollar; null: none.")]
+
+
+FirstDay = Annotated[
+    str,
+    Meta(
+        description="The first day (UTC) of a custom range, such as 2026-11-01.",
+        examples=["2026-11-01"],
+        extra_json_schema={"pattern": DAY},
+    ),
+]
+LastDay = Annotated[
+    str,
+    Meta(
+        description=f"Its last day, by default today; {MAX_CUSTOM_DAYS} days at most.",
+        examples=["2026-11-15"],
+        extra_json_schema={"pattern": DAY},
+    ),
+]
 
 
 class UsageQuery(Struct, frozen=True):
@@ -116,11 +138,17 @@ class TimelineQuery(Struct, frozen=True):
     """Which timeline to show."""
 
     range: Annotated[
-        str, choice("The last 24 hours by hour, 7 days or this month by day, or 12 months by month.", TimeRange)
+        str,
+        choice(
+            "The last 24 hours by hour, 7 days or this month by day, 12 months by month; custom: from `since` on.",
+            TimeRange,
+        ),
     ] = TimeRange.MONTH
     split: Annotated[str, choice("What each step is split by; a source is a token or a domain.", Split)] = (
         Split.NETWORK
     )
+    since: FirstDay | UnsetType = UNSET
+    until: LastDay | UnsetType = UNSET
 
 
 class Step(Struct, frozen=True):

@@ -80,26 +80,50 @@ def migrate_in_child(url: URL, scripts: str) -> list[str]:
 
 def load_peppers(settings: Settings, data_dir: Path, url: URL) -> tuple[bytes, bytes | None]:
     """Return the pepper of this installation, made on the first start, and the one that it replaces, if any."""
-    path, before = data_dir / PEPPER, data_dir / PREVIOUS_PEPPER
     configured = settings.secrets.pepper
-    pepper = configured.encode() if configured else _pepper_of(path)
-    if settings.secrets.previous_pepper:
-        previous: bytes | None = settings.secrets.previous_pepper.encode()
-    else:
-        previous = read_pepper(before) if before.exists() and not configured else None
+    pepper = configured.encode() if configured else _pepper_of(data_dir / PEPPER)
+    previous = _previous_pepper(settings, data_dir)
     stored = engines.insert_if_absent(url, PEPPER, fingerprint(pepper))
     if stored == fingerprint(pepper):
         return pepper, previous
     if previous is None or stored != fingerprint(previous):
-        where = "secrets.pepper" if configured else str(path)
-        raise StartError(
-            f"The pepper in {where} is not the one that this store's tokens were hashed with, so no token would "
-            "work. Put the old pepper back, or start with a new store. To replace it, see docs/upgrade.md. "
-            "Nodes that share a database share one pepper: set `secrets.pepper` on each."
-        )
+        raise _another_pepper(settings, data_dir)
     engines.replace_facts(url, {PEPPER: fingerprint(pepper), PEPPER_REPLACED_AT: str(time.time())})
     _log.warning("the pepper was replaced: what was hashed under the one before works until that is taken away")
     return pepper, previous
+
+
+def check_peppers(settings: Settings, data_dir: Path, url: URL) -> None:
+    """Refuse a pepper as `load_peppers` would, and change nothing."""
+    stored = engines.fact(url, PEPPER)
+    if stored is None:
+        return
+    path, configured = data_dir / PEPPER, settings.secrets.pepper
+    if not configured and not path.exists():
+        raise StartError(
+            f"{path} is missing, and the tokens of this store were hashed with it: put it back from a backup, or "
+            "set `secrets.pepper`."
+        )
+    pepper = configured.encode() if configured else read_pepper(path)
+    known = {fingerprint(each) for each in (pepper, _previous_pepper(settings, data_dir)) if each is not None}
+    if stored not in known:
+        raise _another_pepper(settings, data_dir)
+
+
+def _previous_pepper(settings: Settings, data_dir: Path) -> bytes | None:
+    if settings.secrets.previous_pepper:
+        return settings.secrets.previous_pepper.encode()
+    path = data_dir / PREVIOUS_PEPPER
+    return read_pepper(path) if path.exists() and not settings.secrets.pepper else None
+
+
+def _another_pepper(settings: Settings, data_dir: Path) -> StartError:
+    where = "secrets.pepper" if settings.secrets.pepper else str(data_dir / PEPPER)
+    return StartError(
+        f"The pepper in {where} is not the one that this store's tokens were hashed with, so no token would "
+        "work. Put the old pepper back, or start with a new store. To replace it, see docs/upgrade.md. "
+        "Nodes that share a database share one pepper: set `secrets.pepper` on each."
+    )
 
 
 def fingerprint(pepper: bytes) -> str:

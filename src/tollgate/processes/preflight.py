@@ -1,6 +1,7 @@
 """Whether a service could start with its settings, without starting it; and what its operator is warned of.
 
-`problems` is what `serve` would refuse: files, ports, the data folder. `warnings` is what it would start with all
+`problems` is what `serve` and `migrate` would refuse: files, ports, the data folder, the databases and what their
+clients need. `warnings` is what it would start with all
 the same, to its users' harm. Both are for people: `tollgate config check` prints them, `serve` logs the second.
 """
 
@@ -12,11 +13,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from tollgate.control.outbound import DnsResolver
 from tollgate.errors import StartError, TollgateError
 from tollgate.processes import certificates, listeners
-from tollgate.processes.bootstrap import PEPPER, read_pepper
+from tollgate.processes.bootstrap import PEPPER, check_peppers, read_pepper
 from tollgate.processes.service_lock import holder
+from tollgate.processes.shared_settings import slots_of
 from tollgate.settings.model import Settings
+from tollgate.store import engines, upgrade, valkey
 
 _EVERYWHERE = ("0.0.0.0", "::")
 _LOCAL = ("localhost", "127.0.0.1", "::1")
@@ -25,7 +29,7 @@ _LOCAL = ("localhost", "127.0.0.1", "::1")
 def problems(settings: Settings) -> list[str]:
     """Return what keeps the service from starting."""
     found: list[str] = []
-    for check in (_data_dir, _pepper, tls_files, _ports):
+    for check in (_data_dir, _pepper, _store, _shared, _resolvers, slots_of, tls_files, _ports):
         try:
             check(settings)
         except TollgateError as error:
@@ -78,6 +82,29 @@ def _pepper(settings: Settings) -> None:
             read_pepper(file)
         except OSError as error:
             raise StartError(f"{file} cannot be read: {error.strerror}.") from error
+
+
+def _store(settings: Settings) -> None:
+    """The databases: their clients, whether they can be reached, their version, and the pepper that they know."""
+    data_dir = Path(settings.data_dir)
+    url = engines.store_url(settings.store.url, data_dir)
+    if not engines.exists(url):
+        return
+    steps = upgrade.plan(url, upgrade.CONTROL)
+    ledger = engines.ledger_url(url, data_dir)
+    if engines.exists(ledger):
+        upgrade.plan(ledger, upgrade.LEDGER)
+    if not steps:
+        check_peppers(settings, data_dir, url)
+
+
+def _shared(settings: Settings) -> None:
+    if settings.shared.url:
+        valkey.checked(settings.shared.url)
+
+
+def _resolvers(settings: Settings) -> None:
+    DnsResolver(settings.whitelist.resolvers)
 
 
 def _ports(settings: Settings) -> None:

@@ -30,14 +30,13 @@ from tollgate.processes.process_metrics import ProcessWatch, show_build
 from tollgate.processes.reloader import Reloader
 from tollgate.processes.service_lock import ServiceLock, suffix
 from tollgate.processes.serving import ServerProcess, serve
-from tollgate.processes.shared_settings import SettingsFollower, SharedSettings, slot_names
+from tollgate.processes.shared_settings import SettingsFollower, SharedSettings, slots_of
 from tollgate.processes.supervisor import Child, Lifeline, StartFailed, Supervisor
 from tollgate.processes.worker import Worker
-from tollgate.settings.model import Settings
 from tollgate.shm import metrics
 from tollgate.shm.leases import LeasedMeters
 from tollgate.shm.limits import SharedMeters
-from tollgate.shm.upstream_status import MAX_NETWORKS, MAX_UPSTREAMS, SharedStatus, StatusSlots, assign_slots
+from tollgate.shm.upstream_status import SharedStatus
 from tollgate.store import valkey
 from tollgate.store.postgresql import is_postgresql
 
@@ -166,7 +165,9 @@ def _share(bootstrap: Bootstrap, roles: frozenset[str], tls: tuple[str, str] | N
         leased=_leased(bootstrap, workers) if GATEWAY in roles else None,
         tls=tls,
         shared_status=SharedStatus(workers),
-        shared=SharedSettings(settings, _slots(settings), [*followers, *(["prober"] if roles & PROBING else [])]),
+        shared=SharedSettings(
+            settings, slots_of(settings), [*followers, *(["prober"] if roles & PROBING else [])]
+        ),
         addresses=ServiceAddresses(
             server.base_url.rstrip("/") or listeners.url("https" if tls else "http", public[0]),
             listeners.url("http", private[0]) + "/metrics",
@@ -247,14 +248,6 @@ def _leased(bootstrap: Bootstrap, workers: int) -> LeasedMeters | None:
     valkey.checked(settings.shared.url)
     lock = bootstrap.data_dir / "leased-limits.lock"
     return LeasedMeters(settings.limits.limit_slots, workers, lock, bootstrap.pepper)
-
-
-def _slots(settings: Settings) -> StatusSlots:
-    try:
-        return assign_slots(StatusSlots(), slot_names(settings))
-    except ValueError as error:
-        bounds = f"{MAX_NETWORKS} networks and {MAX_UPSTREAMS} upstreams"
-        raise StartError(f"families: more than one service can watch, {bounds}: leave some to another.") from error
 
 
 def _serve_front(

@@ -16,8 +16,9 @@ import msgspec
 from msgspec import Struct
 
 from tollgate import log
+from tollgate.errors import StartError
 from tollgate.settings.model import Settings
-from tollgate.shm.upstream_status import StatusSlots
+from tollgate.shm.upstream_status import MAX_NETWORKS, MAX_UPSTREAMS, StatusSlots, assign_slots
 
 # Some hundred bytes an upstream, and 256 of those at most: what is larger is a mistake.
 MAX_BYTES = 8 * 1024 * 1024
@@ -47,6 +48,15 @@ class Fresh(Struct, frozen=True):
     slots: StatusSlots
     generation: int = 0
     """How many times they were changed since the start."""
+
+
+def slots_of(settings: Settings) -> StatusSlots:
+    """The status slots of a service that starts; StartError if there are not enough."""
+    try:
+        return assign_slots(StatusSlots(), slot_names(settings))
+    except ValueError as error:
+        bounds = f"{MAX_NETWORKS} networks and {MAX_UPSTREAMS} upstreams"
+        raise StartError(f"families: more than one service can watch, {bounds}: leave some to another.") from error
 
 
 def slot_names(settings: Settings) -> dict[str, list[str]]:

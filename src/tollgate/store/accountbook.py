@@ -61,13 +61,21 @@ class SqlAccountBook:
         await self._engine.dispose()
 
     async def usage(
-        self, team_id: str, months: str | Sequence[str], by: By, *, sources: Sequence[str] | None = None
+        self,
+        team_id: str,
+        months: str | Sequence[str],
+        by: By,
+        *,
+        sources: Sequence[str] | None = None,
+        hours: tuple[int, int] | None = None,
     ) -> list[UsageItem]:
         key = _KEYS[by].label("key")
         within = _usage.month == months if isinstance(months, str) else _usage.month.in_(months)
         query = select(key, *USAGE_SUMS).where(_usage.team_id == team_id, within).group_by(key)
         if sources is not None:
             query = query.where(_usage.source_id.in_(sources))
+        if hours is not None:
+            query = query.where(_usage.hour >= hours[0], _usage.hour < hours[1])
         async with self._connection() as connection:
             rows = (await connection.execute(query.order_by(key))).all()
         return [

@@ -232,10 +232,16 @@ class AccountBook(Protocol):
     """What the control plane reads of usage, and the one thing that it writes to the ledger: final invoices."""
 
     async def usage(
-        self, team_id: str, months: str | Sequence[str], by: By, *, sources: Sequence[str] | None = None
+        self,
+        team_id: str,
+        months: str | Sequence[str],
+        by: By,
+        *,
+        sources: Sequence[str] | None = None,
+        hours: tuple[int, int] | None = None,
     ) -> list[UsageItem]:
         """What a team used in a billing month, or in several, by one of six; together exactly all of it, or all
-        of some sources.
+        of some sources, or of some hours.
         """
 
     async def series(

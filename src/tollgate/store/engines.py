@@ -110,6 +110,11 @@ def insert_if_absent(url: URL, name: str, value: str) -> str:
         return str(connection.execute(select(table.c.value).where(table.c.name == name)).scalar_one())
 
 
+def fact(url: URL, name: str) -> str | None:
+    with _transaction(url) as connection:
+        return connection.execute(select(tables.facts.c.value).where(tables.facts.c.name == name)).scalar()
+
+
 def replace_facts(url: URL, facts: Mapping[str, str]) -> None:
     with _transaction(url) as connection:
         for name, value in facts.items():

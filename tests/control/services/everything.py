@@ -15,8 +15,10 @@ from tollgate.api.members import InvitationLink, NewInvitation, RoleChange
 from tollgate.api.operator import TermsChange
 from tollgate.api.teams import NewTeam, TeamChange
 from tollgate.api.tokens import NewToken, Rotation, TokenChange
+from tollgate.api.usage import By, Split, TimelineQuery
 from tollgate.control.oidc_rules import ProviderIdentity
 from tollgate.control.service_context import OPERATOR, Actor
+from tollgate.control.services.timelines import window_of
 from tollgate.core.months import month_of
 from tollgate.core.people import CONSOLE, PERSONAL, TOOL, AuditEntry
 
@@ -230,6 +232,9 @@ class Everything:
         self.step("logs.newest", plane.logs.newest(wanted))
         self.step("logs.fresh", plane.logs.fresh(wanted, 0, 1))
         self.step("timelines.of_team", plane.timelines.of_team(owner, ACME.id))
+        window = window_of(TimelineQuery(), self.harness.clock.now)
+        self.step("timelines.within", plane.timelines.within(owner, ACME.id, window, Split.NETWORK))
+        self.step("usage.within", plane.usage.within(owner, ACME.id, window, By.METHOD))
         self.step("timelines.latency", plane.timelines.latency(owner, ACME.id))
         self.step("networks.list", plane.networks.list())
         self.step("networks.status", plane.networks.status())

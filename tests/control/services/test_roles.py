@@ -16,6 +16,7 @@ from tollgate.api.logs import LogQuery
 from tollgate.api.members import NewInvitation, RoleChange
 from tollgate.api.teams import NewTeam, TeamChange
 from tollgate.api.tokens import NewToken, Rotation, TokenChange
+from tollgate.api.usage import By, Split, TimelineQuery
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import NoSuchTeam, NotFound, RoleNeeded
 from tollgate.control.service_context import Actor
@@ -31,6 +32,7 @@ from tollgate.control.services import (
     tokens,
     usage,
 )
+from tollgate.control.services.timelines import window_of
 from tollgate.core.alerts import BillingSettings
 from tollgate.core.models import Domain, Token
 from tollgate.core.people import Invitation
@@ -47,6 +49,7 @@ async def _entry(plane: ControlPlane, who: Actor, team: str) -> None:
         await plane.logs.entry(who, team, "ent_x")
 
 
+WINDOW = window_of(TimelineQuery(), 1_794_736_850.0)
 DEEDS: dict[str, Deed] = {
     "teams.show": lambda plane, who, team: plane.teams.show(who, team),
     "teams.update": lambda plane, who, team: plane.teams.update(who, team, TeamChange("acme-two")),
@@ -80,6 +83,8 @@ DEEDS: dict[str, Deed] = {
     "logs.entry": _entry,
     "logs.wanted": lambda plane, who, team: plane.logs.wanted(who, team, LogQuery()),
     "timelines.of_team": lambda plane, who, team: plane.timelines.of_team(who, team),
+    "timelines.within": lambda plane, who, team: plane.timelines.within(who, team, WINDOW, Split.NETWORK),
+    "usage.within": lambda plane, who, team: plane.usage.within(who, team, WINDOW, By.METHOD),
     "timelines.latency": lambda plane, who, team: plane.timelines.latency(who, team),
     "usage.of_team": lambda plane, who, team: plane.usage.of_team(who, team),
     "billing.show": lambda plane, who, team: plane.billing.show(who, team),
@@ -123,6 +128,8 @@ logs.entry             x      x        x         -       x
 logs.wanted            x      x        x         -       x
 timelines.of_team      x      x        x         x       x
 timelines.latency      x      x        x         x       x
+timelines.within       x      x        x         x       x
+usage.within           x      x        x         x       x
 usage.of_team          x      x        x         x       x
 billing.show           x      x        -         x       -
 billing.roll           x      x        -         x       -

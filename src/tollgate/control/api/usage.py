@@ -9,7 +9,7 @@ from litestar.params import JSONBody
 
 from tollgate.api import billing, usage
 from tollgate.api.billing import Billing, BillingChange, BillingWithSecret, RolledSecret, SecretRoll, WebhookTest
-from tollgate.api.usage import Step, Timeline, TimelineQuery, TimeRange, Usage, UsageQuery
+from tollgate.api.usage import Split, Step, Timeline, TimelineQuery, Usage, UsageQuery
 from tollgate.control.api.access import CurrentActor, Part, Plane
 from tollgate.control.api.creation import CreatesOnce, Made
 from tollgate.control.api.operations import USAGE, serves
@@ -17,6 +17,7 @@ from tollgate.control.api.reading import IfMatch, Wanted
 from tollgate.control.api.render import Versioned, of, unstored, versioned
 from tollgate.control.problems import InvalidInput, RoleNeeded, TooManyAttempts
 from tollgate.control.services.billing import BillingTerms
+from tollgate.control.services.timelines import window_of
 
 USUAL_ROLL = SecretRoll()
 
@@ -41,8 +42,9 @@ async def get_timeline(
 
     Steps without requests are listed too; of a month also future ones.
     """
-    found = await plane.timelines.of_team(actor, team, wanted)
-    took = await plane.timelines.latency(actor, team, TimeRange(wanted.range))
+    window = window_of(wanted, plane.context.now())
+    found = await plane.timelines.within(actor, team, window, Split(wanted.split))
+    took = await plane.timelines.latency(actor, team, window)
     steps = [Step(datetime.fromtimestamp(each.start, UTC), each.total, each.requests) for each in found.steps]
     return unstored(Timeline(found.span.value, found.split.value, found.step, took.p50, took.p95, steps))
 

@@ -11,6 +11,7 @@ from tollgate.api.usage import By, Usage, UsageQuery
 from tollgate.control.commands import checked
 from tollgate.control.problems import InvalidInput
 from tollgate.control.service_context import MAX_ROWS, Actor, ServiceContext, required
+from tollgate.control.services.timelines import Window
 from tollgate.control.services.tokens import token_ids
 from tollgate.core.cursors import Position
 from tollgate.core.models import Team
@@ -57,6 +58,19 @@ class Usages:
             async with self._context.store.reading() as records:
                 items = _joined(items, await _heirs(records, items, names))
         return self._report(membership.team, wanted, listed_by, items, names, whole, price)
+
+    async def within(self, actor: Actor, team: str, window: Window, by: By) -> list[api.UsageItem]:
+        """What a team used in a window, by the time of its calls: the items add up to all of it."""
+        async with self._context.reading(actor, team, Action.SEE_USAGE) as (records, membership):
+            names = await _names(records, membership.team, by)
+        months = window.months(self._context.now())
+        # Months are those of bills, as in the chart of a year.
+        hours = None if window.step == "month" and len(window.starts) > 1 else window.hours
+        items = await required(self._book).usage(membership.team.id, months, by, hours=hours)
+        if by is By.TOKEN:
+            async with self._context.store.reading() as records:
+                items = _joined(items, await _heirs(records, items, names))
+        return _shares(items, by, names)
 
     async def of_any_team(self, team: Team, month: str, by: By) -> Usage:
         """Usage of a team in a month, for operators: without the names of its tokens and domains."""
