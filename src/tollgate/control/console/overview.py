@@ -68,9 +68,8 @@ async def overview_page(request: HttpRequest, plane: Plane, team: Part) -> Respo
     name, actor = frame.team_name, frame.actor
     query, window, problem = _window(given, frame.now)
     # Concurrently: each sums the usage of the range.
-    now, before, (methods, tokens, domains), timeline, sample, networks, usage = await asyncio.gather(
-        _totals(frame, plane, window),
-        _totals(frame, plane, window.previous),
+    (now, before), (methods, tokens, domains), timeline, sample, networks, usage = await asyncio.gather(
+        asyncio.gather(_totals(frame, plane, window), _totals(frame, plane, window.previous)),
         asyncio.gather(*(plane.usage.within(actor, name, window, by) for by in (By.METHOD, By.TOKEN, By.DOMAIN))),
         plane.timelines.within(actor, name, window, split),
         _sample(frame, plane, name, window),
