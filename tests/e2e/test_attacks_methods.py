@@ -118,7 +118,7 @@ def test_method_that_steers_a_node_reaches_none(stack: Stack, method: str) -> No
 def test_expensive_method_needs_a_token(stack: Stack, family: str, method: str) -> None:
     path, body = f"/x/{family}/mainnet", call(method)
     for _ in range(2):
-        # The token's call must not teach the worker that everybody may.
+        # The token's call must not open the method to all callers of the worker.
         assert stack.exchange(body, path=path).status == 200
         answer = stack.gateway.exchange(body, headers=FORGED, path=path)
         assert (answer.status, reason(answer)) == (403, "method_not_allowed")
