@@ -25,6 +25,11 @@ def network(**values: Any) -> dict[str, Any]:
     return {"families": {"eth": {"mainnet": {"upstreams": [UPSTREAM], **values}}}}
 
 
+def doge(**values: Any) -> dict[str, Any]:
+    """A network of a family without a catalogue."""
+    return {"families": {"doge": network(**values)["families"]["eth"]}}
+
+
 def upstream(**values: Any) -> dict[str, Any]:
     return network(upstreams=[{**UPSTREAM, **values}])
 
@@ -111,6 +116,11 @@ def texts(tree: dict[str, Any]) -> str:
         (network(upstreams=[{"url": "http://a"}]), "`families.eth.mainnet.upstreams[0]` has no `name`"),
         (network(upstreams=[{"name": "a"}]), "`families.eth.mainnet.upstreams[0]` has no `url`"),
         (network(upstreams=[UPSTREAM, UPSTREAM]), "has a second upstream named 'a'"),
+        (
+            doge(strict=True),
+            "`families.doge.mainnet.strict` refuses every method, as the family doge has no catalogue: remove it, or "
+            "name methods in `families.doge.mainnet.open_methods`",
+        ),
         (network(allow_methods=["eth call"]), "has 'eth call': write a method such as eth_call"),
         (network(allow_methods=[""]), "has ''"),
         (network(deny_methods=["debug_[a-z]"]), "has 'debug_[a-z]'"),
@@ -172,6 +182,10 @@ def test_a_problem_is_named_with_its_key_and_what_to_do(tree: dict[str, Any], me
         {"secrets": {"pepper": "x" * 32}},
         {"store": {"url": "postgresql+psycopg://user:p@ss@host/db"}},
         network(allow_methods=["eth_*", "net_version", "*"]),
+        network(strict=True),
+        doge(strict=False),
+        doge(strict=True, open_methods=["get*"]),
+        doge(strict=True, domain_methods=["getblockcount"]),
         upstream(url="http://127.0.0.1:8545"),
         upstream(ws_url=""),
         upstream(ws_url="wss://node.example.com/v1/KEY?a=b"),

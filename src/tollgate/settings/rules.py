@@ -12,6 +12,7 @@ from ipaddress import ip_address, ip_network
 from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, urlsplit
 
+from tollgate.chains.catalogue import Catalogue
 from tollgate.core.methods import is_pattern
 from tollgate.settings.lines import KeyPath, dotted
 from tollgate.settings.model import DEFAULT_METRICS_PORT, DEFAULT_PORT
@@ -70,6 +71,17 @@ def _network(key: str, network: dict[str, Any]) -> Iterator[Finding]:
             part = ("upstreams", index, "name")
             yield part, f"{key} has a second upstream named {name!r}: give each a name of its own"
         names.add(name)
+
+
+def _strict(key: str, network: dict[str, Any]) -> Iterator[Finding]:
+    family = key.split(".")[1]
+    is_open = network.get("open_methods") or network.get("domain_methods")
+    if network.get("strict") is True and not is_open and not Catalogue(family).methods:
+        advice = f"remove it, or name methods in `{key}.open_methods`"
+        yield (
+            ("strict",),
+            f"`{key}.strict` refuses every method, as the family {family} has no catalogue: {advice}",
+        )
 
 
 def _tls(key: str, server: dict[str, Any]) -> Iterator[Finding]:
@@ -279,7 +291,7 @@ _RULES: dict[KeyPath, tuple[Rule, ...]] = {
     ("telemetry", "traces_url"): (_traces_url,),
     ("telemetry", "traces_headers"): (_headers,),
     ("families", "*"): (_family,),
-    ("families", "*", "*"): (_network,),
+    ("families", "*", "*"): (_network, _strict),
     ("families", "*", "*", "allow_methods"): (_methods,),
     ("families", "*", "*", "deny_methods"): (_methods,),
     ("families", "*", "*", "open_methods"): (_methods,),

@@ -14,7 +14,7 @@ import msgspec
 
 from tollgate.api.operator import ShownNetwork
 from tollgate.api.service import Network
-from tollgate.chains.catalogue import Catalogue
+from tollgate.chains.catalogue import Catalogue, steers
 from tollgate.control.service_context import ServiceContext
 from tollgate.core.upstreams import FILE, STALE_SECONDS, Shown
 
@@ -62,7 +62,8 @@ def state_of(network: ShownNetwork) -> str:
 
 
 def methods_of(family: str) -> list[str]:
-    return sorted(Catalogue(family).methods)
+    """The methods of a family that a token may call."""
+    return sorted(name for name in Catalogue(family).methods if not steers(name))
 
 
 async def read_report(context: ServiceContext, name: str, kind: type[Report]) -> Report | None:
