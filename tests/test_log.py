@@ -38,6 +38,22 @@ def test_a_trace_has_no_local_variables(style: str) -> None:
     )
 
 
+@pytest.mark.parametrize("style", ["text", "json"])
+def test_known_secrets_are_in_no_line(style: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log, "_hidden", None)
+    output = io.StringIO()
+    log.configure("info", style, output)
+    log.hide(lambda line: line.replace("swordfish", "…"))
+    log.get("test").warning("it failed", why="at /v2/swordfish")
+    logging.getLogger("library").warning("refused: %s", "swordfish")
+    try:
+        int("swordfish")
+    except ValueError:
+        log.get("test").exception("it broke")
+    assert "swordfish" not in output.getvalue()
+    assert output.getvalue().count("…") >= 3
+
+
 # --- The rate ----------------------------------------------------------------------------------------------
 
 

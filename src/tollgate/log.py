@@ -1,7 +1,8 @@
 """Structured logs on standard error.
 
-Callers' parameters, results, tokens and paths are never logged. Lines are rate-limited, since callers can cause
-them: a process writes at most `MAX_LINES` of one message a minute, and then how many it left out.
+Callers' parameters, results, tokens and paths are never logged, and known secrets (`hide`) are taken out of each
+line. Lines are rate-limited, since callers can cause them: a process writes at most `MAX_LINES` of one message a
+minute, and then how many it left out.
 """
 
 from __future__ import annotations
@@ -27,6 +28,26 @@ MAX_LINES, WINDOW_SECONDS = 100, 60.0
 # Messages that are remembered: ours are constants, those of libraries may not be.
 MAX_MESSAGES = 500
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+
+
+_hidden: Callable[[str], str] | None = None
+
+
+def hide(mask: Callable[[str], str]) -> None:
+    """Take secrets out of each line of this process and of those it forks."""
+    global _hidden  # noqa: PLW0603 - as the configuration of structlog: one for the process
+    _hidden = mask
+
+
+class _MaskedStream:
+    """Where lines go."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self.flush = stream.flush
+
+    def write(self, line: str) -> None:
+        self._stream.write(line if _hidden is None else _hidden(line))
 
 
 class Ration:
@@ -78,7 +99,7 @@ def configure(level: str, style: str, stream: TextIO | None = None) -> None:
     """Set up logging for this process and the processes it forks."""
     stream = stream or sys.stderr
     as_text = style == "text" or (style == "auto" and stream.isatty())
-    ration = Ration()
+    ration, masked = Ration(), _MaskedStream(stream)
     structlog.configure(
         processors=[
             ration.of_ours,
@@ -94,11 +115,11 @@ def configure(level: str, style: str, stream: TextIO | None = None) -> None:
             else structlog.processors.JSONRenderer(),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
-        logger_factory=structlog.WriteLoggerFactory(file=stream),
+        logger_factory=structlog.WriteLoggerFactory(file=masked),  # type: ignore[arg-type] # all that it uses
         cache_logger_on_first_use=False,
     )
     # Libraries log through the standard library: warnings and errors only.
-    logging.basicConfig(level=max(_LEVELS[level], logging.WARNING), stream=stream, force=True)
+    logging.basicConfig(level=max(_LEVELS[level], logging.WARNING), stream=masked, force=True)
     for handler in logging.root.handlers:
         handler.addFilter(ration.of_libraries)
         if not as_text:

@@ -52,6 +52,7 @@ from tollgate.processes.bootstrap import (
 from tollgate.processes.listeners import url_of
 from tollgate.processes.service_lock import holder
 from tollgate.settings import file as settings_file
+from tollgate.settings.mask import secrets_in
 from tollgate.settings.model import DEFAULT_PORT, Settings
 from tollgate.store import engines
 from tollgate.store.base import StoreUnavailable
@@ -228,6 +229,7 @@ def rotate_pepper(finish: bool, force: bool, config_file: str | None) -> None:
     """
     settings = settings_file.settings_from(config_file)
     log.configure("warning", settings.logging.format)
+    log.hide(secrets_in(settings).text)
     data_dir = Path(settings.data_dir)
     if settings.secrets.pepper:
         raise Failure(
@@ -368,6 +370,7 @@ def control_plane(
     interrupted.
     """
     log.configure("warning", settings.logging.format)
+    log.hide(secrets_in(settings).text)
     bootstrap = prepare(settings)
 
     async def whole() -> None:

@@ -23,6 +23,7 @@ from tollgate.processes import collector, preflight, service
 from tollgate.processes.bootstrap import migrate_in_child, prepare
 from tollgate.processes.service_lock import holder
 from tollgate.settings import file as settings_file
+from tollgate.settings.mask import secrets_in
 from tollgate.store import engines, upgrade
 from tollgate.store.base import StoreUnavailable, cause_of
 from tollgate.store.move import Move
@@ -44,6 +45,7 @@ def serve(config_file: str | None, roles: tuple[str, ...]) -> None:
     origin = settings_file.Origin(settings_file.find(config_file, os.environ), dict(os.environ))
     settings = origin.load()
     log.configure(settings.logging.level, settings.logging.format)
+    log.hide(secrets_in(settings).text)
 
     for message in preflight.warnings(settings, time.time()):
         log.get("server").warning(message)
@@ -89,6 +91,7 @@ def migrate(plan: bool, source: str | None, target: str | None, config_file: str
         return
     settings = settings_file.settings_from(config_file)
     log.configure(settings.logging.level, settings.logging.format)
+    log.hide(secrets_in(settings).text)
     data_dir = Path(settings.data_dir)
     data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     databases = (
@@ -160,6 +163,7 @@ def collect(once: bool, drain: bool, config_file: str | None) -> None:
     """
     settings = settings_file.settings_from(config_file)
     log.configure(settings.logging.level, settings.logging.format)
+    log.hide(secrets_in(settings).text)
     bootstrap = prepare(settings)
     rows = collector.collect(bootstrap, once=once or drain, drain=drain)
     click.echo(f"{rows} log rows were committed.", err=True)

@@ -19,6 +19,7 @@ from tollgate import log
 from tollgate.processes.shared_settings import SettingsTooLarge, SharedSettings, slot_names
 from tollgate.settings.changes import SettingsChanges, compare
 from tollgate.settings.file import Origin, SettingsError
+from tollgate.settings.mask import secrets_in
 from tollgate.settings.model import Settings
 from tollgate.shm.upstream_status import assign_slots
 
@@ -143,6 +144,7 @@ class Reloader:
     def _publish(self, settings: Settings) -> None:
         before = self._shared.current
         self._shared.publish(settings, assign_slots(before.slots, slot_names(settings)))
+        log.hide(secrets_in(settings).text)
         if settings.logging != before.settings.logging:
             log.configure(settings.logging.level, settings.logging.format)
 

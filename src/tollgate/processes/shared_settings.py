@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from tollgate import log
 from tollgate.errors import StartError
+from tollgate.settings.mask import secrets_in
 from tollgate.settings.model import Settings
 from tollgate.shm.upstream_status import MAX_NETWORKS, MAX_UPSTREAMS, StatusSlots, assign_slots
 
@@ -187,6 +188,7 @@ class SettingsFollower:
         if fresh is None:
             return
         try:
+            log.hide(secrets_in(fresh.settings).text)
             if fresh.settings.logging != before:
                 log.configure(fresh.settings.logging.level, fresh.settings.logging.format)
             self._apply(fresh.settings, fresh.slots)

@@ -10,13 +10,16 @@ from collections.abc import Callable, Sequence
 from random import random as chance
 from typing import TypeVar
 
+from msgspec import Raw
+
 from tollgate.chains.catalogue import Kind
 from tollgate.chains.faults import Verdict, verdict
 from tollgate.core import jsonrpc
-from tollgate.core.shapes import ABSENT, Reply
+from tollgate.core.shapes import ABSENT, Replies, Reply
 from tollgate.gateway.messages import ServedNetwork
 from tollgate.gateway.upstream.choice import View
 from tollgate.gateway.upstream.health import Upstream
+from tollgate.settings.mask import upstream_secrets
 from tollgate.shm import metrics
 from tollgate.shm.upstream_status import NetworkStatus, State
 from tollgate.store.base import Meters
@@ -31,6 +34,7 @@ _SECONDS_PER_HEDGE = 2.0
 # A hedge that could not be paid for, or for which no upstream was left, is tried again after this.
 RETRY_SECONDS = 0.02
 _Step = TypeVar("_Step")
+_Answer = TypeVar("_Answer")
 
 
 class HedgeBudget:
@@ -99,6 +103,7 @@ class Exchange:
         """Take over a network's settings and upstreams; calls under way choose among these from now on."""
         self.network = network
         self.upstreams: tuple[Upstream, ...] = tuple(sorted(upstreams, key=lambda upstream: upstream.priority))
+        self._mask = upstream_secrets(network.upstreams)
         self._names = (network.family, network.name)
         self.hedging = network.hedge and len(upstreams) > 1
         self._hedged_cell = self._writer.cell(metrics.UPSTREAM_HEDGES, *self._names)
@@ -161,6 +166,15 @@ class Exchange:
             return Verdict.FINAL
         code, message = jsonrpc.error_details(reply)
         return verdict(self.network.family, kind, code, message)
+
+    def masked(self, answer: _Answer) -> _Answer:
+        """An answer whose errors repeat no secret that upstreams are sent."""
+        if isinstance(answer, Replies):
+            if not answer.all_results:
+                answer.items = [self.masked(each) for each in answer.items]
+        elif isinstance(answer, Reply) and answer.error is not ABSENT:
+            answer.error = Raw(self._mask.json(bytes(answer.error)))
+        return answer
 
     def has(self, slot: int) -> bool:
         """Whether the upstream of this slot is one of ours."""
