@@ -28,7 +28,7 @@ from bench.goals import Goal, verdict
 from bench.plan import SINGLE, Case
 from bench.report import RESULTS
 from bench.rounds import WARM_UP_SECONDS
-from tollgate.core.entries import encode
+from tollgate.core.entries import CallEntry, Entry, encode
 from tollgate.ledger.spool import Spool
 from tollgate.processes.bootstrap import prepare
 from tollgate.processes.collector import CollectorLoop
@@ -249,15 +249,24 @@ def write(spools: list[Spool], records: list[bytes]) -> None:
 def _record(chance: random.Random, load: Load, number: int) -> bytes:
     team = chance.randrange(load.teams)
     token = f"tok_{team * TOKENS_OF_A_TEAM + chance.randrange(TOKENS_OF_A_TEAM):020d}"
-    calls = [(chance.choice(METHODS), "ok", None, 120) for _ in range(load.calls)]
-    duration = int(chance.expovariate(1 / 1_500))
     return encode(
-        (
-            time.time() - 1 + number * 1e-5, f"team_{team:020d}", token, "eth/mainnet", "backend", 200, 1, None,
-            None, calls, duration, 110 * load.calls, b"%032x" % chance.getrandbits(128), "stub", 1, "bypass",
-            "203.0.113.7", b"python-requests/2.32.3", b"",
+        Entry(
+            at=time.time() - 1 + number * 1e-5,
+            team_id=f"team_{team:020d}",
+            source_id=token,
+            network="eth/mainnet",
+            source_name="backend",
+            status=200,
+            calls=tuple(CallEntry(chance.choice(METHODS), "ok", None, 120) for _ in range(load.calls)),
+            duration_micros=int(chance.expovariate(1 / 1_500)),
+            request_bytes=110 * load.calls,
+            request_id=b"%032x" % chance.getrandbits(128),
+            upstream="stub",
+            attempts=1,
+            address="203.0.113.7",
+            agent=b"python-requests/2.32.3",
         )
-    )  # fmt: skip
+    )
 
 
 def _used_bytes(database: Path) -> int:

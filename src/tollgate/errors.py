@@ -38,6 +38,8 @@ class Refusal(TollgateError):
     code: ClassVar[int]
     when: ClassVar[str]
     hint: ClassVar[str]
+    as_node: ClassVar[bool] = False
+    """Whether it is written as a node writes an error: without our `data`."""
 
     def __init__(
         self, message: str = "", *, data: dict[str, object] | None = None, headers: tuple[Header, ...] = ()

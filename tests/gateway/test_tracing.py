@@ -16,6 +16,7 @@ from tests.gateway.fakes import Clock, run_pending
 from tests.gateway.raw_http import Answers, hello
 from tests.gateway.websocket.asgi_clients import open_server
 
+from tollgate.core.entries import CallEntry
 from tollgate.gateway import tracing
 from tollgate.gateway.recording.spans import end_span
 from tollgate.gateway.tracing import CLIENT, SERVER, Span, TraceContext, Tracer, read_context
@@ -364,7 +365,7 @@ async def test_span_of_two_calls_is_that_of_a_batch(gateway: FakeGateway) -> Non
     tracer = make_tracer(ratio=1.0)
     made = request()
     made.span, made.network = tracer.begin({}), gateway.network
-    made.calls = [("eth_chainId", "ok", None, 0)] * 2
+    made.calls = [CallEntry("eth_chainId", "ok")] * 2
     end_span(made, 200)
     (span,) = ended(tracer)
     assert (span.name, span.attributes["tollgate.calls"]) == ("batch", 2)

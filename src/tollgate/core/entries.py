@@ -195,28 +195,38 @@ def attempts_of(kept: KeptAttempts, upstream: str, duration_micros: int, outcome
     return (only,) * kept
 
 
-_PRICE, _CALLS, _DURATION = map(Entry.__struct_fields__.index, ("price", "calls", "duration_micros"))
-
-
 def pack_subject(caller: Sequence[Any], calls: Sequence[Any], price: OwnPrice | None) -> bytes:
     """Encode a subject: who called, under which cap, and what. Most teams have no price of their own."""
     return pack((*caller, calls) if price is None else (*caller, calls, price))
 
 
-def encode(entry: Entry | Sequence[Any]) -> bytes:
-    """Encode an entry, or the values of one in the order of its fields; calls likewise."""
-    if isinstance(entry, Entry):
-        values = msgspec.structs.astuple(entry)
-        calls = [msgspec.structs.astuple(call) for call in entry.calls]
-        # What a call has of its own only in a batch is left out elsewhere.
-        entry = (
-            *values[:_CALLS],
-            [call if call[4] is not None else call[:4] for call in calls],
-            *values[_DURATION:],
+def encode(entry: Entry) -> bytes:
+    """Encode an entry."""
+    caller = (entry.team_id, entry.source_id, entry.network, entry.source_name, entry.status, entry.stands_for)
+    counted = [(call.method, call.outcome) for call in entry.calls]
+    # What a call has of its own only in a batch is left out elsewhere.
+    details = [
+        (call.code, call.response_bytes)
+        if call.upstream is None
+        else (call.code, call.response_bytes, call.upstream, call.attempts, call.cache)
+        for call in entry.calls
+    ]
+    return pack(
+        (
+            entry.at,
+            pack_subject((*caller, entry.cap), counted, entry.price),
+            entry.duration_micros,
+            details,
+            entry.request_bytes,
+            entry.request_id,
+            entry.upstream,
+            entry.attempts,
+            entry.cache,
+            entry.address,
+            entry.agent,
+            entry.origin,
         )
-    calls = entry[_CALLS]
-    subject = pack_subject(entry[1:_PRICE], [call[:2] for call in calls], entry[_PRICE])
-    return pack((entry[0], subject, entry[_DURATION], [call[2:] for call in calls], *entry[_DURATION + 1 :]))
+    )
 
 
 def decode(payload: bytes) -> Entry:

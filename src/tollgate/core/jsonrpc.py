@@ -310,5 +310,8 @@ def encode_answer(call_id: Raw | int, reply: Reply) -> bytes:
     return _json(ErrorAnswer(_VERSION, call_id, reply.error))
 
 
-def encode_error(call_id: Raw | int, code: int, message: str, data: dict[str, object]) -> bytes:
-    return _json(ErrorAnswer(_VERSION, call_id, Raw(_json({"code": code, "message": message, "data": data}))))
+def encode_error(call_id: Raw | int, code: int, message: str, data: dict[str, object] | None = None) -> bytes:
+    error: dict[str, object] = {"code": code, "message": message}
+    if data is not None:
+        error["data"] = data
+    return _json(ErrorAnswer(_VERSION, call_id, Raw(_json(error))))

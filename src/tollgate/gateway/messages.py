@@ -8,8 +8,8 @@ from typing import Any, Protocol
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
-from tollgate.api.logs import AttemptVerdict
 from tollgate.chains.catalogue import Catalogue
+from tollgate.core.entries import MAX_TEXT_BYTES, AttemptEntry, CallEntry, Entry, KeptAttempts
 from tollgate.core.methods import Policy
 from tollgate.core.pricing import OwnPrice
 from tollgate.errors import Refusal
@@ -52,23 +52,6 @@ class ServedNetwork(Struct, frozen=True):
         force_setattr(self, "reads", self.catalogue.reads)
 
 
-class EndedAttempt(Struct, array_like=True, frozen=True, gc=False):
-    """An attempt and its end, in microseconds since its request started, as records have it."""
-
-    upstream: str
-    start: int
-    end: int
-    verdict: AttemptVerdict
-    status: int = 0
-
-
-KeptAttempts = int | list[EndedAttempt]
-"""As `core.entries` has it, not yet encoded."""
-CallNote = tuple[str, str, int | None, int] | tuple[str, str, int | None, int, str, KeptAttempts, str]
-"""Method, outcome, code of a JSON-RPC error, bytes of the answer, and in a batch upstream, attempts and cache:
-`core.entries.CallEntry` as a tuple."""
-
-
 class Route(Struct, eq=False):
     """The way that a call took."""
 
@@ -79,7 +62,7 @@ class Route(Struct, eq=False):
     upstream: str = ""
     """The upstream that answered, or was called last."""
     attempts: int = 0
-    trace: Sequence[EndedAttempt] = ()
+    trace: tuple[AttemptEntry, ...] = ()
     """Those of them that have ended, by their start: the first seven and the last."""
     kept: KeptAttempts = 0
     """What the record keeps of them: their number, where the rest follows from the outcome."""
@@ -117,7 +100,7 @@ class Request:
     """What it found of its limits, as the header lines of its answer."""
     caller: KnownCaller | None = None
     """Set once it is known: from then on the request is recorded."""
-    calls: Sequence[CallNote] = ()
+    calls: Sequence[CallEntry] = ()
     """The outcome of each call."""
     route = Route()
     """Of its one call; a batch has one for each."""
@@ -133,9 +116,35 @@ class Request:
         self.request_id = request_id
         self.origin = headers.get(b"origin")
 
+    def entry(self, at: float, micros: int, address: str) -> Entry:
+        """What is recorded of it, once its caller is known and its answer is there."""
+        caller, network, route = self.caller, self.network, self.route
+        assert caller is not None  # noqa: S101 - checked at the edge
+        assert network is not None  # noqa: S101 - the intake refuses what has none
+        return Entry(
+            at=at,
+            team_id=caller.team_id,
+            source_id=caller.source_id,
+            network=network.path,
+            source_name=caller.source_name,
+            status=self.status,
+            cap=caller.cap,
+            price=caller.price,
+            calls=tuple(self.calls),
+            duration_micros=micros,
+            request_bytes=len(self.body),
+            request_id=self.request_id,
+            upstream=route.upstream,
+            attempts=route.kept,
+            cache=route.cache,
+            address=address,
+            agent=self.headers.get(b"user-agent", b"")[:MAX_TEXT_BYTES],
+            origin=(self.origin or b"")[:MAX_TEXT_BYTES],
+        )
+
     def record(self, journal: Any, _at: bytes, now: float) -> None:
-        """Nothing is encoded yet: the journal makes its record."""
-        journal.record(self, now)
+        """Nothing is encoded yet: the journal takes what is recorded of it."""
+        journal.take(self.entry(journal.at, int((now - self.started) * 1e6), journal.address(self)))
 
 
 class Answer(Struct, frozen=True, gc=False):

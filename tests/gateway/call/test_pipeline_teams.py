@@ -115,15 +115,15 @@ async def test_calls_that_one_call_needs_are_written_down_where_they_are_billed(
     sent = with_token(json.dumps([logs, call(2)] if many else logs).encode())
     got = json.loads((await answer(gateway, sent)).body)
     assert (got[0] if many else got)["result"] == []
-    notes = [note for note in sent.calls if note[0] == "eth_getLogs"]
+    notes = [note for note in sent.calls if note.method == "eth_getLogs"]
     assert len(notes) > 4 if bills else len(notes) == 1
     assert sum(cost for _, cost in gateway.meters.taken) > 4, "they count against limits in any case"
-    assert all(note[1] == "ok" for note in notes)
-    assert notes[0][3] > 0
-    assert [note[3] for note in notes[1:]] == [0] * (len(notes) - 1), "the answer has its bytes once"
+    assert all(note.outcome == "ok" for note in notes)
+    assert notes[0].response_bytes > 0
+    assert [note.response_bytes for note in notes[1:]] == [0] * (len(notes) - 1), "the answer has its bytes once"
     if many:
-        assert all(list(note)[5] == 0 for note in notes[1:])
-        assert len([note for note in sent.calls if note[0] != "eth_getLogs"]) == 1
+        assert all(note.attempts == 0 for note in notes[1:])
+        assert len([note for note in sent.calls if note.method != "eth_getLogs"]) == 1
 
 
 async def test_upstream_calls_are_not_billed_unless_that_is_set() -> None:

@@ -394,4 +394,4 @@ async def test_call_that_was_under_way_when_the_sink_became_full_is_still_writte
     ],
 )
 def test_request_became_what_the_best_of_its_calls_did(calls: list[str], outcome: str) -> None:
-    assert outcome_of([("eth_call", each, None, 0) for each in calls]) == outcome
+    assert outcome_of([CallEntry("eth_call", each) for each in calls]) == outcome

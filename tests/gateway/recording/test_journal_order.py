@@ -172,14 +172,14 @@ async def test_write_that_fails_in_an_unforeseen_way_does_not_silence_the_worker
 
 
 async def test_request_that_cannot_be_recorded_does_not_take_the_others_with_it(gateway: FakeGateway) -> None:
-    real = gateway.journal._address
+    real = gateway.journal.address
 
     def address(request: Request) -> str:
         if request.request_id == b"bad":
             raise RuntimeError("a defect")
         return real(request)
 
-    gateway.journal._address = address
+    gateway.journal.address = address
     await answers_to(gateway, post(0))
     transport = gateway.connect(hello)
     with capture_logs() as lines:

@@ -189,7 +189,7 @@ class Admission:
         """Whether its answers have no header beyond the usual ones."""
         self.others: set[str] = set()
         """Methods that it may call and that have no plan."""
-        self.subjects: dict[MethodPlan | tuple[MethodPlan, ...] | tuple[str, str], bytes] = {}
+        self.subjects: dict[MethodPlan | tuple[MethodPlan, ...] | tuple[str, str, int], bytes] = {}
         """What records count of answered calls, as `subject` encodes it."""
         address, agent = credentials.address(request), request.headers.get(b"user-agent", b"")[:MAX_TEXT_BYTES]
         client = pack(address) + pack(agent) + pack((request.origin or b"")[:MAX_TEXT_BYTES])
@@ -239,15 +239,18 @@ class Admission:
         calls = [(plan.name, "ok") for plan in (plans if isinstance(plans, tuple) else (plans,))]
         return self._subject(plans, calls)
 
-    def subject_of(self, call: tuple[str, str]) -> bytes:
-        """What a record counts of one call, by its method and outcome, likewise."""
-        return self._subject(call, [call])
+    def subject_of(self, call: tuple[str, str, int]) -> bytes:
+        """What a record counts of one call, by its method, its outcome and the status, likewise."""
+        return self._subject(call, [call[:2]], call[2])
 
     def _subject(
-        self, key: MethodPlan | tuple[MethodPlan, ...] | tuple[str, str], calls: list[tuple[str, str]]
+        self,
+        key: MethodPlan | tuple[MethodPlan, ...] | tuple[str, str, int],
+        calls: list[tuple[str, str]],
+        status: int = 200,
     ) -> bytes:
         caller = self.caller
-        counted = (caller.team_id, caller.source_id, self.network.path, caller.source_name, 200, 1)
+        counted = (caller.team_id, caller.source_id, self.network.path, caller.source_name, status, 1)
         subject = pack(pack_subject((*counted, caller.cap), calls, caller.price)) + _UINT32
         if len(self.subjects) >= _MAX_SUBJECTS:
             self.subjects.clear()

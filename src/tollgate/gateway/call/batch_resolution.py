@@ -359,10 +359,10 @@ class Chunk(Struct, eq=False):
         resolver, before = self.resolver, item.route
         # From here on it has a route of its own.
         item.route = route = Route(before.started, before.cache, before.upstream, before.attempts)
-        route.trace = [
+        route.trace = tuple(
             replace(each, verdict=error_verdict(verdict)) if each.verdict in _USED else each
             for each in before.trace
-        ]
+        )
         route.span = self.route.span
         if verdict is Verdict.QUOTA:
             resolver.exchange.cool_down(upstream)

@@ -354,9 +354,8 @@ class ServedCall(Served):
                 if reply.error is ABSENT and self._plan is not None:
                     self._answer(reply.result)
                     return
-                extra = slow is not None and slow.route.extra and self._admission.pipeline.bills_upstream_calls
-                if self._call.id is not None and not extra:
-                    self._answer_by_name(reply, self._call.id)
+                if slow is None or not slow.route.extra or not self._admission.pipeline.bills_upstream_calls:
+                    self._answer_by_name(reply)
                     return
             self._answer_by_request(reply)
         except Exception as error:  # noqa: BLE001 - the border: no other code answers this caller
@@ -364,15 +363,11 @@ class ServedCall(Served):
             self.connection.answered(request, self._admission.pipeline.failed(request, error))
 
     def _answer_by_request(self, reply: Resolved) -> None:
-        """Answer with a refusal, to a notification, or where the pipeline let the call in."""
+        """Answer with a refusal, or where the pipeline let the call in."""
         admission, call, slow = self._admission, self._call, self._slow
         route = slow.route if slow is not None else Route(cache=CACHE_RESULTS[self._cache])
         request = self._request(route)
-        if isinstance(reply, Refusal):
-            answer = admission.pipeline.refuse_call(request, admission.network, call, reply)
-        else:
-            answer = admission.pipeline.render(request, admission.network, call, reply)
-        self.connection.answered(request, answer)
+        self.connection.answered(request, admission.pipeline.render(request, admission.network, call, reply))
 
     def _charge(self, calls: int) -> None:
         """Count calls to upstreams that it needs beyond the first, or refuse them."""
@@ -436,7 +431,7 @@ class ServedCall(Served):
             name = self._origin
         return self._admission.pipeline.shown(name, CACHE_RESULTS[self._cache])
 
-    def _answer_by_name(self, reply: Reply, call_id: msgspec.Raw | int) -> None:
+    def _answer_by_name(self, reply: Reply) -> None:
         """Count a call by its method's name, and send its answer: it has no plan, or is a node's error."""
         admission, method = self._admission, self._call.method
         context, network, cached = admission.context, admission.network, CACHE_RESULTS[self._cache]
@@ -444,16 +439,19 @@ class ServedCall(Served):
             cached = self._slow.route.counted or cached
         if method in sticky.METHODS:
             reply = admission.pipeline.seal.closed(method, reply, admission.caller.filters_of)
-        outcome = (OK, None) if reply.error is ABSENT else (NODE_ERROR, jsonrpc.error_code(reply))
-        context.counters.resolved(network, method, outcome[0], cached)
-        context.counters.requested(network.path, 200)
-        body = jsonrpc.encode_answer(call_id, reply)
+        outcome, code = (OK, None) if reply.error is ABSENT else (NODE_ERROR, jsonrpc.error_code(reply))
+        status, body, call_id = 204, b"", self._call.id
+        if call_id is not None:
+            status, body = 200, jsonrpc.encode_answer(call_id, reply)
         self._size = len(body)
-        if self._slow is None:
+        slow = self._slow
+        if slow is None:
             # It waited for an equal call.
-            self._slow = SlowState(Route())
-        self._slow.outcome = outcome
-        self._send(body, self._shown() if admission.caller.shows else b"")
+            self._slow = slow = SlowState(Route())
+        slow.outcome = outcome, code, status
+        context.counters.resolved(network, method, outcome, cached)
+        context.counters.requested(network.path, status)
+        self._send(body, self._shown() if body and admission.caller.shows else b"")
 
     def record(self, journal: Journal, at: bytes, now: float) -> bytes:
         """Its record, put together from parts that are encoded already."""
@@ -479,8 +477,8 @@ class ServedCall(Served):
         return NO_UPSTREAM if self._cache != UNTOLD else at_first_attempt(self._origin)
 
     def _slow_record(self, journal: Journal, at: bytes, now: float, slow: SlowState) -> bytes:
-        admission, route, (outcome, code) = self._admission, slow.route, slow.outcome
-        counted = (self._call.method[:MAX_METHOD_BYTES], outcome)
+        admission, route, (outcome, code, status) = self._admission, slow.route, slow.outcome
+        counted = (self._call.method[:MAX_METHOD_BYTES], outcome, status)
         micros = floor((now - self._started) * 1e6)
         if outcome == OK:
             admission.durations.append(micros)
@@ -494,9 +492,8 @@ class ServedCall(Served):
                 b"\x91\x92",
                 pack(code),
                 _sizes(UINT32, self._size, UINT32, len(self._body)),
-                pack(self.request_id),
-                pack(route.upstream),
-                pack(route.kept),
+                # Without the byte that says how many they are.
+                pack((self.request_id, route.upstream, route.kept))[1:],
                 admission.records[self._cache],
             )
         )

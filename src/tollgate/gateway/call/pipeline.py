@@ -13,13 +13,14 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, NoReturn
 
 from msgspec import Raw
+from msgspec.structs import replace
 
 from tollgate import log
 from tollgate.chains import contracts
 from tollgate.chains.access import domain_refusal_of, refusal_of
 from tollgate.chains.catalogue import Kind
 from tollgate.core import jsonrpc
-from tollgate.core.entries import MAX_METHOD_BYTES
+from tollgate.core.entries import MAX_METHOD_BYTES, CallEntry
 from tollgate.core.shapes import ABSENT, Call, Params, Reply, WrittenCall
 from tollgate.errors import (
     InternalError,
@@ -38,7 +39,7 @@ from tollgate.gateway.access.limits import Limiter
 from tollgate.gateway.call.batch_resolution import BatchItem
 from tollgate.gateway.call.resolver import STOPPING, Resolver
 from tollgate.gateway.http import cors, response
-from tollgate.gateway.messages import Answer, CallNote, Request, ServedNetwork
+from tollgate.gateway.messages import Answer, KnownCaller, Request, ServedNetwork
 from tollgate.gateway.recording.counters import NODE_ERROR, OK, Counters
 from tollgate.gateway.recording.journal import RecordSink
 from tollgate.gateway.upstream import sticky
@@ -168,29 +169,40 @@ class Pipeline:
 
     # --- One call --------------------------------------------------------------------------------------
 
-    def refuse_call(self, request: Request, network: ServedNetwork, call: Call, refusal: Refusal) -> Answer:
-        """Answer a call that no upstream has answered."""
-        self._counters.called(network, call.method, refusal.reason)
-        if call.id is not None:
-            return self.refuse(request, refusal, call.id, call.method)
-        self._counters.refused(refusal)
-        request.calls = ((call.method[:MAX_METHOD_BYTES], refusal.reason, refusal.code, 0),)
-        return _NO_CONTENT
-
-    def render(self, request: Request, network: ServedNetwork, call: Call, reply: Reply) -> Answer:
+    def render(self, request: Request, network: ServedNetwork, call: Call, result: Reply | Refusal) -> Answer:
         """The answer to one call, counted and noted for the record."""
-        assert request.caller is not None  # noqa: S101 - called on behalf of one
-        answer = _NO_CONTENT
-        if call.method in sticky.METHODS:
-            reply = self.seal.closed(call.method, reply, request.caller.filters_of)
-        if call.id is not None:
-            headers = self.shown(request.route.upstream, request.route.cache) if request.caller.shows else b""
-            answer = Answer(200, jsonrpc.encode_answer(call.id, reply), headers)
-        outcome, code = (OK, None) if reply.error is ABSENT else (NODE_ERROR, jsonrpc.error_code(reply))
-        self._counters.resolved(network, call.method, outcome, request.route.counted or request.route.cache)
-        note = (call.method[:MAX_METHOD_BYTES], outcome, code, len(answer.body))
-        request.calls = (note, *[(*note[:3], 0)] * request.route.extra) if self.bills_upstream_calls else (note,)
-        return answer
+        caller, route = request.caller, request.route
+        assert caller is not None  # noqa: S101 - called on behalf of one
+        body, entry = self._written(request, caller, call, result)
+        request.calls = (entry,)
+        if isinstance(result, Refusal):
+            self._counters.called(network, call.method, result.reason)
+            self._counters.refused(result)
+            return response.refuse(request, result, call.id) if call.id is not None else _NO_CONTENT
+        self._counters.resolved(network, call.method, entry.outcome, route.counted or route.cache)
+        if self.bills_upstream_calls:
+            request.calls += (replace(entry, response_bytes=0),) * route.extra
+        if call.id is None:
+            return _NO_CONTENT
+        return Answer(200, body, self.shown(route.upstream, route.cache) if caller.shows else b"")
+
+    def _written(
+        self, request: Request, caller: KnownCaller, call: Call, result: Reply | Refusal
+    ) -> tuple[bytes, CallEntry]:
+        """The answer to a call, empty for a notification, and what is recorded of it."""
+        outcome, code, body = OK, None, b""
+        if isinstance(result, Refusal):
+            outcome, code = result.reason, result.code
+            if call.id is not None:
+                body = response.error_body(request, result, call.id)
+        else:
+            if call.method in sticky.METHODS:
+                result = self.seal.closed(call.method, result, caller.filters_of)
+            if result.error is not ABSENT:
+                outcome, code = NODE_ERROR, jsonrpc.error_code(result)
+            if call.id is not None:
+                body = jsonrpc.encode_answer(call.id, result)
+        return body, CallEntry(call.method[:MAX_METHOD_BYTES], outcome, code, len(body))
 
     def shown(self, upstreams: str, cache: str) -> bytes:
         """The header lines with the origin of an answer, for a token that shows it."""
@@ -218,27 +230,24 @@ class Pipeline:
     ) -> Answer:
         """The answer to a batch, counted and noted for the record."""
         bodies: list[bytes] = []
-        notes: list[CallNote] = []
+        entries: list[CallEntry] = []
         counts: dict[tuple[str, str, str], int] = {}
         for item in items:
-            call, result, route = item.call, item.result, item.route
-            assert result is not None  # noqa: S101 - each has one by now
-            method, call_id, way = call.method, call.id, route.cache
-            if method in sticky.METHODS and isinstance(result, Reply):
-                result = self.seal.closed(method, result, caller.filters_of)
-            outcome, code = (OK, None) if isinstance(result, Reply) and result.error is ABSENT else _result(result)
-            body = b"" if call_id is None else _body(request, call_id, result)
+            call, route = item.call, item.route
+            assert item.result is not None  # noqa: S101 - each has one by now
+            body, entry = self._written(request, caller, call, item.result)
+            entry = replace(entry, upstream=route.upstream, attempts=route.kept, cache=route.cache)
             bodies.append(body)
-            notes.append((method[:MAX_METHOD_BYTES], outcome, code, len(body), route.upstream, route.kept, way))
+            entries.append(entry)
             if route.extra and self.bills_upstream_calls:
-                notes += [(method[:MAX_METHOD_BYTES], outcome, code, 0, route.upstream, 0, way)] * route.extra
-            counted = (method, outcome, route.counted or way)
+                entries += [replace(entry, response_bytes=0, attempts=0)] * route.extra
+            counted = (call.method, entry.outcome, route.counted or route.cache)
             counts[counted] = counts.get(counted, 0) + 1
         for (method, outcome, way), count in counts.items():
             self._counters.called(network, method, outcome, count)
             self._counters.cached(network, way, count)
         bodies = [body for body in bodies if body]
-        request.calls = notes
+        request.calls = entries
         if not bodies:
             return _NO_CONTENT
         headers = b""
@@ -298,11 +307,8 @@ class Pipeline:
             if not method and isinstance(refusal, RateLimited | SpendingCap):
                 # Refused before it was parsed; its team wants to know what it was.
                 methods = jsonrpc.named(request.body)
-            sizes = (len(answer.body), *(0 for _ in methods[1:]))
-            request.calls = tuple(
-                (each[:MAX_METHOD_BYTES], refusal.reason, refusal.code, size)
-                for each, size in zip(methods, sizes, strict=True)
-            )
+            entries = [CallEntry(each[:MAX_METHOD_BYTES], refusal.reason, refusal.code) for each in methods]
+            request.calls = (replace(entries[0], response_bytes=len(answer.body)), *entries[1:])
         return answer
 
     def outcome(self, request: Request, task: asyncio.Task[Answer | None]) -> Answer | None:
@@ -316,16 +322,3 @@ class Pipeline:
         """Answer a request at which we failed ourselves."""
         _log.error("a request failed", request_id=request.request_id.decode("latin-1"), exc_info=error)
         return self.refuse(request, InternalError())
-
-
-def _result(result: Reply | Refusal) -> tuple[str, int | None]:
-    """What became of a call, and the code of its JSON-RPC error."""
-    if isinstance(result, Reply):
-        return (OK, None) if result.error is ABSENT else (NODE_ERROR, jsonrpc.error_code(result))
-    return result.reason, result.code
-
-
-def _body(request: Request, call_id: Raw | int, outcome: Reply | Refusal) -> bytes:
-    if isinstance(outcome, Reply):
-        return jsonrpc.encode_answer(call_id, outcome)
-    return response.error_body(request, outcome, call_id)

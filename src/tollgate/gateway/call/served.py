@@ -11,7 +11,7 @@ from tollgate.core.entries import pack
 from tollgate.errors import Overloaded
 from tollgate.gateway.call.admission import Admission
 from tollgate.gateway.call.resolver import STOPPING, Cancellable
-from tollgate.gateway.http.response import render_result
+from tollgate.gateway.http.response import no_content_head, render_result
 from tollgate.gateway.http.under_way import CallerSide
 from tollgate.gateway.memory_budget import SMALL
 from tollgate.gateway.messages import Request, Route
@@ -35,8 +35,8 @@ class SlowState(Struct):
     request: Request | None = None
     """Set where the pipeline let it in: large, traced, or the first of its caller. Its answer leaves by it."""
     work: Cancellable | None = None
-    outcome: tuple[str, int | None] = (OK, None)
-    """Outcome and error code."""
+    outcome: tuple[str, int | None, int] = (OK, None, 200)
+    """Outcome, error code, and the status of the answer."""
 
 
 class Served(ABC):
@@ -72,7 +72,7 @@ class Served(ABC):
         """Whether the connection closes after it."""
 
     def _send(self, body: bytes, shown: bytes = b"") -> None:
-        """Put an answer into the outbox."""
+        """Put an answer into the outbox; an empty one is that to a notification."""
         admission, connection = self._admission, self.connection
         context = admission.context
         if not self.request_id:
@@ -82,8 +82,8 @@ class Served(ABC):
             rates = admission.rates
             if rates is None:
                 rates = admission.fill_rates()
-            extra = shown + admission.cors
-            body = render_result(context.ok_head, self.request_id, rates, extra, body, close=self.close)
+            head = context.ok_head if body else no_content_head(context.heads.date)
+            body = render_result(head, self.request_id, rates, shown + admission.cors, body, close=self.close)
         self.data = body
         context.outbox.put(self)
         if len(body) > SMALL:

@@ -55,7 +55,7 @@ class Answered(Struct):
 
     def record(self, journal: Journal, _at: bytes, now: float) -> None:
         if self.request is not None:
-            journal.record(self.request, now)
+            self.request.record(journal, _at, now)
 
 
 class Countable(Protocol):

@@ -22,6 +22,8 @@ _CLOSE_AND_END = _CLOSE + END
 # Most answers are short, and formatting a number is slow.
 FEW = 1_024
 LENGTHS = [b"\r\ncontent-length: %d\r\n" % length for length in range(FEW)]
+# Only a 204 has no body, and it must not have a length (RFC 9110, 8.6).
+LENGTHS[0] = END
 
 
 def refuse(request: Request, refusal: Refusal, call_id: Raw | int = jsonrpc.NULL) -> Answer:
@@ -34,6 +36,8 @@ def refuse(request: Request, refusal: Refusal, call_id: Raw | int = jsonrpc.NULL
 
 def error_body(request: Request, refusal: Refusal, call_id: Raw | int) -> bytes:
     """The JSON-RPC error object of a refusal."""
+    if refusal.as_node:
+        return jsonrpc.encode_error(call_id, refusal.code, refusal.message)
     data = {"reason": refusal.reason, "request_id": request.request_id.decode("latin-1"), **refusal.data}
     return jsonrpc.encode_error(call_id, refusal.code, refusal.message, data)
 
@@ -49,10 +53,15 @@ def ok_head(date: bytes) -> bytes:
     return _STATUS_LINES[200] + _JSON + date + b"x-request-id: "
 
 
+def no_content_head(date: bytes) -> bytes:
+    """The head of an answer with status 204, likewise."""
+    return _STATUS_LINES[204] + date + b"x-request-id: "
+
+
 def render_result(
     head: bytes, request_id: bytes, rates: bytes, extra: bytes, body: bytes, *, close: bool = False
 ) -> bytes:
-    """Write an answer with status 200 as HTTP/1.1, after an `ok_head`. `rates` and `extra` are header lines."""
+    """Write an answer as HTTP/1.1, after its head up to the request's id. `rates` and `extra` are header lines."""
     length = len(body)
     framing = LENGTHS[length] if length < FEW else b"\r\ncontent-length: %d\r\n" % length
     return b"".join((head, request_id, framing, rates, extra, _CLOSE_AND_END if close else END, body))

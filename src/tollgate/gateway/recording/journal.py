@@ -12,18 +12,18 @@ second dies with the process; all that is billed is written first.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Protocol
+
+from msgspec.structs import replace
 
 from tollgate import log
-from tollgate.core.entries import BILLABLE, MAX_CALLS, MAX_TEXT_BYTES, Entry, encode, pack
-from tollgate.gateway.messages import CallNote, Request
+from tollgate.core.entries import BILLABLE, MAX_CALLS, CallEntry, Entry, encode, pack
+from tollgate.gateway.messages import Request
 from tollgate.gateway.recording.counters import NODE_ERROR, OK
 from tollgate.gateway.recording.latencies import CallerLatencies
 
 SINGLE_REFUSALS = 10
 REFUSED = "refused"
-# Places in a record, in the order of `Entry`.
-_STANDS_FOR, _CALLS, _REQUEST_BYTES = map(Entry.__struct_fields__.index, ("stands_for", "calls", "request_bytes"))
 # A record is an array of twelve, as MessagePack.
 _TWELVE = b"\x9c"
 _log = log.get("journal")
@@ -66,21 +66,21 @@ class Journal:
         self._sink = sink
         self._append = sink.append
         self._extend = sink.extend
-        self._address = address
+        self.address = address
         self.latencies = latencies
         self._time = time
         self._monotonic = monotonic
-        self._at = 0.0
+        self.at = 0.0
         """The time of this loop tick."""
         self._refusals: dict[str, int] = {}
         """Refusals of this second, by team."""
-        self._rest: dict[str, tuple[tuple[Any, ...], int]] = {}
-        """The first refusal that was not written singly, and how many there are."""
+        self._rest: dict[str, Entry] = {}
+        """The first refusal that was not written singly; it counts for the others."""
 
     def write(self, answered: Sequence[Recordable]) -> None:
         """Make the records of what was answered in this loop tick."""
-        self._at, now = self._time(), self._monotonic()
-        beginning = _TWELVE + pack(self._at)
+        self.at, now = self._time(), self._monotonic()
+        beginning = _TWELVE + pack(self.at)
         records: list[bytes] = []
         for each in answered:
             try:
@@ -93,40 +93,20 @@ class Journal:
             self._extend(records)
         self.latencies.appended(len(answered))
 
-    def record(self, request: Request, now: float) -> None:
-        """Take the record of a refusal, or of what the pipeline has answered."""
-        caller, network, calls, origin = request.caller, request.network, request.calls, request.origin
-        assert caller is not None  # noqa: S101 - checked at the edge
-        assert network is not None  # noqa: S101 - the intake refuses what has none
-        micros = int((now - request.started) * 1e6)
-        self.latencies.durations(network.path, outcome_of(calls)).append(micros)
-        record = (
-            self._at,
-            caller.team_id,
-            caller.source_id,
-            network.path,
-            caller.source_name,
-            request.status,
-            1,
-            caller.cap,
-            caller.price,
-            calls,
-            micros,
-            len(request.body),
-            request.request_id,
-            request.route.upstream,
-            request.route.kept,
-            request.route.cache,
-            self._address(request),
-            request.headers.get(b"user-agent", b"")[:MAX_TEXT_BYTES],
-            b"" if origin is None else origin[:MAX_TEXT_BYTES],
-        )
-        if calls[0][1] not in BILLABLE and not any(call[1] in BILLABLE for call in calls):
-            self._refused(caller.team_id, record, calls)
-        elif len(calls) <= MAX_CALLS:
-            self._append(encode(record))
-        else:
-            self._append_parts(record, calls)
+    def take(self, entry: Entry) -> None:
+        """Take what is recorded of a refusal, or of what the pipeline has answered."""
+        calls = entry.calls
+        self.latencies.durations(entry.network, outcome_of(calls)).append(entry.duration_micros)
+        if not any(call.outcome in BILLABLE for call in calls):
+            self._refused(entry)
+            return
+        for start in range(0, len(calls), MAX_CALLS):
+            part = calls[start : start + MAX_CALLS]
+            # Each part of a large batch has its share of the bytes.
+            share = entry.request_bytes * len(part) // len(calls)
+            self._append(
+                encode(replace(entry, calls=part, request_bytes=share) if len(calls) > MAX_CALLS else entry)
+            )
 
     def tick(self) -> None:
         """Once a second: write the records that count for the rest, and reset the counts."""
@@ -135,33 +115,26 @@ class Journal:
         if self._sink.is_full:
             return
         rest, self._rest = self._rest, {}
-        for record, count in rest.values():
-            self._append(encode((*record[:_STANDS_FOR], count, *record[_STANDS_FOR + 1 :])))
+        for entry in rest.values():
+            self._append(encode(entry))
 
-    def _refused(self, team_id: str, record: tuple[Any, ...], calls: Sequence[CallNote]) -> None:
-        count = self._refusals[team_id] = self._refusals.get(team_id, 0) + len(calls)
+    def _refused(self, entry: Entry) -> None:
+        team_id, calls = entry.team_id, len(entry.calls)
+        count = self._refusals[team_id] = self._refusals.get(team_id, 0) + calls
         if count <= SINGLE_REFUSALS and not self._sink.is_full:
-            self._append(encode(record))
-        else:
-            first, others = self._rest.get(team_id) or (_with_calls(record, calls[:1]), 0)
-            self._rest[team_id] = (first, others + len(calls))
-
-    def _append_parts(self, record: tuple[Any, ...], calls: Sequence[CallNote]) -> None:
-        """Write a batch that is too large for one record; each part has its share of the bytes."""
-        for start in range(0, len(calls), MAX_CALLS):
-            part = calls[start : start + MAX_CALLS]
-            shared = list(_with_calls(record, part))
-            shared[_REQUEST_BYTES] = record[_REQUEST_BYTES] * len(part) // len(calls)
-            self._append(encode(shared))
+            self._append(encode(entry))
+            return
+        first = self._rest.get(team_id)
+        self._rest[team_id] = (
+            replace(entry, calls=entry.calls[:1], stands_for=calls)
+            if first is None
+            else replace(first, stands_for=first.stands_for + calls)
+        )
 
 
-def outcome_of(calls: Sequence[CallNote]) -> str:
+def outcome_of(calls: Sequence[CallEntry]) -> str:
     """What became of a request: the best of its calls. Reasons of refusals are counted elsewhere, without time."""
     if len(calls) == 1:
-        return calls[0][1] if calls[0][1] in BILLABLE else REFUSED
-    outcomes = {call[1] for call in calls}
+        return calls[0].outcome if calls[0].outcome in BILLABLE else REFUSED
+    outcomes = {call.outcome for call in calls}
     return OK if OK in outcomes else NODE_ERROR if NODE_ERROR in outcomes else REFUSED
-
-
-def _with_calls(record: tuple[Any, ...], calls: Sequence[CallNote]) -> tuple[Any, ...]:
-    return (*record[:_CALLS], calls, *record[_CALLS + 1 :])

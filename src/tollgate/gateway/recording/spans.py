@@ -31,7 +31,7 @@ def end_span(request: Request, status: int) -> None:
             attributes["tollgate.calls"] = len(calls)
         else:
             attributes |= _way(request)
-            if method := calls[0][0]:
+            if method := calls[0].method:
                 # Callers can invent names.
                 span.name = attributes["rpc.method"] = network.catalogue.label(method)
     span.end(attributes, failed=status >= 500)
@@ -39,12 +39,12 @@ def end_span(request: Request, status: int) -> None:
 
 def _way(request: Request) -> Attributes:
     """The way that one call took."""
-    ((_, outcome, code, *_),) = request.calls
+    (call,) = request.calls
     route = request.route
-    way: Attributes = {"tollgate.outcome": outcome, "tollgate.cache": route.counted or route.cache}
+    way: Attributes = {"tollgate.outcome": call.outcome, "tollgate.cache": route.counted or route.cache}
     if route.upstream:
         way["tollgate.upstream"] = route.upstream
         way["tollgate.attempts"] = route.attempts
-    if code is not None:
-        way["rpc.jsonrpc.error_code"] = code
+    if call.code is not None:
+        way["rpc.jsonrpc.error_code"] = call.code
     return way

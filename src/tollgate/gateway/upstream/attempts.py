@@ -30,10 +30,11 @@ from msgspec import Struct, field
 
 from tollgate.api.logs import MAX_ATTEMPTS_KEPT, AttemptVerdict
 from tollgate.chains.faults import Verdict
+from tollgate.core.entries import AttemptEntry
 from tollgate.core.jsonrpc import Unparsable
 from tollgate.core.shapes import ABSENT, Reply
 from tollgate.errors import Refusal, UpstreamUnavailable
-from tollgate.gateway.messages import EndedAttempt, Route
+from tollgate.gateway.messages import Route
 from tollgate.gateway.tracing import CLIENT, Span
 from tollgate.gateway.upstream.connection import (
     AttemptFailed,
@@ -65,7 +66,7 @@ _HEDGE_WON, _HEDGE_LOST, _CANCELLED = (
 _TURNED_AWAY = frozenset({Verdict.QUOTA, Verdict.UNSUPPORTED})
 # Verdicts of an only attempt that follow from the outcome.
 _FOLLOW = frozenset({_ANSWERED, _NODE_ERROR})
-_START = attrgetter("start")
+_START = attrgetter("start_micros")
 
 
 class BadStatus(AttemptFailed):
@@ -311,10 +312,12 @@ class Attempts(Failover, Generic[T], eq=False, kw_only=True):
             verdict = _ANSWERED
         route, now = self.route, self.exchange.now()
         start, ended = max(0.0, attempt.started - route.started), now - route.started
-        kept = EndedAttempt(attempt.upstream.name, int(start * 1e6), int(ended * 1e6), verdict, status)
-        trace = [*route.trace[: MAX_ATTEMPTS_KEPT - 1], kept]
-        if len(trace) > 1 and trace[-2].start > kept.start:
-            trace.sort(key=_START)
+        kept = AttemptEntry(attempt.upstream.name, int(start * 1e6), int(ended * 1e6), verdict, status)
+        trace: tuple[AttemptEntry, ...] = (kept,)
+        if route.trace:
+            trace = (*route.trace[: MAX_ATTEMPTS_KEPT - 1], kept)
+            if trace[-2].start_micros > kept.start_micros:
+                trace = tuple(sorted(trace, key=_START))
         route.trace = trace
         route.kept = 1 if len(trace) == 1 and verdict in _FOLLOW else trace
 

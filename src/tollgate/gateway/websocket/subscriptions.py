@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Raw
 
 from tollgate.chains.subscriptions import End, Wrong, terms
-from tollgate.core import jsonrpc
+from tollgate.core.entries import CallEntry
 from tollgate.core.shapes import Call, Reply
 from tollgate.errors import InvalidRequest, RateLimited, Refusal, UpstreamTimeout
 from tollgate.gateway.access.caller import Caller
@@ -26,7 +26,7 @@ from tollgate.gateway.call.batch_resolution import UNSET, BatchItem, resolve_man
 from tollgate.gateway.call.pipeline import Answering, Pipeline
 from tollgate.gateway.call.resolver import Resolver
 from tollgate.gateway.feeds.subscribers import FAMILIES, NotificationSink, Subscriber
-from tollgate.gateway.messages import Answer, CallNote, Request, ServedNetwork
+from tollgate.gateway.messages import Answer, Request, ServedNetwork
 from tollgate.gateway.recording.counters import OK
 from tollgate.settings.model import WebSocketSettings
 
@@ -34,7 +34,6 @@ from tollgate.settings.model import WebSocketSettings
 TEAM_CALLERS = 5
 _json = msgspec.json.Encoder().encode
 _TRUE = Raw(b"true")
-_NO_CONTENT = Answer(204, b"")
 
 
 class Stream(Protocol):
@@ -63,16 +62,12 @@ class Declined(Refusal):
 
     reason, status, code = InvalidRequest.reason, InvalidRequest.status, InvalidRequest.code
     hint = when = ""
+    as_node = True
 
     def __init__(self, wrong: Wrong) -> None:
         super().__init__(wrong.message)
         # Each family has codes of its own.
         self.code = wrong.code  # type: ignore[misc]
-
-    def written(self, call_id: Raw | int) -> bytes:
-        return jsonrpc.encode_answer(
-            call_id, Reply(error=Raw(_json({"code": self.code, "message": self.message})))
-        )
 
 
 class CallerUse:
@@ -222,23 +217,13 @@ class SocketPipeline(Pipeline):
     def charge_caller(self, request: SocketRequest, caller: Caller, calls: int, method: str) -> bool:
         """Count calls to upstreams for a subscription, or refuse them; whether they are to be recorded."""
         self._limiter.admit_more(caller, request, calls)
-        request.calls = [(method, OK, None, 0)] * calls
+        request.calls = [CallEntry(method, OK)] * calls
         return self.bills_upstream_calls
 
     async def _answer_subscription(
         self, request: SocketRequest, network: ServedNetwork, subscriptions: Subscriptions, call: Call
     ) -> Answer:
-        result = await self._subscription_reply(subscriptions, call, request)
-        if isinstance(result, Reply):
-            return self.render(request, network, call, result)
-        self._counters.called(network, call.method, result.reason)
-        answer = self.refuse(request, result, jsonrpc.caller_id(call), call.method)
-        if call.id is None:
-            answer = _NO_CONTENT
-        elif isinstance(result, Declined):
-            answer = Answer(answer.status, result.written(call.id))
-        request.calls = [_sized(note, answer.body) for note in request.calls]
-        return answer
+        return self.render(request, network, call, await self._subscription_reply(subscriptions, call, request))
 
     async def _answer_subscriptions(
         self, request: Request, network: ServedNetwork, resolver: Resolver, caller: Caller, calls: Sequence[Call]
@@ -269,25 +254,7 @@ class SocketPipeline(Pipeline):
                     if is_late
                     else await self._subscription_reply(subscriptions, each.call, cast("SocketRequest", request))
                 )
-        if any(isinstance(each.result, Declined) for each in items):
-            return self._render_one_by_one(request, network, caller, items)
         return self.render_batch(request, network, caller, items)
-
-    def _render_one_by_one(
-        self, request: Request, network: ServedNetwork, caller: Caller, items: Sequence[BatchItem]
-    ) -> Answer:
-        """Render a batch with a declined call, whose error is written as the family writes it."""
-        bodies: list[bytes] = []
-        notes: list[CallNote] = []
-        for each in items:
-            body = self.render_batch(request, network, caller, [each]).body[1:-1]
-            (note,) = request.calls
-            if isinstance(each.result, Declined):
-                body = each.result.written(jsonrpc.caller_id(each.call))
-            bodies.append(body)
-            notes.append(_sized(note, body))
-        request.calls = notes
-        return Answer(200, b"[%b]" % b",".join(filter(None, bodies)))
 
     async def _subscription_reply(
         self, subscriptions: Subscriptions, call: Call, request: SocketRequest
@@ -302,8 +269,3 @@ def _subscriptions(request: Request, call: Call) -> Subscriptions | None:
     """The connection's subscriptions, if a call is about them."""
     subscriptions = request.subscriptions if isinstance(request, SocketRequest) else None
     return subscriptions if subscriptions is not None and call.method in subscriptions.methods else None
-
-
-def _sized(note: CallNote, body: bytes) -> CallNote:
-    """The record of a call, with the size of its answer."""
-    return cast("CallNote", (*note[:3], len(body), *note[4:]))
