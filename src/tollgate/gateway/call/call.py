@@ -459,6 +459,9 @@ class ServedCall(Served):
             return self._slow_record(journal, at, now, self._slow)
         admission, upstream, request_id = self._admission, self._upstream, self.request_id
         plan: MethodPlan = self._plan  # type: ignore[assignment] # every call of the fast path has one
+        way = upstream.record if upstream is not None else NO_UPSTREAM
+        if self._cache == UNTOLD:
+            way = at_first_attempt(self._origin)
         micros = floor((now - self._started) * 1e6)
         admission.durations.append(micros)
         return b"".join(
@@ -468,13 +471,10 @@ class ServedCall(Served):
                 _numbers(micros, _ONE_DETAIL, self._size, UINT32, len(self._body)),
                 _ID24 if len(request_id) == 24 else pack(request_id)[: -len(request_id)],
                 request_id,
-                upstream.record if upstream is not None else self._no_upstream(),
+                way,
                 admission.records[self._cache],
             )
         )
-
-    def _no_upstream(self) -> bytes:
-        return NO_UPSTREAM if self._cache != UNTOLD else at_first_attempt(self._origin)
 
     def _slow_record(self, journal: Journal, at: bytes, now: float, slow: SlowState) -> bytes:
         admission, route, (outcome, code, status) = self._admission, slow.route, slow.outcome
