@@ -1,7 +1,9 @@
 # syntax=docker/dockerfile:1
 # Tollgate in a slim image: not root, nothing to write but /data, dependencies by hash.
 #   docker build --build-arg COMMIT=$(git rev-parse --short=12 HEAD) -t tollgate .
-#   docker run --read-only --tmpfs /tmp -v tollgate:/data -v ./tollgate.toml:/etc/tollgate/tollgate.toml:ro -p 8402:8402 tollgate
+#   install -d -o 10001 -g 10001 -m 0700 settings
+#   docker run --rm -it -v tollgate:/data -v ./settings:/etc/tollgate tollgate init
+#   docker run --read-only --tmpfs /tmp -v tollgate:/data -v ./settings:/etc/tollgate:ro -p 8402:8402 tollgate
 FROM python:3.13-slim AS build
 WORKDIR /src
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
@@ -24,7 +26,7 @@ LABEL org.opencontainers.image.title="Tollgate" \
       org.opencontainers.image.licenses="Apache-2.0"
 RUN groupadd --gid 10001 tollgate \
  && useradd --uid 10001 --gid tollgate --no-create-home --home-dir /data --shell /usr/sbin/nologin tollgate \
- && install -d -o tollgate -g tollgate -m 0700 /data
+ && install -d -o tollgate -g tollgate -m 0700 /data /etc/tollgate
 COPY --from=build /opt/tollgate /opt/tollgate
 ENV PATH=/opt/tollgate/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \

@@ -50,7 +50,22 @@ def test_init_tries_the_upstream_writes_the_file_and_names_the_next_commands(too
     }
     assert (folder / "data" / "control.db").exists()
     accounts = tool.run("admin", "accounts", "--json")
-    assert [each["email"] for each in accounts.json["items"]] == ["ada@example.com"]
+    assert [(each["email"], each["operator"]) for each in accounts.json["items"]] == [("ada@example.com", True)]
+
+
+def test_init_writes_the_file_of_the_environment_and_the_account_into_its_data_folder(
+    tool: Tool, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOLLGATE_CONFIG", str(folder / "etc" / "tollgate.toml"))
+    monkeypatch.setenv("TOLLGATE_DATA_DIR", str(folder / "var"))
+    ran = tool.run(
+        "init", "--upstream", "eth/mainnet=http://127.0.0.1:1", "--offline", "--email", "a@example.com",
+        "--generate", "--json",
+    )  # fmt: skip
+    assert ran.code == 0, ran.err
+    assert (ran.json["config"], ran.json["data_dir"]) == (f"{folder}/etc/tollgate.toml", f"{folder}/var")
+    assert (folder / "var" / "control.db").exists()
+    assert not (folder / "tollgate.toml").exists()
 
 
 def test_init_for_scripts_prints_one_object_with_what_it_made(tool: Tool) -> None:

@@ -85,6 +85,7 @@ def admin() -> None:
 @click.argument("email")
 @click.option("--team", metavar="NAME", help="Also create this team, owned by the account.")
 @click.option("--name", default="", help="The person's name.")
+@click.option("--operator", is_flag=True, help="Give it access to the operator's pages and commands.")
 @click.option("--password-stdin", is_flag=True, help="Read the password from standard input.")
 @click.option("--generate", is_flag=True, help="Generate a password and print it.")
 @json_option
@@ -93,6 +94,7 @@ def create_account(
     email: str,
     team: str | None,
     name: str,
+    operator: bool,
     password_stdin: bool,
     generate: bool,
     as_json: bool,
@@ -109,7 +111,11 @@ def create_account(
         shown: Shown = {"id": account.id, "email": account.email, "team": team}
         show_values(shown | ({"password": password} if generate else {}), as_json=as_json)
 
-    _run(config_file, lambda plane: plane.admin.create_account(address, password, name=name, team=team), show)
+    _run(
+        config_file,
+        lambda plane: plane.admin.create_account(address, password, name=name, team=team, operator=operator),
+        show,
+    )
 
 
 @admin.command(epilog="Example: tollgate admin invite ada@example.com --team acme --role admin")
@@ -179,13 +185,15 @@ def accounts(as_json: bool, config_file: str | None) -> None:
     def show(found: Sequence[Account]) -> None:
         listed = found[:MAX_ACCOUNTS]
         if as_json:
-            items = [
-                {"id": each.id, "email": each.email, "name": each.name, "active": each.active} for each in listed
-            ]
+            names = ("id", "email", "name", "active", "operator")
+            items = [{name: getattr(each, name) for name in names} for each in listed]
             click.echo(json.dumps({"items": items, "next": None}))
         else:
             for each in listed:
-                click.echo(f"{each.id}  {each.email}" + ("" if each.active else "  (disabled)"))
+                marks = [
+                    mark for mark, true in (("operator", each.operator), ("disabled", not each.active)) if true
+                ]
+                click.echo(f"{each.id}  {each.email}" + (f"  ({', '.join(marks)})" if marks else ""))
         if not found:
             note("There are no accounts. Create one: tollgate admin create-account EMAIL")
         if len(found) > len(listed):

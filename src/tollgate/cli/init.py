@@ -57,7 +57,12 @@ Upstream = tuple[str, str, UpstreamSettings]
 @click.option("--offline", is_flag=True, help="Do not test the upstreams.")
 @click.option("--force", is_flag=True, help="Overwrite an existing file.")
 @json_option
-@click.option("--config", "config_file", default="tollgate.toml", metavar="FILE", help="Default: tollgate.toml")
+@click.option(
+    "--config",
+    "config_file",
+    metavar="FILE",
+    help="The file to write. Default: $TOLLGATE_CONFIG, or tollgate.toml in this folder.",
+)
 def init(
     upstreams: tuple[str, ...],
     email: str | None,
@@ -69,14 +74,15 @@ def init(
     offline: bool,
     force: bool,
     as_json: bool,
-    config_file: str,
+    config_file: str | None,
 ) -> None:
-    """Write a settings file, and create the first account and team.
+    """Write a settings file, and create the first account, an operator, and its team.
 
+    Run it as the user of the service, with the service's TOLLGATE_DATA_DIR: only this user may read the files.
     Tests each upstream: chain id, head, archive, missing methods, latency. Prompts on a terminal for what is
     missing.
     """
-    path = Path(config_file)
+    path = Path(config_file or os.environ.get("TOLLGATE_CONFIG") or settings_file.DEFAULT_FILE)
     if path.exists() and not force:
         raise Failure(f"{path} exists. Edit it, give another --config, or overwrite it with --force.")
     person = sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
@@ -102,7 +108,7 @@ def init(
     settings = _write(path, _file(given, chosen, found))
     made: dict[str, str | bool | None] = {"config": str(path), "url": base_url(settings)}
     if email is not None:
-        made |= {"email": email, "team": team}
+        made |= {"data_dir": settings.data_dir, "email": email, "team": team}
         made |= {"password": password} if generate else {}
         token = _account(settings, email, password, team, personal_token=personal_token)
         made |= {"personal_token": token} if token else {}
@@ -260,7 +266,7 @@ def _account(settings: Settings, email: str, password: str, team: str | None, *,
     """Create the account, unless it exists; return a personal access token if requested."""
 
     async def make(plane: ControlPlane) -> str:
-        account = await plane.admin.create_account(email, password, team=team)
+        account = await plane.admin.create_account(email, password, team=team, operator=True)
         if not personal_token:
             return ""
         async with plane.context.store.changing() as records:
@@ -269,12 +275,13 @@ def _account(settings: Settings, email: str, password: str, team: str | None, *,
 
     made: list[str] = []
     control_plane(settings, make, made.append)
-    note(f"Created the account {email}" + (f" and its team {team}." if team else "."))
+    note(f"Created the operator's account {email}" + (f" and its team {team}." if team else "."))
     return made[0]
 
 
 def _next(path: Path, url: str, email: str | None, team: str | None) -> str:
-    config = "" if path == Path(settings_file.DEFAULT_FILE) else f" --config {path}"
+    found = settings_file.find(None, os.environ)
+    config = "" if found is not None and found == path else f" --config {path}"
     steps = [f"tollgate serve{config}"]
     if email is None:
         steps.append(f"tollgate admin create-account EMAIL --team NAME{config}")

@@ -134,13 +134,16 @@ def data_folder(path: Path | None, environ: Mapping[str, str]) -> Path:
 
 
 def _with_credentials(environ: Mapping[str, str]) -> Mapping[str, str]:
-    """The environment, with a variable for each file that systemd's `LoadCredential=settings:<folder>` brings."""
+    """The environment, with a variable for each credential that is named by one.
+
+    systemd's `LoadCredential=settings:<folder>` puts `settings_` before the name of each file of the folder.
+    """
     folder = environ.get("CREDENTIALS_DIRECTORY")
     if not folder:
         return environ
     brought: dict[str, str] = {}
     try:
-        for path in sorted(Path(folder).glob(f"{CREDENTIAL}{PREFIX}*")):
+        for path in sorted({*Path(folder).glob(f"{PREFIX}*"), *Path(folder).glob(f"{CREDENTIAL}{PREFIX}*")}):
             brought[path.name.removeprefix(CREDENTIAL)] = path.read_text(encoding="utf-8").rstrip("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError([f"{folder}: credentials cannot be read: {error}"]) from None

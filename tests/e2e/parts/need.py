@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import platform
 import shutil
+import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -56,10 +57,20 @@ def _faketime() -> Path | None:
     return next(Path("/usr/lib").glob("**/faketime/libfaketimeMT.so.1"), None)
 
 
+def _namespaces() -> Path | None:
+    """unshare, for one who may use it and become other users."""
+    found = _on_path("unshare")
+    if found is None or os.geteuid() != 0:
+        return None
+    tried = subprocess.run([found, "--mount", "true"], capture_output=True, check=False, timeout=10)
+    return found if tried.returncode == 0 else None
+
+
 # What a test may need: how it is found, and what it is.
 PARTS: dict[str, tuple[Callable[[], Path | None], str]] = {
     "nginx": (lambda: _on_path("nginx"), "nginx, on the path"),
     "dnsmasq": (lambda: _on_path("dnsmasq"), "dnsmasq, on the path; Debian's package is dnsmasq-base"),
+    "namespaces": (_namespaces, "root, who may unshare mounts"),
     "bash": (lambda: _on_path("bash"), "bash, on the path"),
     "zsh": (lambda: _on_path("zsh"), "zsh, on the path"),
     "fish": (lambda: _on_path("fish"), "fish, on the path"),

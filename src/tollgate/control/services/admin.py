@@ -27,9 +27,9 @@ class Admin:
         self._teams = teams
 
     async def create_account(
-        self, email: str, password: str, *, name: str = "", team: str | None = None
+        self, email: str, password: str, *, name: str = "", team: str | None = None, operator: bool = False
     ) -> Account:
-        """Create an account and a team that it owns: both or neither."""
+        """Create an account, a team that it owns, and its access to the operator's pages: all or nothing."""
         address = email_of(email)
         if team is not None:
             checked(NewTeam(team))
@@ -39,7 +39,7 @@ class Admin:
             account = await self._accounts.add(records, OPERATOR, address, hashed, name=name, verified=True)
             if team is not None:
                 await self._teams.add(records, OPERATOR, NewTeam(team), account.id)
-        return account
+            return await self._mark(records, account, operator=True) if operator else account
 
     async def accounts(self, limit: int) -> Sequence[Account]:
         async with self._context.store.reading() as records:
@@ -63,11 +63,13 @@ class Admin:
     async def mark(self, email: str, *, operator: bool) -> Account:
         """Grant or revoke an account's access to the operator's pages."""
         async with self._context.store.changing() as records:
-            account = await _found(records, email)
-            marked = replace(account, operator=operator)
-            await records.accounts.replace(marked)
-            action = "account.operator" if operator else "account.no_operator"
-            await self._context.note(records, OPERATOR, action, target=account.id, name=account.email)
+            return await self._mark(records, await _found(records, email), operator=operator)
+
+    async def _mark(self, records: Repositories, account: Account, *, operator: bool) -> Account:
+        marked = replace(account, operator=operator)
+        await records.accounts.replace(marked)
+        action = "account.operator" if operator else "account.no_operator"
+        await self._context.note(records, OPERATOR, action, target=account.id, name=account.email)
         return marked
 
 
