@@ -43,7 +43,8 @@ ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src/tollgate"
 # Where a mistake costs money, secrets, records or other callers' time.
 CHOSEN = (
-    "core", "shm", "ledger", "gateway", "chains/subscriptions.py", "control/services/throttle.py",
+    "core", "shm", "ledger", "gateway", "chains/access.py", "chains/catalogue.py", "chains/contracts.py",
+    "chains/subscriptions.py", "control/services/throttle.py",
     "control/api/rates.py", "control/passwords.py", "control/safe_connect.py",
 )  # fmt: skip
 EQUIVALENT = ROOT / "scripts/mutants.toml"

@@ -40,7 +40,14 @@ STEERING = [
     "eth_sendUnsignedTransaction", "eth_sendTransactionSync", "eth_sendTransactionAsync", "eth_setEtherbase",
     "raft_addPeer", "raft_removePeer", "quorumExtension_extendContract", "quorumPermission_addOrg",
     "klay_sendTransaction", "klay_sendTransactionAsFeePayer", "klay_signTransaction", "klay_resend",
-    "klay_submitWork", "vault_unlock", "hmy_signTransaction",
+    "klay_submitWork", "vault_unlock", "hmy_signTransaction", "eth_sendPrivateTransaction", "eth_compileSolidity",
+    "config_getShowCalls", "tenderly_addBalance", "katana_nextBlockTimestamp", "madara_stopNode",
+    "wallet_watchAsset", "signer_list", "account_list", "shh_post", "secretstore_generateServerKey",
+    "priv_distributeRawTransaction", "eea_sendRawTransaction",
+    "ibft_proposeValidatorVote", "qbft_discardValidatorVote", "istanbul_propose",
+    "plugins_reloadPluginConfig", "les_addBalance", "opp2p_blockPeer", "db_putString", "author_insertKey",
+    "offchain_localStorageSet", "system_addReservedPeer", "system_removeReservedPeer", "auctioneer_submitBid",
+    "taikoAuth_updateL1Origin",
 ]  # fmt: skip
 READS = [
     "eth_call", "starknet_chainId", "administer", "engine", "eth_admin_", "x", "eth_sendRawTransaction",
@@ -195,6 +202,7 @@ def test_family_without_a_catalogue_may_have_the_reads_of_the_others() -> None:
         ("admin_peers", ("admin_*",), True),
         ("admin_peers", ("anvil_*",), False),
         ("debug_setHead", ("*",), True),
+        ("foo_bar", (), True),
         ("debug_*", (), True),
         ("debug_trace*", (), True),
         ("debug_set*", (), False),

@@ -132,6 +132,7 @@ def test_allowed(method: str, params: Any) -> None:
         ("eth_getTransactionCount", [OTHER]),
         ("starknet_getNonce", ["latest", OTHER]),
         ("starknet_getNonce", [MINE, OTHER]),
+        ("starknet_getStorageAt", {"contract_address": MINE, "Contract_Address": OTHER}),
     ],
 )
 def test_refused(method: str, params: Any) -> None:

@@ -141,3 +141,10 @@ async def test_known_token_is_refused_from_elsewhere_too(gateway: FakeGateway) -
     elsewhere = request(peer="198.51.100.1", authorization=f"Bearer {TOKEN}")
     with pytest.raises(Refusal):
         gateway.credentials.recall(elsewhere)
+
+
+@pytest.mark.parametrize(("contracts", "owner"), [((), "team_1"), (("0x1",), "tok_1")])
+async def test_filters_of_a_token_for_some_contracts_are_its_own(contracts: tuple[str, ...], owner: str) -> None:
+    gateway = FakeGateway()
+    await change(gateway, token_grant(contracts=contracts))
+    assert (await identify(gateway, with_token(BODY))).filters_of == owner
