@@ -299,7 +299,7 @@ class Drive:
             None,
             max_queued=1 << 30,
             max_subscriptions=10,
-            use=CallerUse(None, self.settings.websocket),
+            use=CallerUse(None, self.settings.websocket, 1),
             caller=self.caller,
             on_notified=lambda: None,
             on_cut=lambda _: None,

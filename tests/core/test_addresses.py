@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollgate.core.addresses import client_address, limit_key, network_of, parse_networks
+from tollgate.core.address_shares import limit_key, network_of
+from tollgate.core.addresses import client_address, parse_networks
 
 TRUSTED = parse_networks(["10.0.0.0/8", "192.168.1.1", "fd00::/8"])
 PROXY = "10.0.0.1"

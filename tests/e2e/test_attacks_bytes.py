@@ -318,10 +318,10 @@ def test_websockets_count_as_connections_of_the_worker_and_of_their_address(tmp_
         assert opened("127.0.0.2", 30) == [101] * 20 + [503] * 10
         with stack.gateway.connect(source="127.0.0.9") as connection:
             assert connection.exchange(PATH, call("eth_chainId"), stack.headers).status == 200
-        assert opened("127.0.0.3", 20) == [101] * 20
-        assert opened("127.0.0.4", 5) == [503] * 5, "its network has no more"
-        assert opened("127.0.1.4", 20) == [101] * 20
-        assert opened("127.0.1.5", 5) == [503] * 5, "what is open altogether is bounded"
+        assert opened("127.0.0.3", 20) == [101] * 10 + [503] * 10, "its network leaves as many to others"
+        assert opened("127.0.0.4", 5) == [503] * 5
+        assert opened("127.0.1.4", 20) == [101] * 15 + [503] * 5
+        assert opened("127.0.2.4", 1) == [101]
         held.close()
         eventually(lambda: opened("127.0.0.5", 1) == [101], what="room again")
 

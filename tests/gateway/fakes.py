@@ -212,8 +212,8 @@ class Meters:
             found += (taken.remaining,) if limit.seconds <= 1 else (taken.remaining, int(taken.arrival - now + 1))
         return found
 
-    def peek(self, key: str, limit: Limit, now: float) -> Taken:
-        return take(limit, self.arrivals.get(key, 0.0), now)
+    def peek(self, key: str, limit: Limit, now: float, cost: int = 1) -> Taken:
+        return take(limit, self.arrivals.get(key, 0.0), now, cost)
 
 
 class ScriptedStore:

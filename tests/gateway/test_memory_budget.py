@@ -24,7 +24,7 @@ def test_address_has_its_part_and_at_least_one_whole_body(least_part: int, part:
     assert not budget.hold(1, "a")
     assert budget.hold(part, "b"), "others have theirs"
     budget.free(part, "a")
-    assert (budget.held, budget._of_address) == (part, {"b": part})
+    assert (budget.held, budget._shares._held) == (part, {"b": part})
     assert budget.hold(100 - part, "a"), "who holds nothing may have one body of any size"
 
 
@@ -35,7 +35,7 @@ def test_network_has_its_part_whatever_addresses_it_has() -> None:
     assert budget.hold(20, "192.0.2.1"), "others have theirs"
     for name in names[:2]:
         budget.free(20, name)
-    assert budget._of_network == {"192.0.2.0/24": 20}
+    assert budget._shares._held == {"192.0.2.1": 20, "192.0.2.0/24": 20}
 
 
 def test_nothing_given_back_leaves_what_an_address_holds() -> None:
@@ -43,7 +43,7 @@ def test_nothing_given_back_leaves_what_an_address_holds() -> None:
     budget.free(0, "a")
     assert budget.hold(5, "a")
     budget.free(2, "a")
-    assert budget._of_address == {"a": 3}
+    assert budget._shares._held == {"a": 3}
 
 
 def test_body_counts_until_it_is_released() -> None:

@@ -9,7 +9,6 @@ import asyncio
 import base64
 import re
 import secrets
-from collections import Counter
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -19,6 +18,7 @@ from argon2.low_level import ARGON2_VERSION
 
 from tollgate.api.me import MAX_PASSWORD, MIN_PASSWORD
 from tollgate.control.problems import Busy, InvalidInput
+from tollgate.core.address_shares import AddressShares
 
 AT_ONCE = 2
 # Fewer than a worker has slots for requests: sign-ins must not block other requests.
@@ -59,8 +59,7 @@ class Passwords:
     def __init__(self, hasher: PasswordHasher | None = None) -> None:
         self._hasher = hasher or PasswordHasher()
         self._turns = asyncio.Semaphore(AT_ONCE)
-        self._waiting: Counter[str] = Counter()
-        """Waiting callers, by network."""
+        self._waiting = AddressShares(MAX_WAITING, MAX_WAITING)
         self._dummy = _dummy_hash(self._hasher)
 
     def check_new(self, password: str, email: str, *, field: str = "password") -> None:
@@ -75,15 +74,15 @@ class Passwords:
                 field=field,
             )
 
-    def check_room(self, network: str) -> None:
-        """Refuse with `Busy` if too many wait. One network may take at most as many places as stay free."""
-        if self._waiting[network] >= MAX_WAITING - self._waiting.total():
+    def check_room(self, address: str) -> None:
+        """Refuse a client address with `Busy` if too many wait."""
+        if not self._waiting.has_room(address):
             raise Busy
 
-    async def hash(self, password: str, network: str = "") -> str:
-        return await self._in_turn(lambda: self._hasher.hash(password), network)
+    async def hash(self, password: str, address: str = "") -> str:
+        return await self._in_turn(lambda: self._hasher.hash(password), address)
 
-    async def fits(self, password: str, hashed: str, network: str = "") -> bool:
+    async def fits(self, password: str, hashed: str, address: str = "") -> bool:
         """Whether this is the password. Takes as long without a hash, and is False."""
 
         def check() -> bool:
@@ -93,22 +92,22 @@ class Passwords:
                 return False
             return bool(hashed)
 
-        return len(password) <= MAX_PASSWORD and _is_text(password) and await self._in_turn(check, network)
+        return len(password) <= MAX_PASSWORD and _is_text(password) and await self._in_turn(check, address)
 
     def outdated(self, hashed: str) -> bool:
         """Whether it was created with other parameters than the current ones."""
         return self._hasher.check_needs_rehash(hashed)
 
-    async def _in_turn(self, work: Callable[[], Result], network: str) -> Result:
-        self.check_room(network)
-        self._waiting[network] += 1
+    async def _in_turn(self, work: Callable[[], Result], address: str) -> Result:
+        self.check_room(address)
+        self._waiting.take(address)
         try:
             async with asyncio.timeout(WAIT_SECONDS):
                 await self._turns.acquire()
         except TimeoutError as error:
             raise Busy from error
         finally:
-            self._waiting -= Counter([network])
+            self._waiting.give_back(address)
         # Released when the work is done, which continues after the caller has gone.
         running = asyncio.get_running_loop().run_in_executor(None, work)
         running.add_done_callback(lambda _: self._turns.release())

@@ -20,7 +20,6 @@ from msgspec.structs import asdict
 from tollgate.api import base
 from tollgate.control.problems import InvalidInput, LogInAgain, NoSuchTeam, PersonalTokenRefused, RoleNeeded
 from tollgate.core import audit_chain, cursors, durations, secrets
-from tollgate.core.addresses import limit_key
 from tollgate.core.audit_chain import AuditChain
 from tollgate.core.cursors import Position
 from tollgate.core.models import Team
@@ -201,10 +200,6 @@ class ServiceContext:
     def key(self, kind: str, text: str) -> str:
         """A key for something that must not be stored in clear, such as a mistyped address."""
         return f"{kind}:{self.digest(text).hex()[:40]}"
-
-    def key_from(self, kind: str, client: ClientInfo) -> str:
-        """A key for a client's network; a client with one IPv6 address has its whole /64."""
-        return self.key(kind, limit_key(client.address))
 
     def recent(self, actor: Actor, what: str) -> Account:
         """The account of a recent login: for what outlives the login, such as adding a passkey."""

@@ -6,7 +6,7 @@ jsonrpc    bytes <-> calls and replies; ids byte for byte
 shapes     JSON-RPC messages as msgspec reads them
 secrets    format, checksum and digest of tokens and what else we hand out
 origins    Origin header -> host; root-domain rules; label match
-addresses  client addresses behind trusted proxies
+addresses  client addresses behind trusted proxies;  address_shares: how much of something an address may have
 limits     GCRA arithmetic;  leases: limits that several nodes share
 methods    method names against patterns, and lists of them
 models     Team, Token, Domain (frozen)

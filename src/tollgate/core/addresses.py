@@ -6,7 +6,6 @@ such a proxy: everything further left was written by the client.
 
 from __future__ import annotations
 
-import functools
 import ipaddress
 from collections.abc import Sequence
 
@@ -27,7 +26,7 @@ def client_address(peer: str, forwarded_for: str, trusted: Sequence[Network]) ->
         entry = entry.strip()
         if not entry:
             continue
-        parsed = _parse(entry)
+        parsed = parse_address(entry)
         if parsed is None:
             return address
         address = str(parsed)
@@ -36,25 +35,8 @@ def client_address(peer: str, forwarded_for: str, trusted: Sequence[Network]) ->
     return address
 
 
-@functools.lru_cache(maxsize=4096)
-def limit_key(address: str) -> str:
-    """The unit in which addresses are limited: an IPv6 customer has a whole /64 to pick from."""
-    parsed = _parse(address)
-    if isinstance(parsed, ipaddress.IPv6Address):
-        return str(ipaddress.ip_network((parsed, 64), strict=False))
-    return address if parsed is None else str(parsed)
-
-
-@functools.lru_cache(maxsize=4096)
-def network_of(address: str) -> str:
-    """The network that the owner of an address (or `limit_key`) often has all of: an IPv4 /24, an IPv6 /48."""
-    parsed = _parse(address.partition("/")[0])
-    if parsed is None:
-        return address
-    return str(ipaddress.ip_network((parsed, 48 if parsed.version == 6 else 24), strict=False))
-
-
-def _parse(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+def parse_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """Read an address as proxies write it; None where it is none."""
     # Some proxies add a port, and brackets around IPv6.
     if text.startswith("["):
         text = text[1:].partition("]")[0]
@@ -69,7 +51,7 @@ def _parse(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 
 
 def is_within(address: str, trusted: Sequence[Network]) -> bool:
-    parsed = _parse(address)
+    parsed = parse_address(address)
     return parsed is not None and any(
         parsed.version == network.version and parsed in network for network in trusted
     )

@@ -5,12 +5,11 @@ Small bodies are not counted: their number is bounded by connections and request
 
 from __future__ import annotations
 
-from tollgate.core.addresses import network_of
+from tollgate.core.address_shares import AddressShares
 
 SMALL = 65_536
-# One client address has this part at most, and its network (`network_of`): who sends or takes large bodies slowly
-# keeps none but itself out.
-ADDRESS_PART, NETWORK_PART = 4, 2
+# One client address has this part at most: who sends or takes large bodies slowly keeps none but itself out.
+ADDRESS_PART = 4
 
 
 class Budget:
@@ -21,31 +20,31 @@ class Budget:
         self.least_part = least_part
         """What an address may hold in any case: one whole body."""
         self.held = 0
-        self._of_address: dict[str, int] = {}
-        self._of_network: dict[str, int] = {}
+        self._shares = AddressShares(max_bytes, 0)
 
     def hold(self, count: int, address: str = "") -> bool:
         """Hold more bytes, for a client address if one is given; False where there is no room: nothing is held."""
         if self.held + count > self.max_bytes:
             return False
         if address:
-            network = network_of(address)
-            before, around = self._of_address.get(address, 0), self._of_network.get(network, 0)
-            for taken, part in ((before, ADDRESS_PART), (around, NETWORK_PART)):
-                if taken and taken + count > max(self.max_bytes // part, self.least_part):
-                    return False
-            self._of_address[address], self._of_network[network] = before + count, around + count
+            shares = self._shares
+            shares.whole, shares.share, shares.least = (
+                self.max_bytes,
+                max(self.max_bytes // ADDRESS_PART, 1),
+                self.least_part,
+            )
+            # What upstreams sent has no address, and is not free either.
+            if not shares.is_within_share(address, count, reserved=self.held - shares.taken):
+                return False
+            shares.take(address, count)
         self.held += count
         return True
 
     def free(self, count: int, address: str = "") -> None:
         """Give bytes back."""
         self.held -= count
-        if address and count:
-            for held, name in ((self._of_address, address), (self._of_network, network_of(address))):
-                held[name] -= count
-                if not held[name]:
-                    del held[name]
+        if address:
+            self._shares.give_back(address, count)
 
 
 class CountedBody(bytes):

@@ -17,6 +17,7 @@ from typing import Any
 
 from tollgate import log
 from tollgate.core import addresses
+from tollgate.core.address_shares import AddressShares, limit_key
 from tollgate.gateway.memory_budget import Budget
 from tollgate.processes import listeners, status
 from tollgate.processes.status import App, Receive, Scope, Send
@@ -97,34 +98,8 @@ class _ProxyRefusal(Exception):
         self.headers = headers
 
 
-class Slots:
-    """A number of slots, and how many of them are taken, in all, by client address and by network.
-
-    A network (`network_of`) may take as many as are free: the owner of one IPv6 address often has its whole /48,
-    and other clients must find a slot.
-    """
-
-    def __init__(self, count: int) -> None:
-        self._count = count
-        self._of_address: Counter[str] = Counter()
-        self._of_network: Counter[str] = Counter()
-        self.taken = 0
-
-    def has_room(self, address: str, reserved: int = 0) -> bool:
-        """Whether a client address may take one, while `reserved` are kept for others."""
-        free, part = self._count - self.taken - reserved, max(self._count // ADDRESS_PART, MIN_PART)
-        of_network = self._of_network[addresses.network_of(address)]
-        return free > 0 and self._of_address[address] < part and of_network < max(free, MIN_PART)
-
-    def take(self, address: str) -> None:
-        self.taken += 1
-        self._of_address[address] += 1
-        self._of_network[addresses.network_of(address)] += 1
-
-    def leave(self, address: str) -> None:
-        self.taken -= 1
-        self._of_address -= Counter([address])
-        self._of_network -= Counter([addresses.network_of(address)])
+def _slots(count: int) -> AddressShares:
+    return AddressShares(count, max(count // ADDRESS_PART, MIN_PART), MIN_PART)
 
 
 class Known:
@@ -169,24 +144,24 @@ class _Slot:
     not keep requests out.
     """
 
-    def __init__(self, requests: Slots, address: str) -> None:
+    def __init__(self, requests: AddressShares, address: str) -> None:
         self._slots = requests
         self._address = address
         self.is_known = False
         """Whether the control process found the credential good."""
         requests.take(address)
 
-    def move(self, slots: Slots) -> bool:
+    def move(self, slots: AddressShares) -> bool:
         """Take one of other slots instead; False where none is free."""
         if not slots.has_room(self._address):
             return False
-        self._slots.leave(self._address)
+        self._slots.give_back(self._address)
         self._slots = slots
         self._slots.take(self._address)
         return True
 
     def leave(self) -> None:
-        self._slots.leave(self._address)
+        self._slots.give_back(self._address)
 
 
 def behind_workers(app: App) -> App:
@@ -218,11 +193,11 @@ class ControlProxy:
         self._trusted = trusted
         self._max_bytes = max_bytes
         self._seconds = seconds
-        self._requests = Slots(max_at_once)
+        self._requests = _slots(max_at_once)
         self._kept = max_at_once // KNOWN_PART
         self._known = Known()
-        self._streams = Slots(MAX_STREAMS)
-        self._downloads = Slots(MAX_DOWNLOADS)
+        self._streams = _slots(MAX_STREAMS)
+        self._downloads = _slots(MAX_DOWNLOADS)
         # Requests that are still being read count by what they hold, not by their number: otherwise a few
         # clients that send nothing could keep all others out.
         self._budget = Budget(max_at_once * max_bytes, MIN_PART * max_bytes)
@@ -230,7 +205,7 @@ class ControlProxy:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         identity = status.request_id(scope)
         client = self._client(scope)
-        address, body = addresses.limit_key(client), bytearray()
+        address, body = limit_key(client), bytearray()
         try:
             if await self._read(scope, receive, body, address):
                 await self._forward(scope, receive, send, identity, body, client)
@@ -312,10 +287,10 @@ class ControlProxy:
     async def _forward(
         self, scope: Scope, receive: Receive, send: Send, identity: bytes, body: bytearray, client: str
     ) -> None:
-        address = addresses.limit_key(client)
+        address = limit_key(client)
         credential = credential_of(scope["headers"])
         kept = 0 if self._known.is_preferred(credential) else self._kept
-        if not self._requests.has_room(address, kept):
+        if not self._requests.has_room(address, reserved=kept):
             raise _ProxyRefusal(503, "Too many requests at once: try again.", _TRY_AGAIN)
         head = self._head(scope, identity, len(body), client)
         slot = _Slot(self._requests, address)
@@ -361,7 +336,7 @@ class ControlProxy:
         finally:
             writer.transport.abort()
 
-    def _slots_for(self, headers: Headers) -> Slots | None:
+    def _slots_for(self, headers: Headers) -> AddressShares | None:
         """Where an answer belongs that lasts as long as its reader likes; None for all others."""
         # Server-sent events last until one side closes the connection.
         if any(name == b"content-type" and value.startswith(b"text/event-stream") for name, value in headers):

@@ -302,6 +302,7 @@ class _Gateway:
             addresses=ConnectionCounts(
                 addresses.parse_networks(settings.server.trusted_proxies),
                 listeners.fitting_connections_per_address(settings),
+                listeners.fitting_connections(settings),
             ),
         )
         reader = RequestReader(self._networks.served, settings.limits.body_bytes)

@@ -111,8 +111,8 @@ class ServerSettings(Section, frozen=True):
         Positive,
         Help(
             "Open connections of one client address (IPv6: /64), for each worker (503 `overloaded`), at most a "
-            "quarter of what fits; a network (/24, IPv6: /48) has twice as many. Addresses of `trusted_proxies` "
-            "have no such bound."
+            "quarter of what fits; a /56 has twice, a /48 four times as many, and a /24 or /48 no more than it "
+            "leaves free. Addresses of `trusted_proxies` have no such bound."
         ),
     ] = 2_000
 
@@ -138,11 +138,18 @@ class LimitSettings(Section, frozen=True):
     ] = 268_435_456
     domain_address_per_minute: Annotated[
         Positive,
-        Help("Requests a minute for one client address (IPv6: one /64) on whitelisted domains."),
+        Help(
+            "Requests a minute for one client address (IPv6: one /64) on whitelisted domains. A /56 has twice, a "
+            "/48 four times as many, up to half of the domain's; a /24 has half of them once half is used."
+        ),
     ] = 600
     domain_per_minute: Annotated[Positive, Help("Requests a minute for one whitelisted domain.")] = 6_000
     misses_per_second_per_address: Annotated[
-        Positive, Help("Look-ups a second of unknown tokens and domains, for one client address.")
+        Positive,
+        Help(
+            "Look-ups a second of unknown tokens and domains, for one client address; for wider prefixes as "
+            "`domain_address_per_minute`."
+        ),
     ] = 10
     misses_per_second: Annotated[
         Positive, Help("Look-ups a second of unknown tokens and domains, for the whole machine.")
@@ -152,7 +159,10 @@ class LimitSettings(Section, frozen=True):
     ] = 1_200
     api_address_per_minute: Annotated[
         Positive,
-        Help("Requests a minute to the management API and the console for one client address (IPv6: one /64)."),
+        Help(
+            "Requests a minute to the management API and the console for one client address (IPv6: one /64); a "
+            "/56 has twice, a /48 four times as many."
+        ),
     ] = 6_000
     limit_slots: Annotated[
         int,
@@ -296,7 +306,8 @@ class WebSocketSettings(Section, frozen=True):
     connections_per_caller: Annotated[
         Positive,
         Help(
-            "Open WebSockets of one token, or of one client address (IPv6: one /64) on a domain, for each worker."
+            "Open WebSockets of one token, or of one client address (IPv6: one /64) on a domain, for each worker. "
+            "A /56 has twice, a /48 four times as many, and a /24 or /48 no more than it leaves free."
         ),
     ] = 500
     connections_per_domain: Annotated[

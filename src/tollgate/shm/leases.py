@@ -167,8 +167,11 @@ class LeasedMeters(SharedMeters):
             slots.taken = 0.0
         self._unsettled.clear()
 
-    def peek(self, key: str, limit: Limit, now: float) -> Taken:
-        return self._look(self._described(key, limit, now), limit, now, 1)
+    def peek(self, key: str, limit: Limit, now: float, cost: int = 1) -> Taken:
+        slot, mark = self._known.get(key, NOWHERE)
+        if self._marks[slot] != mark:
+            slot = self._described(key, limit, now)
+        return self._look(slot, limit, now, cost)
 
     def _described(self, key: str, limit: Limit, now: float) -> int:
         """Find or claim the slot of a key; the keeper reads there which limit it is."""

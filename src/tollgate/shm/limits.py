@@ -182,8 +182,11 @@ class SharedMeters:
             self._write(start, arrival, taken.arrival, cost * limit.interval)
         return taken
 
-    def peek(self, key: str, limit: Limit, now: float) -> Taken:
-        return take(limit, self._highest(self._slot(key, now)), now)
+    def peek(self, key: str, limit: Limit, now: float, cost: int = 1) -> Taken:
+        slot, mark = self._known.get(key, NOWHERE)
+        if self._marks[slot] != mark:
+            slot = self._slot(key, now)
+        return take(limit, self._highest(slot), now, cost)
 
     def _slot(self, key: str, now: float) -> int:
         if len(self._known) >= self._max_known:

@@ -310,8 +310,8 @@ class Meters(Protocol):
         That is in seconds, plus one. `now`: when one was last taken.
         """
 
-    def peek(self, key: str, limit: Limit, now: float) -> Taken:
-        """Return what `take` of one request would find, and take nothing."""
+    def peek(self, key: str, limit: Limit, now: float, cost: int = 1) -> Taken:
+        """Return what `take` would find, and take nothing."""
 
 
 class SharedUnreachable(Exception):

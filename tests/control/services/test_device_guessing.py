@@ -161,7 +161,7 @@ def test_of_each_network_the_newest_few_stay_and_at_least_the_older_half_goes(
 def test_one_network_with_many_addresses_cannot_use_all_pending_logins(
     harness: Harness, plane: ControlPlane
 ) -> None:
-    key = plane.context.key_from("device-from", ClientInfo("2001:db8::1"))
+    key = plane.context.key("device-from", "2001:db8::/64")
     harness.write(lambda records: records.failures.add(Failures(key, devices.STARTS.free - 1, harness.clock.now)))
     for place in range(2):
         harness.do(plane.devices.start(ClientInfo(f"2001:db8::{place:x}"), ""))

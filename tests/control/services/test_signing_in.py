@@ -290,7 +290,17 @@ def test_flood_from_one_network_is_refused_before_the_store_is_used(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plane, harness.post.open = harness.choose(sign_up="open"), False
-    plane.accounts._passwords._waiting["192.0.2.0/24"] = MAX_WAITING
+    plane.accounts._passwords._waiting.take("192.0.2.77", MAX_WAITING)
     monkeypatch.delattr(SqlStore, "changing")
     harness.refused(Busy, plane.accounts.check_password(VISIT, OWNER, PASSWORD))
     harness.refused(Busy, plane.accounts.sign_up(VISIT, "new@x.example", PASSWORD))
+
+
+def test_guesses_from_many_prefixes_of_one_ipv6_network_have_to_wait(
+    harness: Harness, plane: ControlPlane
+) -> None:
+    network = [ClientInfo(f"2001:db8:0:{number:x}00::1") for number in range(20)]
+    for client in network[:17]:
+        fail(harness, 1, client=client)
+    assert wait_of(harness, client=network[17]) == 2, "a /48 has four times what an address may try"
+    harness.do(plane.accounts.check_password(VISIT, OWNER, PASSWORD))

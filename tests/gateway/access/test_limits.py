@@ -108,12 +108,13 @@ def test_refusal_names_the_limit(grant: Grant, name: str) -> None:
 
 
 def test_limits_of_domains_have_defaults() -> None:
-    door = Door(domain_grant(), domain_address_per_minute=2, domain_per_minute=3)
+    door = Door(domain_grant(), domain_address_per_minute=2, domain_per_minute=6)
     door.come()
     door.come()
     assert door.refused()[0].data["limit"] == "address"
-    door.come(peer="192.0.2.2")
-    assert door.refused(peer="192.0.2.3")[0].data["limit"] == "domain"
+    for number in range(4):
+        door.come(peer=f"198.51.{number}.1")
+    assert door.refused(peer="192.0.4.3")[0].data["limit"] == "domain"
 
 
 def test_addresses_of_a_domain_do_not_take_from_each_other() -> None:
@@ -128,6 +129,61 @@ def test_ipv6_network_of_64_bits_is_one_address() -> None:
     door.come(peer="2001:db8::1")
     door.refused(peer="2001:db8::2")
     door.come(peer="2001:db8:0:1::1")
+
+
+def test_one_ipv6_network_does_not_take_the_limit_of_a_domain_from_other_visitors() -> None:
+    door = Door(domain_grant(address_per_minute=6, domain_per_minute=60))
+    for number in range(24):
+        door.come(peer=f"2001:db8:0:{number:x}00::1")
+    for number in range(24, 1_000):
+        refused, _ = door.refused(peer=f"2001:db8:0:{number:x}::1")
+        assert refused.data["limit"] == "prefix", "a /48 has four times the limit of an address"
+    assert "24 requests in 60 s for this prefix" in refused.message
+    for number in range(36):
+        door.come(peer=f"198.51.{number}.1")
+
+
+def test_prefix_of_56_bits_has_twice_the_limit_of_an_address() -> None:
+    door = Door(domain_grant(address_per_minute=2, domain_per_minute=60))
+    for number in range(4):
+        door.come(peer=f"2001:db8:0:{number:x}::1")
+    assert door.refused(peer="2001:db8:0:ff::1")[0].data["limit"] == "prefix"
+    door.come(peer="2001:db8:0:100::1")
+
+
+def test_prefix_never_has_more_than_half_of_a_domain() -> None:
+    door = Door(domain_grant(address_per_minute=6, domain_per_minute=20))
+    for number in range(10):
+        door.come(peer=f"2001:db8:0:{number:x}::1")
+    door.refused(peer="2001:db8:0:ff::1")
+
+
+def test_ipv4_network_is_limited_only_while_half_of_the_domain_is_used() -> None:
+    door = Door(domain_grant(address_per_minute=5, domain_per_minute=20))
+    for number in range(10):
+        door.come(peer=f"192.0.2.{number}")
+    assert door.refused(peer="192.0.2.99")[0].data["limit"] == "prefix"
+    for number in range(10):
+        door.come(peer=f"198.51.{number}.1")
+    door.clock.advance(60)
+    for number in range(10):
+        door.come(peer=f"192.0.2.{number}")
+
+
+def test_refused_calls_of_a_prefix_take_nothing_from_the_addresses_in_it() -> None:
+    door = Door(domain_grant(address_per_minute=2, domain_per_minute=60))
+    for _ in range(2):
+        door.come(peer="2001:db8::1")
+    for _ in range(50):
+        door.refused(peer="2001:db8::1")
+    door.come(peer="2001:db8:0:1::1")
+
+
+def test_headers_show_no_limits_of_prefixes() -> None:
+    door = Door(domain_grant(address_per_minute=6, domain_per_minute=60))
+    rates = door.come(peer="2001:db8::1").rates
+    assert b'"prefix"' not in rates
+    assert rates.startswith(b'ratelimit-policy: "address";q=6;w=60, "domain";q=60;w=60')
 
 
 def test_token_that_waits_as_instructed_passes() -> None:

@@ -45,8 +45,8 @@ async def test_token_that_is_known_to_be_unknown_counts_once() -> None:
 async def test_look_ups_in_vain_are_limited_in_all() -> None:
     gateway = await open_gateway(misses=Limit(3, 1.0))
     for number in range(3):
-        assert isinstance(await refusal(gateway, unknown_token(f"192.0.2.{number}")), TokenInvalid)
-    assert isinstance(await refusal(gateway, unknown_token("192.0.2.9")), Overloaded)
+        assert isinstance(await refusal(gateway, unknown_token(f"192.0.{number}.1")), TokenInvalid)
+    assert isinstance(await refusal(gateway, unknown_token("192.0.9.1")), Overloaded)
     assert isinstance(await refusal(gateway, request(origin="https://x.unknown.net")), Overloaded)
     assert len(gateway.store.lookups) == 3
 
@@ -56,6 +56,23 @@ async def test_whole_ipv6_network_counts_as_one_address() -> None:
     await refusal(gateway, unknown_token("2001:db8::1"))
     assert isinstance(await refusal(gateway, unknown_token("2001:db8::ffff:1")), RateLimited)
     assert isinstance(await refusal(gateway, unknown_token("2001:db8:0:1::1")), TokenInvalid)
+
+
+async def test_new_good_tokens_are_found_while_one_ipv6_network_tries_many_unknown_ones() -> None:
+    gateway = await open_gateway(misses_per_address=Limit(2, 1.0), misses=Limit(20, 1.0))
+    kinds = [type(await refusal(gateway, unknown_token(f"2001:db8:0:{n:x}00::1"))) for n in range(200)]
+    assert (kinds.count(TokenInvalid), kinds.count(RateLimited)) == (8, 192)
+    for number in range(39):
+        token = secrets.new_token()
+        gateway.store.tokens[digest(token)] = token_grant()
+        await identify(gateway, request(peer=f"198.51.100.{number}", authorization=f"Bearer {token}"))
+
+
+async def test_ipv4_network_gets_no_more_than_half_of_the_look_ups_once_half_is_used() -> None:
+    gateway = await open_gateway(misses_per_address=Limit(2, 1.0), misses=Limit(20, 1.0))
+    kinds = [type(await refusal(gateway, unknown_token(f"192.0.2.{n}"))) for n in range(100)]
+    assert kinds.count(TokenInvalid) <= 12
+    assert isinstance(await refusal(gateway, unknown_token("198.51.100.1")), TokenInvalid)
 
 
 async def test_look_ups_that_find_a_caller_do_not_count() -> None:

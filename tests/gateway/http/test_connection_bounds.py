@@ -198,28 +198,35 @@ async def test_address_with_too_many_connections_is_refused_and_others_are_not(g
 
 def test_addresses_are_counted_by_network_and_trusted_proxies_not_at_all() -> None:
     counted = ConnectionCounts(parse_networks(["10.0.0.0/8"]), 2)
-    first, second = counted.enter("2001:db8::1"), counted.enter("2001:db8::2")
-    assert first == second
-    assert not counted.is_crowded(second)
-    assert counted.is_crowded(counted.enter("2001:db8::3"))
-    assert not any(counted.is_crowded(counted.enter("10.1.2.3")) for _ in range(5))
+    first, second, third = (counted.enter(f"2001:db8::{number}") for number in (1, 2, 3))
+    assert first == second == ("2001:db8::/64", False)
+    assert third == ("2001:db8::/64", True)
+    assert [counted.enter("10.1.2.3") for _ in range(5)] == [("", False)] * 5
     for _ in range(3):
-        counted.leave(first)
-    assert counted._open == {}
+        counted.leave(first[0])
+    assert counted._open[""].taken == 0
 
 
 @pytest.mark.parametrize("kind", ["", "tls "])
-def test_network_has_as_many_connections_as_two_addresses(kind: str) -> None:
-    counted = ConnectionCounts((), 2)
-    keys = [counted.enter(f"2001:db8:0:{number}::1", kind) for number in range(4)]
-    assert not counted.is_crowded(keys[-1])
-    keys.append(counted.enter("2001:db8:0:ff::1", kind))
-    assert counted.is_crowded(keys[-1])
-    keys.append(counted.enter("2001:db8:1::1", kind))
-    assert not counted.is_crowded(keys[-1])
-    for key in keys:
-        counted.leave(key)
-    assert counted._open == {}
+def test_wider_prefixes_have_more_connections_than_an_address_but_not_all(kind: str) -> None:
+    counted = ConnectionCounts((), 2, 100)
+
+    def crowded(*addresses: str) -> list[bool]:
+        return [counted.enter(address, kind)[1] for address in addresses]
+
+    assert crowded(*(f"2001:db8:0:{number}::1" for number in range(5))) == [False] * 4 + [True], "a /56"
+    assert crowded(*(f"2001:db8:0:{number}00::1" for number in range(1, 5))) == [False] * 3 + [True], "a /48"
+    assert crowded("2001:db8:1::1", "192.0.2.1") == [False] * 2
+    for address in [f"2001:db8:0:{number}::1" for number in range(5)]:
+        counted.leave(counted.key(address), kind)
+    assert counted._open[kind].taken == 6
+
+
+def test_ipv4_network_is_bounded_only_when_it_has_more_connections_than_are_free() -> None:
+    counted = ConnectionCounts((), 2, 20)
+    addresses = [f"192.0.2.{number}" for number in range(11)]
+    assert [counted.enter(address)[1] for address in addresses] == [False] * 10 + [True]
+    assert not counted.enter("198.51.100.1")[1]
 
 
 async def slow(gateway: FakeGateway) -> FakeTransport:

@@ -13,7 +13,7 @@ from tollgate.core.limits import Limit
 from tollgate.errors import InternalError, Overloaded, RateLimited, Refusal, UnknownNetwork
 from tollgate.gateway.websocket import endpoint
 from tollgate.gateway.websocket.connection import CLOSE_SECONDS
-from tollgate.gateway.websocket.subscriptions import TEAM_CALLERS, CallerUse
+from tollgate.gateway.websocket.subscriptions import PREFIX_CALLERS, TEAM_CALLERS, CallerUse
 from tollgate.processes.status import public_app
 from tollgate.settings.model import WebSocketSettings
 from tollgate.shm import metrics
@@ -240,12 +240,37 @@ async def test_one_address_cannot_take_all_connections_of_a_domain() -> None:
     mine = [await server.open(token=None, address="198.51.100.1", **page) for _ in range(3)]
     assert [client.closed is None for client in mine] == [True, True, False]
     assert mine[2].closed == (4429, "rate_limited")
-    others = [await server.open(token=None, address=f"203.0.113.{n}", **page) for n in range(3)]
+    others = [await server.open(token=None, address=f"203.0.{n}.1", **page) for n in range(3)]
     # All addresses together have a bound as well.
     assert [client.closed is None for client in others] == [True, True, False]
     await mine[0].leave()
     assert (await server.open(token=None, address="203.0.113.9", **page)).closed is None
-    assert (await server.open(token=None, address="203.0.113.8", **page)).closed == (4429, "rate_limited")
+    assert (await server.open(token=None, address="203.0.114.8", **page)).closed == (4429, "rate_limited")
+
+
+async def test_one_network_cannot_take_all_connections_of_a_domain_by_using_many_addresses() -> None:
+    server = await open_server({"connections_per_caller": 2, "connections_per_domain": 10})
+    server.gateway.store.grants["example.com"] = domain_grant()
+    page = {"origin": "https://example.com"}
+
+    async def opened(address: str) -> bool:
+        return (await server.open(token=None, address=address, **page)).closed is None
+
+    # Each from a /64 of its own: as many as are left to others, then no more.
+    assert [await opened(f"2001:db8:0:{n}00::1") for n in range(8)] == [True] * 5 + [False] * 3
+    assert [await opened(f"198.51.{n}.1") for n in range(4)] == [True] * 4, "other visitors"
+
+
+async def test_subscriptions_of_a_domain_are_not_all_taken_by_one_network() -> None:
+    server = await open_server({"subscriptions_per_caller": 2})
+    server.gateway.store.grants["example.com"] = domain_grant()
+    page = {"origin": "https://example.com"}
+    attackers = [await server.open(token=None, address=f"2001:db8:0:{n}::1", **page) for n in range(3)]
+    made_by = [await made(each, subscribe("1")) for each in attackers for _ in range(2)]
+    assert made_by[: 2 * PREFIX_CALLERS] == ["result"] * 2 * PREFIX_CALLERS
+    assert "subscriptions" in made_by[-1]
+    visitor = await server.open(token=None, address="198.51.100.1", **page)
+    assert await made(visitor, subscribe("1")) == "result"
 
 
 def subscribe(*addresses: str) -> object:
@@ -278,8 +303,8 @@ async def test_subscriptions_and_filters_of_one_caller_are_bounded_over_all_conn
 
 def test_team_has_as_many_subscriptions_as_some_of_its_callers() -> None:
     settings = WebSocketSettings(subscriptions_per_caller=2, filter_terms_per_caller=10)
-    team = CallerUse(None, settings)
-    callers = [CallerUse(team, settings) for _ in range(TEAM_CALLERS + 1)]
+    team = CallerUse(None, settings, TEAM_CALLERS)
+    callers = [CallerUse(team, settings, 1) for _ in range(TEAM_CALLERS + 1)]
     for caller in callers[:-1]:
         for terms in (4, 6):
             caller.take(terms)
@@ -314,7 +339,7 @@ async def test_places_of_a_caller_are_free_again_when_some_of_its_connections_ar
     await second.leave()
     await first.leave()
     assert server.endpoint._uses == {}
-    assert server.endpoint._of_source == {}
+    assert server.endpoint._of_domain == {}
 
 
 async def test_stop_closes_a_connection_with_the_last_answer_that_it_waits_for() -> None:

@@ -26,7 +26,6 @@ from tollgate.control.api.rates import Shares
 from tollgate.control.problems import InvalidInput
 from tollgate.control.service_context import Actor
 from tollgate.control.services.logs import LogResults, LogService
-from tollgate.core.addresses import limit_key
 from tollgate.core.logs import LogEntry, csv_cell
 
 MAX_ROWS = 100_000
@@ -132,7 +131,7 @@ def answer(logs: LogService, actor: Actor, first: LogResults, query: LogQuery, f
         "X-Content-Type-Options": "nosniff",
     }
     places = _exports.setdefault(logs, Shares(MAX_EXPORTS, ACCOUNT_PART, ADDRESS_PART))
-    who = actor.id, limit_key(actor.client.address)
+    who = actor.id, actor.client.address
     places.check(*who)
     return streamed(_pieces(logs, actor, first, query, form, places.taking(*who)), MEDIA_TYPES[form], headers)
 

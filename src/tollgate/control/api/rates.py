@@ -9,14 +9,14 @@ from __future__ import annotations
 import hashlib
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from tollgate.control.api.access import HttpRequest, client
 from tollgate.control.api.operations import COST, OPERATION, SEARCH_COST, Operation
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import Busy, TooManyRequests
-from tollgate.core.addresses import limit_key
+from tollgate.core.address_shares import AddressShares
 from tollgate.core.limits import Limit, take
 
 # Callers that are remembered; the least recently used one is evicted.
@@ -35,24 +35,31 @@ class Rates:
     def check(self, request: HttpRequest, plane: ControlPlane) -> None:
         limits = plane.settings.limits
         cost = _cost(request)
-        self._take("address", limit_key(client(request).address), limits.api_address_per_minute, cost)
+        per_address = Limit(limits.api_address_per_minute, _MINUTE)
+        around = AddressShares.limits(client(request).address, per_address)
+        self._take("address", [(each.prefix, each.limit) for each in around], cost)
         authorization = request.headers.get("authorization")
         if authorization is not None:
             # Not the secret itself.
             name = hashlib.blake2b(authorization.encode("latin-1", "replace"), digest_size=16).hexdigest()
-            self._take("credential", name, limits.api_per_minute, cost)
+            self._take("credential", [(name, Limit(limits.api_per_minute, _MINUTE))], cost)
 
-    def _take(self, kind: str, name: str, per_minute: int, cost: int) -> None:
-        key = f"{kind}:{name}"
-        # A request that costs more than a small limit must still be possible from time to time.
-        taken = take(Limit(per_minute, _MINUTE), self._arrivals.get(key, 0.0), self._now(), min(cost, per_minute))
-        if not taken.allowed:
-            raise TooManyRequests(
-                f"Too many requests for this {kind}: wait, then try again.", taken.retry_after, kind
-            )
-        self._arrivals[key] = taken.arrival
-        self._arrivals.move_to_end(key)
-        if len(self._arrivals) > self._max_callers:
+    def _take(self, kind: str, limits: Sequence[tuple[str, Limit]], cost: int) -> None:
+        """Take a request out of all these limits, or refuse it: then nothing is taken."""
+        arrivals = {}
+        for name, limit in limits:
+            key = f"{kind}:{name}"
+            # A request that costs more than a small limit must still be possible from time to time.
+            taken = take(limit, self._arrivals.get(key, 0.0), self._now(), min(cost, limit.count))
+            if not taken.allowed:
+                raise TooManyRequests(
+                    f"Too many requests for this {kind}: wait, then try again.", taken.retry_after, kind
+                )
+            arrivals[key] = taken.arrival
+        for key, arrival in arrivals.items():
+            self._arrivals[key] = arrival
+            self._arrivals.move_to_end(key)
+        while len(self._arrivals) > self._max_callers:
             self._arrivals.popitem(last=False)
 
 
@@ -75,8 +82,11 @@ class Shares:
         self._account_part = account_part
         self._address_part = address_part
         self._accounts: Counter[str] = Counter()
-        self._addresses: Counter[str] = Counter()
-        self.taken = 0
+        self._addresses = AddressShares(places, 1, 1)
+
+    @property
+    def taken(self) -> int:
+        return self._addresses.taken
 
     @property
     def free(self) -> int:
@@ -90,19 +100,17 @@ class Shares:
 
     def check_share(self, account: str, address: str) -> None:
         """Refuse with `Busy` if the client has used its share."""
-        if self._accounts[account] >= max(self.free // self._account_part, 1) or self._addresses[address] >= max(
-            self.free // self._address_part, 1
-        ):
+        self._addresses.share = max(self.free // self._address_part, 1)
+        of_account = max(self.free // self._account_part, 1)
+        if self._accounts[account] >= of_account or not self._addresses.is_within_share(address):
             raise Busy("Too many live views or exports are open: close one, then try again.")
 
     @contextmanager
     def taking(self, account: str, address: str) -> Iterator[None]:
-        self.taken += 1
         self._accounts[account] += 1
-        self._addresses[address] += 1
+        self._addresses.take(address)
         try:
             yield
         finally:
-            self.taken -= 1
             self._accounts -= Counter([account])
-            self._addresses -= Counter([address])
+            self._addresses.give_back(address)

@@ -28,7 +28,6 @@ from tollgate.control.console.logs import given_of, line_of, query_of
 from tollgate.control.console.paths import HttpRequest, Part, Plane, shown
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import Busy, Problem
-from tollgate.core.addresses import limit_key
 from tollgate.core.logs import LogFilter
 from tollgate.store.base import StoreUnavailable
 
@@ -162,7 +161,7 @@ async def tail(request: HttpRequest, plane: Plane, team: Part) -> Response[Any]:
     # Without the right to read them the answer is a refusal, not an empty stream.
     found, wanted = await plane.logs.wanted(frame.actor, team, query_of(given_of(request)))
     hub = _hubs.setdefault(plane, Hub(plane))
-    who = frame.actor.id, limit_key(client(request).address)
+    who = frame.actor.id, client(request).address
     hub.check(*who)
     events = _events(hub, found.name, wanted, request, plane, who)
     return streamed(events, "text/event-stream", {"X-Accel-Buffering": "no"})

@@ -34,7 +34,6 @@ from tollgate.control.service_context import (
 )
 from tollgate.control.services import throttle
 from tollgate.core import secrets
-from tollgate.core.addresses import limit_key, network_of
 from tollgate.core.people import Account, Identity, Invitation, ResetLink
 from tollgate.core.roles import Role
 from tollgate.store.base import Repositories
@@ -63,13 +62,12 @@ class Accounts:
             raise SignUpClosed("Accounts are created with a link that is sent by mail: request one.")
         address = email_of(email)
         self._passwords.check_new(password, address)
-        network = network_of(client.address)
-        self._passwords.check_room(network)
+        self._passwords.check_room(client.address)
         # Hashing is expensive, and the answer shows whether an address has an account: both are limited.
-        guards = [(self._context.key_from("sign-up", client), throttle.ADDRESS)]
+        guards = throttle.guards_from(self._context, "sign-up", client, throttle.ADDRESS)
         async with self._context.store.changing() as records:
             await throttle.begin(self._context, records, guards, "new accounts from this address")
-        hashed = await self._passwords.hash(password, network)
+        hashed = await self._passwords.hash(password, client.address)
         async with self._context.store.changing() as records:
             return await self.add(records, Actor(None, None, client), address, hashed, name=name, verified=False)
 
@@ -86,7 +84,7 @@ class Accounts:
         if (not invitation.by_operator and sign_up == "closed") or (invitation.by_oneself and sign_up != "open"):
             raise SignUpClosed(CLOSED)
         self._passwords.check_new(password, invitation.email)
-        hashed = await self._passwords.hash(password, network_of(client.address))
+        hashed = await self._passwords.hash(password, client.address)
         async with self._context.store.changing() as records:
             current = await records.invitations.get(invitation.id)
             if current is None or self._context.now() >= current.expires_at:
@@ -164,28 +162,26 @@ class Accounts:
             address = email_of(email)
         except InvalidInput:
             raise WrongPassword from None
-        network = network_of(client.address)
         # Before the store is read, so that a flood of guesses is cheap to refuse.
-        self._passwords.check_room(network)
-        key = self._password_key(address, client)
-        from_here = self._context.key_from("address", client)
+        self._passwords.check_room(client.address)
+        of_account = self._password_guards(address, client)
+        from_here = throttle.guards_from(self._context, "address", client, throttle.ADDRESS)
         async with self._context.store.changing() as records:
-            guards = [(key, throttle.PASSWORD), (from_here, throttle.ADDRESS)]
-            before = await throttle.begin(self._context, records, guards, "failed sign-ins")
+            before = await throttle.begin(self._context, records, [*of_account, *from_here], "failed sign-ins")
             account = await records.accounts.find(email=address)
         while True:
             account = await self._whose(client, address, account, password, before)
             hashed = ""
             if self._passwords.outdated(account.password_hash):
-                hashed = await self._passwords.hash(password, network)
+                hashed = await self._passwords.hash(password, client.address)
             async with self._context.store.changing() as records:
                 # Read again: checking took a while, and changes to the account in the meantime must be kept.
                 now = await records.accounts.get(account.id)
                 if now is None or not now.active:
                     raise WrongPassword
                 if now.password_hash == account.password_hash:
-                    await throttle.forgive(records, [key])
-                    await throttle.take_back(records, from_here, before)
+                    await throttle.forgive(records, [key for key, _ in of_account])
+                    await throttle.take_back_all(records, from_here, before)
                     if hashed:
                         now = replace(now, password_hash=hashed)
                         await records.accounts.replace(now)
@@ -198,7 +194,7 @@ class Accounts:
     ) -> Account:
         hashed = account.password_hash if account else ""
         try:
-            fits = await self._passwords.fits(password, hashed, network_of(client.address))
+            fits = await self._passwords.fits(password, hashed, client.address)
         except Busy:
             # No password was checked, so the attempt does not count.
             async with self._context.store.changing() as records:
@@ -217,8 +213,8 @@ class Accounts:
         except WrongPassword:
             raise WrongPassword("Your current password is wrong: nothing was changed.") from None
 
-    def _password_key(self, email: str, client: ClientInfo) -> str:
-        return self._context.key("password", f"{email} {limit_key(client.address)}")
+    def _password_guards(self, email: str, client: ClientInfo) -> list[throttle.Guard]:
+        return throttle.guards_from(self._context, "password", client, throttle.PASSWORD, email)
 
     async def _note_failure(self, client: ClientInfo, email: str, account: Account | None) -> None:
         """Record a failed sign-in for the account. Takes as long where there is no account."""
@@ -236,7 +232,7 @@ class Accounts:
         else:
             self._context.recent(actor, "set a password")
         self._passwords.check_new(wanted.new, account.email, field="new")
-        hashed = await self._passwords.hash(wanted.new, network_of(actor.client.address))
+        hashed = await self._passwords.hash(wanted.new, actor.client.address)
         async with self._context.store.changing() as records:
             account = await _own(records, actor)
             await self._set_password(records, actor, account, hashed, by_link=False)
@@ -261,7 +257,7 @@ class Accounts:
         repeated requests can neither flood a mailbox nor lock its owner out.
         """
         address = email_of(email)
-        guards = [(self._context.key_from("forgot-from", client), throttle.ADDRESS)]
+        guards = throttle.guards_from(self._context, "forgot-from", client, throttle.ADDRESS)
         async with self._context.store.changing() as records:
             await throttle.begin(self._context, records, guards, "requests for a link")
         async with constant_time():
@@ -296,7 +292,7 @@ class Accounts:
         """Set the password by a link, once; all logins end."""
         account = await self.account_of_reset(secret)
         self._passwords.check_new(password, account.email)
-        hashed = await self._passwords.hash(password, network_of(client.address))
+        hashed = await self._passwords.hash(password, client.address)
         async with self._context.store.changing() as records:
             account = await self._reset_account(records, secret)
             return await self._set_password(records, Actor(account, None, client), account, hashed, by_link=True)
@@ -335,7 +331,8 @@ class Accounts:
             await records.factors.remove(account_id=account.id)
         await records.accounts.replace(changed)
         await records.reset_links.remove(account_id=account.id)
-        await throttle.forgive(records, [self._password_key(account.email, actor.client)])
+        guards = self._password_guards(account.email, actor.client)
+        await throttle.forgive(records, [key for key, _ in guards])
         for login in await records.logins.page(10_000, account_id=account.id):
             if actor.login is None or login.id != actor.login.id:
                 await records.logins.remove(id=login.id)

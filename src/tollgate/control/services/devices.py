@@ -17,7 +17,7 @@ from tollgate.control.service_context import Actor, ClientInfo, ServiceContext, 
 from tollgate.control.services import throttle
 from tollgate.control.services.logins import Logins, Secrets
 from tollgate.core import secrets
-from tollgate.core.addresses import network_of
+from tollgate.core.address_shares import network_of
 from tollgate.core.people import APPROVED, DENIED, PENDING, DeviceLogin
 from tollgate.errors import TollgateError
 from tollgate.store.base import Repositories
@@ -101,12 +101,15 @@ class Devices:
             from_here = await records.device_logins.count(address=client.address)
             if from_here >= MAX_WAITING_FROM_ADDRESS or not await self._has_room(records, now):
                 raise TooManyAttempts("Too many logins wait for approval: finish or wait for them.", 60)
-            guards = [(self._context.key_from("device-from", client), STARTS)]
+            guards = self._guards(client)
             await throttle.begin(self._context, records, guards, "logins that were not approved")
             await records.device_logins.add(login)
         page = self._context.base_url + PAGE_PATH
         whole = f"{page}?user_code={user_code}"
         return Started(device_code, user_code, page, whole, 60 * settings.device_minutes, login.interval)
+
+    def _guards(self, client: ClientInfo) -> list[throttle.Guard]:
+        return throttle.guards_from(self._context, "device-from", client, STARTS)
 
     async def _has_room(self, records: Repositories, now: float) -> bool:
         if await records.device_logins.count() < MAX_WAITING:
@@ -133,8 +136,7 @@ class Devices:
             why = _waiting(login, now)
             if why in {"", "access_denied"}:
                 await records.device_logins.remove(id=login.id)
-                started_from = self._context.key_from("device-from", ClientInfo(login.address))
-                await throttle.take_back(records, started_from, {})
+                await throttle.take_back_all(records, self._guards(ClientInfo(login.address)), {})
                 account = await records.accounts.get(login.account_id or "") if not why else None
                 if account is not None and account.active:
                     return await self._logins.issue(records, client, account, login.machine)
@@ -157,14 +159,15 @@ class Devices:
         return await self._act(actor, typed, DENIED)
 
     async def _act(self, actor: Actor, typed: str, state: str | None) -> DeviceLogin:
-        keys = (self._context.key("code", actor.id), self._context.key_from("code-from", actor.client))
+        guards = [
+            (self._context.key("code", actor.id), throttle.CODE),
+            *throttle.guards_from(self._context, "code-from", actor.client, throttle.CODE),
+        ]
         async with self._context.store.changing() as records:
-            guards = [(key, throttle.CODE) for key in keys]
             before = await throttle.begin(self._context, records, guards, "wrong codes")
             login = await self._find(records, typed)
             if login is not None:
-                for key in keys:
-                    await throttle.take_back(records, key, before)
+                await throttle.take_back_all(records, guards, before)
                 if state is not None:
                     login = replace(login, state=state, account_id=actor.id)
                     await records.device_logins.replace(login)

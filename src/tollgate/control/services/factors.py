@@ -24,7 +24,7 @@ from tollgate.control.problems import InvalidInput, LimitReached, NotFound, Wron
 from tollgate.control.service_context import MAX_ROWS, Actor, ClientInfo, ServiceContext, name_of
 from tollgate.control.services import throttle
 from tollgate.core import secrets, totp
-from tollgate.core.addresses import limit_key
+from tollgate.core.address_shares import limit_key
 from tollgate.core.people import PASSKEY, RECOVERY, TOTP, Account, Factor, Replay
 from tollgate.core.sealed import BrokenSeal, Seal
 from tollgate.lazy_module import LazyModule
@@ -140,8 +140,7 @@ class SecondFactors:
             before = await throttle.begin(self._context, records, guards, "wrong codes")
             fits = await self._take_code(records, account, code)
             if fits:
-                for name, _ in guards:
-                    await throttle.take_back(records, name, before)
+                await throttle.take_back_all(records, guards, before)
         # After the transaction, so that the failure stays counted.
         if not fits:
             raise WrongPassword(WRONG_CODE)
@@ -158,7 +157,8 @@ class SecondFactors:
         logins = await records.logins.page(MAX_ROWS, account_id=account.id)
         known = any(limit_key(login.address) == here for login in logins)
         key = self._context.key("totp", f"{account.id} {here}" if known else account.id)
-        return [(key, throttle.CODE), (self._context.key_from("totp-from", client), throttle.CODE)]
+        from_here = throttle.guards_from(self._context, "totp-from", client, throttle.CODE)
+        return [(key, throttle.CODE), *from_here]
 
     async def _take_code(self, records: Repositories, account: Account, code: str) -> bool:
         now = self._context.now()

@@ -105,7 +105,7 @@ class Invitations:
         if self._context.settings.accounts.sign_up != "open" or not self._mailer.enabled:
             raise SignUpClosed("Accounts are created by the operator here: ask for an invitation.")
         address = email_of(email)
-        guards = [(self._context.key_from("sign-up", client), throttle.ADDRESS)]
+        guards = throttle.guards_from(self._context, "sign-up", client, throttle.ADDRESS)
         async with self._context.store.changing() as records:
             await throttle.begin(self._context, records, guards, "new accounts from this address")
         async with constant_time():

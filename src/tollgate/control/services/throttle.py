@@ -5,13 +5,15 @@ An attempt is counted before the check, so that parallel attempts gain nothing, 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from tollgate.control.problems import TooManyAttempts
-from tollgate.control.service_context import ServiceContext
+from tollgate.control.service_context import ClientInfo, ServiceContext
+from tollgate.core.address_shares import prefixes
 from tollgate.core.people import Failures
 from tollgate.store.base import Repositories
 
@@ -68,6 +70,17 @@ Guard = tuple[str, Backoff]
 Before = Mapping[str, Failures | None]
 
 
+def guards_from(
+    context: ServiceContext, kind: str, client: ClientInfo, backoff: Backoff, scope: str = ""
+) -> list[Guard]:
+    """The guards of a client's address and of the prefixes around it, which have more failures without a wait."""
+    return [
+        (context.key(kind, f"{scope} {each.name}".strip()), replace(backoff, free=int(backoff.free * each.shares)))
+        for each in prefixes(client.address)
+        if each.shares < math.inf
+    ]
+
+
 async def begin(context: ServiceContext, records: Repositories, guards: Sequence[Guard], what: str) -> Before:
     """Refuse during a wait; otherwise count this attempt as failed, for now.
 
@@ -96,6 +109,12 @@ async def may(context: ServiceContext, records: Repositories, guard: Guard) -> b
 async def forgive(records: Repositories, keys: Sequence[str]) -> None:
     """Reset the failures of these keys."""
     await records.failures.remove(id=tuple(keys))
+
+
+async def take_back_all(records: Repositories, guards: Sequence[Guard], before: Before) -> None:
+    """Uncount the attempt that `begin` counted for these guards."""
+    for key, _ in guards:
+        await take_back(records, key, before)
 
 
 async def take_back(records: Repositories, key: str, before: Before) -> None:

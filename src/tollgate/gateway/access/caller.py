@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from tollgate.chains.contracts import normal
+from tollgate.core.address_shares import AddressShares
 from tollgate.core.addresses import parse_networks
 from tollgate.core.limits import Limit
 from tollgate.core.methods import matches
@@ -23,12 +24,28 @@ class Quota(Struct, frozen=True):
     state: bytes
     """Its part of the `RateLimit` header, to be filled with what remains; for windows of more than a second, also
     with when it is whole again."""
+    shown: bool = True
+    """Whether it is in those headers. Limits of prefixes are not: ordinary callers never meet them."""
+    under_pressure: bool = False
+    """Whether it refuses only while more than half of the limit of all callers together is used."""
 
 
 def quota(name: str, key: str, limit: Limit) -> Quota:
     quoted = b'"%b"' % name.encode()
     policy = b"%b;q=%d;w=%d" % (quoted, limit.count, limit.seconds)
     return Quota(name, key, limit, policy, quoted + (b";r=%d;t=1" if limit.seconds <= 1 else b";r=%d;t=%d"))
+
+
+def address_quotas(scope: str, address: str, limit: Limit, whole: Limit) -> tuple[Quota, ...]:
+    """The quotas of a client address and of the prefixes around it, narrowest first."""
+    own, *around = AddressShares.limits(address, limit, whole)
+    return (
+        quota("address", f"{scope}:{own.prefix}", own.limit),
+        *(
+            Quota("prefix", f"{scope}:{each.prefix}", each.limit, b"", b"", False, each.under_pressure)
+            for each in around
+        ),
+    )
 
 
 def limits_of(quotas: tuple[Quota, ...]) -> tuple[tuple[str, Limit], ...]:
@@ -41,8 +58,15 @@ def rate_headers_of(quotas: tuple[Quota, ...], shown: int) -> bytes:
 
     To be filled with what the first `shown` of them have left, and when they are whole again.
     """
-    policies, states = [each.policy for each in quotas], [each.state for each in quotas[:shown]]
+    policies = [each.policy for each in quotas if each.shown]
+    states = [each.state for each in quotas[:shown] if each.shown]
     return b"ratelimit-policy: %b\r\nratelimit: %b\r\n" % (b", ".join(policies), b", ".join(states))
+
+
+def hidden_numbers(quotas: tuple[Quota, ...]) -> slice | None:
+    """Which of the numbers of these quotas no header shows, where each has what is left and when it is whole."""
+    hidden = [number for number, each in enumerate(quotas) if not each.shown]
+    return slice(2 * hidden[0], 2 * (hidden[-1] + 1)) if hidden else None
 
 
 class Caller:

@@ -24,9 +24,9 @@ from tollgate.errors import (
     TokenInvalid,
     TokenMissing,
 )
-from tollgate.gateway.access.caller import Caller, Quota, limits_of, quota
+from tollgate.gateway.access.caller import Caller, Quota, address_quotas, limits_of, quota
 from tollgate.gateway.access.directory import CallerDirectory
-from tollgate.gateway.access.limits import limited
+from tollgate.gateway.access.limits import limited, within_shares
 from tollgate.gateway.messages import Request
 from tollgate.store.base import Meters
 
@@ -176,21 +176,22 @@ class Credentials:
         return caller
 
     def _check_misses(self, request: Request) -> None:
-        """Refuse to query the store for a caller whose address had too many misses."""
+        """Refuse to query the store for a caller whose address, or a prefix around it, had too many misses."""
         now = self._monotonic()
-        each = self._address_misses(request)
-        taken = self._meters.peek(each.key, each.limit, now)
+        own, *_ = within_shares(self._meters, self._address_misses(request), self._misses, now)
+        taken = self._meters.peek(own.key, own.limit, now)
         if not taken.allowed:
-            raise limited(each, taken, 1)
+            raise limited(own, taken, 1)
         if not self._meters.peek(self._misses.key, self._misses.limit, now).allowed:
             raise Overloaded("Too many unknown callers at once: try again.")
 
     def _count_miss(self, request: Request) -> None:
-        self._meters.take(limits_of((self._address_misses(request), self._misses)), self._monotonic())
+        # Behind the limit of all: those that refuse only under pressure. The first that is used up ends it.
+        quotas = sorted((*self._address_misses(request), self._misses), key=lambda each: each.under_pressure)
+        self._meters.take(limits_of(tuple(quotas)), self._monotonic())
 
-    def _address_misses(self, request: Request) -> Quota:
-        key = f"miss:{addresses.limit_key(self.address(request))}"
-        return quota("address", key, self._misses_per_address)
+    def _address_misses(self, request: Request) -> tuple[Quota, ...]:
+        return address_quotas("miss", self.address(request), self._misses_per_address, self._misses.limit)
 
 
 def _in_path(token: bytes) -> bytes:

@@ -9,10 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from tollgate.core.addresses import limit_key
 from tollgate.core.limits import Taken
 from tollgate.errors import RateLimited, SpendingCap
-from tollgate.gateway.access.caller import Caller, Quota, limits_of, quota, rate_headers_of
+from tollgate.gateway.access.caller import Caller, Quota, address_quotas, limits_of, rate_headers_of
 from tollgate.gateway.messages import Request
 from tollgate.store.base import Meters
 
@@ -59,16 +58,19 @@ class Limiter:
 
     def _take(self, caller: Caller, request: Request, cost: int, calls: int, what: str = _BATCH) -> None:
         quotas, limits, rate_headers = caller.quotas, caller.limits, caller.rate_headers
-        if caller.per_address is not None:
-            quotas = self.quotas(caller, request)
-            limits, rate_headers = limits_of(quotas), rate_headers_of(quotas, len(quotas))
         now = self._monotonic()
+        if caller.per_address is not None:
+            quotas = within_shares(self._meters, self.quotas(caller, request), caller.quotas[0], now, cost)
+            limits, rate_headers = limits_of(quotas), rate_headers_of(quotas, len(quotas))
         found = self._meters.take(limits, now, cost)
         if len(found) < len(quotas):
             rate_headers = rate_headers_of(quotas, len(found))
         left: list[float] = []
         for taken, each in zip(found, quotas, strict=False):
-            left += (taken.remaining,) if each.limit.seconds <= 1 else (taken.remaining, taken.arrival - now + 1)
+            if each.shown:
+                left += (
+                    (taken.remaining,) if each.limit.seconds <= 1 else (taken.remaining, taken.arrival - now + 1)
+                )
         request.rates = rate_headers % tuple(left)
         if not taken.allowed:
             raise limited(quotas[len(found) - 1], taken, calls, what)
@@ -77,8 +79,33 @@ class Limiter:
         if caller.per_address is None:
             return caller.quotas
         assert caller.grant.domain is not None  # noqa: S101 - only domains have it
-        key = f"{caller.grant.domain.id}:{limit_key(self._address(request))}"
-        return (quota("address", key, caller.per_address), *caller.quotas)
+        whole = caller.quotas[0].limit
+        own = address_quotas(caller.grant.domain.id, self._address(request), caller.per_address, whole)
+        return (*own, *caller.quotas)
+
+
+def within_shares(
+    meters: Meters, quotas: tuple[Quota, ...], whole: Quota, now: float, cost: int = 1
+) -> tuple[Quota, ...]:
+    """Refuse a client whose prefix has used its share, before anything is taken; returns the quotas that count.
+
+    So one that uses a new address for each call takes nothing from others, not even slots of the table. A quota
+    that is used up and refuses only under pressure does not count while there is none.
+    """
+    counted = []
+    for each in quotas:
+        if not each.shown:
+            taken = meters.peek(each.key, each.limit, now, cost)
+            if not taken.allowed:
+                if each.under_pressure and not _is_pressed(meters, whole, now):
+                    continue
+                raise limited(each, taken, cost)
+        counted.append(each)
+    return tuple(counted)
+
+
+def _is_pressed(meters: Meters, whole: Quota, now: float) -> bool:
+    return meters.peek(whole.key, whole.limit, now).remaining < whole.limit.count // 2
 
 
 def limited(refusing: Quota, taken: Taken, calls: int, what: str = _BATCH) -> RateLimited:

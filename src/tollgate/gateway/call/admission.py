@@ -14,7 +14,7 @@ from tollgate.chains.catalogue import Holds, Kind, Look
 from tollgate.core.entries import MAX_METHOD_BYTES, MAX_TEXT_BYTES, pack, pack_subject
 from tollgate.core.jsonrpc import MAX_REMEMBERED_METHOD
 from tollgate.errors import Refusal
-from tollgate.gateway.access.caller import Caller, limits_of, rate_headers_of
+from tollgate.gateway.access.caller import Caller, hidden_numbers, limits_of, rate_headers_of
 from tollgate.gateway.access.credentials import Credentials
 from tollgate.gateway.access.limits import Limiter
 from tollgate.gateway.call.pipeline import Pipeline
@@ -108,6 +108,7 @@ class Admission:
     """A caller that was let in, with one network, address and set of headers."""
 
     __slots__ = (
+        "_hidden",
         "_limiter",
         "_limits",
         "_rate_headers",
@@ -179,6 +180,8 @@ class Admission:
         """Where its limits are counted."""
         self._rate_headers = rate_headers_of(quotas, len(quotas)) if quotas else b""
         """Header lines about the limits, to be filled with what each has left."""
+        self._hidden = hidden_numbers(quotas)
+        """Which of the numbers are not in them."""
         self.take_limits = limiter.take_all
         self.taken_at = 0.0
         """When a call was last taken out of the limits."""
@@ -270,7 +273,10 @@ class Admission:
         """The header lines about the limits, as they are now."""
         if not self._rate_headers:
             return b""
-        return self._rate_headers % self._limiter.left(self.limits, self.taken_at)
+        left = self._limiter.left(self.limits, self.taken_at)
+        if self._hidden is not None:
+            left = left[: self._hidden.start] + left[self._hidden.stop :]
+        return self._rate_headers % left
 
     def fill_rates(self) -> bytes:
         """Make the lines for the answers of this loop tick, of which one is about to be put into the outbox."""

@@ -55,10 +55,10 @@ class CallerBounds:
     def enter(self, peer: str) -> str | None:
         """Count the connection; returns why it is one too many, if it is."""
         context = self._context
-        self._address = context.addresses.enter(peer)
+        self._address, crowded = context.addresses.enter(peer)
         if len(context.connections) + context.upgraded > context.bounds.max_connections:
             return "Too many connections: try again."
-        if context.addresses.is_crowded(self._address):
+        if crowded:
             return "Too many connections from this address: close some, or try again later."
         return None
 

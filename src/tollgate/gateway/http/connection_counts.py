@@ -2,50 +2,41 @@
 
 from __future__ import annotations
 
-from tollgate.core import addresses
+import math
 
-# A network has as many connections as this many addresses: one client of IPv6 may have 65,536 /64s.
-NETWORK_ADDRESSES = 2
+from tollgate.core import addresses
+from tollgate.core.address_shares import AddressShares, limit_key
 
 
 class ConnectionCounts:
-    """How many connections each client address has open, and each network (`network_of`)."""
+    """How many connections each client address has open, of all that a worker may have."""
 
-    def __init__(self, trusted: tuple[addresses.Network, ...] = (), max_connections: int = 0) -> None:
+    def __init__(
+        self, trusted: tuple[addresses.Network, ...] = (), per_address: int = 0, whole: float = math.inf
+    ) -> None:
         self._trusted = trusted
-        self._max = max_connections
+        self._per_address = per_address
         """0: any number."""
-        self._open: dict[str, int] = {}
+        self._whole = whole
+        self._open: dict[str, AddressShares] = {}
+        """By kind."""
 
     def key(self, peer: str) -> str:
         """The key that an address is counted by; empty: it is not counted."""
-        if not self._max or not peer or addresses.is_within(peer, self._trusted):
+        if not self._per_address or not peer or addresses.is_within(peer, self._trusted):
             return ""
-        return addresses.limit_key(peer)
+        return limit_key(peer)
 
-    def enter(self, peer: str, kind: str = "") -> str:
-        """Count a connection, separately for each kind; returns the key for `leave`."""
+    def enter(self, peer: str, kind: str = "") -> tuple[str, bool]:
+        """Count a connection of a kind; returns the key for `leave`, and whether it is one too many."""
         if not (key := self.key(peer)):
-            return ""
-        key = kind + key
-        for each in (key, _network_key(key)):
-            self._open[each] = self._open.get(each, 0) + 1
-        return key
+            return "", False
+        counted = self._open.setdefault(kind, AddressShares(self._whole, self._per_address))
+        crowded = not counted.has_room(key)
+        counted.take(key)
+        return key, crowded
 
-    def is_crowded(self, key: str) -> bool:
-        """Whether an address or its network has too many."""
-        of_network = self._open.get(_network_key(key), 0)
-        return self._open.get(key, 0) > self._max or of_network > NETWORK_ADDRESSES * self._max
-
-    def leave(self, key: str) -> None:
+    def leave(self, key: str, kind: str = "") -> None:
         """Count a connection that was closed."""
-        if key in self._open:
-            for each in (key, _network_key(key)):
-                self._open[each] -= 1
-                if not self._open[each]:
-                    del self._open[each]
-
-
-def _network_key(key: str) -> str:
-    kind, space, address = key.rpartition(" ")
-    return kind + space + addresses.network_of(address)
+        if key:
+            self._open[kind].give_back(key)

@@ -89,13 +89,13 @@ class TlsConnection(asyncio.Protocol):
         """Start the handshake, unless there are too many."""
         context = self._connection.context
         peer = transport.get_extra_info("peername")
-        self._address = context.addresses.enter(peer[0] if peer else "", _KIND)
+        self._address, crowded = context.addresses.enter(peer[0] if peer else "", _KIND)
         context.upgraded += 1
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[None] = loop.create_future()
         ended.add_done_callback(self._leave)
         too_many = len(context.connections) + context.upgraded > context.bounds.max_connections
-        if too_many or context.addresses.is_crowded(self._address):
+        if too_many or crowded:
             ended.cancel()
             transport.abort()
             return
@@ -118,4 +118,4 @@ class TlsConnection(asyncio.Protocol):
         if not ended.cancelled():
             ended.exception()
         self._connection.context.upgraded -= 1
-        self._connection.context.addresses.leave(self._address)
+        self._connection.context.addresses.leave(self._address, _KIND)

@@ -8,12 +8,11 @@ the refusal in one message, and closed. Grants are checked continuously: who los
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 from tollgate.core import jsonrpc
-from tollgate.core.addresses import limit_key
+from tollgate.core.address_shares import AddressShares, limit_key, network_of
 from tollgate.errors import Overloaded, RateLimited, Refusal
 from tollgate.gateway.access.caller import Caller
 from tollgate.gateway.access.credentials import Credentials
@@ -27,7 +26,12 @@ from tollgate.gateway.websocket.connection import CLOSE_SECONDS
 from tollgate.gateway.websocket.grants import Grants, check_network
 from tollgate.gateway.websocket.outbox import Send
 from tollgate.gateway.websocket.session import TRY_LATER, Receive, SocketSession
-from tollgate.gateway.websocket.subscriptions import CallerUse, SocketPipeline
+from tollgate.gateway.websocket.subscriptions import (
+    PREFIX_CALLERS,
+    TEAM_CALLERS,
+    CallerUse,
+    SocketPipeline,
+)
 from tollgate.settings.model import WebSocketSettings
 from tollgate.shm import metrics
 
@@ -65,10 +69,12 @@ class Endpoint:
         self._writer = writer
         self._settings = settings
         self._grace_seconds = grace_seconds
-        self._open: dict[SocketSession, tuple[str, str, str]] = {}
-        """Open connections, with what they are counted by: the caller, the token or domain, the team."""
+        self._open: dict[SocketSession, tuple[tuple[str, ...], str, str]] = {}
+        """Open connections, with what they are counted by: names of uses, the domain's id and the client address,
+        which are empty for tokens."""
         self._uses: dict[str, CallerUse] = {}
-        self._of_source: Counter[str] = Counter()
+        self._of_domain: dict[str, AddressShares] = {}
+        """Open connections of domains, by client address. An Origin can be forged, an address hardly."""
         self._refused = 0
         """Browsers that were sent their refusal, and may still be connected."""
         self._grants = Grants(credentials, self._lost)
@@ -123,27 +129,33 @@ class Endpoint:
             raise Overloaded("The service stops: try again.")
         if len(self._open) >= self._settings.connections:
             raise Overloaded("Too many WebSockets are open: try again later.")
-        use, team = self._uses.get(self._name(request, caller)), self._uses.get(caller.team_id)
-        for count, limit in (
-            (use.connections if use else 0, self._settings.connections_per_caller),
-            # So that the next team finds a place, however many tokens this one has.
-            (team.connections if team else 0, self._settings.connections - len(self._open)),
-            (
-                self._of_source[caller.source_id] if caller.per_address else 0,
-                self._settings.connections_per_domain,
-            ),
+        use, team = self._uses.get(self._names(request, caller)[0]), self._uses.get(caller.team_id)
+        of_caller, of_team = use.connections if use else 0, team.connections if team else 0
+        # So that the next team finds a place, however many tokens this one has.
+        if of_caller >= self._settings.connections_per_caller or of_team >= self._settings.connections - len(
+            self._open
         ):
-            if count >= limit:
-                raise RateLimited(
-                    f"{count} WebSockets are open already: close some first.", data={"limit": "connections"}
-                )
+            raise _too_many_open(max(of_caller, of_team))
+        if caller.grant.domain is not None:
+            shares = self._shares(caller.source_id)
+            if not shares.has_room(self._credentials.address(request)):
+                raise _too_many_open(shares.taken)
         return caller
 
-    def _name(self, request: Request, caller: Caller) -> str:
-        """Under which a caller's connections are counted. An Origin can be forged, an address hardly."""
+    def _names(self, request: Request, caller: Caller) -> tuple[str, ...]:
+        """Under which a caller's connections and subscriptions are counted, narrowest first, the team's last."""
         if caller.grant.domain is None:
-            return caller.source_id
-        return f"{caller.source_id} {limit_key(self._credentials.address(request))}"
+            return caller.source_id, caller.team_id
+        address = self._credentials.address(request)
+        around = (f"{caller.source_id} {each}" for each in (limit_key(address), network_of(address)))
+        return *around, caller.team_id
+
+    def _shares(self, domain_id: str) -> AddressShares:
+        """The open connections of a domain, by client address."""
+        whole, share = self._settings.connections_per_domain, self._settings.connections_per_caller
+        shares = self._of_domain.get(domain_id) or AddressShares(whole, share)
+        shares.whole, shares.share = whole, share
+        return shares
 
     async def _refuse(self, request: Request, refusal: Refusal, accept: Scope, send: Send) -> None:
         answer = self._pipeline.refuse(request, refusal)
@@ -172,9 +184,8 @@ class Endpoint:
     def _conversation(self, request: Request, url: bytes, caller: Caller) -> SocketSession:
         network = request.network
         assert network is not None  # noqa: S101 - refused otherwise
-        name = self._name(request, caller)
-        team = self._use(caller.team_id, None)
-        use = self._use(name, team)
+        names = self._names(request, caller)
+        use = self._use(names)
         conversation = SocketSession(
             self._context,
             self._pipeline,
@@ -188,28 +199,38 @@ class Endpoint:
             on_notified=self._counter(network),
             on_cut=self._cut,
         )
-        self._open[conversation] = name, caller.source_id, caller.team_id
-        self._of_source[caller.source_id] += 1
-        use.connections += 1
-        team.connections += 1
+        of_domain = caller.grant.domain is not None
+        domain_id, address = (caller.source_id, self._credentials.address(request)) if of_domain else ("", "")
+        self._open[conversation] = names, domain_id, address
+        if of_domain:
+            self._of_domain[domain_id] = self._shares(domain_id)
+            self._of_domain[domain_id].take(address)
+        for name in names:
+            self._uses[name].connections += 1
         self._grants.add(conversation)
         self._writer.set(self._gauge, len(self._open))
         return conversation
 
-    def _use(self, name: str, team: CallerUse | None) -> CallerUse:
-        """What a caller has open, or a team with all its callers."""
-        use = self._uses.get(name)
-        if use is None:
-            use = self._uses[name] = CallerUse(team, self._settings)
-        return use
+    def _use(self, names: tuple[str, ...]) -> CallerUse:
+        """What a caller has open, within what its prefix and its team have."""
+        found: CallerUse | None = None
+        callers = (1, *((PREFIX_CALLERS,) if len(names) > 2 else ()), TEAM_CALLERS)
+        for name, count in zip(reversed(names), reversed(callers), strict=True):
+            if name not in self._uses:
+                self._uses[name] = CallerUse(found, self._settings, count)
+            found = self._uses[name]
+        assert found is not None  # noqa: S101 - there are names
+        return found
 
     def _forget(self, conversation: SocketSession) -> None:
-        name, source_id, team_id = self._open.pop(conversation)
+        names, domain_id, address = self._open.pop(conversation)
         self._grants.discard(conversation)
-        self._of_source[source_id] -= 1
-        if not self._of_source[source_id]:
-            del self._of_source[source_id]
-        for each in (name, team_id):
+        if domain_id:
+            shares = self._of_domain[domain_id]
+            shares.give_back(address)
+            if not shares.taken:
+                del self._of_domain[domain_id]
+        for each in names:
             use = self._uses[each]
             use.connections -= 1
             if not use.connections:
@@ -272,6 +293,10 @@ def _headers(scope: Scope) -> dict[bytes, bytes]:
             kept[b"authorization"] = b"Bearer " + tokens[0].removeprefix(TOKEN_PROTOCOL).encode("latin-1")
     kept[b"content-type"] = b"application/json"
     return kept
+
+
+def _too_many_open(count: int) -> RateLimited:
+    return RateLimited(f"{count} WebSockets are open already: close some first.", data={"limit": "connections"})
 
 
 def _code(refusal: Refusal) -> int:

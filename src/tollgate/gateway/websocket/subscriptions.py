@@ -32,6 +32,8 @@ from tollgate.settings.model import WebSocketSettings
 
 # A team has as much as this many of its callers: tokens cost nothing.
 TEAM_CALLERS = 5
+# On a domain all addresses of a /48 or a /24 have what this many have.
+PREFIX_CALLERS = 2
 _json = msgspec.json.Encoder().encode
 _TRUE = Raw(b"true")
 
@@ -71,25 +73,38 @@ class Declined(Refusal):
 
 
 class CallerUse:
-    """What one caller has open in this worker, on all of its connections; or a team, with all of its callers."""
+    """What one caller has open in this worker, on all of its connections; or a prefix or team with its callers."""
 
-    __slots__ = ("_max_subscriptions", "_max_terms", "connections", "subscriptions", "team", "terms")
+    __slots__ = (
+        "_callers",
+        "_max_subscriptions",
+        "_max_terms",
+        "_within",
+        "connections",
+        "subscriptions",
+        "terms",
+    )
 
-    def __init__(self, team: CallerUse | None, settings: WebSocketSettings) -> None:
-        self.team = team
+    def __init__(self, within: CallerUse | None, settings: WebSocketSettings, callers: int) -> None:
+        self._within = within
+        self._callers = callers
+        """It may have as much as this many callers."""
         self.bound(settings)
         self.connections = self.subscriptions = self.terms = 0
 
     def bound(self, settings: WebSocketSettings) -> None:
-        callers = TEAM_CALLERS if self.team is None else 1
-        self._max_subscriptions = callers * settings.subscriptions_per_caller
-        self._max_terms = callers * settings.filter_terms_per_caller
+        self._max_subscriptions = self._callers * settings.subscriptions_per_caller
+        self._max_terms = self._callers * settings.filter_terms_per_caller
+
+    @property
+    def team(self) -> CallerUse:
+        return self if self._within is None else self._within.team
 
     def take(self, wanted: int) -> None:
         """Count one more subscription with a filter of so many terms, or refuse it."""
         self._check(wanted)
-        if self.team is not None:
-            self.team.take(wanted)
+        if self._within is not None:
+            self._within.take(wanted)
         self.subscriptions += 1
         self.terms += wanted
 
@@ -105,8 +120,8 @@ class CallerUse:
     def give_back(self, wanted: int) -> None:
         self.subscriptions -= 1
         self.terms -= wanted
-        if self.team is not None:
-            self.team.give_back(wanted)
+        if self._within is not None:
+            self._within.give_back(wanted)
 
 
 def _too_many(message: str) -> RateLimited:
