@@ -30,7 +30,7 @@ HANDSHAKE = {
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    settings = {
+    settings: dict[str, dict[str, object]] = {
         "server": {"trusted_proxies": ["127.0.0.0/8"], "workers": 1},
         "limits": {"misses_per_second_per_address": 2, "misses_per_second": 20, "api_address_per_minute": 40},
         "websocket": {"connections_per_caller": 2, "connections_per_domain": 10},
