@@ -224,6 +224,38 @@ def test_what_others_do_is_out_of_reach_and_nothing_is_sent(method: str) -> None
     assert "This token may read some contracts only" in refusal
 
 
+written = st.sampled_from(
+    [
+        b"null",
+        b"false",
+        b"{}",
+        b'"logs"',
+        b'{"to":"0xb"}',
+        b'{"address":[]}',
+        b"[",
+        b"\xff",
+        b'"0xb"',
+        b'{"to":{}}',
+    ]
+) | st.binary(max_size=12)
+given_params = (
+    st.none() | st.lists(written) | st.dictionaries(st.sampled_from(["filter", "request", "x"]), written)
+)
+
+
+@given(st.sampled_from(sorted(KNOWN)), given_params)
+def test_no_parameters_raise_or_let_a_call_through_that_names_no_allowed_contract(
+    name: str, given: list[bytes] | dict[str, bytes] | None
+) -> None:
+    params: Params = None
+    if isinstance(given, dict):
+        params = {member: Raw(text) for member, text in given.items()}
+    elif given is not None:
+        params = [Raw(text) for text in given]
+    refusal = refusal_of(name, params)
+    assert refusal is not None or not isinstance(KNOWN[name].does, Contract)
+
+
 @given(st.text(max_size=24), st.lists(st.sampled_from([b"null", b"{}", json.dumps(MINE).encode()])))
 def test_method_that_is_in_no_catalogue_is_refused(name: str, written: list[bytes]) -> None:
     if name not in KNOWN:
