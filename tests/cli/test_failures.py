@@ -258,6 +258,13 @@ def test_without_a_team_it_shows_how_to_name_one_and_lists_ones_own(api: Api, to
     assert ran.err == "tollgate: Which team? Add --team TEAM or set TOLLGATE_TEAM. Your teams: acme, b\n"
 
 
+def test_the_only_team_need_not_be_named(api: Api, tool: Tool) -> None:
+    tool.log_in(team=None)
+    api.on("GET", "teams", {"items": [sample(Team, name="acme")], "next": None})
+    api.on("GET", "teams/acme/tokens?limit=100", {"items": [], "next": None})
+    assert tool.run("rpc", "tokens", "list").code == 0
+
+
 def test_without_any_team_it_shows_how_to_make_one(api: Api, tool: Tool) -> None:
     tool.log_in(team=None)
     api.on("GET", "teams", {"items": [], "next": None})

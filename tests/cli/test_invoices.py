@@ -124,5 +124,5 @@ def test_a_month_without_an_invoice_is_not_found(api: Api, acme: Tool) -> None:
 
 
 def test_a_month_cannot_change_the_path(api: Api, acme: Tool) -> None:
-    api.problem("GET", f"{PATH}/..%2F..%2Fme", 400, "invalid_request", "No month.")
-    assert acme.run("invoices", "show", "../../me").code == 1
+    assert acme.run("invoices", "show", "../../me").code == 2
+    assert api.requests == []

@@ -144,10 +144,36 @@ def test_an_update_that_changes_nothing_is_wrong_usage(acme: Tool) -> None:
     assert (ran.code, "Nothing to change" in ran.err) == (2, True)
 
 
-def test_an_address_is_answered_with_the_domain_to_add(acme: Tool) -> None:
-    ran = acme.run("rpc", "whitelist", "add", "https://example.com/")
-    assert ran.code == 2
-    assert "Did you mean: tollgate rpc whitelist add example.com --team acme" in ran.err
+def test_what_was_taken_from_a_pasted_address_is_shown(api: Api, acme: Tool) -> None:
+    api.on("POST", PATH, ENTRY)
+    ran = acme.run("rpc", "whitelist", "add", "https://app.example.com/pricing")
+    assert (ran.code, api.requests[0].json["domain"]) == (0, "https://app.example.com/pricing")
+    assert (
+        "Whitelisted example.com, taken from https://app.example.com/pricing. Its subdomains are included."
+        in ran.err
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "method", "path"),
+    [
+        (["show", "Example.com"], "GET", f"{PATH}/dom_1"),
+        (["verify", "example.com"], "POST", f"{PATH}/dom_1/verify"),
+        (["update", "example.com", "--inactive"], "PATCH", f"{PATH}/dom_1"),
+    ],
+)
+def test_entry_is_named_by_its_domain_too(
+    api: Api, acme: Tool, arguments: list[str], method: str, path: str
+) -> None:
+    api.on("GET", f"{PATH}?limit=1000", {"items": [ENTRY], "next": None}).on(method, path, ENTRY)
+    ran = acme.run("rpc", "whitelist", *arguments)
+    assert (ran.code, "dom_1" in ran.out) == (0, True)
+
+
+def test_domain_that_is_not_on_the_list_is_not_found(api: Api, acme: Tool) -> None:
+    api.on("GET", f"{PATH}?limit=1000", {"items": [ENTRY], "next": None})
+    ran = acme.run("rpc", "whitelist", "show", "other.com")
+    assert (ran.code, "has no entry for other.com" in ran.err) == (3, True)
 
 
 def test_remove_by_domain_prints_the_id(api: Api, acme: Tool) -> None:

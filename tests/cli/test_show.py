@@ -213,3 +213,9 @@ def test_rich_is_not_loaded_for_a_pipe() -> None:
         "sys.exit('rich' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False, capture_output=True).returncode == 0
+
+
+def test_colour_follows_the_column_not_the_text() -> None:
+    assert show.colour_of("STATE", "down") == "red"
+    assert show.colour_of("STATUS", "431") == "red"
+    assert (show.colour_of("REQUESTS", "431"), show.colour_of("NAME", "up")) == ("", "")

@@ -76,7 +76,7 @@ def test_a_line_for_each_upstream(tool: Tool, tmp_path: Path) -> None:
     # Four times 10.9 calls a minute, for 43,200 minutes, at 5 USD a million.
     assert "about 1.9 million calls a month, 9.42 USD at this service's own price" in ran.err
     assert ran.out.splitlines() == [
-        "network      upstream  state    reason               head  behind  errors  latency  breaker    probes",
+        "NETWORK      UPSTREAM  STATE    REASON               HEAD  BEHIND  ERRORS  LATENCY  BREAKER    PROBES",
         "eth/mainnet  alpha     up       -                    100   0       -       1.2 ms   closed     10.9",
         "eth/mainnet  beta      lagging  7 blocks behind      93    7       1.5 %   12.3 ms  closed     10.9",
         "eth/mainnet  c         down     refuses connections  -     -       -       -        open (2)   10.9",

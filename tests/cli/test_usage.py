@@ -220,13 +220,6 @@ def test_options_of_the_report_do_not_go_with_a_subcommand(acme: Tool, option: l
     assert f"{option[0]} shows usage; it does not go with 'alerts'." in ran.err
 
 
-def test_a_bad_month_is_refused_by_the_server(api: Api, acme: Tool) -> None:
-    words = "'x' is not a month: write one such as 2026-11."
-    api.problem("GET", f"{PATH}?month=x&by=day", 400, "invalid_request", words, field="month")
-    ran = acme.run("usage", "--month", "x")
-    assert (ran.code, ran.out, ran.err) == (1, "", f"tollgate: {words}\n")
-
-
 @pytest.mark.parametrize(("status", "reason", "code"), [(403, "role_needed", 5), (403, "no_such_team", 5)])
 def test_refusals_have_the_usual_codes(api: Api, acme: Tool, status: int, reason: str, code: int) -> None:
     api.problem("PATCH", "teams/acme/billing", status, reason, "No.")
@@ -244,3 +237,17 @@ def test_a_name_from_the_server_cannot_move_the_cursor(api: Api, acme: Tool) -> 
     out = acme.run("usage").out
     assert "\x1b" not in out
     assert "\x07" not in out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("usage", "--month", "2026-13"),
+        ("invoices", "show", "2026-00"),
+        ("operator", "usage", "--month", "november"),
+    ],
+)
+def test_month_that_is_none_is_wrong_usage(api: Api, acme: Tool, arguments: tuple[str, ...]) -> None:
+    ran = acme.run(*arguments)
+    assert (ran.code, "is not a month: write one such as 2026-11" in ran.err) == (2, True)
+    assert api.requests == []

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollgate.core.origins import SHARED_GATEWAYS, NotARootDomain, candidates, root_domain
+from tollgate.core.origins import SHARED_GATEWAYS, NotARootDomain, candidates, root_domain, root_in
 
 
 @pytest.mark.parametrize(
@@ -96,10 +96,8 @@ def test_subdomain_is_refused_with_the_root_to_use_instead(name: str, root: str)
         "user@example.com",
         "exa mple.com",
         "example..com",
-        "127.0.0.1",
-        "127.1",
+        "192.0.2.1",
         "::1",
-        "[::1]",
         "2130706433",
         "a" * 64 + ".com",
     ],
@@ -107,6 +105,18 @@ def test_subdomain_is_refused_with_the_root_to_use_instead(name: str, root: str)
 def test_what_is_not_a_domain_name_is_refused(name: str) -> None:
     with pytest.raises(NotARootDomain, match="not a domain name"):
         root_domain(name)
+
+
+@pytest.mark.parametrize("name", ["127.0.0.1", "127.1", "0.0.0.0", "[::1]", "http://127.0.0.1:5173/"])
+def test_address_of_the_own_machine_is_refused_with_localhost(name: str) -> None:
+    with pytest.raises(NotARootDomain, match="whitelist localhost"):
+        root_in(name, allow_localhost=True)
+
+
+def test_page_of_localhost_is_taken_as_localhost() -> None:
+    assert root_in("http://localhost:5173/", allow_localhost=True) == "localhost"
+    with pytest.raises(NotARootDomain, match="allow_localhost"):
+        root_in("http://localhost:5173/")
 
 
 @pytest.mark.parametrize("name", ["router", "printer.local", "foo.invalid", "app.internal-net"])

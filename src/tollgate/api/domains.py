@@ -12,6 +12,10 @@ from tollgate.api.base import CreatedAt, CreatedBy, Id, Moment, Page, Route, cou
 MAX_PER_MINUTE = 1_000_000_000
 
 # The first sentence of a description is also the help of the tool's option.
+MAX_TYPED = 2_000
+Typed = Annotated[
+    str, text("A root domain, or the URL of a page below it.", "example.com", min_length=0, max_length=MAX_TYPED)
+]
 Name = Annotated[str, text("A root domain.", "example.com", min_length=0, max_length=253)]
 Active = Annotated[bool, Meta(description="Whether its pages may call.", examples=[True])]
 AddressPerMinute = Annotated[
@@ -35,7 +39,7 @@ class DomainSettings(Struct, frozen=True, kw_only=True):
 class NewDomain(DomainSettings, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A root domain to whitelist."""
 
-    domain: Name
+    domain: Typed
     take_over: Annotated[
         bool, Meta(description="Take it from another team, by proof of ownership.", examples=[False])
     ] = False

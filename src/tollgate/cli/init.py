@@ -61,7 +61,7 @@ Upstream = tuple[str, str, UpstreamSettings]
     "--config",
     "config_file",
     metavar="FILE",
-    help="The file to write. Default: $TOLLGATE_CONFIG, or tollgate.toml in this folder.",
+    help="Default: $TOLLGATE_CONFIG, or tollgate.toml",
 )
 def init(
     upstreams: tuple[str, ...],
@@ -76,11 +76,10 @@ def init(
     as_json: bool,
     config_file: str | None,
 ) -> None:
-    """Write a settings file, and create the first account, an operator, and its team.
+    """Write a settings file; create the first account, an operator, and its team.
 
-    Run it as the user of the service, with the service's TOLLGATE_DATA_DIR: only this user may read the files.
-    Tests each upstream: chain id, head, archive, missing methods, latency. Prompts on a terminal for what is
-    missing.
+    Run it as the user of the service. Tests each upstream: chain id, head, archive, missing methods, latency.
+    Prompts on a terminal for what is missing.
     """
     path = Path(config_file or os.environ.get("TOLLGATE_CONFIG") or settings_file.DEFAULT_FILE)
     if path.exists() and not force:

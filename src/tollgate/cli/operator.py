@@ -14,6 +14,7 @@ from tollgate.cli.failures import Failure
 from tollgate.cli.lazy import Group
 from tollgate.cli.options import (
     NUMBER_OR_NONE,
+    Month,
     Null,
     ValueOrWord,
     confirm,
@@ -75,7 +76,9 @@ def add_team_commands(group: click.Group, opened: Callable[[Callable[..., None]]
         session.page(answer, titles, rows, empty="There is no such team." if state else "No team yet.", drop=drop)
 
     @group.command(epilog=f"Example: {path} usage --month 2026-11")
-    @click.option("--month", metavar="MONTH", help="Such as 2026-11. Default: the current one (UTC).")
+    @click.option(
+        "--month", type=Month(), metavar="MONTH", help="Such as 2026-11. Default: the current one (UTC)."
+    )
     @click.option("--team", "name", metavar="TEAM", help="Only this team.")
     @click.option(
         "--by", type=click.Choice(BY), default="day", show_default=True, help="With --team: what to list."

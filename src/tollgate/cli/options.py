@@ -146,6 +146,17 @@ def needs_confirmation(yes: bool) -> bool:
     return not yes and sys.stdin.isatty() and sys.stderr.isatty()
 
 
+class Month(ParamKind):
+    """A calendar month such as 2026-11."""
+
+    name = "month"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if not months.is_month(value):
+            self.fail(f"{value!r} is not a month: write one such as 2026-11.", param, ctx)
+        return str(value)
+
+
 class Null:
     """A word such as `none` in place of a value, which removes the value."""
 

@@ -346,7 +346,7 @@ def _print(
     else:
         for log in answer.value.items[::step]:
             line = _line(cells(log, columns), columns)
-            colour = show.colour_of(str(log.status)) if show.wants_colour() else ""
+            colour = show.colour_of("STATUS", str(log.status)) if show.wants_colour() else ""
             click.echo(click.style(line, fg=colour) if colour == "red" else line)
 
 

@@ -14,13 +14,11 @@ from tollgate.cli.settings_options import SettingsCommand, chosen, lines
 from tollgate.lazy_module import LazyModule
 
 if TYPE_CHECKING:
-    from urllib import parse
-
     from tollgate.api import domains as api
     from tollgate.cli.answers import ApiAnswer
     from tollgate.cli.session import Session
 else:
-    api, parse = LazyModule("tollgate.api.domains"), LazyModule("urllib.parse")  # not for help of other commands
+    api = LazyModule("tollgate.api.domains")  # not for help of other commands
 
 _SHOWN = (
     "id", "domain", "active", "created_at", "created_by", "verified_at", "address_per_minute", "domain_per_minute",
@@ -42,13 +40,11 @@ def whitelist() -> None:
 @for_team
 def add(session: Session, domain: str, take_over: bool, **settings: Any) -> None:
     """Whitelist a root domain, such as example.com, with all its subdomains."""
-    if "/" in domain or ":" in domain:
-        host = parse.urlsplit(domain if "//" in domain else f"//{domain}").hostname or ""
-        proposal = f" Did you mean: tollgate rpc whitelist add {host} --team {session.team}" if "." in host else ""
-        raise WrongUsage(f"{domain} is an address: a whitelist entry is a domain alone.{proposal}")
     new = api.NewDomain(domain, take_over, **chosen(settings))
     answer = session.client.call(api.ADD, session.team, body=new)
     _show(session, answer)
+    if answer.value.domain != domain.strip().lower():
+        show.note(f"Whitelisted {answer.value.domain}, taken from {domain}. Its subdomains are included.")
     if answer.value.verified_at is None:
         show.note(
             "Another team that proves ownership can take it over. To prove yours: "
@@ -75,12 +71,12 @@ def list_(session: Session, limit: int, after: str | None) -> None:
     )
 
 
-@whitelist.command("show", epilog="Example: tollgate rpc whitelist show dom_8dGq1ZwY4bVc6nXs --team acme")
-@click.argument("entry_id", metavar="ID")
+@whitelist.command("show", epilog="Example: tollgate rpc whitelist show example.com --team acme")
+@click.argument("entry", metavar="DOMAIN|ID")
 @for_team
-def show_(session: Session, entry_id: str) -> None:
+def show_(session: Session, entry: str) -> None:
     """Show an entry: its domain, proof and limits."""
-    _show(session, session.client.call(api.SHOW, session.team, entry_id))
+    _show(session, session.client.call(api.SHOW, session.team, _id(session, entry)))
 
 
 @whitelist.command(epilog="Example: tollgate rpc whitelist remove dom_8dGq1ZwY4bVc6nXs --team acme")
@@ -90,7 +86,11 @@ def show_(session: Session, entry_id: str) -> None:
 def remove(session: Session, entry_id: str, yes: bool) -> None:
     """Remove an entry by its id: pages of the domain can no longer call."""
     if "." in entry_id:
-        _show_id(session, entry_id)
+        # By id alone, so that no entry is removed by mistake.
+        raise WrongUsage(
+            "Entries are removed by id. Run: "
+            f"tollgate rpc whitelist remove {_id(session, entry_id)} --team {session.team}"
+        )
     if needs_confirmation(yes):
         entry = session.client.call(api.SHOW, session.team, entry_id).value
         confirm(f"Remove {show.clean(entry.domain)} ({show.clean(entry.id)})?", yes)
@@ -98,15 +98,15 @@ def remove(session: Session, entry_id: str, yes: bool) -> None:
     session.deleted(entry_id, f"Entry {entry_id} is removed.")
 
 
-@whitelist.command(epilog="Example: tollgate rpc whitelist verify dom_8dGq1ZwY4bVc6nXs --team acme")
-@click.argument("entry_id", metavar="ID")
+@whitelist.command(epilog="Example: tollgate rpc whitelist verify example.com --team acme")
+@click.argument("entry", metavar="DOMAIN|ID")
 @for_team
-def verify(session: Session, entry_id: str) -> None:
+def verify(session: Session, entry: str) -> None:
     """Check the proof that the domain is yours.
 
     If there is none, shows what to publish in DNS or on the site.
     """
-    answer = session.client.call(api.VERIFY, session.team, entry_id)
+    answer = session.client.call(api.VERIFY, session.team, _id(session, entry))
     _show(session, answer)
     show.note(f"{answer.value.domain} is verified.")
 
@@ -134,28 +134,31 @@ def check(session: Session, origin: str) -> None:
 
 @whitelist.command(
     cls=SettingsCommand, settings=lambda: api.DomainChange, but=("active",),
-    epilog="Example: tollgate rpc whitelist update dom_8dGq1ZwY4bVc6nXs --inactive",
+    epilog="Example: tollgate rpc whitelist update example.com --inactive",
 )  # fmt: skip
-@click.argument("entry_id", metavar="ID")
+@click.argument("entry", metavar="DOMAIN|ID")
 @click.option("--active/--inactive", default=None, help="Whether its pages may call.")
 @for_team
-def update(session: Session, entry_id: str, **settings: Any) -> None:
+def update(session: Session, entry: str, **settings: Any) -> None:
     """Change the limits of an entry, or disable and enable it."""
     given = chosen(settings)
     if not given:
         raise click.UsageError("Nothing to change: give at least one setting, such as --inactive.")
     change = api.DomainChange(**given)
-    _show(session, session.client.call(api.UPDATE, session.team, entry_id, body=change))
+    _show(session, session.client.call(api.UPDATE, session.team, _id(session, entry), body=change))
 
 
-def _show_id(session: Session, domain: str) -> None:
-    """Show the id of a domain's entry: removal takes the id, so that an entry is not removed by mistake."""
-    for entry in session.client.every(api.LIST, session.team):
-        if entry.domain == domain.lower():
-            raise WrongUsage(
-                f"Entries are removed by id. Run: tollgate rpc whitelist remove {entry.id} --team {session.team}"
-            )
-    raise NotFoundFailure(f"Team {session.team} has no entry for {domain}.")
+def _id(session: Session, entry: str) -> str:
+    """Return the id of an entry that is given by its id or its domain."""
+    if "." not in entry and entry != "localhost":
+        return entry
+    for each in session.client.every(api.LIST, session.team):
+        if each.domain == entry.lower():
+            return each.id
+    raise NotFoundFailure(
+        f"Team {session.team} has no entry for {entry}. List them: tollgate rpc whitelist list "
+        f"--team {session.team}"
+    )
 
 
 def _state(entry: api.Domain) -> str:

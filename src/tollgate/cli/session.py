@@ -37,8 +37,6 @@ TOKEN_VARIABLE = "TOLLGATE_TOKEN"  # noqa: S105 - a name
 TEAM_VARIABLE = "TOLLGATE_TEAM"
 URL_VARIABLE = "TOLLGATE_URL"
 
-_MESSAGE_SECONDS = 2.0
-"""For requests that only improve a message."""
 _COMPLETION_SECONDS = 1.0
 
 
@@ -60,8 +58,25 @@ class Session:
         if self._team is None:
             self._team = os.environ.get(TEAM_VARIABLE) or self.credentials.team_at(self.url)
         if self._team is None:
-            raise WrongUsage(f"Which team? Add --team TEAM or set {TEAM_VARIABLE}.{_own_teams()}")
+            self._team = self._only_team()
         return self._team
+
+    def _only_team(self) -> str:
+        """The team of an account that has one; fail with how to name one of several."""
+        names: list[str] | None
+        try:
+            names = [team.name for team in self.client.call(teams.LIST).value.items]
+        except LoginNeeded:
+            raise
+        except TollgateError:
+            names = None
+        if names is not None and len(names) == 1:
+            return names[0]
+        hint = ""
+        if names is not None:
+            found = f"Your teams: {', '.join(names)}"
+            hint = f" {found if names else 'You are in no team yet: tollgate teams create NAME'}"
+        raise WrongUsage(f"Which team? Add --team TEAM or set {TEAM_VARIABLE}.{hint}")
 
     def thing(self, raw: Any, fields: Sequence[tuple[str, show.Cell]]) -> None:
         """Print one resource: the server's object for programs, chosen fields for people."""
@@ -202,13 +217,3 @@ class Names:
             secret = credential.access
         with Transport(self._url, total=self._seconds) as transport:
             yield Client(transport, FixedLogin(secret, "refused"))
-
-
-def _own_teams() -> str:
-    try:
-        names = Names(seconds=_MESSAGE_SECONDS).teams
-    except TollgateError:
-        return ""
-    if not names:
-        return " You are in no team yet: tollgate teams create NAME"
-    return f" Your teams: {', '.join(names)}"

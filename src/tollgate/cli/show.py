@@ -40,7 +40,8 @@ _GAP = "  "
 _BAR_COLUMNS = 20
 _LANE_COLUMNS = 32
 _STEPS = (("year", 31_536_000), ("month", 2_592_000), ("day", 86_400), ("hour", 3_600), ("minute", 60))
-# Colours of states, by the first words of cells.
+# Columns of states, whose cells are coloured by their first words. In others, a name may be such a word too.
+_STATES = frozenset({"STATE", "STATUS", "BREAKER"})
 _GOOD = ("active", "up", "ok", "yes", "final", "paid", "closed", "200")
 _DOUBTFUL = ("lagging", "syncing", "unknown", "draft", "half", "capped", "disabled", "inactive", "expired")
 _BAD = ("down", "forked", "wrong_chain", "open", "failed", "suspended", "stopped")
@@ -147,8 +148,10 @@ def lane(start: int, end: int, whole: int) -> str:
     return f"{' ' * before}{'█' * min(length, _LANE_COLUMNS - before)}".ljust(_LANE_COLUMNS)
 
 
-def colour_of(cell: str) -> str:
-    """Return the colour of a state or an HTTP status; empty for other cells."""
+def colour_of(title: str, cell: str) -> str:
+    """Return the colour of a state or an HTTP status; empty for cells of other columns."""
+    if title not in _STATES:
+        return ""
     first = cell.partition(" ")[0]
     is_failure = len(first) == 3 and first.isdecimal() and "400" <= first <= "599"
     return "red" if is_failure else _COLOURS.get(first, "")
@@ -176,7 +179,7 @@ def table(titles: Sequence[str], rows: Iterable[Sequence[Cell]], *, drop: Sequen
     lines = [[spelled(cell, now) for cell in row] for row in rows]
     if not lines:
         return
-    columns = list(zip(titles, *lines, strict=True))
+    columns = list(zip((title.upper() for title in titles), *lines, strict=True))
     if now is None:
         for line in aligned(list(zip(*_without(BAR, columns), strict=True))):
             click.echo(line)
@@ -214,8 +217,10 @@ def _draw(columns: list[tuple[str, ...]]) -> None:
     for place, column in enumerate(columns):
         # Folded, never truncated: a truncated id is useless. The first column is the id.
         drawn.add_column(column[0], overflow="fold", no_wrap=place == 0)
+    titles = [column[0] for column in columns]
     for row in zip(*(column[1:] for column in columns), strict=True):
-        drawn.add_row(*(rich.text.Text(cell, style=colour_of(cell)) for cell in row))
+        cells = zip(titles, row, strict=True)
+        drawn.add_row(*(rich.text.Text(cell, style=colour_of(title, cell)) for title, cell in cells))
     colour = wants_colour()
     rich.console.Console(
         file=sys.stdout,

@@ -14,6 +14,7 @@ from tollgate.cli.failures import Failure
 from tollgate.cli.lazy import Group
 from tollgate.cli.options import (
     Duration,
+    Month,
     Null,
     OneOf,
     ValueOrWord,
@@ -59,6 +60,7 @@ def dollars_or(word: str) -> ValueOrWord:
 @alone("shows usage")
 @click.option(
     "--month",
+    type=Month(),
     metavar="MONTH",
     help="A month such as 2026-11. Default: the current one.",
     shell_complete=complete_months,
@@ -246,7 +248,7 @@ def list_(session: Session, limit: int, after: str | None) -> None:
 
 
 @invoices.command("show", epilog="Example: tollgate invoices show 2026-11 --team acme --csv")
-@click.argument("month", shell_complete=complete_months)
+@click.argument("month", type=Month(), metavar="MONTH", shell_complete=complete_months)
 @click.option("--csv", "as_csv", is_flag=True, help="Print a table for spreadsheets.")
 @for_team
 def show_(session: Session, month: str, as_csv: bool) -> None:

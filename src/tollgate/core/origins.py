@@ -30,6 +30,13 @@ SHARED_GATEWAYS = (
 
 # RFC 6454: scheme "://" host [ ":" port ], nothing else. No user-info, no path, no brackets (IPv6).
 _ORIGIN = re.compile(r"(https?)://([^\s/?#@:\[\]\\]{1,253})(?::([0-9]{1,5}))?", re.IGNORECASE | re.ASCII)
+# A URL as it is copied from a browser, which leaves out https://; the path and what follows it is not read.
+_URL = re.compile(
+    r"(?:https?://)?([^\s/?#@:\[\]\\]{1,253})(?::[0-9]{1,5})?(?:[/?#][^\s\\@]*)?", re.IGNORECASE | re.ASCII
+)
+_LOOPBACK = re.compile(
+    r"(?:https?://)?(?:127(?:\.[0-9]{1,3}){1,3}|0\.0\.0\.0|\[::1\])(?=[:/?#]|$)", re.IGNORECASE | re.ASCII
+)
 _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
 
 # Roots have few labels: the longest suffix in the list has five. More would only feed the store.
@@ -88,9 +95,36 @@ def preload() -> None:
     root_domain("example.com")
 
 
+def root_in(text: str, *, allow_localhost: bool = False) -> str:
+    """The root domain that a text names: a root itself, or any URL of a page below one.
+
+    A name alone must be the root: one who writes app.example.com may not mean all of example.com.
+    """
+    text = text.strip()
+    found = _URL.fullmatch(text)
+    if found is None or found[1] == text:
+        return root_domain(text, allow_localhost=allow_localhost)
+    try:
+        return root_domain(found[1], allow_localhost=allow_localhost)
+    except NotARootDomain as refused:
+        if not refused.suggestion:
+            raise
+        return refused.suggestion
+
+
+def is_loopback(text: str) -> bool:
+    """Whether an origin or URL has an address of the machine itself, as development servers print it."""
+    return _LOOPBACK.match(text) is not None
+
+
 def root_domain(name: str, *, allow_localhost: bool = False) -> str:
     """Return the name as it is whitelisted, or raise NotARootDomain with the root to use instead."""
     host = normal_host(name.strip())
+    if host is None and is_loopback(name.strip()):
+        raise NotARootDomain(
+            f"{name!r} is an address of your own machine: open the page as http://localhost, and whitelist "
+            "localhost."
+        )
     if host is None:
         raise NotARootDomain(
             f"{name!r} is not a domain name: give a name such as example.com, without scheme, port or path."

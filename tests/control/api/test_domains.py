@@ -88,14 +88,14 @@ def test_root_to_use_instead_is_suggested(api: Api) -> None:
 
 
 def test_invalid_root_domain_is_refused(api: Api) -> None:
-    for domain in ("com", "", "a b", "\0", "https://example.com", "💩.la" * 30, "xn--a", "1.2.3.4"):
+    for domain in ("com", "", "a b", "\0", "https://com", "💩.la" * 30, "xn--a", "1.2.3.4"):
         answer = api.request("POST", "/teams/acme/domains", json={"domain": domain})
         assert reason(answer) == (422, "not_a_root_domain"), domain
         assert "suggestion" not in answer.json()
 
 
 WRONG: dict[str, list[object]] = {
-    "domain": ["a" * 254, None],
+    "domain": ["a" * 2_001, None],
     "take_over": ["yes", None],
     "address_per_minute": [0, "5"],
     "domain_per_minute": [10**12, False],

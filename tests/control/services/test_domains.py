@@ -88,9 +88,12 @@ def test_roots_are_kept_in_one_form(harness: Harness, typed: str, kept: str) -> 
         ("localhost", "only with whitelist.allow_localhost", None),
         ("192.0.2.1", "is not a domain name", None),
         ("0x7f.1", "is not a domain name", None),
-        ("https://example.com", "without scheme, port or path", None),
-        ("example.com:443", "without scheme, port or path", None),
-        ("example.com/x", "without scheme, port or path", None),
+        ("https://github.io/me", "is a public suffix", None),
+        ("https://example.com@evil.com/", "without scheme, port or path", None),
+        ("https://example.com\\@evil.com/", "without scheme, port or path", None),
+        ("ftp://example.com/", "without scheme, port or path", None),
+        ("http://127.0.0.1:5173", "whitelist localhost", None),
+        ("http://[::1]:5173/", "whitelist localhost", None),
         ("*.example.com", "is not a domain name", None),
         ("a@example.com", "is not a domain name", None),
         ("", "is not a domain name", None),
@@ -116,7 +119,7 @@ def test_what_is_no_root_is_refused_with_the_root_to_use(
 def test_domain_longer_than_any_name_is_refused(harness: Harness, plane: ControlPlane, letter: str) -> None:
     deed = plane.domains.add(harness.actor("developer"), "acme", NewDomain(letter * 100_000))
     problem = harness.refused(InvalidInput, deed)
-    assert problem.detail == "`domain` is a text of 0 to 253 characters."
+    assert problem.detail == "`domain` is a text of 0 to 2000 characters."
     assert problem.extras == {"field": "domain"}
 
 
@@ -268,3 +271,27 @@ def test_entry_that_is_gone_when_the_proof_was_found_is_not_found(harness: Harne
     harness.proofs.proven.add(("example.com", ACME.id))
     harness.proofs.meanwhile = lambda: plane.domains.remove(developer, "acme", entry.id)
     harness.refused(NotFound, plane.domains.verify(developer, "acme", entry.id))
+
+
+@pytest.mark.parametrize(
+    "pasted",
+    [
+        "https://example.com",
+        "https://app.example.com/path?x=1#y",
+        "http://APP.example.com:8080/",
+        "example.com/pricing",
+        "app.example.com/",
+        "example.com:443",
+    ],
+)
+def test_root_of_a_pasted_url_is_whitelisted(harness: Harness, pasted: str) -> None:
+    entry = harness.do(harness.plane.domains.add(harness.actor("owner"), "acme", NewDomain(pasted)))
+    assert entry.domain == "example.com"
+
+
+def test_address_of_the_own_machine_is_answered_with_localhost(harness: Harness) -> None:
+    owner = harness.actor("owner")
+    for origin in ("http://127.0.0.1:5173", "http://[::1]:5173", "https://127.0.0.1"):
+        found = harness.do(harness.plane.domains.check(owner, "acme", origin))
+        assert "Open the page as http://localhost" in found.why
+        assert "only https" not in found.why

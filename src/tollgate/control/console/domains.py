@@ -7,7 +7,7 @@ import shlex
 import msgspec
 from litestar import Response, post
 
-from tollgate.api.domains import DomainChange, NewDomain, OriginCheck
+from tollgate.api.domains import MAX_TYPED, DomainChange, NewDomain, OriginCheck
 from tollgate.api.usage import By, UsageQuery
 from tollgate.control.console import render
 from tollgate.control.console.forms import Form, command, read_form
@@ -20,9 +20,10 @@ from tollgate.control.service_context import PageRequest
 from tollgate.core import origins
 from tollgate.core.models import Domain
 
-MAX_TYPED = 300
+MAX_ORIGIN = 300
 _TOASTS = {
     "added": "The domain is whitelisted: its pages can call now.",
+    "taken": "The root domain of this address is whitelisted: its pages and those of its subdomains can call now.",
     "removed": "The entry was removed: its pages can no longer call.",
     "changed": "The entry was changed. The change takes effect within a second.",
     "verified": "The proof was found: the domain is verified.",
@@ -33,7 +34,7 @@ _TOASTS = {
 async def domains_page(request: HttpRequest, plane: Plane, team: Part) -> Response[str]:
     """The list, a form to add to it, and a check of an origin."""
     frame = await open_frame(request, plane, team, here="domains", toasts=_TOASTS)
-    origin = request.query_params.get("origin", "").strip()[:MAX_TYPED]
+    origin = request.query_params.get("origin", "").strip()[:MAX_ORIGIN]
     verdict = await plane.domains.check(frame.actor, team, origin) if origin else None
     return await _list(frame, plane, verdict=verdict)
 
@@ -45,9 +46,12 @@ async def root_of(request: HttpRequest, plane: Plane, team: Part) -> Response[by
     typed = request.query_params.get("domain", "").strip()[:MAX_TYPED]
     held = {entry.domain for entry in (await plane.domains.list(frame.actor, team, PageRequest(1_000))).items}
     try:
-        root = origins.root_domain(typed, allow_localhost=plane.settings.whitelist.allow_localhost)
+        root = origins.root_in(typed, allow_localhost=plane.settings.whitelist.allow_localhost)
         ok = root not in held
-        text = f"{root} is a root domain." if ok else f"{root} is already on the list."
+        taken = (
+            f"{root} is a root domain." if root == typed.lower() else f"{root} will be added, with its subdomains."
+        )
+        text = taken if ok else f"{root} is already on the list."
     except origins.NotARootDomain as refused:
         ok, text = False, str(refused)
     return Response(msgspec.json.encode({"ok": ok, "words": text}), media_type="application/json")
@@ -60,13 +64,16 @@ async def add(request: HttpRequest, plane: Plane, team: Part) -> Response[str]:
     form = await read_form(request)
     domain = form.get("domain", "").strip()
     try:
-        await plane.domains.add(frame.actor, team, NewDomain(domain, take_over=form.get("act") == "take-over"))
+        wanted = NewDomain(domain, take_over=form.get("act") == "take-over")
+        entry = await plane.domains.add(frame.actor, team, wanted)
     except (DomainTaken, NotProven) as problem:
         return _proof(frame, str(problem.extras["domain"]), problem)
     except Problem as problem:
         problem.extras.setdefault("field", "domain")
         return await _list(frame, plane, domain=domain, problem=problem)
-    return render.to(f"{frame.base}/domains?done=added")
+    # What was taken from a pasted URL is shown: the entry's own page names the domain.
+    here = f"{frame.base}/domains"
+    return render.to(f"{here}?done=added" if entry.domain == domain.lower() else f"{here}/{entry.id}?done=taken")
 
 
 @shown("/teams/{team:str}/domains/{entry:str}")

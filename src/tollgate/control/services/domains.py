@@ -117,11 +117,7 @@ class Domains:
         async with self._context.reading(actor, team, Action.SEE_DOMAINS) as (records, membership):
             host = origins.host_of(origin, allow_localhost=self._localhost)
             if host is None:
-                kinds = "only https origins with a domain name can" + (
-                    ", and localhost" if self._localhost else ""
-                )
-                why = f"{origin[:256]!r} can never be whitelisted: {kinds}. Write one such as https://app.example.com."
-                return OriginCheck(origin, False, why)
+                return OriginCheck(origin, False, self._never(origin))
             names = tuple(origins.candidates(host))
             entry = await records.domains.find(team_id=membership.team.id, domain=names)
         if entry is None:
@@ -224,7 +220,7 @@ class Domains:
 
     def _root(self, domain: str) -> str:
         try:
-            return origins.root_domain(domain.strip(), allow_localhost=self._localhost)
+            return origins.root_in(domain, allow_localhost=self._localhost)
         except origins.NotARootDomain as refused:
             raise RootDomainNeeded(str(refused), domain=domain, suggestion=refused.suggestion or None) from None
 
@@ -252,6 +248,17 @@ class Domains:
             "dns_value": record(membership.team.id),
             "well_known_url": self._proofs.well_known_url(root),
         }
+
+    def _never(self, origin: str) -> str:
+        """Why an origin can never be whitelisted, and what to use in its place."""
+        if origins.is_loopback(origin):
+            allowed = "" if self._localhost else ", and ask the operator to set whitelist.allow_localhost"
+            return (
+                f"{origin[:256]!r} can never be whitelisted: it is an address of your own machine. Open the page "
+                f"as http://localhost instead{allowed}."
+            )
+        kinds = "only https origins with a domain name can" + (", and localhost" if self._localhost else "")
+        return f"{origin[:256]!r} can never be whitelisted: {kinds}. Write one such as https://app.example.com."
 
     def _to_add(self, host: str) -> str:
         try:
