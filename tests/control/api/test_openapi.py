@@ -13,6 +13,7 @@ from litestar.routes import HTTPRoute
 from tests.control.api.caller import Api, Json
 from tests.control.services.harness import BASE_URL
 
+from tollgate.control.api import docs
 from tollgate.control.api.errors import API_PROBLEMS
 from tollgate.control.app import BASE, control_app
 from tollgate.control.problems import ALL_PROBLEMS
@@ -237,3 +238,14 @@ def test_page_names_every_form_of_an_answer(api: Api) -> None:
     page = api.request("GET", "/docs", who=None).text
     cells = re.findall(r'<h3 id="getInvoice">.*?<th scope="row">200</th><td>(.*?)</td>', page, re.DOTALL)
     assert cells == ['<a href="#shape-Invoice">Invoice</a>, or text/csv, text/html']
+
+
+def test_media_types_are_written_as_http_writes_them(document: Json) -> None:
+    types = {
+        each
+        for _, _, operation in operations(document)
+        for answer in operation["responses"].values()
+        for each in answer.get("content", {})
+    }
+    assert all(re.fullmatch(r"[a-z]+/[a-z0-9.+-]+", each) for each in types), types
+    assert b"MediaType." not in docs.page(document)

@@ -1,5 +1,6 @@
 """The first page: teams, logins, and ending one."""
 
+import pytest
 from tests.control.console.site import ADA, BOB, Site, leads_to, words
 
 from tollgate.api.me import NewPersonalToken
@@ -100,7 +101,7 @@ def test_names_of_logins_and_people_are_escaped(site: Site) -> None:
         site.plane.logins.new_personal(site.actor(ada), NewPersonalToken('"><img src=x onerror=alert(1)>', None))
     )
     page = site.signed_in().get("/console/account").text
-    assert "<b>" not in page
+    assert "<b>Ada" not in page
     assert "<img" not in page
 
 
@@ -117,3 +118,27 @@ def _logins(site: Site) -> list[Login]:
             return await records.logins.page(100, account_id=account.id)
 
     return site.do(listed())
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Accept": "application/xhtml+xml, text/html;q=0.9", "User-Agent": "lynx"},
+        {"Accept": "*/*", "Sec-Fetch-Mode": "navigate", "User-Agent": "app"},
+        {"Accept": "*/*"},
+    ],
+)
+def test_root_leads_every_browser_to_the_console(site: Site, headers: dict[str, str]) -> None:
+    assert leads_to(site.browser().request("GET", "/", headers=headers)) == "/console"
+
+
+def test_root_informs_a_program(site: Site) -> None:
+    answer = site.browser().request("GET", "/", headers={"Accept": "*/*", "User-Agent": "curl/8"})
+    assert (answer.status_code, answer.headers["content-type"]) == (200, "text/plain; charset=utf-8")
+    assert "/api/v1/docs" in answer.text
+
+
+def test_every_page_leads_to_the_documentation(site: Site) -> None:
+    site.account()
+    for page in (site.browser().get("/console/sign-in"), site.signed_in().get("/console/teams")):
+        assert 'href="/api/v1/docs"' in page.text

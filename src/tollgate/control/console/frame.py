@@ -108,6 +108,7 @@ class Frame(Struct):
         if self.account.operator:
             entry = NavEntry("operator", "Operator", "operator", "/console/operator", bar=self.team is None)
             groups.append(("Service", [entry]))
+        groups.append(("Help", [NavEntry("docs", "API reference", "docs", "/api/v1/docs")]))
         return groups
 
 

@@ -68,7 +68,7 @@ _log = log.get("console")
 @shown("/")
 async def root(request: HttpRequest, plane: Plane) -> Response[bytes]:
     """The service's root: redirects browsers to the console, answers programs with a short text."""
-    if "text/html" in request.headers.get("accept", ""):
+    if _is_browser(request):
         return Response(b"", status_code=303, media_type=MediaType.TEXT, headers={"Location": HOME})
     words = (
         "Tollgate: blockchain RPC access.\n"
@@ -77,6 +77,16 @@ async def root(request: HttpRequest, plane: Plane) -> Response[bytes]:
         f"Console:  {plane.base_url}{HOME}\n"
     )
     return Response(words.encode(), media_type=MediaType.TEXT, headers={"Cache-Control": "no-store"})
+
+
+def _is_browser(request: HttpRequest) -> bool:
+    """Whether a person opens the page: browsers inside of apps accept anything, others do not name HTML first."""
+    accepted = ",".join(request.headers.getall("accept", [])).lower()
+    return (
+        "text/html" in accepted
+        or request.headers.get("sec-fetch-mode") == "navigate"
+        or request.headers.get("user-agent", "").startswith("Mozilla/")
+    )
 
 
 @shown("/")
