@@ -190,7 +190,8 @@ def test_old_session_adds_no_way_in_that_outlives_it(gateway: Gateway, held: Exi
         account = await records.accounts.find(email="open@example.com")
         assert account is not None
         for login in await records.logins.page(10, account_id=account.id):
-            await records.logins.replace(replace(login, created_at=login.created_at - 1_000))
+            assert login.authenticated_at is not None
+            await records.logins.replace(replace(login, authenticated_at=login.authenticated_at - 1_000))
         # As one whom a provider signs in.
         await records.accounts.replace(replace(account, password_hash=""))
 
@@ -207,6 +208,32 @@ def test_old_session_adds_no_way_in_that_outlives_it(gateway: Gateway, held: Exi
         for path in ("/me/factors/totp", "/me/factors/passkeys/options"):
             refused = client.post(path)
             assert (refused.status_code, refused.json()["reason"]) == (403, "log_in_again")
+        refused = client.post("/me/tokens", json={"name": "ci"})
+        assert (refused.status_code, refused.json()["reason"]) == (403, "log_in_again")
+    assert browser.post("/console/account", act="token", token_name="ci", days="30").status_code == 403
+
+
+def test_old_session_approves_no_device_login_and_one_that_it_approved_earlier_is_as_old(
+    gateway: Gateway, held: ExitStack
+) -> None:
+    person(gateway, "stolen@example.com")
+    thief = entered(gateway, held, "stolen@example.com")
+
+    async def age(records: Repositories) -> None:
+        account = await records.accounts.find(email="stolen@example.com")
+        assert account is not None
+        for login in await records.logins.page(10, account_id=account.id):
+            await records.logins.replace(replace(login, authenticated_at=(login.authenticated_at or 0.0) - 800))
+
+    # Nearly old: its device login is young, but the authentication behind it is not.
+    gateway.books.do(age)
+    tool = bearer(thief.log_tool_in()["access_token"])
+    gateway.books.do(age)
+    with httpx.Client(base_url=f"{gateway.base_url}/api/v1", headers=tool, trust_env=False) as client:
+        refused = client.post("/me/factors/passkeys/options")
+        assert (refused.status_code, refused.json()["reason"]) == (403, "log_in_again")
+        started = client.post("/oauth/device_authorization", data={"client_id": "tollgate-cli"}).json()
+    assert thief.post("/console/device", user_code=started["user_code"], act="approve").status_code == 403
 
 
 # ---- invitations as a means to fill a mailbox

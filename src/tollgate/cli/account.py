@@ -43,10 +43,16 @@ def show_(session: Session) -> None:
     session.thing(answer.raw, [*lines(me, but=("has_password", "login")), ("password", me.has_password)])
 
 
-@account.command(epilog="Example: tollgate account password")
+@account.command(epilog="Example: tollgate account password --end-passkeys")
+@click.option("--keep-sessions", is_flag=True, help="Do not end the other sessions of the console.")
+@click.option("--keep-devices", is_flag=True, help="Do not end the other logins of the tool.")
+@click.option("--keep-tokens", is_flag=True, help="Do not revoke personal access tokens.")
+@click.option("--end-passkeys", is_flag=True, help="Remove all passkeys.")
 @logged_in
-def password(session: Session) -> None:
-    """Change your password. All other logins end.
+def password(
+    session: Session, *, keep_sessions: bool, keep_devices: bool, keep_tokens: bool, end_passkeys: bool
+) -> None:
+    """Change your password. All other logins end, unless you keep some.
 
     Without a terminal, the current and the new one are read from standard input, a line each.
     """
@@ -57,8 +63,11 @@ def password(session: Session) -> None:
         current, new = _line(), _line()
     if not current or not new:
         raise Failure("Standard input needs two lines: the current password and the new one.")
-    session.client.call(api.CHANGE_PASSWORD, body=api.PasswordChange(current, new))
-    session.done({"changed": True}, "Your password was changed, and all other logins have ended.")
+    wanted = api.PasswordChange(current, new, not keep_sessions, not keep_devices, not keep_tokens, end_passkeys)
+    session.client.call(api.CHANGE_PASSWORD, body=wanted)
+    kept = keep_sessions or keep_devices or keep_tokens
+    ended = "other logins have ended, but for those that you keep" if kept else "all other logins have ended"
+    session.done({"changed": True}, f"Your password was changed, and {ended}.")
 
 
 @account.command(epilog="Example: tollgate account email ada@example.com")

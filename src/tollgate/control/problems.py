@@ -141,12 +141,15 @@ class PersonalTokenRefused(Problem):
 
 
 class LogInAgain(Problem):
-    """A login older than 15 minutes may not do this: log in again."""
+    """The last sign-in with a password, a passkey or a provider was more than 15 minutes ago: sign in again."""
 
     status, reason = 403, "log_in_again"
 
     def __init__(self, what: str) -> None:
-        super().__init__(f"To {what}, log in again first: this login is older than 15 minutes.")
+        super().__init__(
+            f"To {what}, sign in to the console again first (then run `tollgate auth login` again for the tool): "
+            "you last signed in more than 15 minutes ago."
+        )
 
 
 class SignUpClosed(Problem):

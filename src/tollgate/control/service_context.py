@@ -30,7 +30,7 @@ from tollgate.store.base import ControlStore, Repositories, Repository, StoreUna
 
 # Several times what the database needs for the work whose duration is hidden.
 CONSTANT_SECONDS = 0.2
-# A login older than this does not prove that its owner is present.
+# An authentication before this does not prove that the owner is present.
 RECENT_SECONDS = 900.0
 MAX_ROWS, USUAL_ROWS = base.MAX_ROWS, base.USUAL_ROWS
 # A dot-string of RFC 5321, in ASCII: with a comma, a bracket or an encoded word (`=?`, RFC 2047) a mail's header
@@ -201,10 +201,14 @@ class ServiceContext:
         """A key for something that must not be stored in clear, such as a mistyped address."""
         return f"{kind}:{self.digest(text).hex()[:40]}"
 
+    def authenticated_at(self, actor: Actor) -> float | None:
+        """When the actor last authenticated: one without a login has done so just now."""
+        return self.now() if actor.login is None else actor.login.authenticated_at
+
     def recent(self, actor: Actor, what: str) -> Account:
-        """The account of a recent login: for what outlives the login, such as adding a passkey."""
+        """The account of a person who authenticated recently: for what outlives the login, such as a passkey."""
         account = actor.person(what)
-        if actor.login is not None and self.now() - actor.login.created_at > RECENT_SECONDS:
+        if self.now() - (self.authenticated_at(actor) or 0.0) > RECENT_SECONDS:
             raise LogInAgain(what)
         return account
 

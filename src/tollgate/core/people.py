@@ -119,6 +119,9 @@ class Login(_Guarded, frozen=True):
     """The one team that a personal access token is for."""
     read_only: bool = False
     """Whether a personal access token can only read."""
+    authenticated_at: float | None = None
+    """When its owner last authenticated: of a tool's login and a personal token, for the session that approved or
+    created it. None: not known."""
 
 
 # What a device login may be.
@@ -142,6 +145,8 @@ class DeviceLogin(_Guarded, frozen=True):
     polled_at: float | None = None
     state: str = PENDING
     account_id: str | None = None
+    authenticated_at: float | None = None
+    """When the person who approved it last authenticated."""
 
 
 class Member(Struct, frozen=True):

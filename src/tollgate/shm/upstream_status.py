@@ -143,6 +143,11 @@ class NetworkStatus:
         return pulse != 0 and self._now() * 1000 - pulse < _SILENCE_MILLIS
 
     @property
+    def head_age(self) -> float:
+        """Seconds since the prober has seen the network's head."""
+        return max(0.0, self._now() - self._cells[_PULSE] / 1000)
+
+    @property
     def version(self) -> int:
         """Another one for each new head, seen by the prober or by a worker, and after each transaction of ours.
 

@@ -176,6 +176,7 @@ logins = Table(
     Column("refresh_until", Float),
     Column("team_id", String(32)),
     Column("read_only", Boolean, nullable=False, default=False, server_default=false()),
+    Column("authenticated_at", Float),
     Index("ix_logins_account_id", "account_id", "created_at"),
     Index("ix_logins_old_refresh_digest", "old_refresh_digest"),
 )
@@ -195,6 +196,7 @@ device_logins = Table(
     Column("polled_at", Float),
     Column("state", String(8), nullable=False),
     Column("account_id", String(32), ForeignKey("accounts.id", ondelete="CASCADE")),
+    Column("authenticated_at", Float),
 )
 
 members = Table(

@@ -146,5 +146,15 @@ def test_account_page_checks_the_current_password_before_the_new_one(
     refused = browser.post("/console/account", act="password", current=current, new=new, again=new)
     assert refused.status_code == status
     assert text in words(refused)
+    assert words(browser.get("/console/account")).count("Passkeys") > 1
     changed = browser.post("/console/account", act="password", current=PASSWORD, new=NEW, again=NEW)
     assert leads_to(changed) == "/console/account?done=password"
+
+
+@pytest.mark.parametrize("ticked", [True, False])
+def test_account_page_ends_other_browsers_where_that_box_is_ticked(site: Site, ticked: bool) -> None:
+    site.account()
+    browser, other = site.signed_in(), site.signed_in()
+    boxes = {"end_sessions": "on"} if ticked else {}
+    browser.post("/console/account", act="password", current=PASSWORD, new=NEW, again=NEW, **boxes)
+    assert other.get("/console/account").status_code == (303 if ticked else 200)

@@ -164,7 +164,9 @@ def test_oldest_tail_is_closed_for_an_account_without_one(watched: Watched) -> N
     with ExitStack() as held:
 
         def join(number: int) -> tail.Tail:
-            return held.enter_context(watched.hub.joined("acme", WANTED, f"acc_{number}", f"198.{number // 250}.{number % 250}.1"))
+            return held.enter_context(
+                watched.hub.joined("acme", WANTED, f"acc_{number}", f"198.{number // 250}.{number % 250}.1")
+            )
 
         tails = [join(number) for number in range(tail.MAX_TAILS)]
         with pytest.raises(Busy):

@@ -15,7 +15,7 @@ from tests.control.services.harness import (
     Harness,
 )
 
-from tollgate.api.me import PasswordChange
+from tollgate.api.me import NewPersonalToken, PasswordChange
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import (
     InvalidInput,
@@ -29,7 +29,7 @@ from tollgate.control.problems import (
 from tollgate.control.service_context import OPERATOR, RECENT_SECONDS, Actor, ClientInfo
 from tollgate.control.services.accounts import MAX_LINKS
 from tollgate.control.services.devices import OAuthError
-from tollgate.core.people import CONSOLE, PASSKEY, PERSONAL, Factor, Identity
+from tollgate.core.people import CONSOLE, PASSKEY, PERSONAL, TOOL, Factor, Identity
 
 OWNER = PEOPLE["owner"]
 NEW = "an even better password"
@@ -75,6 +75,67 @@ def test_change_sends_away_a_tool_that_was_approved_but_has_not_called_yet(
     harness.do(plane.devices.approve(actor, thief.user_code))
     harness.do(plane.accounts.change_password(actor, PasswordChange(PASSWORD, NEW)))
     assert harness.refused(OAuthError, plane.devices.poll(ELSEWHERE, thief.device_code)).code == "invalid_grant"
+
+
+@pytest.mark.parametrize("kept", ["end_sessions", "end_devices", "end_tokens"])
+def test_change_ends_what_is_chosen(harness: Harness, plane: ControlPlane, kept: str) -> None:
+    actor, _ = signed_in(harness)
+    _, other = signed_in(harness)
+    _, token = harness.program("owner")
+    started = harness.do(plane.devices.start(VISIT, "laptop"))
+    harness.do(plane.devices.approve(actor, started.user_code))
+    tool = harness.do(plane.devices.poll(VISIT, started.device_code)).access
+    passkey = Factor("fac_1", "acc_owner", PASSKEY, "Key", harness.clock.now, b"key", b"credential")
+    harness.write(lambda records: records.factors.add(passkey))
+    wanted = PasswordChange(PASSWORD, NEW, **{kept: False})
+    harness.do(plane.accounts.change_password(actor, wanted))
+    ways = {"end_sessions": (other, CONSOLE), "end_devices": (tool, TOOL), "end_tokens": (token, PERSONAL)}
+    for name, (secret, kind) in ways.items():
+        if name == kept:
+            harness.do(plane.logins.actor(VISIT, secret, kind))
+        else:
+            harness.refused(LoginExpired, plane.logins.actor(VISIT, secret, kind))
+    assert harness.do(plane.factors.list(actor)).passkeys == [passkey]
+
+
+def test_change_removes_passkeys_where_that_is_chosen(harness: Harness, plane: ControlPlane) -> None:
+    actor, _ = signed_in(harness)
+    passkey = Factor("fac_1", "acc_owner", PASSKEY, "Key", harness.clock.now, b"key", b"credential")
+    harness.write(lambda records: records.factors.add(passkey))
+    harness.do(plane.accounts.change_password(actor, PasswordChange(PASSWORD, NEW, end_passkeys=True)))
+    assert harness.do(plane.factors.list(actor)).passkeys == []
+    assert [entry.action for entry in harness.notes()[-2:]] == ["account.password", "passkey.remove"]
+
+
+def test_password_that_was_just_given_counts_as_authentication(harness: Harness, plane: ControlPlane) -> None:
+    actor, cookie = signed_in(harness)
+    harness.clock.advance(RECENT_SECONDS + 1)
+    harness.refused(LogInAgain, plane.factors.begin_passkey(actor))
+    harness.do(plane.accounts.change_password(actor, PasswordChange(PASSWORD, NEW)))
+    harness.do(plane.factors.begin_passkey(harness.do(plane.logins.actor(VISIT, cookie, CONSOLE))))
+
+
+@pytest.mark.parametrize("age", [0, RECENT_SECONDS - 10])
+def test_device_login_inherits_the_time_of_authentication(
+    harness: Harness, plane: ControlPlane, age: float
+) -> None:
+    actor, _ = signed_in(harness)
+    harness.clock.advance(age)
+    started = harness.do(plane.devices.start(VISIT, "laptop"))
+    harness.do(plane.devices.approve(actor, started.user_code))
+    given = harness.do(plane.devices.poll(VISIT, started.device_code))
+    harness.do(plane.factors.begin_passkey(harness.do(plane.logins.actor(VISIT, given.access, TOOL))))
+    harness.clock.advance(RECENT_SECONDS + 1 - age)
+    given = harness.do(plane.logins.refresh(given.refresh))
+    tool = harness.do(plane.logins.actor(VISIT, given.access, TOOL))
+    for deed in (
+        plane.factors.begin_passkey(tool),
+        plane.factors.begin_totp(tool),
+        plane.factors.remove(tool, "fac_1"),
+        plane.logins.new_personal(tool, NewPersonalToken("ci")),
+        plane.devices.approve(tool, "ABCD-EFGH"),
+    ):
+        harness.refused(LogInAgain, deed)
 
 
 def test_first_password_requires_a_recent_login(harness: Harness, plane: ControlPlane) -> None:

@@ -9,13 +9,15 @@ from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import LoginExpired, NotLoggedIn
 from tollgate.control.services.logins import REFRESH_GRACE_SECONDS, Secrets
 from tollgate.core import secrets
-from tollgate.core.people import CONSOLE, PERSONAL, TOOL, Login
+from tollgate.core.people import CONSOLE, PERSONAL, TOOL, DeviceLogin, Login
 
 
 def tool(harness: Harness, who: str = "owner") -> Secrets:
     """Log a tool in."""
     account = harness.account(who)
-    return harness.write(lambda records: harness.plane.logins.issue(records, VISIT, account, "owner@laptop"))
+    now = harness.clock.now
+    approved = DeviceLogin("dev_1", b"", b"", "owner@laptop", "", "", now, now, 5, authenticated_at=now)
+    return harness.write(lambda records: harness.plane.logins.issue(records, VISIT, account, approved))
 
 
 def works(harness: Harness, given: Secrets) -> bool:

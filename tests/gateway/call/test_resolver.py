@@ -236,10 +236,10 @@ async def test_answer_may_show_neither_less_than_is_known_nor_far_more(number: i
     validator = gateway.resolver.validator(call.method, gateway.resolver.scope(call))
     reply = Reply(raw([hex(number)])[0])
     if in_step:
-        validator(reply)
+        validator(reply, gateway["up0"])
         return
     with pytest.raises(OutOfStep) as caught:
-        validator(reply)
+        validator(reply, gateway["up0"])
     assert caught.value.sent
 
 

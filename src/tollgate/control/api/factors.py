@@ -67,7 +67,7 @@ async def add_passkey(plane: Plane, actor: CurrentActor, data: JSONBody[NewPassk
     return unstored(of(Passkey, await plane.factors.add_passkey(actor, data)))
 
 
-@serves(factors.REMOVE_PASSKEY, *_REFUSED, NotFound, tag=SELF)
+@serves(factors.REMOVE_PASSKEY, *_NEW, NotFound, tag=SELF)
 async def remove_passkey(plane: Plane, actor: CurrentActor, factor: Part) -> Response[None]:
     """Remove a passkey."""
     await plane.factors.remove(actor, factor)

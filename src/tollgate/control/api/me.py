@@ -71,7 +71,8 @@ async def delete_self(plane: Plane, actor: CurrentActor) -> Response[None]:
 async def change_password(plane: Plane, actor: CurrentActor, data: JSONBody[PasswordChange]) -> Response[None]:
     """Change your password.
 
-    All other logins end, personal access tokens included.
+    Other sessions, logins of the tool and personal access tokens end unless the body keeps them; `end_passkeys`
+    removes the passkeys as well.
     """
     await plane.accounts.change_password(actor, data)
     return done()
@@ -111,7 +112,7 @@ async def end_login(plane: Plane, actor: CurrentActor, login: Part) -> Response[
     return done()
 
 
-@serves(me.CREATE_TOKEN, PersonalTokenRefused, LimitReached, NoSuchTeam, tag=SELF)
+@serves(me.CREATE_TOKEN, PersonalTokenRefused, LogInAgain, LimitReached, NoSuchTeam, tag=SELF)
 async def create_personal_token(
     plane: Plane, actor: CurrentActor, data: JSONBody[NewPersonalToken], once: CreatesOnce
 ) -> Response[PersonalToken]:

@@ -31,11 +31,13 @@ _TOASTS = {
     "email": "Your address was changed.",
     "mailed": "A link was sent to the new address: open it in this browser. Until then, nothing changes.",
     "name": "Your name was changed.",
-    "password": "Your password was changed, and every other login has ended.",
+    "password": "Your password was changed, and what you chose has ended.",
     "passkey": "The passkey was added.",
     "removed": "It was removed.",
     "totp": "Codes are on: signing in requires one.",
 }
+# Boxes of the form for a new password.
+ENDINGS = ("end_sessions", "end_devices", "end_tokens", "end_passkeys")
 _DAYS = ((30, "30 days"), (90, "90 days"), (365, "A year"), (0, "Never"))
 
 
@@ -87,7 +89,8 @@ async def _act(request: HttpRequest, plane: ControlPlane, frame: Frame, form: Fo
         case "name":
             await plane.accounts.update(frame.actor, command(form, SelfChange))
         case "password":
-            wanted = PasswordChange(form.get("current", ""), new_password(form, "new"))
+            ending = {name: name in form for name in ENDINGS}
+            wanted = PasswordChange(form.get("current", ""), new_password(form, "new"), **ending)
             await plane.accounts.change_password(frame.actor, wanted)
         case "email":
             address = NewEmail(form.get("email", ""), form.get("current", ""))

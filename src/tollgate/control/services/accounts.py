@@ -34,7 +34,7 @@ from tollgate.control.service_context import (
 )
 from tollgate.control.services import throttle
 from tollgate.core import secrets
-from tollgate.core.people import Account, Identity, Invitation, ResetLink
+from tollgate.core.people import CONSOLE, PASSKEY, PERSONAL, TOOL, Account, Identity, Invitation, ResetLink
 from tollgate.core.roles import Role
 from tollgate.store.base import Repositories
 
@@ -225,7 +225,7 @@ class Accounts:
                 await self._context.note(records, who, "login.failed", target=account.id, name=account.email)
 
     async def change_password(self, actor: Actor, wanted: PasswordChange) -> None:
-        """Change the actor's own password; all other logins end."""
+        """Change the actor's own password, and end the other ways in that are chosen."""
         account = actor.person("change the password")
         if account.password_hash:
             await self.check_own_password(actor, account, wanted.current)
@@ -235,7 +235,8 @@ class Accounts:
         hashed = await self._passwords.hash(wanted.new, actor.client.address)
         async with self._context.store.changing() as records:
             account = await _own(records, actor)
-            await self._set_password(records, actor, account, hashed, by_link=False)
+            await self._set_password(records, actor, account, hashed)
+            await self._end(records, actor, account, wanted)
 
     async def reset_link(self, actor: Actor, email: str) -> str:
         """Create a link to set a password, for the operator to hand over; it is mailed too, if possible."""
@@ -295,7 +296,7 @@ class Accounts:
         hashed = await self._passwords.hash(password, client.address)
         async with self._context.store.changing() as records:
             account = await self._reset_account(records, secret)
-            return await self._set_password(records, Actor(account, None, client), account, hashed, by_link=True)
+            return await self._reset_password(records, Actor(account, None, client), account, hashed)
 
     async def _new_reset_link(self, records: Repositories, actor: Actor, account: Account) -> str:
         secret = secrets.new_token(secrets.RESET)
@@ -320,26 +321,41 @@ class Accounts:
             raise NotFound("This link was used or has expired: ask for another.")
         return account
 
-    async def _set_password(
-        self, records: Repositories, actor: Actor, account: Account, hashed: str, *, by_link: bool
-    ) -> Account:
-        changed = replace(account, password_hash=hashed)
-        if by_link and account.verified_at is None:
-            changed = replace(changed, verified_at=self._context.now())
+    async def _reset_password(self, records: Repositories, actor: Actor, account: Account, hashed: str) -> Account:
+        changed = account
+        if account.verified_at is None:
+            changed = replace(account, verified_at=self._context.now())
             # Someone else may have signed up with this address: their other ways to sign in are removed.
             await records.identities.remove(account_id=account.id)
             await records.factors.remove(account_id=account.id)
+        changed = await self._set_password(records, actor, changed, hashed)
+        await self._end(records, actor, account, PasswordChange("", ""))
+        return changed
+
+    async def _set_password(self, records: Repositories, actor: Actor, account: Account, hashed: str) -> Account:
+        changed = replace(account, password_hash=hashed)
         await records.accounts.replace(changed)
         await records.reset_links.remove(account_id=account.id)
         guards = self._password_guards(account.email, actor.client)
         await throttle.forgive(records, [key for key, _ in guards])
-        for login in await records.logins.page(10_000, account_id=account.id):
-            if actor.login is None or login.id != actor.login.id:
-                await records.logins.remove(id=login.id)
-        # A device login that is approved but not fetched yet is a login too.
-        await records.device_logins.remove(account_id=account.id)
         await self._context.note(records, actor, "account.password", target=account.id, name=account.email)
         return changed
+
+    async def _end(self, records: Repositories, actor: Actor, account: Account, wanted: PasswordChange) -> None:
+        """End the ways in that are chosen, but not the login in use, whose owner has just authenticated."""
+        ending = {CONSOLE: wanted.end_sessions, TOOL: wanted.end_devices, PERSONAL: wanted.end_tokens}
+        for login in await records.logins.page(10_000, account_id=account.id):
+            if actor.login is not None and login.id == actor.login.id:
+                await records.logins.replace(replace(login, authenticated_at=self._context.now()))
+            elif ending[login.kind]:
+                await records.logins.remove(id=login.id)
+        if wanted.end_devices:
+            # A device login that is approved but not fetched yet is a login too.
+            await records.device_logins.remove(account_id=account.id)
+        if wanted.end_passkeys:
+            for passkey in await records.factors.page(100, account_id=account.id, kind=PASSKEY):
+                await records.factors.remove(id=passkey.id)
+                await self._context.note(records, actor, "passkey.remove", target=passkey.id, name=passkey.name)
 
     # --- Providers -------------------------------------------------------------------------------------
 

@@ -139,7 +139,7 @@ class Devices:
                 await throttle.take_back_all(records, self._guards(ClientInfo(login.address)), {})
                 account = await records.accounts.get(login.account_id or "") if not why else None
                 if account is not None and account.active:
-                    return await self._logins.issue(records, client, account, login.machine)
+                    return await self._logins.issue(records, client, account, login)
             else:
                 interval = login.interval + (SLOW_DOWN_SECONDS if why == "slow_down" else 0)
                 await records.device_logins.replace(replace(login, polled_at=now, interval=interval))
@@ -152,7 +152,7 @@ class Devices:
         return await self._act(actor, typed, None)
 
     async def approve(self, actor: Actor, typed: str) -> DeviceLogin:
-        actor.person("approve a login")
+        self._context.recent(actor, "approve a login")
         return await self._act(actor, typed, APPROVED)
 
     async def deny(self, actor: Actor, typed: str) -> DeviceLogin:
@@ -169,7 +169,8 @@ class Devices:
             if login is not None:
                 await throttle.take_back_all(records, guards, before)
                 if state is not None:
-                    login = replace(login, state=state, account_id=actor.id)
+                    authenticated_at = self._context.authenticated_at(actor)
+                    login = replace(login, state=state, account_id=actor.id, authenticated_at=authenticated_at)
                     await records.device_logins.replace(login)
                     await self._context.note(records, actor, f"login.{state}", target=login.id, name=login.machine)
         # After the transaction, so that the failure stays counted.

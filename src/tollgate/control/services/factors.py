@@ -81,7 +81,7 @@ class SecondFactors:
         return AccountFactors([each for each in factors if each.kind == PASSKEY], codes, left)
 
     async def remove(self, actor: Actor, factor_id: str) -> None:
-        actor.person("remove a passkey")
+        self._context.recent(actor, "remove a passkey")
         async with self._context.store.changing() as records:
             passkey = await records.factors.find(id=factor_id, account_id=actor.id, kind=PASSKEY)
             if passkey is None:

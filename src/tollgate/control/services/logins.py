@@ -22,7 +22,7 @@ from tollgate.control.service_context import (
     name_of,
 )
 from tollgate.core import secrets
-from tollgate.core.people import CONSOLE, PERSONAL, TOOL, Account, Login
+from tollgate.core.people import CONSOLE, PERSONAL, TOOL, Account, DeviceLogin, Login
 from tollgate.core.roles import Action
 from tollgate.store.base import Repositories
 
@@ -84,6 +84,7 @@ class Logins:
         secret = secrets.new_token(secrets.SESSION)
         until = self._context.now() + 3600.0 * self._context.settings.accounts.session_hours
         login = self._new(account.id, CONSOLE, _browser(client.agent), secret, until, client)
+        login = replace(login, authenticated_at=self._context.now())
         async with self._context.store.changing() as records:
             await self._add(records, login)
             await self._context.note(
@@ -113,7 +114,7 @@ class Logins:
 
     async def new_personal(self, actor: Actor, wanted: NewPersonalToken) -> tuple[Login, str]:
         """Create a personal access token; its secret is shown once."""
-        account = actor.person("create personal access tokens")
+        account = self._context.recent(actor, "create personal access tokens")
         async with self._context.store.changing() as records:
             return await self.add_personal(records, actor, account, wanted)
 
@@ -129,18 +130,22 @@ class Logins:
         secret = secrets.new_token(secrets.PERSONAL)
         until = None if days is None else self._context.now() + DAY * days
         login = self._new(account.id, PERSONAL, name_of(wanted.name), secret, until, actor.client)
-        login = replace(login, team_id=team_id, read_only=wanted.read_only)
+        authenticated_at = self._context.authenticated_at(actor)
+        login = replace(login, team_id=team_id, read_only=wanted.read_only, authenticated_at=authenticated_at)
         await self._add(records, login)
         await self._context.note(records, actor, "personal_token.create", target=login.id, name=login.name)
         return login, secret
 
     # --- The tool's ------------------------------------------------------------------------------------
 
-    async def issue(self, records: Repositories, client: ClientInfo, account: Account, machine: str) -> Secrets:
+    async def issue(
+        self, records: Repositories, client: ClientInfo, account: Account, approved: DeviceLogin
+    ) -> Secrets:
+        """Log a tool in that its user has approved."""
         given = self._secrets()
-        login = self._renewed(
-            self._new(account.id, TOOL, machine or "tollgate", given.access, None, client), given
-        )
+        name = approved.machine or "tollgate"
+        login = self._renewed(self._new(account.id, TOOL, name, given.access, None, client), given)
+        login = replace(login, authenticated_at=approved.authenticated_at)
         await self._add(records, login)
         who = Actor(account, login, client)
         await self._context.note(records, who, "login.open", target=login.id, name=login.name)

@@ -251,7 +251,7 @@ class ServedBatch(Served):
         try:
             for validator, answer in zip(self._validators, answers, strict=True):
                 if validator is not None:
-                    validator(Reply(answer.result))
+                    validator(Reply(answer.result), upstream)
         except OutOfStep:
             return False
         for validator in self._validators:

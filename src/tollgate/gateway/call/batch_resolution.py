@@ -343,7 +343,7 @@ class Chunk(Struct, eq=False):
                 continue
             assert each.validator is not None  # noqa: S101 - found out before it was sent
             try:
-                verdict = each.validator(reply)
+                verdict = each.validator(reply, outcome.upstream)
             except OutOfStep:
                 again.append((each, None))
                 continue

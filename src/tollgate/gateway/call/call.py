@@ -240,7 +240,7 @@ class ServedCall(Served):
         assert upstream is not None  # noqa: S101 - it was sent to one
         if self._validator is not None:
             try:
-                self._validator(reply)
+                self._validator(reply, upstream)
             except OutOfStep:
                 self.take_over(Response(status, body))
                 return

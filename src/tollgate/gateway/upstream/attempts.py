@@ -45,7 +45,7 @@ from tollgate.gateway.upstream.connection import (
     ResponseTooLarge,
 )
 from tollgate.gateway.upstream.exchange import RETRY_SECONDS
-from tollgate.gateway.upstream.failover import Failover, NextAttempt, OutOfStep, Wait
+from tollgate.gateway.upstream.failover import Failover, NextAttempt, OutOfStep, TooFarAhead, Wait
 from tollgate.gateway.upstream.health import Upstream
 from tollgate.gateway.upstream.pool import PoolRequest
 
@@ -142,7 +142,12 @@ class Attempt(PoolRequest, Generic[T], eq=False, kw_only=True):
         if attempts.plain and isinstance(answer, Reply) and answer.error is ABSENT:
             validator = None
         try:
-            outcome = AttemptOutcome(upstream, answer, _FINAL if validator is None else validator(answer))
+            outcome = AttemptOutcome(
+                upstream, answer, _FINAL if validator is None else validator(answer, upstream)
+            )
+        except TooFarAhead as ahead:
+            self.abandoned(ahead)
+            return
         except OutOfStep as out_of_step:
             outcome = AttemptOutcome(upstream, failure=out_of_step)
         else:
@@ -184,7 +189,7 @@ class Attempts(Failover, Generic[T], eq=False, kw_only=True):
 
     body: bytes
     read: Callable[[bytes], T]
-    validator: Callable[[T], Verdict] | None
+    validator: Callable[[T, Upstream], Verdict] | None
     """What an answer means; it may raise `OutOfStep`. None: every answer will do."""
     plain: bool = False
     """Whether every result will do, so that only errors are validated."""

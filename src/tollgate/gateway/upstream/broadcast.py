@@ -10,7 +10,6 @@ What is not signed by the caller (`eth_sendTransaction`) is not repeated; `attem
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -120,7 +119,7 @@ class Broadcast(Attempts[Reply], eq=False, kw_only=True):
             self.deadline,
             body=_json(SentCall("2.0", 1, method, [Raw(_json(tx_hash))])),
             read=jsonrpc.decode_reply,
-            validator=partial(exchange.verdict_of, Kind.READ),
+            validator=lambda reply, _: exchange.verdict_of(Kind.READ, reply),
             plain=True,
             route=self.route,
             done=looked,
@@ -174,7 +173,7 @@ def broadcast(
         max_attempts=MAX_ATTEMPTS + count - 1,
         body=jsonrpc.encode_call(call),
         read=jsonrpc.decode_reply,
-        validator=partial(exchange.verdict_of, Kind.WRITE),
+        validator=lambda reply, _: exchange.verdict_of(Kind.WRITE, reply),
         plain=True,
         route=route,
         done=done,

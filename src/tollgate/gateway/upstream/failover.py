@@ -48,6 +48,10 @@ class OutOfStep(AttemptFailed):
     verdict = AttemptVerdict.OUT_OF_STEP
 
 
+class TooFarAhead(OutOfStep):
+    """An answer that shows a head which neither the prober nor another upstream shows."""
+
+
 class NextAttempt(Struct, frozen=True, gc=False):
     """Call this upstream, until then."""
 
@@ -127,6 +131,9 @@ class Failover(Struct, eq=False):
             self.in_doubt = True
             if not self.requirements.repeatable:
                 self._stopped = True
+        if isinstance(failure, TooFarAhead):
+            # Another one must answer: this one would show the same again.
+            return
         if isinstance(failure, OutOfStep):
             self._out_of_step = [*self._out_of_step, upstream]
         elif not isinstance(failure, _NOT_AGAIN) and upstream not in self._retried:
@@ -146,6 +153,8 @@ class Failover(Struct, eq=False):
             return Overloaded("Too many large answers at once: try again." + doubt)
         if isinstance(failure, TimedOut):
             return UpstreamTimeout(UpstreamTimeout.hint + doubt)
+        if isinstance(failure, TooFarAhead):
+            return UpstreamUnavailable("An upstream showed a block that no other one has: try again.")
         if isinstance(failure, OutOfStep):
             return UpstreamUnavailable("The upstreams are behind what callers have seen of the chain: try again.")
         if failure is None and self._limited:

@@ -15,7 +15,7 @@ from tollgate.core.methods import Policy, listed
 from tollgate.gateway.upstream.pool import Pool
 from tollgate.settings.model import UpstreamSettings
 from tollgate.shm import metrics
-from tollgate.shm.upstream_status import State, UpstreamStatus, WorkerStats
+from tollgate.shm.upstream_status import NOTHING, State, UpstreamStatus, WorkerStats
 
 # Peak EWMA: a slow answer counts at once, and is forgotten with this half-life or so, once a second at least.
 FORGET_SECONDS = 10.0
@@ -36,6 +36,12 @@ _OPEN_SECONDS, _MAX_OPEN_SECONDS = 1.0, 30.0
 _MAX_OPENINGS = 5
 # Spared for so long after its quota was used up.
 QUOTA_SECONDS = 5.0
+# After so many heads that nothing else showed it is not called for a while, twice as long after each further one;
+# they are forgotten after a time without.
+MAX_DOUBTS = 3
+_DISTRUST_SECONDS, _MAX_DISTRUST_SECONDS, _TRUSTED_AGAIN_SECONDS = 30.0, 600.0, 900.0
+# How long what it claimed can confirm what another upstream shows; the same claim within a second counts once.
+_CLAIM_SECONDS, _SAME_CLAIM_SECONDS = 10.0, 1.0
 _MAX_METHODS = 4_096
 # Answers whose times are kept before they are put into the histogram without waiting for the second to end.
 MAX_SAMPLES = 1_024
@@ -45,7 +51,10 @@ class Upstream:
     """One upstream of one network."""
 
     __slots__ = (
+        "_claimed",
+        "_claimed_at",
         "_cooling_until",
+        "_doubts",
         "_ewma_at",
         "_histogram",
         "_in_a_row",
@@ -112,6 +121,9 @@ class Upstream:
         self._openings = 0
         self._trial = False
         self._cooling_until = 0.0
+        self._claimed, self._claimed_at = NOTHING, 0.0
+        """The last head that it showed to callers, and nothing else did."""
+        self._doubts = 0
         self.in_doubt = False
         """Whether there may be a reason not to call it: `available` decides."""
         self.change(settings, path)
@@ -171,6 +183,35 @@ class Upstream:
         """Do not call it for a while: a quota of ours is used up."""
         self._cooling_until = now + QUOTA_SECONDS
         self.in_doubt = True
+
+    # --- Heads that only it shows ------------------------------------------------------------------------
+
+    def claimed_head(self, now: float) -> int:
+        """The head that it claimed a moment ago; NOTHING: none."""
+        return self._claimed if now - self._claimed_at < _CLAIM_SECONDS else NOTHING
+
+    def doubt(self, number: int, now: float) -> bool:
+        """Note a head that nothing else shows; whether it is a new one. After some, it leaves the rotation."""
+        if number == self._claimed and now - self._claimed_at < _SAME_CLAIM_SECONDS:
+            return False
+        if now - self._claimed_at > _TRUSTED_AGAIN_SECONDS:
+            self._doubts = 0
+        is_new = number != self._claimed
+        self._claimed, self._claimed_at = number, now
+        self._doubts += 1
+        further = self._doubts - MAX_DOUBTS
+        if further >= 0:
+            seconds = min(_DISTRUST_SECONDS * 2 ** min(further, 10), _MAX_DISTRUST_SECONDS)
+            self._cooling_until = now + seconds
+            self.in_doubt = True
+        return is_new
+
+    def confirm(self, number: int) -> None:
+        """Note that another upstream shows a head, too: if this one claimed it before, it was right."""
+        if self._doubts and self._claimed != NOTHING and number >= self._claimed:
+            self._doubts -= 1
+            self._in_a_row = 0
+            self._claimed = NOTHING
 
     # --- How its answers come --------------------------------------------------------------------------
 
@@ -287,7 +328,7 @@ class Upstream:
                 self.failures,
                 int(self.ewma * 1e6),
                 int(self._p95 * 1e6),
-                self._open_until,
+                max(self._open_until, self._cooling_until if self._doubts >= MAX_DOUBTS else 0.0),
                 self.in_flight,
             )
         )
