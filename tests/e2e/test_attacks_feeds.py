@@ -112,3 +112,44 @@ def test_prober_outlives_what_a_node_shows_it_and_goes_on_with_the_others(lie: s
             node.probed["eth_getBlockByNumber"] = json.dumps(block).encode()
         head = 'tollgate_network_head{family="eth",network="mainnet"}'
         eventually(lambda: gateway.metrics()[head] == 0x11, what="the head of the others")
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_node_that_shows_callers_a_head_beyond_the_chain_delays_no_read_of_the_tip(
+    alone: bool, tmp_path: Path
+) -> None:
+    health: dict[str, object] = {"probe_seconds": 0.1, "idle_probe_seconds": 0.1}
+    block = {"number": "0x11", "hash": "0x" + "11" * 32, "parentHash": "0x" + "10" * 32}
+    with upstream() as liar, upstream() as honest, ExitStack() as opened:
+        for node, shown in ((liar, 0x11 + 5_000), (honest, 0x11)):
+            node.probed["eth_getBlockByNumber"] = json.dumps(block).encode()
+            node.on("eth_blockNumber", lambda received, n=shown: answered(received, hex(n)))
+            node.on("eth_getBalance", lambda received: answered(received, "0x1"))
+        urls: list[dict[str, object]] = [{"url": liar.url, "name": "liar"}]
+        if not alone:
+            urls.append({"url": honest.url, "name": "honest", "priority": 2})
+        gateway = opened.enter_context(serving(tmp_path, {"eth/mainnet": urls}, {"health": health}))
+        token, _ = gateway.books.token(gateway.books.team())
+        head = 'tollgate_network_head{family="eth",network="mainnet"}'
+        eventually(lambda: gateway.metrics().get(head) == 0x11, what="the head")
+
+        def result(method: str, *params: object) -> Any:
+            body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+            answer = gateway.exchange(json.dumps(body).encode(), token=token)
+            assert answer.status == 200
+            return json.loads(answer.body).get("result")
+
+        expected = hex(0x11 + 5_000) if alone else "0x11"
+        assert [result("eth_blockNumber") for _ in range(5)] == [expected] * 5
+        # It would be an error, or wait for seconds, if callers had to see a block that no node has.
+        assert [result("eth_getBalance", "0xa", "latest") for _ in range(5)] == ["0x1"] * 5
+        if not alone:
+
+            def left_rotation() -> bool:
+                result("eth_blockNumber")
+                before = len(liar.received)
+                for _ in range(5):
+                    result("eth_getBalance", "0xa", "latest")
+                return len(liar.received) == before
+
+            eventually(left_rotation, what="the liar out of rotation")
