@@ -71,7 +71,7 @@ class Api:
         if given is None or now >= until:
             account = self.harness.account(who)
             logins = self.harness.plane.logins
-            given = self.harness.write(lambda records: logins.issue(records, VISIT, account, "laptop"))
+            given = self.harness.write(lambda records: logins.issue(records, VISIT, account, "laptop", now))
             self._secrets[who] = given, now + given.expires_in
         return given
 

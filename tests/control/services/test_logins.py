@@ -186,7 +186,7 @@ def test_oldest_session_is_evicted_for_a_new_one(harness: Harness, plane: Contro
         session(harness)
     else:
         account = harness.account("owner")
-        harness.write(lambda records: plane.logins.issue(records, VISIT, account, "laptop"))
+        harness.write(lambda records: plane.logins.issue(records, VISIT, account, "laptop", None))
     kept = [login.id for login in held(harness) if login.kind == kind]
     assert len(kept) == logins.MAX_LOGINS
     assert "log_000" not in kept

@@ -9,15 +9,15 @@ from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import LoginExpired, NotLoggedIn
 from tollgate.control.services.logins import REFRESH_GRACE_SECONDS, Secrets
 from tollgate.core import secrets
-from tollgate.core.people import CONSOLE, PERSONAL, TOOL, DeviceLogin, Login
+from tollgate.core.people import CONSOLE, PERSONAL, TOOL, Login
 
 
 def tool(harness: Harness, who: str = "owner") -> Secrets:
     """Log a tool in."""
     account = harness.account(who)
-    now = harness.clock.now
-    approved = DeviceLogin("dev_1", b"", b"", "owner@laptop", "", "", now, now, 5, authenticated_at=now)
-    return harness.write(lambda records: harness.plane.logins.issue(records, VISIT, account, approved))
+    return harness.write(
+        lambda records: harness.plane.logins.issue(records, VISIT, account, "owner@laptop", harness.clock.now)
+    )
 
 
 def works(harness: Harness, given: Secrets) -> bool:

@@ -20,6 +20,7 @@ from tollgate.gateway.upstream.choice import Requirements
 from tollgate.gateway.upstream.connection import AttemptFailed, ConnectFailed, PoolFull, TimedOut
 from tollgate.gateway.upstream.exchange import Exchange
 from tollgate.gateway.upstream.failover import MAX_ATTEMPTS, OutOfStep
+from tollgate.gateway.upstream.health import Upstream
 from tollgate.shm import metrics
 
 FAILURES = [AttemptFailed, ConnectFailed, PoolFull, TimedOut]
@@ -104,7 +105,7 @@ class DrivenAttempts:
         else:
             self.under_way.append(attempt)
 
-    def validate(self, _answer: bytes) -> Verdict:
+    def validate(self, _answer: bytes, _upstream: Upstream) -> Verdict:
         if self.verdict is None:
             raise OutOfStep("behind", sent=True)
         return self.verdict

@@ -139,7 +139,9 @@ class Devices:
                 await throttle.take_back_all(records, self._guards(ClientInfo(login.address)), {})
                 account = await records.accounts.get(login.account_id or "") if not why else None
                 if account is not None and account.active:
-                    return await self._logins.issue(records, client, account, login)
+                    return await self._logins.issue(
+                        records, client, account, login.machine, login.authenticated_at
+                    )
             else:
                 interval = login.interval + (SLOW_DOWN_SECONDS if why == "slow_down" else 0)
                 await records.device_logins.replace(replace(login, polled_at=now, interval=interval))

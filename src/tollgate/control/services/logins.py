@@ -22,7 +22,7 @@ from tollgate.control.service_context import (
     name_of,
 )
 from tollgate.core import secrets
-from tollgate.core.people import CONSOLE, PERSONAL, TOOL, Account, DeviceLogin, Login
+from tollgate.core.people import CONSOLE, PERSONAL, TOOL, Account, Login
 from tollgate.core.roles import Action
 from tollgate.store.base import Repositories
 
@@ -139,13 +139,17 @@ class Logins:
     # --- The tool's ------------------------------------------------------------------------------------
 
     async def issue(
-        self, records: Repositories, client: ClientInfo, account: Account, approved: DeviceLogin
+        self,
+        records: Repositories,
+        client: ClientInfo,
+        account: Account,
+        machine: str,
+        authenticated_at: float | None,
     ) -> Secrets:
-        """Log a tool in that its user has approved."""
+        """Log a tool in that was approved by a person who authenticated then."""
         given = self._secrets()
-        name = approved.machine or "tollgate"
-        login = self._renewed(self._new(account.id, TOOL, name, given.access, None, client), given)
-        login = replace(login, authenticated_at=approved.authenticated_at)
+        login = self._new(account.id, TOOL, machine or "tollgate", given.access, None, client)
+        login = self._renewed(replace(login, authenticated_at=authenticated_at), given)
         await self._add(records, login)
         who = Actor(account, login, client)
         await self._context.note(records, who, "login.open", target=login.id, name=login.name)
