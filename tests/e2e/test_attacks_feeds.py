@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -123,7 +124,7 @@ def test_node_that_shows_callers_a_head_beyond_the_chain_delays_no_read_of_the_t
     with upstream() as liar, upstream() as honest, ExitStack() as opened:
         for node, shown in ((liar, 0x11 + 5_000), (honest, 0x11)):
             node.probed["eth_getBlockByNumber"] = json.dumps(block).encode()
-            node.on("eth_blockNumber", lambda received, n=shown: answered(received, hex(n)))
+            node.on("eth_blockNumber", partial(answered, value=hex(shown)))
             node.on("eth_getBalance", lambda received: answered(received, "0x1"))
         urls: list[dict[str, object]] = [{"url": liar.url, "name": "liar"}]
         if not alone:

@@ -62,7 +62,7 @@ class Api:
         async with self.store.store.changing() as records:
             account = await records.accounts.get(f"acc_{who}")
             assert account is not None
-            return (await self.store.plane.logins.issue(records, ClientInfo(), account, "laptop")).access
+            return (await self.store.plane.logins.issue(records, ClientInfo(), account, "laptop", None)).access
 
 
 @pytest.fixture
