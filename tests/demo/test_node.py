@@ -48,7 +48,17 @@ def code(body: bytes) -> Any:
 
 
 @pytest.mark.parametrize(
-    "path", ["/eth/mainnet", "/eth/sepolia", "/starknet/mainnet", "/starknet/sepolia", "/eth/mainnet/"]
+    "path",
+    [
+        "/eth/mainnet",
+        "/eth/sepolia",
+        "/starknet/mainnet",
+        "/starknet/sepolia",
+        "/eth/mainnet/",
+        "/starknet/mainnet/rpc/v0_8",
+        "/starknet/mainnet/rpc/v0_9",
+        "/starknet/sepolia/rpc/v0_10/",
+    ],
 )
 def test_every_network_answers_and_notes_that_it_is_simulated(path: str) -> None:
     family = path.split("/")[1]
@@ -68,6 +78,9 @@ def test_a_body_may_come_in_parts() -> None:
 def test_unknown_paths_and_methods_are_refused() -> None:
     assert post("/eth/holesky", b"{}")[0] == 404
     assert post("/", b"{}")[0] == 404
+    assert post("/starknet/mainnet/rpc/v0_7", b"{}")[0] == 404
+    assert post("/starknet/mainnet/rpc", b"{}")[0] == 404
+    assert post("/eth/mainnet/rpc/v0_9", b"{}")[0] == 404
     assert post("/eth/mainnet", method="GET")[0] == 405
 
 

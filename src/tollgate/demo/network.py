@@ -43,6 +43,8 @@ class ChainView(NamedTuple):
     head: int
     """The newest block."""
     submitted: Submitted
+    version: str = ""
+    """Of the interface by which it is shown, where the family has several."""
 
     def transfers(self, height: int) -> list[Transfer]:
         """Return the transactions of a block: its own, then those that were submitted."""
@@ -76,12 +78,30 @@ MethodFunction = Callable[..., object]
 class SimulatedNetwork:
     """Answers the methods of one network."""
 
-    def __init__(self, chain: SimulatedChain, methods: Mapping[str, MethodFunction], *, by_name: bool) -> None:
-        """Take the methods of a family, and whether it takes parameters by name."""
+    def __init__(
+        self,
+        chain: SimulatedChain,
+        methods: Mapping[str, MethodFunction],
+        *,
+        by_name: bool,
+        version: str = "",
+        missing: Mapping[str, frozenset[str]] | None = None,
+        submitted: Submitted | None = None,
+    ) -> None:
+        """Take the methods of a family, and whether it takes parameters by name.
+
+        Where the family has several versions of its interface: which one this is, and which parameters of each
+        method it lacks. The versions of one network share what was submitted.
+        """
         self.chain = chain
+        self.submitted = submitted or Submitted()
+        self.version = version
         self._methods = methods
         self._by_name = by_name
-        self._submitted = Submitted()
+        self._missing = missing or {}
+
+    def view(self, now: float) -> ChainView:
+        return ChainView(self.chain, self.chain.head(now), self.submitted, self.version)
 
     def answer(self, method: str, params: object, now: float) -> object:
         """Return the result of a call, or raise `RpcError`."""
@@ -89,5 +109,5 @@ class SimulatedNetwork:
         if known is None:
             message = f"The method {method[:64]} does not exist on this simulated chain"
             raise RpcError(METHOD_NOT_FOUND, message)
-        arguments = bind(known, params, by_name=self._by_name)
-        return known(ChainView(self.chain, self.chain.head(now), self._submitted), **arguments)
+        missing = self._missing.get(method, frozenset())
+        return known(self.view(now), **bind(known, params, by_name=self._by_name, missing=missing))

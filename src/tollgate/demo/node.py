@@ -1,5 +1,7 @@
 """The simulated node: JSON-RPC over HTTP for all simulated networks, each at `/<family>/<network>`.
 
+Those of Starknet are by the newest version there, and by each version at `/starknet/<network>/rpc/v0_…`.
+
 An ASGI application. The clock comes in as an argument, and is read once a request, so that all calls of a batch
 see the same head.
 """
@@ -12,11 +14,12 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from tollgate.chains import starknet_versions as versions
 from tollgate.demo.chain import genesis_before
 from tollgate.demo.eth_methods import eth_network
 from tollgate.demo.network import SimulatedNetwork
 from tollgate.demo.params import RpcError, Shape
-from tollgate.demo.starknet_methods import starknet_network
+from tollgate.demo.starknet_methods import in_version, starknet_network
 
 PARSE_ERROR = -32700
 INVALID_REQUEST = -32600
@@ -42,7 +45,11 @@ class SimulatedNode:
         self.networks: dict[str, SimulatedNetwork] = {}
         for network in ("mainnet", "sepolia"):
             self.networks[f"/eth/{network}"] = eth_network(network, start)
-            self.networks[f"/starknet/{network}"] = starknet_network(network, start)
+            newest = starknet_network(network, start)
+            self.networks[f"/starknet/{network}"] = newest
+            for version in versions.VERSIONS:
+                path = f"/starknet/{network}{versions.path(version)}"
+                self.networks[path] = in_version(newest, version)
 
     async def __call__(self, scope: _Message, receive: _Receive, send: _Send) -> None:
         status, body = await self._serve(scope, receive)

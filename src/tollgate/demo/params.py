@@ -39,12 +39,14 @@ def _parameters(function: Callable[..., object]) -> dict[str, Parameter]:
     return {each.name.removeprefix("_"): each for each in found}
 
 
-def bind(function: Callable[..., object], params: object, *, by_name: bool) -> dict[str, object]:
+def bind(
+    function: Callable[..., object], params: object, *, by_name: bool, missing: frozenset[str] = frozenset()
+) -> dict[str, object]:
     """Return a call's parameters as arguments for `function`, which has one argument before them.
 
-    A parameter given as null counts as left out.
+    Those in `missing` are unknown. A parameter given as null counts as left out.
     """
-    known = _parameters(function)
+    known = {name: each for name, each in _parameters(function).items() if name not in missing}
     if params is None:
         given: dict[str, object] = {}
     elif isinstance(params, list):

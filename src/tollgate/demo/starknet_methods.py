@@ -1,5 +1,7 @@
 """The methods of the simulated Starknet networks: how each reads its parameters and what it answers.
 
+The block that is being made has the chain's own transactions; those that callers submit wait for it to be done.
+
 A submitted transaction is neither checked nor run. Its hash is derived, because the true one would need Starknet's
 own hash functions; members that the specification wants and the caller left out are filled in, because clients
 refuse a transaction that lacks them. A block's events are computed when they are queried, so a call looks at a
@@ -8,11 +10,14 @@ bounded number of blocks and returns a continuation token for the rest, as full 
 
 from __future__ import annotations
 
+import binascii
 import re
 from collections.abc import Callable, Mapping
 
 import msgspec
 
+from tollgate.chains import starknet_versions as versions
+from tollgate.chains.starknet_versions import Kind
 from tollgate.demo import starknet_shapes as shapes
 from tollgate.demo import starknet_state as state
 from tollgate.demo.chain import VISITOR, SimulatedChain, Transfer
@@ -26,7 +31,9 @@ TRANSACTION_NOT_FOUND = 29
 PAGE_TOO_BIG = 31
 BAD_TOKEN = 33
 TOO_MANY_KEYS = 34
+CONTRACT_ERROR = 40
 DUPLICATE = 59
+INVALID_PROOF = 69
 
 _HASH_BITS = 251
 _FIELD_BITS = 252
@@ -51,16 +58,13 @@ def _hash(value: object, what: str = "transaction_hash") -> bytes:
 
 
 def _resolve(view: ChainView, value: object, what: str = "block_id") -> int:
-    """Return the height that a block id means; `pre_confirmed` is one above the head."""
-    match value:
-        case "latest":
+    """Return the height that a block id means; that of the block which is being made is one above the head."""
+    if isinstance(value, str):
+        if value not in versions.tags(view.version):
+            raise invalid(f"{what} is no block tag of version {view.version}")
+        if value == "latest":
             return view.head
-        case "pre_confirmed":
-            return view.head + 1
-        case "l1_accepted":
-            return max(0, view.head - shapes.L1_BEHIND)
-        case str():
-            raise invalid(f"{what} is no block tag")
+        return max(0, view.head - shapes.L1_BEHIND) if value == "l1_accepted" else view.head + 1
     given = mapping(value, what)
     if given.keys() == {"block_number"}:
         height: int | None = integer(given["block_number"], "block_number")
@@ -73,9 +77,16 @@ def _resolve(view: ChainView, value: object, what: str = "block_id") -> int:
     return height
 
 
-def _state_height(view: ChainView, value: object) -> int:
-    """Return the height at which state is read; what is pre-confirmed has changed nothing yet."""
-    return min(_resolve(view, value), view.head)
+def _transfers(view: ChainView, height: int) -> list[Transfer]:
+    return view.transfers(height) if height <= view.head else view.chain.transfers(height)
+
+
+def _flags(given: object) -> set[str]:
+    return {each for each in array(given or [], "response_flags", 10) if isinstance(each, str)}
+
+
+def _wants_facts(response_flags: object) -> bool:
+    return "INCLUDE_PROOF_FACTS" in _flags(response_flags)
 
 
 # ---- blocks
@@ -83,35 +94,36 @@ def _state_height(view: ChainView, value: object) -> int:
 
 def _block(view: ChainView, block_id: object, show: Callable[[Transfer], object]) -> Shape:
     height = _resolve(view, block_id)
+    transactions = {"transactions": [show(tx) for tx in _transfers(view, height)]}
     if height > view.head:
-        return shapes.pre_confirmed_header(view.chain, height) | {"transactions": []}
-    return shapes.header(view, height, state.state_diff_length(view.chain, height)) | {
-        "status": shapes.finality(height, view.head),
-        "transactions": [show(tx) for tx in view.transfers(height)],
-    }
+        return shapes.next_header(view) | transactions
+    header = shapes.header(view, height, state.state_diff_length(view.chain, height))
+    return header | {"status": shapes.finality(view, height)} | transactions
 
 
-def _block_with_hashes(view: ChainView, block_id: object, _response_flags: object = None) -> Shape:
+def _block_with_hashes(view: ChainView, block_id: object) -> Shape:
     return _block(view, block_id, lambda tx: felt(tx.hash))
 
 
-def _block_with_transactions(view: ChainView, block_id: object, _response_flags: object = None) -> Shape:
-    return _block(view, block_id, lambda tx: shapes.transaction(view.chain, tx))
+def _block_with_transactions(view: ChainView, block_id: object, response_flags: object = None) -> Shape:
+    facts = _wants_facts(response_flags)
+    return _block(view, block_id, lambda tx: shapes.transaction(view.chain, tx, proof_facts=facts))
 
 
-def _block_with_receipts(view: ChainView, block_id: object, _response_flags: object = None) -> Shape:
+def _block_with_receipts(view: ChainView, block_id: object, response_flags: object = None) -> Shape:
+    facts = _wants_facts(response_flags)
+
     def show(tx: Transfer) -> Shape:
         return {
-            "transaction": shapes.transaction_body(view.chain, tx),
-            "receipt": shapes.receipt(view.chain, tx, view.head),
+            "transaction": shapes.transaction_body(view.chain, tx, proof_facts=facts),
+            "receipt": shapes.receipt(view, tx),
         }
 
     return _block(view, block_id, show)
 
 
 def _block_transaction_count(view: ChainView, block_id: object) -> int:
-    height = _resolve(view, block_id)
-    return view.count(height) if height <= view.head else 0
+    return len(_transfers(view, _resolve(view, block_id)))
 
 
 def _hash_and_number(view: ChainView) -> Shape:
@@ -122,12 +134,12 @@ def _state_update(view: ChainView, block_id: object, _contract_addresses: object
     chain, height = view.chain, _resolve(view, block_id)
     old_root = felt(chain.block_digest("state", height - 1)) if height else "0x0"
     if height > view.head:
-        return {"old_root": old_root, "state_diff": state.NO_DIFF}
+        return {"old_root": old_root, "state_diff": state.state_diff(view, height)}
     return {
         "block_hash": felt(chain.block_hash(height)),
         "old_root": old_root,
         "new_root": felt(chain.block_digest("state", height)),
-        "state_diff": state.state_diff(chain, height),
+        "state_diff": state.state_diff(view, height),
     }
 
 
@@ -135,36 +147,42 @@ def _state_update(view: ChainView, block_id: object, _contract_addresses: object
 
 
 def _find(view: ChainView, transaction_hash: object) -> Transfer:
-    found = view.find(_hash(transaction_hash))
-    if found is None:
+    name = _hash(transaction_hash)
+    found = view.find(name) or view.chain.find_transfer(name)
+    if found is None or found.height > view.head + 1:
         raise RpcError(TRANSACTION_NOT_FOUND, "Transaction hash not found")
     return found
 
 
-def _transaction(view: ChainView, transaction_hash: object, _response_flags: object = None) -> Shape:
-    return shapes.transaction(view.chain, _find(view, transaction_hash))
+def _transaction(view: ChainView, transaction_hash: object, response_flags: object = None) -> Shape:
+    found = _find(view, transaction_hash)
+    return shapes.transaction(view.chain, found, proof_facts=_wants_facts(response_flags))
 
 
-def _transaction_at(view: ChainView, block_id: object, index: object, _response_flags: object = None) -> Shape:
-    height = _resolve(view, block_id)
+def _transaction_at(view: ChainView, block_id: object, index: object, response_flags: object = None) -> Shape:
+    found = _transfers(view, _resolve(view, block_id))
     at = integer(index, "index")
-    found = view.transfers(height) if height <= view.head else []
     if at >= len(found):
         raise RpcError(INVALID_INDEX, "Invalid transaction index in a block")
-    return shapes.transaction(view.chain, found[at])
+    return shapes.transaction(view.chain, found[at], proof_facts=_wants_facts(response_flags))
 
 
 def _receipt(view: ChainView, transaction_hash: object) -> Shape:
-    found = _find(view, transaction_hash)
-    block = {"block_hash": felt(view.chain.block_hash(found.height)), "block_number": found.height}
-    return shapes.receipt(view.chain, found, view.head) | block
+    return shapes.receipt_with_block(view, _find(view, transaction_hash))
 
 
 def _status(view: ChainView, transaction_hash: object) -> Shape:
     if view.pending(_hash(transaction_hash)):
         return {"finality_status": "RECEIVED"}
     found = _find(view, transaction_hash)
-    return {"finality_status": shapes.finality(found.height, view.head), "execution_status": "SUCCEEDED"}
+    return {"finality_status": shapes.finality(view, found.height), "execution_status": "SUCCEEDED"}
+
+
+def _messages_status(view: ChainView, transaction_hash: object) -> list[Shape]:
+    """Show the one message of an L1 transaction: here it becomes the transaction of the same hash."""
+    found = _find(view, transaction_hash)
+    message = {"transaction_hash": felt(found.hash)} | _status(view, transaction_hash)
+    return [versions.in_form(view.version, versions.MESSAGE_STATUS, message)]
 
 
 # Members of a submitted transaction that are felts, and that are lists of felts.
@@ -182,15 +200,21 @@ _LISTS = {
 
 def _submit(view: ChainView, kind: str, value: object) -> Shape:
     given = mapping(value, "transaction")
+    if kind == INVOKE:
+        _check_proof(view, given)
     name = view.chain.digest("sent", kind, msgspec.json.encode(given, order="deterministic"))
     result: Shape = {"transaction_hash": felt(name)}
     shown: Shape = shapes.PAID | {"type": kind}
+    missing = versions.missing_members(view.version, versions.INVOKE)
     for member in _FELTS[kind]:
         default = hex(shapes.account(view.chain, VISITOR)) if member == "sender_address" else "0x0"
         shown[member] = _felt_or(given.get(member), default)
     for member in _LISTS[kind]:
         listed = given.get(member)
         shown[member] = [_felt_or(each) for each in listed[:_MAX_LIST]] if isinstance(listed, list) else []
+    facts = given.get("proof_facts")
+    if kind == INVOKE and isinstance(facts, list) and "proof_facts" not in missing:
+        shown["proof_facts"] = [_felt_or(each) for each in facts[:_MAX_LIST]]
     if kind == DECLARE:
         shown["class_hash"] = result["class_hash"] = felt(view.chain.lasting_digest("class", name))
     if kind == DEPLOY_ACCOUNT:
@@ -198,6 +222,16 @@ def _submit(view: ChainView, kind: str, value: object) -> Shape:
     known = RpcError(DUPLICATE, "A transaction with the same hash already exists in the mempool")
     view.submit(name, known, shown)
     return result
+
+
+def _check_proof(view: ChainView, given: Mapping[str, object]) -> None:
+    """Refuse a proof that is not base64; versions without proofs take no notice of it."""
+    if "proof" not in given or not versions.has(view.version, Kind.INPUT, versions.SENT_INVOKE, "proof"):
+        return
+    try:
+        binascii.a2b_base64(str(given["proof"]).encode(), strict_mode=True)
+    except ValueError as error:
+        raise RpcError(INVALID_PROOF, versions.error_message(view.version, INVALID_PROOF)) from error
 
 
 def _felt_or(value: object, default: str = "0x0") -> str:
@@ -211,55 +245,63 @@ def _felt_or(value: object, default: str = "0x0") -> str:
 
 
 def _nonce(view: ChainView, block_id: object, contract_address: object) -> str:
-    height = _state_height(view, block_id)
+    height = _resolve(view, block_id)
     return hex(state.nonce(view.chain, _felt(contract_address, "contract_address"), height))
 
 
 def _storage(
     view: ChainView, contract_address: object, key: object, block_id: object, response_flags: object = None
 ) -> object:
-    height = _state_height(view, block_id)
+    # The hash of the newest block is stored, and the one that is being made has none.
+    height = min(_resolve(view, block_id), view.head)
     address = _felt(contract_address, "contract_address")
     value, written = state.storage(view.chain, address, _felt(key, "key"), height)
-    if response_flags and "INCLUDE_LAST_UPDATE_BLOCK" in array(response_flags, "response_flags", 10):
+    if "INCLUDE_LAST_UPDATE_BLOCK" in _flags(response_flags):
         return {"value": hex(value), "last_update_block": written}
     return hex(value)
 
 
 def _class_hash_at(view: ChainView, block_id: object, contract_address: object) -> str:
-    _state_height(view, block_id)
+    _resolve(view, block_id)
     return hex(state.class_hash(view.chain, _felt(contract_address, "contract_address")))
 
 
 def _class_at(view: ChainView, block_id: object, contract_address: object) -> Shape:
-    _state_height(view, block_id)
+    _resolve(view, block_id)
     return state.contract_class(state.class_hash(view.chain, _felt(contract_address, "contract_address")))
 
 
 def _class(view: ChainView, block_id: object, class_hash: object) -> Shape:
-    _state_height(view, block_id)
+    _resolve(view, block_id)
     return state.contract_class(_felt(class_hash, "class_hash"))
 
 
 def _call(view: ChainView, request: object, block_id: object) -> list[str]:
-    height = _state_height(view, block_id)
+    height = _resolve(view, block_id)
     given = mapping(request, "request")
     address = _felt(given.get("contract_address"), "contract_address")
     function = _felt(given.get("entry_point_selector"), "entry_point_selector")
     calldata = array(given.get("calldata", []), "calldata", _MAX_ARGUMENTS)
-    return state.call(view.chain, address, function, [_felt(each, "calldata") for each in calldata], height)
+    return state.call(view, address, function, [_felt(each, "calldata") for each in calldata], height)
 
 
 def _estimate_fee(view: ChainView, request: object, simulation_flags: object, block_id: object) -> list[Shape]:
-    _state_height(view, block_id)
+    _resolve(view, block_id)
     array(simulation_flags, "simulation_flags", 10)
     transactions = array(request, "request", _MAX_TRANSACTIONS)
     return [shapes.fee_estimate("FRI") for each in transactions if mapping(each, "request") is not None]
 
 
 def _estimate_message_fee(view: ChainView, message: object, block_id: object) -> Shape:
-    _state_height(view, block_id)
-    state.class_hash(view.chain, _felt(mapping(message, "message").get("to_address"), "to_address"))
+    _resolve(view, block_id)
+    recipient = _felt(mapping(message, "message").get("to_address"), "to_address")
+    try:
+        state.class_hash(view.chain, recipient)
+    except RpcError as error:
+        if versions.has(view.version, Kind.ERROR, "starknet_estimateMessageFee", error.message):
+            raise
+        reason = {"revert_error": f"Requested contract address {hex(recipient)} is not deployed."}
+        raise RpcError(CONTRACT_ERROR, "Contract error", reason) from error
     return shapes.fee_estimate("WEI")
 
 
@@ -273,7 +315,7 @@ def _get_events(view: ChainView, filter: object) -> Shape:  # noqa: A002 - its n
         raise invalid("chunk_size is 0")
     if size > _MAX_EVENTS:
         raise RpcError(PAGE_TOO_BIG, "Requested page size is too big")
-    passes = _event_filter(given)
+    passes = _event_filter(view, given)
     first = _resolve(view, given.get("from_block", {"block_number": 0}), "from_block")
     last = min(_resolve(view, given.get("to_block", "latest"), "to_block"), view.head)
     start, skip = _page_start(given.get("continuation_token"), first, last)
@@ -299,12 +341,14 @@ def _page_start(token: object, first: int, last: int) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
-def _event_filter(given: Mapping[str, object]) -> Callable[[Shape], bool]:
-    """Read a filter: one address or several, and the keys by position; none means any."""
-    address, keys = given.get("address", []), given.get("keys", [])
+def _event_filter(view: ChainView, given: Mapping[str, object]) -> Callable[[Shape], bool]:
+    """Read a filter: one address, or several in some versions, and the keys by position; none means any."""
+    several = versions.has(view.version, Kind.LIST, "starknet_getEvents", "address")
+    address, keys = given.get("address"), given.get("keys", [])
     if isinstance(keys, list) and len(keys) > _MAX_KEYS:
         raise RpcError(TOO_MANY_KEYS, "Too many keys provided in a filter")
-    addresses = _choices(address if isinstance(address, list) else [address], "address")
+    one = [] if address is None else [address]
+    addresses = _choices(address if isinstance(address, list) and several else one, "address")
     wanted = [_choices(key, "key") for key in array(keys, "keys", _MAX_KEYS)]
 
     def passes(event: Shape) -> bool:
@@ -324,7 +368,7 @@ def _choices(value: object, what: str) -> frozenset[str]:
 
 
 METHODS: dict[str, MethodFunction] = {
-    "starknet_specVersion": lambda _: shapes.SPEC_VERSION,
+    "starknet_specVersion": lambda view: shapes.SPEC_VERSIONS[view.version],
     "starknet_chainId": lambda view: shapes.CHAIN_IDS[view.chain.network],
     "starknet_syncing": lambda _: False,
     "starknet_blockNumber": lambda view: view.head,
@@ -336,6 +380,7 @@ METHODS: dict[str, MethodFunction] = {
     "starknet_getStateUpdate": _state_update,
     "starknet_getStorageAt": _storage,
     "starknet_getTransactionStatus": _status,
+    "starknet_getMessagesStatus": _messages_status,
     "starknet_getTransactionByHash": _transaction,
     "starknet_getTransactionByBlockIdAndIndex": _transaction_at,
     "starknet_getTransactionReceipt": _receipt,
@@ -357,6 +402,14 @@ METHODS: dict[str, MethodFunction] = {
 }
 
 
-def starknet_network(network: str, genesis: int) -> SimulatedNetwork:
+def starknet_network(network: str, genesis: int, version: str = versions.V0_10) -> SimulatedNetwork:
     chain = SimulatedChain("starknet", network, genesis, _HASH_BITS)
-    return SimulatedNetwork(chain, METHODS, by_name=True)
+    return in_version(SimulatedNetwork(chain, METHODS, by_name=True), version)
+
+
+def in_version(network: SimulatedNetwork, version: str) -> SimulatedNetwork:
+    """Return the same network, with all that was submitted to it, by a version of the specification."""
+    missing = {method: versions.missing_parameters(version, method) for method in METHODS}
+    return SimulatedNetwork(
+        network.chain, METHODS, by_name=True, version=version, missing=missing, submitted=network.submitted
+    )

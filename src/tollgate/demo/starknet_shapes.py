@@ -1,7 +1,8 @@
-"""Blocks, transactions, receipts and events as a Starknet node shows them, JSON-RPC specification 0.10.
+"""Blocks, transactions, receipts and events as a Starknet node shows them, in each version of the specification.
 
-Owns the JSON shapes and the fixed numbers in them; answers no method and reads no parameter. Clients refuse
-members they do not know, so nothing beyond the specification may be added.
+Owns the JSON shapes and the fixed numbers in them; answers no method and reads no parameter. A shape is written
+with the members of all versions, and `in_form` leaves those that its version has. Clients refuse members they do
+not know, so nothing beyond the specification may be added.
 """
 
 from __future__ import annotations
@@ -9,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import lru_cache
 
+from tollgate.chains import starknet_versions as versions
+from tollgate.chains.starknet_versions import Kind, in_form
 from tollgate.demo.chain import ACCOUNTS, VISITOR, SimulatedChain, Transfer, keccak256
 from tollgate.demo.network import ChainView
 from tollgate.demo.params import Shape
 
-# starknet.py 0.30 warns about any other version; starknet.js 10 knows this one too.
-SPEC_VERSION = "0.10.2"
+# Of 0.10 not the newest release, in which only schemas are named otherwise: starknet.py 0.30 warns about it.
+SPEC_VERSIONS = versions.RELEASES | {versions.V0_10: "0.10.2"}
 STARKNET_VERSION = "0.14.1"
 CHAIN_IDS = {"mainnet": "0x534e5f4d41494e", "sepolia": "0x534e5f5345504f4c4941"}
 
@@ -90,16 +93,21 @@ def halves(value: int) -> list[str]:
     return [hex(value & ((1 << 128) - 1)), hex(value >> 128)]
 
 
-def finality(height: int, head: int) -> str:
-    return "ACCEPTED_ON_L1" if height <= head - L1_BEHIND else "ACCEPTED_ON_L2"
+def finality(view: ChainView, height: int) -> str:
+    """Show how far a block and its transactions have come; to 0.8 those of the next block are accepted too."""
+    if height <= view.head - L1_BEHIND:
+        return "ACCEPTED_ON_L1"
+    next_is_other = versions.has(view.version, Kind.VALUE, versions.FINALITY_STATUS, "PRE_CONFIRMED")
+    return "PRE_CONFIRMED" if height > view.head and next_is_other else "ACCEPTED_ON_L2"
 
 
 def header(view: ChainView, height: int, state_diff_length: int) -> Shape:
     chain = view.chain
     transfers = view.transfers(height)
-    return {
+    shape: Shape = {
         "block_hash": felt(chain.block_hash(height)),
         "parent_hash": felt(chain.block_hash(height - 1)),
+        "block_number": height,
         "new_root": felt(chain.block_digest("state", height)),
         "event_commitment": felt(chain.block_digest("events", height)),
         "transaction_commitment": felt(chain.block_digest("transactions", height)),
@@ -108,17 +116,23 @@ def header(view: ChainView, height: int, state_diff_length: int) -> Shape:
         "event_count": sum(len(events(chain, tx)) for tx in transfers),
         "transaction_count": len(transfers),
         "state_diff_length": state_diff_length,
-    } | pre_confirmed_header(chain, height)
+    }
+    return in_form(view.version, versions.BLOCK_HEADER, shape) | _header(chain, height)
 
 
-def pre_confirmed_header(chain: SimulatedChain, height: int) -> Shape:
+def next_header(view: ChainView) -> Shape:
     """Show what is known of a block while it is being made."""
+    height = view.head + 1
+    shape: Shape = {"parent_hash": felt(view.chain.block_hash(view.head)), "block_number": height}
+    return in_form(view.version, versions.NEXT_HEADER, shape) | _header(view.chain, height)
+
+
+def _header(chain: SimulatedChain, height: int) -> Shape:
     prices = {
         f"{kind}_price": {"price_in_fri": hex(price), "price_in_wei": hex(price // _FRI_PER_WEI)}
         for kind, price in _PRICES.items()
     }
     return {
-        "block_number": height,
         "timestamp": chain.timestamp(height),
         "sequencer_address": hex(sequencer(chain)),
         "l1_da_mode": "BLOB",
@@ -126,15 +140,18 @@ def pre_confirmed_header(chain: SimulatedChain, height: int) -> Shape:
     } | prices
 
 
-def transaction(chain: SimulatedChain, tx: Transfer) -> Shape:
+def transaction(chain: SimulatedChain, tx: Transfer, *, proof_facts: bool = False) -> Shape:
     """Show a transaction, as it appears by itself."""
-    return transaction_body(chain, tx) | {"transaction_hash": felt(tx.hash)}
+    return transaction_body(chain, tx, proof_facts=proof_facts) | {"transaction_hash": felt(tx.hash)}
 
 
-def transaction_body(chain: SimulatedChain, tx: Transfer) -> Shape:
-    """Show an account calling `transfer` of the STRK token, or what a caller submitted; without its hash."""
+def transaction_body(chain: SimulatedChain, tx: Transfer, *, proof_facts: bool = False) -> Shape:
+    """Show an account calling `transfer` of the STRK token, or what a caller submitted; without its hash.
+
+    Facts that a submitted proof has proven are shown where the caller wants them, and the version has them.
+    """
     if tx.submitted is not None:
-        return tx.submitted
+        return {name: value for name, value in tx.submitted.items() if proof_facts or name != "proof_facts"}
     call = [hex(account(chain, tx.recipient)), *halves(tx.amount)]
     return PAID | {
         "type": INVOKE,
@@ -147,14 +164,15 @@ def transaction_body(chain: SimulatedChain, tx: Transfer) -> Shape:
     }
 
 
-def receipt(chain: SimulatedChain, tx: Transfer, head: int) -> Shape:
+def receipt(view: ChainView, tx: Transfer) -> Shape:
     """Show the receipt of a transaction, as it appears inside a block."""
+    chain = view.chain
     kind = tx.submitted["type"] if tx.submitted else INVOKE
     shape: Shape = {
         "type": kind,
         "transaction_hash": felt(tx.hash),
         "actual_fee": {"amount": hex(0 if tx.submitted else FEE), "unit": "FRI"},
-        "finality_status": finality(tx.height, head),
+        "finality_status": finality(view, tx.height),
         "execution_status": "SUCCEEDED",
         "messages_sent": [],
         "events": events(chain, tx),
@@ -163,6 +181,15 @@ def receipt(chain: SimulatedChain, tx: Transfer, head: int) -> Shape:
     if kind == DEPLOY_ACCOUNT:
         shape["contract_address"] = deployed_address(chain, tx.hash)
     return shape
+
+
+def receipt_with_block(view: ChainView, tx: Transfer) -> Shape:
+    """Show the receipt of a transaction by itself, with its block; one that is being made has no hash yet."""
+    if tx.height > view.head:
+        block = in_form(view.version, versions.NEXT_RECEIPT, {"block_number": tx.height})
+    else:
+        block = {"block_hash": felt(view.chain.block_hash(tx.height)), "block_number": tx.height}
+    return receipt(view, tx) | block
 
 
 def deployed_address(chain: SimulatedChain, transaction_hash: bytes) -> str:
@@ -193,13 +220,14 @@ def block_events(view: ChainView, height: int) -> Iterator[Shape]:
     block_hash = felt(view.chain.block_hash(height))
     for tx in view.transfers(height):
         for index, event in enumerate(events(view.chain, tx)):
-            yield event | {
+            place: Shape = {
                 "block_hash": block_hash,
                 "block_number": height,
                 "transaction_hash": felt(tx.hash),
                 "transaction_index": tx.index,
                 "event_index": index,
             }
+            yield event | in_form(view.version, versions.EMITTED_EVENT, place)
 
 
 def fee_estimate(unit: str) -> Shape:

@@ -11,7 +11,10 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from tollgate.chains import starknet_versions as versions
+from tollgate.chains.starknet_versions import in_form
 from tollgate.demo.chain import ACCOUNTS, GRANT, SimulatedChain, holding, sent_count, transactions_before
+from tollgate.demo.network import ChainView
 from tollgate.demo.params import RpcError, Shape
 from tollgate.demo.starknet_shapes import (
     ETH,
@@ -34,7 +37,7 @@ CONTRACT_ERROR = 40
 ACCOUNT_CLASS = selector("Tollgate simulated account")
 TOKEN_CLASS = selector("Tollgate simulated token")
 
-NO_DIFF: Shape = {
+_NO_DIFF: Shape = {
     "storage_diffs": [],
     "deprecated_declared_classes": [],
     "declared_classes": [],
@@ -121,7 +124,8 @@ def balance(chain: SimulatedChain, token: int, address: int, height: int) -> int
     return 0 if number is None else max(0, holding(number, height) - FEE * sent_count(number, height))
 
 
-def call(chain: SimulatedChain, address: int, function: int, arguments: Sequence[int], height: int) -> list[str]:
+def call(view: ChainView, address: int, function: int, arguments: Sequence[int], height: int) -> list[str]:
+    chain = view.chain
     if class_hash(chain, address) == TOKEN_CLASS:
         if function in _BALANCE_SELECTORS:
             if len(arguments) != 1:
@@ -130,7 +134,7 @@ def call(chain: SimulatedChain, address: int, function: int, arguments: Sequence
             return halves(balance(chain, address, arguments[0], height))
         if function in _CONSTANT_RESULTS:
             return _CONSTANT_RESULTS[function](address)
-    raise RpcError(ENTRY_POINT_NOT_FOUND, "Requested entry point does not exist in the contract")
+    raise RpcError(ENTRY_POINT_NOT_FOUND, versions.error_message(view.version, ENTRY_POINT_NOT_FOUND))
 
 
 _BALANCE_SELECTORS = {selector(name) for name in _BALANCES}
@@ -156,12 +160,14 @@ def storage(chain: SimulatedChain, address: int, key: int, height: int) -> tuple
     return 0, 0
 
 
-def state_diff(chain: SimulatedChain, height: int) -> Shape:
-    """Show what a block changed: the token's storage, and the nonces of its senders."""
+def state_diff(view: ChainView, height: int) -> Shape:
+    """Show what a block changed: the token's storage, once the block has a hash, and the nonces of its senders."""
+    chain = view.chain
     entry = {"key": hex(LAST_BLOCK), "value": felt(chain.block_hash(height))}
+    has_entry = 0 < height <= view.head
     senders = dict.fromkeys(tx.sender for tx in chain.transfers(height))
-    return NO_DIFF | {
-        "storage_diffs": [{"address": hex(STRK), "storage_entries": [entry]}] if height else [],
+    return in_form(view.version, versions.STATE_DIFF, _NO_DIFF) | {
+        "storage_diffs": [{"address": hex(STRK), "storage_entries": [entry]}] if has_entry else [],
         "nonces": [
             {"contract_address": hex(account(chain, sender)), "nonce": hex(sent_count(sender, height))}
             for sender in senders
