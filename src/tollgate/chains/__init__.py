@@ -3,6 +3,7 @@
 methods    the types: what a method does and takes, how long answers hold, what a call refers to
 eth        the methods of `eth`, as a table
 starknet   the methods of `starknet`, as a table
+starknet_versions    what differs between the versions of its specification, as a table
 scopes     which blocks a call refers to, read from its parameters
 keeping    how an answer may be kept, and which head it shows
 catalogue  all of that for one family, and which names steer a node
