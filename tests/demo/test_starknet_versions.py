@@ -32,10 +32,10 @@ class Client:
         found = node or SimulatedNode(lambda: NOW, GENESIS)
         self._network = found.networks[f"/starknet/mainnet{versions.path(version)}"]
 
-    def __call__(self, method: str, *, later: float = 0.0, **params: object) -> Any:
+    def __call__(self, method: str, *, later: float = 0.0, **params: Any) -> Any:
         return self._network.answer(f"starknet_{method}", params, NOW + later)
 
-    def error(self, method: str, **params: object) -> tuple[int, str]:
+    def error(self, method: str, **params: Any) -> tuple[int, str]:
         """Code and message of the error of a call; zero and nothing where it succeeds."""
         try:
             self(method, **params)
@@ -43,7 +43,7 @@ class Client:
             return error.code, error.message
         return 0, ""
 
-    def takes(self, method: str, **params: object) -> bool:
+    def takes(self, method: str, **params: Any) -> bool:
         """Whether the parameters are valid."""
         code, message = self.error(method, **params)
         assert code in {0, INVALID_PARAMS}, message
@@ -68,7 +68,7 @@ class Client:
 
 
 CALL = {"contract_address": hex(STRK), "entry_point_selector": hex(selector("symbol")), "calldata": []}
-STORED = {"contract_address": hex(STRK), "key": hex(selector("last_block"))}
+STORED: Json = {"contract_address": hex(STRK), "key": hex(selector("last_block"))}
 MESSAGE = {"from_address": "0x1", "to_address": hex(STRK), "entry_point_selector": "0x1", "payload": []}
 
 # Parameters of each method, where it has some: `client` is the version that is called, `block` a block id.
