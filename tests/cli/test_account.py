@@ -114,13 +114,32 @@ def test_delete_on_a_terminal_prompts(api: Api, acme: Tool) -> None:
 
 # ---- the password
 
+ENDING = {"end_sessions": True, "end_devices": True, "end_tokens": True, "end_passkeys": False}
+
 
 def test_password_from_a_pipe_is_two_lines(api: Api, acme: Tool) -> None:
     api.on("POST", "me/password", status=204)
     ran = acme.run("account", "password", stdin="old one\r\n new one \n")
     assert (ran.code, ran.out) == (0, "")
-    assert api.requests[0].json == {"current": "old one", "new": " new one "}
+    assert api.requests[0].json == {"current": "old one", "new": " new one ", **ENDING}
     assert "one" not in ran.err.replace("one.", "")
+
+
+@pytest.mark.parametrize(
+    ("option", "member"),
+    [
+        ("--keep-sessions", "end_sessions"),
+        ("--keep-devices", "end_devices"),
+        ("--keep-tokens", "end_tokens"),
+        ("--end-passkeys", "end_passkeys"),
+    ],
+)
+def test_options_choose_what_ends_with_the_old_password(api: Api, acme: Tool, option: str, member: str) -> None:
+    api.on("POST", "me/password", status=204)
+    ran = acme.run("account", "password", option, stdin="old one\nnew one\n")
+    assert ran.code == 0
+    assert api.requests[0].json == {"current": "old one", "new": "new one", **ENDING, member: not ENDING[member]}
+    assert ("but for those that you keep" in ran.err) == option.startswith("--keep")
 
 
 @pytest.mark.parametrize("stdin", ["", "old\n", "old\n\n"])
@@ -138,7 +157,7 @@ def test_password_on_a_terminal_is_requested_and_not_echoed(api: Api, acme: Tool
             terminal.type(f"{answer}\n")
         assert terminal.end() == 0
         assert "hunter" not in terminal.seen
-    assert api.requests[0].json == {"current": "hunter1", "new": "hunter2"}
+    assert api.requests[0].json == {"current": "hunter1", "new": "hunter2", **ENDING}
 
 
 # ---- the address
