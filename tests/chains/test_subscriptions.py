@@ -283,6 +283,50 @@ def test_invalid_starknet_call_is_refused(method: str, params: Any, code: int) -
     assert caught.value.code == code
 
 
+@pytest.mark.parametrize(
+    ("version", "method", "params", "wanted"),
+    [
+        ("0.8", "subscribeNewHeads", [], Subscription(Topic.HEADS)),
+        ("0.8", "subscribePendingTransactions", [], Subscription(Topic.PENDING)),
+        (
+            "0.8",
+            "subscribePendingTransactions",
+            [True, ["0x01"]],
+            Subscription(Topic.PENDING, frozenset({"0x1"}), full=True),
+        ),
+        ("0.8", "unsubscribe", [7], End("7")),
+        ("0.8", "unsubscribe", ["7"], End("7")),
+        ("0.8", "unsubscribe", [None], -32602),
+        ("0.8", "subscribeEvents", {"finality_status": "ACCEPTED_ON_L2"}, -32602),
+        ("0.8", "subscribeEvents", [None, None, None, "ACCEPTED_ON_L2"], -32602),
+        ("0.8", "subscribeEvents", {"from_address": ["0x1"]}, -32602),
+        ("0.8", "subscribePendingTransactions", {"transaction_details": 1}, -32602),
+        ("0.8", "subscribeNewTransactions", [], -32601),
+        ("0.8", "subscribeNewTransactionReceipts", [], -32601),
+        ("0.9", "subscribePendingTransactions", [], -32601),
+        ("0.9", "subscribeNewTransactions", [], Subscription(Topic.TRANSACTIONS)),
+        ("0.9", "subscribeNewTransactions", {"tags": []}, -32602),
+        ("0.9", "subscribeNewTransactions", [[], [], []], -32602),
+        ("0.9", "subscribeEvents", {"finality_status": "ACCEPTED_ON_L2"}, Subscription(Topic.EVENTS)),
+        ("0.9", "subscribeEvents", {"from_address": "0x1"}, Subscription(Topic.EVENTS, frozenset({"0x1"}))),
+        ("0.9", "subscribeEvents", {"from_address": ["0x1"]}, -32602),
+        ("0.9", "unsubscribe", [7], -32602),
+        ("0.10", "subscribeNewTransactions", {"tags": []}, Subscription(Topic.TRANSACTIONS)),
+        ("0.10", "subscribeEvents", {"from_address": ["0x1"]}, Subscription(Topic.EVENTS, frozenset({"0x1"}))),
+        ("0.10", "subscribeNewHeads", {"block_id": "pending"}, -32602),
+    ],
+)
+def test_starknet_call_by_a_version(
+    version: str, method: str, params: Any, wanted: Subscription | End | int
+) -> None:
+    if isinstance(wanted, int):
+        with pytest.raises(Wrong) as caught:
+            starknet.parse_by(version, f"starknet_{method}", raw(params))
+        assert caught.value.code == wanted
+    else:
+        assert starknet.parse_by(version, f"starknet_{method}", raw(params)) == wanted
+
+
 # --- starknet: what nodes send -----------------------------------------------------------------------------
 
 STARKNET_BLOCK = {"block_number": 10, "block_hash": "0x0AA", "parent_hash": "0x99", "timestamp": 1}
@@ -351,6 +395,7 @@ def test_malformed_starknet_answers_and_other_blocks_are_refused(read: Any, resu
         (Topic.STATUS, "starknet_subscriptionTransactionStatus"),
         (Topic.RECEIPTS, "starknet_subscriptionNewTransactionReceipts"),
         (Topic.TRANSACTIONS, "starknet_subscriptionNewTransaction"),
+        (Topic.PENDING, "starknet_subscriptionPendingTransactions"),
     ],
 )
 def test_starknet_notifications(topic: Topic, method: str) -> None:

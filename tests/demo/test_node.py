@@ -191,3 +191,86 @@ def test_nesting_of_any_depth_is_answered_or_refused() -> None:
 def test_subscriptions_are_unknown_over_http() -> None:
     assert code(b'{"jsonrpc":"2.0","id":1,"method":"eth_subscribe","params":["newHeads"]}') == -32601
     assert code(b'{"jsonrpc":"2.0","id":1,"method":"eth_unsubscribe","params":["0x1"]}') == -32601
+
+
+def converse(path: str, *texts: str | bytes, node: SimulatedNode = NODE) -> list[Any]:
+    """Send messages over a WebSocket and leave; return what came back."""
+    incoming: list[Any] = [{"type": "websocket.connect"}]
+    for each in texts:
+        kind = "text" if isinstance(each, str) else "bytes"
+        incoming.append({"type": "websocket.receive", kind: each})
+    incoming.append({"type": "websocket.disconnect"})
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return incoming.pop(0)
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    asyncio.run(node({"type": "websocket", "path": path}, receive, send))
+    return sent
+
+
+@pytest.mark.parametrize(
+    ("path", "release"),
+    [
+        ("/starknet/mainnet", "0.10.2"),
+        ("/starknet/mainnet/rpc/v0_8", "0.8.1"),
+        ("/starknet/sepolia/rpc/v0_9", "0.9.0"),
+        ("/starknet/sepolia/rpc/v0_10", "0.10.2"),
+    ],
+)
+def test_calls_over_a_websocket_are_answered_by_the_version_of_its_path(path: str, release: str) -> None:
+    call = '{"jsonrpc":"2.0","id":1,"method":"starknet_specVersion"}'
+    accepted, *answers = converse(path, call, call.encode(), '{"jsonrpc":"2.0","method":"starknet_chainId"}')
+    assert accepted == {"type": "websocket.accept"}
+    expected = {"jsonrpc": "2.0", "id": 1, "result": release}
+    assert [msgspec.json.decode(each["text"]) for each in answers] == [expected] * 2
+
+
+@pytest.mark.parametrize(
+    ("version", "tag"), [("v0_8", "pre_confirmed"), ("v0_9", "pending"), ("v0_10", "pending")]
+)
+def test_a_tag_of_another_version_is_refused_over_http_and_websocket(version: str, tag: str) -> None:
+    path = f"/starknet/mainnet/rpc/{version}"
+    call = f'{{"jsonrpc":"2.0","id":1,"method":"starknet_getBlockWithTxs","params":["{tag}"]}}'
+    _, answer = converse(path, call)
+    status, _, body = post(path, call.encode())
+    assert status == 200
+    for each in (answer["text"].encode(), body):
+        assert msgspec.json.decode(each)["error"]["code"] == -32602
+
+
+def test_a_subscription_is_answered_before_its_first_notification() -> None:
+    call = b"""{"jsonrpc":"2.0","id":1,"method":"starknet_subscribeNewHeads",
+        "params":{"block_id":{"block_number":%d}}}""" % (HEAD - 1)
+    _, *texts = converse("/starknet/mainnet/rpc/v0_9", call)
+    answer, *heads = [msgspec.json.decode(each["text"]) for each in texts]
+    assert answer["result"] == "1"
+    assert [each["params"]["result"]["block_number"] for each in heads] == [HEAD - 1, HEAD]
+
+
+def test_a_websocket_at_an_unknown_path_is_refused_with_404() -> None:
+    start, body = converse("/starknet/mainnet/rpc/v0_7")
+    assert (start["type"], start["status"]) == ("websocket.http.response.start", 404)
+    assert b"/starknet/mainnet/rpc/v0_8" in body["body"]
+
+
+def test_a_websocket_of_eth_answers_calls_and_has_no_subscriptions() -> None:
+    chain_id = '{"jsonrpc":"2.0","id":1,"method":"eth_chainId"}'
+    subscribe = '{"jsonrpc":"2.0","id":2,"method":"eth_subscribe","params":["newHeads"]}'
+    _, *texts = converse("/eth/mainnet", chain_id, subscribe)
+    first, second = [msgspec.json.decode(each["text"]) for each in texts]
+    assert first["result"] == "0x1"
+    assert second["error"]["code"] == -32601
+
+
+def test_a_websocket_whose_client_is_gone_ends() -> None:
+    async def receive() -> Any:
+        return {"type": "websocket.connect"}
+
+    async def send(_: Any) -> None:
+        raise OSError
+
+    asyncio.run(NODE({"type": "websocket", "path": "/eth/mainnet"}, receive, send))

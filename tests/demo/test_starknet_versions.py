@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,6 +13,7 @@ from tollgate.chains.starknet_versions import DIFFERENCES, SAME_IN_ALL, VERSIONS
 from tollgate.demo.chain import BLOCK_SECONDS
 from tollgate.demo.node import SimulatedNode
 from tollgate.demo.params import RpcError
+from tollgate.demo.starknet_feed import StarknetFeed
 from tollgate.demo.starknet_methods import METHODS
 from tollgate.demo.starknet_shapes import STRK, selector
 
@@ -19,6 +21,7 @@ GENESIS = 1_800_000_000
 HEAD = 5_001
 NOW = GENESIS + HEAD * BLOCK_SECONDS + 0.5
 INVALID_PARAMS = -32602
+METHOD_NOT_FOUND = -32601
 
 Json = dict[str, Any]
 
@@ -30,10 +33,16 @@ class Client:
         self.version = version
         self.tag = versions.next_tag(version)
         found = node or SimulatedNode(lambda: NOW, GENESIS)
-        self._network = found.networks[f"/starknet/mainnet{versions.path(version)}"]
+        self._feed = StarknetFeed(found.networks[f"/starknet/mainnet{versions.path(version)}"])
 
     def __call__(self, method: str, *, later: float = 0.0, **params: Any) -> Any:
-        return self._network.answer(f"starknet_{method}", params, NOW + later)
+        return self._feed.answer(f"starknet_{method}", params, NOW + later)
+
+    def watch(self, method: str, **params: Any) -> list[Json]:
+        """Subscribe, and return the notifications of the next block; none where the version has no such method."""
+        if self.error(method, **params)[0] == METHOD_NOT_FOUND:
+            return []
+        return [msgspec.json.decode(each) for each in self._feed.notifications(NOW + BLOCK_SECONDS)]
 
     def error(self, method: str, **params: Any) -> tuple[int, str]:
         """Code and message of the error of a call; zero and nothing where it succeeds."""
@@ -114,6 +123,7 @@ SAMPLES: dict[str, Callable[[Client], Json]] = {
     versions.MESSAGE_STATUS: lambda client: client("getMessagesStatus", transaction_hash=client.next_transaction)[
         0
     ],
+    versions.SENT_EVENT: lambda client: client.watch("subscribeEvents")[0]["params"]["result"],
     "starknet_getStorageAt": lambda client: (
         client("getStorageAt", **STORED, block_id="latest", response_flags=["INCLUDE_LAST_UPDATE_BLOCK"])
         if client.takes("getStorageAt", **STORED, block_id="latest", response_flags=[])
@@ -159,26 +169,6 @@ NOT_SHOWN: dict[tuple[Kind, str, str], str] = {
     (Kind.ERROR, "write", "Sender address is not an account contract"): "0.9 0.10",
     (Kind.ERROR, "write", "Replacement transaction is underpriced"): "0.9 0.10",
     (Kind.ERROR, "write", "Transaction fee below minimum"): "0.9 0.10",
-    # Subscriptions.
-    (Kind.METHOD, "WebSocket", "starknet_subscribePendingTransactions"): "0.8",
-    (Kind.METHOD, "WebSocket", "starknet_subscribeNewTransactions"): "0.9 0.10",
-    (Kind.METHOD, "WebSocket", "starknet_subscribeNewTransactionReceipts"): "0.9 0.10",
-    (
-        Kind.NOTIFICATION,
-        "starknet_subscribePendingTransactions",
-        "starknet_subscriptionPendingTransactions",
-    ): "0.8",
-    (Kind.NOTIFICATION, "starknet_subscribeNewTransactions", "starknet_subscriptionNewTransaction"): "0.9 0.10",
-    (
-        Kind.NOTIFICATION,
-        "starknet_subscribeNewTransactionReceipts",
-        "starknet_subscriptionNewTransactionReceipts",
-    ): "0.9 0.10",
-    (Kind.PARAMETER, "starknet_subscribeEvents", "finality_status"): "0.9 0.10",
-    (Kind.MEMBER, "starknet_subscriptionEvents", "finality_status"): "0.9 0.10",
-    (Kind.LIST, "starknet_subscribeEvents", "from_address"): "0.10",
-    (Kind.PARAMETER, "starknet_subscribeNewTransactions", "tags"): "0.10",
-    (Kind.INTEGER, "starknet_unsubscribe", "subscription_id"): "0.8",
 }
 
 
@@ -187,12 +177,25 @@ def is_shown(difference: Difference, client: Client) -> bool:
     of, name = difference.of, difference.name
     method = of.removeprefix("starknet_")
     match difference.kind:
+        case Kind.METHOD:
+            return client.error(name.removeprefix("starknet_")) != (
+                METHOD_NOT_FOUND,
+                f"Version {client.version} has no {name}.",
+            )
+        case Kind.NOTIFICATION:
+            return name in {each["method"] for each in client.watch(method)}
+        case Kind.INTEGER:
+            made = client("subscribeNewHeads")
+            return client.takes(method, **{name: int(made)})
         case Kind.TAG:
             return client.takes("getBlockWithTxs", block_id=name)
         case Kind.PARAMETER:
-            return client.takes(method, **ARGUMENTS[method](client, "latest"), **{name: []})
+            given = ARGUMENTS[method](client, "latest") if method in ARGUMENTS else {}
+            return client.error(method, **given, **{name: []})[0] == 0
         case Kind.LIST:
-            return client.takes(method, filter={"chunk_size": 1, name: [hex(STRK)]})
+            listed = {name: [hex(STRK)]}
+            in_filter = {"filter": {"chunk_size": 1, **listed}}
+            return client.takes(method, **in_filter if method == "getEvents" else listed)
         case Kind.MEMBER | Kind.RESULT:
             return name in SAMPLES[of](client)
         case Kind.VALUE:

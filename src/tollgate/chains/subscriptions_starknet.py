@@ -12,7 +12,9 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
+from tollgate.chains import starknet_versions as versions
 from tollgate.chains.heads import Misread, NodeCall
+from tollgate.chains.starknet_versions import Kind
 from tollgate.chains.subscriptions import (
     INVALID_PARAMS,
     End,
@@ -54,6 +56,7 @@ _names: dict[str, tuple[str, ...]] = {
 }
 # Of specification 0.8 alone.
 _PENDING = "starknet_subscribePendingTransactions"
+_names_of_pending = ("transaction_details", "sender_address")
 METHODS = frozenset(_names) | {_PENDING}
 _NOTIFICATIONS = {
     Topic.HEADS: "starknet_subscriptionNewHeads",
@@ -61,6 +64,7 @@ _NOTIFICATIONS = {
     Topic.STATUS: "starknet_subscriptionTransactionStatus",
     Topic.RECEIPTS: "starknet_subscriptionNewTransactionReceipts",
     Topic.TRANSACTIONS: "starknet_subscriptionNewTransaction",
+    Topic.PENDING: "starknet_subscriptionPendingTransactions",
 }
 _REORG = "starknet_subscriptionReorg"
 
@@ -85,6 +89,7 @@ class _Given(Struct):
     sender_address: list[str] | None = None
     transaction_hash: str | None = None
     subscription_id: str | int | None = None
+    transaction_details: bool | None = None
     tags: Any = None
 
 
@@ -92,10 +97,29 @@ _given = msgspec.json.Decoder(_Given).decode
 
 
 def parse(method: str, params: Params) -> Subscription | End:
-    """Understand a call of `METHODS`, or raise `Wrong`."""
+    """Understand a call of `METHODS` by what all versions but 0.8 take, or raise `Wrong`."""
     if method == _PENDING:
         raise Wrong(NO_SUCH_SUBSCRIPTION, f"{method} is not supported: use starknet_subscribeNewTransactions.")
-    names = _names[method]
+    return _parse(method, _names[method], params)
+
+
+def parse_by(version: str, method: str, params: Params) -> Subscription | End:
+    """Understand a call of `METHODS` as a version of the specification defines it, or raise `Wrong`."""
+    if method != "starknet_unsubscribe" and method not in versions.subscriptions(version):
+        raise Wrong(NO_SUCH_SUBSCRIPTION, f"Version {version} has no {method}.")
+    every = _names_of_pending if method == _PENDING else _names[method]
+    missing = versions.missing_parameters(version, method)
+    names = tuple(name for name in every if name not in missing)
+    for name, given in _by_name(method, names, params).items():
+        written = bytes(given)
+        if written.startswith(b"[") and not versions.has(version, Kind.LIST, method, name):
+            raise Wrong(INVALID_PARAMS, f"{name} of {method} is one address in version {version}.")
+        if written[:1].isdigit() and not versions.has(version, Kind.INTEGER, method, name):
+            raise Wrong(INVALID_PARAMS, f"{name} of {method} is a string in version {version}.")
+    return _parse(method, names, params)
+
+
+def _by_name(method: str, names: tuple[str, ...], params: Params) -> dict[str, Raw]:
     if isinstance(params, list):
         if len(params) > len(names):
             raise Wrong(INVALID_PARAMS, f"{method} takes at most: {', '.join(names)}.")
@@ -103,8 +127,12 @@ def parse(method: str, params: Params) -> Subscription | End:
     unknown = [name for name in params or () if name not in names]
     if unknown:
         raise Wrong(INVALID_PARAMS, f"{method} has no {unknown[0][:64]!r}, only: {', '.join(names)}.")
+    return params or {}
+
+
+def _parse(method: str, names: tuple[str, ...], params: Params) -> Subscription | End:
     try:
-        return _parsed(method, _given(_json(params or {})))
+        return _parsed(method, _given(_json(_by_name(method, names, params))))
     except (msgspec.DecodeError, RecursionError) as error:
         raise Wrong(INVALID_PARAMS, f"The parameters of {method} cannot be read: {error}.") from error
 
@@ -120,6 +148,10 @@ def _parsed(method: str, given: _Given) -> Subscription | End:
         if given.transaction_hash is None:
             raise Wrong(INVALID_PARAMS, "starknet_subscribeTransactionStatus needs a transaction_hash.")
         return Subscription(Topic.STATUS, hash=_felt(given.transaction_hash))
+    if method == _PENDING:
+        return Subscription(
+            Topic.PENDING, _addresses(given.sender_address or []), full=bool(given.transaction_details)
+        )
     _check_finality(given.finality_status)
     if method == "starknet_subscribeEvents":
         return _events(given)

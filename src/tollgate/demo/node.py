@@ -1,4 +1,4 @@
-"""The simulated node: JSON-RPC over HTTP for all simulated networks, each at `/<family>/<network>`.
+"""The simulated node: JSON-RPC over HTTP and WebSocket for all simulated networks, at `/<family>/<network>`.
 
 Those of Starknet are by the newest version there, and by each version at `/starknet/<network>/rpc/v0_…`.
 
@@ -8,8 +8,10 @@ see the same head.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+from contextlib import suppress
+from typing import Any, Protocol
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -19,6 +21,7 @@ from tollgate.demo.chain import genesis_before
 from tollgate.demo.eth_methods import eth_network
 from tollgate.demo.network import SimulatedNetwork
 from tollgate.demo.params import RpcError, Shape
+from tollgate.demo.starknet_feed import StarknetFeed
 from tollgate.demo.starknet_methods import in_version, starknet_network
 
 PARSE_ERROR = -32700
@@ -34,6 +37,13 @@ _NULL = Raw(b"null")
 _Message = MutableMapping[str, Any]
 _Receive = Callable[[], Awaitable[_Message]]
 _Send = Callable[[_Message], Awaitable[None]]
+
+
+class Answers(Protocol):
+    """Where calls go: a network, or a connection to one that can subscribe."""
+
+    def answer(self, method: str, params: object, now: float) -> object:
+        """Return the result of a call, or raise `RpcError`."""
 
 
 class SimulatedNode:
@@ -52,15 +62,19 @@ class SimulatedNode:
                 self.networks[path] = in_version(newest, version)
 
     async def __call__(self, scope: _Message, receive: _Receive, send: _Send) -> None:
+        if scope["type"] == "websocket":
+            with suppress(OSError):  # the client left
+                await self._converse(scope, receive, send)
+            return
         status, body = await self._serve(scope, receive)
         length = [] if status == 204 else [(b"content-length", str(len(body)).encode())]
         await send({"type": "http.response.start", "status": status, "headers": _HEADERS + length})
         await send({"type": "http.response.body", "body": body})
 
     async def _serve(self, scope: _Message, receive: _Receive) -> tuple[int, bytes]:
-        network = self.networks.get(scope["path"].rstrip("/"))
+        network = self._network(scope)
         if network is None:
-            return 404, _refusal(INVALID_REQUEST, f"The simulated networks are {', '.join(self.networks)}")
+            return 404, self._unknown()
         if scope["method"] != "POST":
             return 405, _refusal(INVALID_REQUEST, "Only POST is answered")
         body = await _body(receive)
@@ -68,6 +82,43 @@ class SimulatedNode:
             return 413, _refusal(INVALID_REQUEST, f"The body is larger than {_MAX_BODY_BYTES} bytes")
         answer = respond(network, body, self._now())
         return (204, b"") if answer is None else (200, answer)
+
+    def _network(self, scope: _Message) -> SimulatedNetwork | None:
+        return self.networks.get(scope["path"].rstrip("/"))
+
+    def _unknown(self) -> bytes:
+        return _refusal(INVALID_REQUEST, f"The simulated networks are {', '.join(self.networks)}")
+
+    async def _converse(self, scope: _Message, receive: _Receive, send: _Send) -> None:
+        """Answer the calls of a WebSocket, and send what it has subscribed to."""
+        network = self._network(scope)
+        await receive()
+        if network is None:
+            start = {"type": "websocket.http.response.start", "status": 404, "headers": _HEADERS}
+            await send(start)
+            await send({"type": "websocket.http.response.body", "body": self._unknown()})
+            return
+        await send({"type": "websocket.accept"})
+        # Networks of eth have no subscriptions.
+        feed = StarknetFeed(network) if network.version else None
+        message = asyncio.ensure_future(receive())
+        try:
+            while True:
+                wait_seconds = feed.wait_seconds(self._now()) if feed else None
+                received, _ = await asyncio.wait({message}, timeout=wait_seconds)
+                if received:
+                    given = message.result()
+                    if given["type"] == "websocket.disconnect":
+                        return
+                    body = given.get("bytes") or (given.get("text") or "").encode()
+                    answer = respond(feed or network, body, self._now())
+                    if answer is not None:
+                        await send({"type": "websocket.send", "text": answer.decode()})
+                    message = asyncio.ensure_future(receive())
+                for notification in feed.notifications(self._now()) if feed else ():
+                    await send({"type": "websocket.send", "text": notification.decode()})
+        finally:
+            message.cancel()
 
 
 async def _body(receive: _Receive) -> bytes | None:
@@ -92,7 +143,7 @@ class _Call(Struct, frozen=True):
     id: Raw | UnsetType = UNSET
 
 
-def respond(network: SimulatedNetwork, body: bytes, now: float) -> bytes | None:
+def respond(network: Answers, body: bytes, now: float) -> bytes | None:
     """Answer a JSON-RPC body; `None` if it held nothing but notifications."""
     try:
         # Syntax is checked first and whole: a Raw is cut out without a look at what is inside.
@@ -109,7 +160,7 @@ def respond(network: SimulatedNetwork, body: bytes, now: float) -> bytes | None:
     return msgspec.json.encode(replies if is_batch else replies[0])
 
 
-def _reply(network: SimulatedNetwork, raw: Raw, now: float) -> Shape | None:
+def _reply(network: Answers, raw: Raw, now: float) -> Shape | None:
     try:
         call = msgspec.json.decode(raw, type=_Call)
         # An id is a string, a number or null.

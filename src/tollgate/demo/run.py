@@ -141,6 +141,6 @@ def _settings(
 
 def _serve_chain(lifeline: Lifeline, node: socket.socket) -> None:
     async def make() -> ServerProcess:
-        return ServerProcess(SimulatedNode(time.time))
+        return ServerProcess(SimulatedNode(time.time), ws="websockets-sansio")
 
     serve(make, [node], lifeline, grace_seconds=1.0)
