@@ -46,16 +46,14 @@ def test_an_api_token_in_the_variable_is_distinguished(acme: Tool) -> None:
     assert "is an API token (tg_…), which is for calls to /x/" in ran.err
 
 
-def test_a_call_prints_its_result_and_who_answered_and_leaves_no_token(api: Api, acme: Tool) -> None:
+def test_a_call_prints_its_result_and_who_answered_and_makes_no_token(api: Api, acme: Tool) -> None:
     headers = {"X-Tollgate-Upstream": "alpha", "X-Tollgate-Cache": "miss", "X-Request-Id": "r1"}
-    api.on("POST", "teams/acme/tokens", TOKEN, status=201)
+    api.on("POST", "teams/acme/playground", {"secret": "tg_secret", "expires_at": "2026-11-15T06:59:44Z"})
     api.on("POST", "/x/eth/mainnet", {"jsonrpc": "2.0", "id": 1, "result": "0x2a"}, headers=headers)
-    api.on("DELETE", "teams/acme/tokens/tok_1", status=204)
     ran = acme.run("rpc", "call", "eth/mainnet", "eth_getBalance", "0xab", "latest", '{"a": [1]}')
     assert (ran.code, ran.json) == (0, "0x2a")
     assert ran.err.endswith(" ms, HTTP 200, cache miss, upstream alpha, request r1\n")
-    made, sent = api.requests[0].json, api.requests[1]
-    assert (made["networks"], made["show_upstream"]) == (["eth/mainnet"], True)
+    sent = api.requests[1]
     assert (sent.json["params"], sent.bearer) == (["0xab", "latest", {"a": [1]}], "tg_secret")
 
 

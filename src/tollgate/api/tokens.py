@@ -121,6 +121,16 @@ class TokenWithSecret(Token, frozen=True):
         return f"TokenWithSecret({self.id!r})"
 
 
+class PlaygroundToken(Struct, frozen=True):
+    """The token of the caller's own calls: not in lists of tokens, and named playground in logs and usage."""
+
+    secret: Annotated[str, Meta(description="What to send as `Authorization: Bearer`.")]
+    expires_at: Annotated[Moment, Meta(description="Until when it works.")]
+
+    def __repr__(self) -> str:
+        return "PlaygroundToken(…)"
+
+
 class TokenPage(Page[Token], frozen=True):
     """A page of the list of tokens."""
 
@@ -130,4 +140,5 @@ LIST = Route("GET", "/teams/{team}/tokens", TokenPage)
 SHOW = Route("GET", "/teams/{team}/tokens/{token}", Token)
 UPDATE = Route("PATCH", "/teams/{team}/tokens/{token}", Token)
 DELETE = Route("DELETE", "/teams/{team}/tokens/{token}", NoneType)
+PLAYGROUND = Route("POST", "/teams/{team}/playground", PlaygroundToken)
 ROTATE = Route("POST", "/teams/{team}/tokens/{token}/rotate", TokenWithSecret, creates=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import sys
 import time
 from typing import TYPE_CHECKING, Any
@@ -26,39 +25,27 @@ else:
     json, transports = LazyModule("json"), LazyModule("tollgate.cli.transport")
     service_api, tokens = LazyModule("tollgate.api.service"), LazyModule("tollgate.api.tokens")
 
-_SECONDS = 300
-"""Expiry of the token of one call, in case it is not deleted."""
-
 
 @click.command(epilog="Example: tollgate rpc call eth/mainnet eth_blockNumber")
 @click.argument("network", shell_complete=complete_networks)
 @click.argument("method")
 @click.argument("params", nargs=-1)
-@click.option("--token", envvar="TOLLGATE_RPC_TOKEN", help="API token (tg_…). Default: a temporary one.")
+@click.option("--token", envvar="TOLLGATE_RPC_TOKEN", help="API token (tg_…). Default: one of your account.")
 @for_team
 def call(session: Session, network: str, method: str, params: tuple[str, ...], token: str | None) -> None:
     """Call METHOD of a NETWORK; PARAMS are JSON, or plain strings.
 
     Prints the result, its duration and the upstream that answered. Exits with 1 for an error.
     """
-    made = None
     if token is None:
-        until = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=_SECONDS)
-        name = f"call-{time.time_ns():x}"
-        wanted = tokens.NewToken(name, until, networks=(network,), show_upstream=True)
-        made = session.client.call(tokens.CREATE, session.team, body=wanted).value
-        token = made.secret or ""
-    try:
-        with transports.Transport(session.url) as transport:
-            values = [_value(text) for text in params]
-            body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": values}).encode()
-            headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
-            started = time.monotonic()
-            reply = transport.send("POST", f"/x/{network}", headers=headers, body=body)
-            took = time.monotonic() - started
-    finally:
-        if made is not None:
-            session.client.call(tokens.DELETE, session.team, made.id)
+        token = session.client.call(tokens.PLAYGROUND, session.team).value.secret
+    with transports.Transport(session.url) as transport:
+        values = [_value(text) for text in params]
+        body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": values}).encode()
+        headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
+        started = time.monotonic()
+        reply = transport.send("POST", f"/x/{network}", headers=headers, body=body)
+        took = time.monotonic() - started
     try:
         answer = json.loads(reply.body)
     except ValueError as error:

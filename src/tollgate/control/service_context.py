@@ -191,6 +191,10 @@ class ServiceContext:
         # Any input has a digest, even one with lone surrogates: no account has it.
         return secrets.digest(secret.encode(errors="surrogatepass"), self._pepper)
 
+    def derived_token(self, text: str) -> str:
+        """A secret that is never stored and yet can be shown again: made from the pepper and a text."""
+        return secrets.derived_token(self._pepper, text)
+
     def digests(self, secret: str) -> tuple[bytes, ...]:
         """The digests that the store may have of a secret: two while the pepper is being replaced."""
         if self._previous_pepper is None:

@@ -74,6 +74,8 @@ class Token(TokenSettings, frozen=True):
     capped_until: float | None = None
     replaces: str = ""
     """The token whose successor this is."""
+    playground_of: str = ""
+    """The account whose own calls it makes, from the playground and the tool: lists do not show it."""
 
 
 class Lineage(Struct, frozen=True):

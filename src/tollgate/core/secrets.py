@@ -33,6 +33,17 @@ def new_token(prefix: str = PREFIX) -> str:
     return start + _checksum(start)
 
 
+def derived_token(key: bytes, text: str) -> str:
+    """A token that can be made again from a key and a text."""
+    number = int.from_bytes(hmac.digest(key, f"tollgate: derived tokens, 1: {text}".encode(), "sha256"))
+    letters = []
+    for _ in range(RANDOM_LENGTH):
+        number, place = divmod(number, len(_ALPHABET))
+        letters.append(_ALPHABET[place])
+    start = PREFIX + "".join(letters)
+    return start + _checksum(start)
+
+
 def new_id(kind: str) -> str:
     """Make an identifier such as `tok_…`."""
     return f"{kind}_{''.join(secrets.choice(_ALPHABET) for _ in range(16))}"

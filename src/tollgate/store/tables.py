@@ -85,7 +85,8 @@ tokens = Table(
     Column("replaces", String(32), nullable=False, default="", server_default=""),
     Column("addresses", String, nullable=False, default="[]", server_default="[]"),
     Column("contracts", String, nullable=False, default="[]", server_default="[]"),
-    UniqueConstraint("team_id", "name"),
+    Column("playground_of", String(32), nullable=False, default="", server_default=""),
+    UniqueConstraint("team_id", "name", "playground_of"),
     Index("ix_tokens_team_id", "team_id", "created_at"),
 )
 

@@ -72,6 +72,7 @@ listTokens              GET    /api/v1/teams/{team}/tokens
 getToken                GET    /api/v1/teams/{team}/tokens/{token}
 updateToken             PATCH  /api/v1/teams/{team}/tokens/{token}
 deleteToken             DELETE /api/v1/teams/{team}/tokens/{token}
+getPlaygroundToken      POST   /api/v1/teams/{team}/playground
 rotateToken             POST   /api/v1/teams/{team}/tokens/{token}/rotate
 addDomain               POST   /api/v1/teams/{team}/domains
 listDomains             GET    /api/v1/teams/{team}/domains

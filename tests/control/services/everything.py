@@ -208,6 +208,8 @@ class Everything:
         self.step("tokens.show", service.show(owner, ACME.id, token.id))
         changes = TokenChange(name="deploy", methods=("eth_call",))
         self.step("tokens.update", service.update(owner, ACME.id, token.id, changes))
+        _, hidden = self.step("tokens.playground", service.playground(owner, ACME.id))
+        self.typed(hidden)
         new, secret = self.step("tokens.rotate", service.rotate(owner, ACME.id, token.id, Rotation(60)))
         self.typed(secret)
         self.step("tokens.delete", service.delete(owner, ACME.id, new.id))

@@ -57,6 +57,7 @@ NOTED: dict[str, tuple[str, str | None, str, str, str]] = {
     "invitations.accept (service)": ("invitation.accept", None, "in@x.example", HERE, "console"),
     "tokens.create": ("token.create", "acme", OWNER, HERE, "console"),
     "tokens.update": ("token.update", "acme", OWNER, HERE, "console"),
+    "tokens.playground": ("playground.create", "acme", OWNER, HERE, "console"),
     "tokens.rotate": ("token.rotate", "acme", OWNER, HERE, "console"),
     "tokens.delete": ("token.delete", "acme", OWNER, HERE, "console"),
     "domains.add": ("domain.add", "acme", OWNER, HERE, "console"),

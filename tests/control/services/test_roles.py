@@ -68,6 +68,7 @@ DEEDS: dict[str, Deed] = {
     "tokens.list": lambda plane, who, team: plane.tokens.list(who, team, ALL),
     "tokens.show": lambda plane, who, team: plane.tokens.show(who, team, TOKEN),
     "tokens.update": lambda plane, who, team: plane.tokens.update(who, team, TOKEN, TokenChange(active=False)),
+    "tokens.playground": lambda plane, who, team: plane.tokens.playground(who, team),
     "tokens.rotate": lambda plane, who, team: plane.tokens.rotate(who, team, TOKEN, Rotation(60)),
     "tokens.delete": lambda plane, who, team: plane.tokens.delete(who, team, TOKEN),
     "domains.add": lambda plane, who, team: plane.domains.add(who, team, NewDomain("example.org")),
@@ -112,6 +113,7 @@ tokens.create          x      x        x         -       -
 tokens.list            x      x        x         x       x
 tokens.show            x      x        x         x       x
 tokens.update          x      x        x         -       -
+tokens.playground      x      x        x         -       -
 tokens.rotate          x      x        x         -       -
 tokens.delete          x      x        x         -       -
 domains.add            x      x        x         -       -

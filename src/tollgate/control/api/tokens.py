@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 from litestar import Response
 from litestar.params import JSONBody
 
 from tollgate.api import tokens
-from tollgate.api.tokens import NewToken, Rotation, TokenChange, TokenPage, TokenWithSecret
+from tollgate.api.tokens import NewToken, PlaygroundToken, Rotation, TokenChange, TokenPage, TokenWithSecret
 from tollgate.control.api.access import CurrentActor, Part, Plane
 from tollgate.control.api.creation import CreatesOnce, Made
 from tollgate.control.api.operations import TOKENS, serves
 from tollgate.control.api.reading import IfMatch, WantedPage
-from tollgate.control.api.render import Versioned, done, of, page_of, versioned
+from tollgate.control.api.render import Versioned, done, of, page_of, unstored, versioned
 from tollgate.control.problems import InvalidInput, LimitReached, NameTaken, RoleNeeded
 from tollgate.core.models import Token
 
@@ -80,6 +82,16 @@ async def rotate_token(
     It takes over name and settings. The old secret works for the overlap, under another name.
     """
     return await once(lambda: plane.tokens.rotate(actor, team, token, data), _made)
+
+
+@serves(tokens.PLAYGROUND, RoleNeeded, tag=TOKENS)
+async def get_playground_token(plane: Plane, actor: CurrentActor, team: Part) -> Response[PlaygroundToken]:
+    """Get a token for calls of one's own.
+
+    For trying things out: it works for some minutes, and is the same for each account and team while it does.
+    """
+    token, secret = await plane.tokens.playground(actor, team)
+    return unstored(PlaygroundToken(secret, datetime.fromtimestamp(token.expires_at or 0.0, UTC)))
 
 
 def _shown(token: Token) -> tokens.Token:

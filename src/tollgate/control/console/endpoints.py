@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from string import Template
 
 import msgspec
@@ -10,16 +9,12 @@ from litestar import Response, post
 
 from tollgate.api.logs import LogQuery
 from tollgate.api.service import Network
-from tollgate.api.tokens import NewToken
 from tollgate.api.usage import By, UsageQuery
 from tollgate.control.console.frame import open_frame, page
 from tollgate.control.console.paths import HttpRequest, Part, Plane, shown
 from tollgate.control.service_context import PageRequest
 from tollgate.control.services.networks import methods_of
-from tollgate.core import secrets
 
-PLAYGROUND = "playground-"
-PLAYGROUND_SECONDS = 900
 PLACEHOLDER = "YOUR_TOKEN"
 _TOASTS = {"team": "The team was created. Make its first call."}
 _CURL = """\
@@ -113,16 +108,11 @@ async def called(request: HttpRequest, plane: Plane, team: Part) -> Response[byt
 
 @post("/teams/{team:str}/playground", status_code=201)
 async def playground_token(request: HttpRequest, plane: Plane, team: Part) -> Response[bytes]:
-    """A short-lived token for the playground; expired ones are deleted."""
+    """The token of the account's own calls, for the playground."""
     frame = await open_frame(request, plane, team)
-    for token in (await plane.tokens.list(frame.actor, team, PageRequest(1_000))).items:
-        if token.name.startswith(PLAYGROUND) and (token.expires_at or 0) <= frame.now:
-            await plane.tokens.delete(frame.actor, team, token.id)
-    name = PLAYGROUND + secrets.new_id("run").removeprefix("run_")[:8]
-    ends = frame.now + PLAYGROUND_SECONDS
-    wanted = NewToken(name=name, expires_at=datetime.fromtimestamp(ends, UTC), show_upstream=True)
-    _, secret = await plane.tokens.create(frame.actor, team, wanted)
-    return Response(msgspec.json.encode({"secret": secret, "expires_at": ends}), media_type="application/json")
+    token, secret = await plane.tokens.playground(frame.actor, team)
+    answer = {"secret": secret, "expires_at": token.expires_at}
+    return Response(msgspec.json.encode(answer), media_type="application/json")
 
 
 def snippets_of(network: Network, token: str = PLACEHOLDER, *, in_url: bool = False) -> dict[str, str]:

@@ -30,7 +30,7 @@ ACTIONS = (
     "token.create", "token.update", "token.rotate", "token.delete", "domain.add", "domain.update", "domain.verify",
     "domain.remove", "domain.lost", "member.add", "member.role", "member.email", "member.remove",
     "invitation.create", "invitation.revoke", "billing.change", "webhook.test", "webhook.roll", "alert.give_up",
-    "team.create", "team.rename", "team.terms",
+    "playground.create", "team.create", "team.rename", "team.terms",
 )  # fmt: skip
 
 

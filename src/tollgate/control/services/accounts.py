@@ -33,6 +33,7 @@ from tollgate.control.service_context import (
     name_of,
 )
 from tollgate.control.services import throttle
+from tollgate.control.services.tokens import end_playground
 from tollgate.core import secrets
 from tollgate.core.people import CONSOLE, PASSKEY, PERSONAL, TOOL, Account, Identity, Invitation, ResetLink
 from tollgate.core.roles import Role
@@ -148,6 +149,7 @@ class Accounts:
                     )
             await records.accounts.remove(id=account.id)
             await records.invitations.remove(created_by=account.email)
+            await end_playground(records, account.id)
             await self._context.note(records, actor, "account.delete", target=account.id, name=account.email)
 
     # --- Passwords -------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from tollgate.control.problems import NotFound
 from tollgate.control.service_context import OPERATOR, ServiceContext, email_of
 from tollgate.control.services.accounts import Accounts
 from tollgate.control.services.teams import Teams
+from tollgate.control.services.tokens import end_playground
 from tollgate.core.people import Account
 from tollgate.store.base import Repositories
 
@@ -52,6 +53,7 @@ class Admin:
             switched = replace(account, active=active)
             await records.accounts.replace(switched)
             if not active:
+                await end_playground(records, account.id)
                 await records.logins.remove(account_id=account.id)
                 await records.device_logins.remove(account_id=account.id)
                 await records.reset_links.remove(account_id=account.id)

@@ -19,6 +19,7 @@ from tollgate.control.service_context import (
     changes,
     page_of,
 )
+from tollgate.control.services.tokens import end_playground
 from tollgate.control.versions import check_version
 from tollgate.core import secrets
 from tollgate.core.models import Team
@@ -158,6 +159,7 @@ class Teams:
             await records.members.replace(changed)
             account = await _account(records, member)
             await self._end_invitations(records, membership.team.id, account, new)
+            await end_playground(records, account.id, team_id=membership.team.id)
             await self._context.note(
                 records, actor, "member.role", team_id=membership.team.id, target=member.id, name=account.email,
                 **changes(member, changed, ["role"]),
@@ -177,6 +179,7 @@ class Teams:
             await records.members.remove(id=member.id)
             account = await _account(records, member)
             await self._end_invitations(records, membership.team.id, account)
+            await end_playground(records, account.id, team_id=membership.team.id)
             await self._context.note(
                 records, actor, "member.remove", team_id=membership.team.id, target=member.id, name=account.email
             )

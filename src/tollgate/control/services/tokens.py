@@ -32,6 +32,8 @@ from tollgate.core.roles import Action
 from tollgate.store.base import Conflict, Repositories
 
 _ID = re.compile(r"tok_[0-9A-Za-z]{16}")
+PLAYGROUND = "playground"
+PLAYGROUND_SECONDS = 900.0
 # Late enough for everyone, and early enough for every database, calendar and shell.
 LATEST = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
 
@@ -72,7 +74,7 @@ class TokenService:
 
     async def _keep(self, records: Repositories, token: Token, secret: str) -> None:
         maximum = self._context.settings.accounts.tokens_per_team
-        if await records.tokens.count(team_id=token.team_id) >= maximum:
+        if await records.tokens.count(team_id=token.team_id, playground_of="") >= maximum:
             raise LimitReached(f"The team has {maximum} tokens, the maximum: delete some.", limit=maximum)
         try:
             await records.tokens.add(token, digest=self._context.digest(secret))
@@ -82,7 +84,48 @@ class TokenService:
     async def list(self, actor: Actor, team: str, page: PageRequest) -> ResultPage[Token]:
         async with self._context.reading(actor, team, Action.SEE_TOKENS) as (records, membership):
             team_id = membership.team.id
-            return await page.read(records.tokens, f"tokens:{team_id}", team_id=team_id)
+            return await page.read(records.tokens, f"tokens:{team_id}", team_id=team_id, playground_of="")
+
+    async def playground(self, actor: Actor, team: str) -> tuple[Token, str]:
+        """The token of the actor's own calls, for the playground and `tollgate rpc call`.
+
+        One for each account and team, which lists do not show. It works for some minutes; while it does, the same
+        secret is given again.
+        """
+        try:
+            return await self._playground(actor, team)
+        except Conflict:
+            # Another request of the account has just made it.
+            return await self._playground(actor, team)
+
+    async def _playground(self, actor: Actor, team: str) -> tuple[Token, str]:
+        now = self._context.now()
+        async with self._context.changing(actor, team, Action.CHANGE_TOKENS) as (records, membership):
+            known = await records.tokens.find(team_id=membership.team.id, playground_of=actor.id)
+            if known is not None and known.expires_at is not None and known.expires_at > now:
+                is_fresh = known.expires_at - now > PLAYGROUND_SECONDS / 2
+                token = known if is_fresh else replace(known, expires_at=now + PLAYGROUND_SECONDS)
+            else:
+                token = Token(
+                    known.id if known else secrets.new_id("tok"), membership.team.id, PLAYGROUND, "", now,
+                    actor.label, expires_at=now + PLAYGROUND_SECONDS, show_upstream=True, playground_of=actor.id,
+                )  # fmt: skip
+            secret = self._context.derived_token(f"{token.id} {token.created_at!r}")
+            token = replace(token, prefix=secrets.shown_prefix(secret))
+            if known is None:
+                await self._context.note(
+                    records,
+                    actor,
+                    "playground.create",
+                    team_id=membership.team.id,
+                    target=token.id,
+                    name=PLAYGROUND,
+                )
+            elif token != known:
+                await records.tokens.remove(id=known.id)
+            if token != known:
+                await records.tokens.add(token, digest=self._context.digest(secret))
+        return token, secret
 
     async def show(self, actor: Actor, team: str, token_id: str) -> Token:
         async with self._context.store.reading() as records:
@@ -153,7 +196,7 @@ class TokenService:
         self, records: Repositories, actor: Actor, team: str, token_id: str, action: Action
     ) -> tuple[Membership, Token]:
         membership = await self._context.membership(records, actor, team, action)
-        token = await records.tokens.find(id=token_id, team_id=membership.team.id)
+        token = await records.tokens.find(id=token_id, team_id=membership.team.id, playground_of="")
         if token is None:
             raise NotFound(
                 f"The team {membership.team.name} has no token {token_id[:60]}: "
@@ -203,19 +246,27 @@ async def _join(records: Repositories, old: Token, new: Token) -> None:
     await records.lineages.add(Lineage(new.id, new.created_at, new.team_id, known.first_id))
 
 
+async def end_playground(records: Repositories, account_id: str, **where: str) -> None:
+    """Remove the tokens of an account's own calls: it lost a role, a team or itself."""
+    await records.tokens.remove(playground_of=account_id, **where)
+
+
 async def token_ids(records: Repositories, team: Team, token: str) -> tuple[str, ...]:
     """The ids of a token, given by id or name, and of all in its lineage: the first, then the newest.
 
     Ids of deleted tokens are valid too: they have logs and usage.
     """
     if not _ID.fullmatch(token):
-        named = await records.tokens.find(team_id=team.id, name=token)
-        if named is None:
+        named = await records.tokens.page(MAX_ROWS, team_id=team.id, name=token)
+        if not named:
             raise NotFound(
                 f"The team {team.name} has no token {token[:60]!r}: list them with "
                 f"`tollgate rpc tokens list --team {team.name}`, or give the id of a deleted one."
             )
-        token = named.id
+        own = [each.id for each in named if not each.playground_of]
+        if not own:
+            return tuple(each.id for each in named)
+        token = own[0]
     known = await records.lineages.find(id=token, team_id=team.id)
     if known is None:
         return (token,)
