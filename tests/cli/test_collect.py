@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner, Result
 
 from tollgate.cli.failures import Failure
@@ -40,6 +41,17 @@ def test_plan_of_a_new_folder_makes_nothing(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*.db"))
     assert run(migrate, tmp_path).exit_code == 0
     assert "no steps" in run(migrate, tmp_path, "--plan").output
+
+
+def test_plan_is_a_summary_and_sql_shows_the_statements(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run(migrate, tmp_path).exit_code == 0
+    steps = [("0002 a column", ["ALTER TABLE teams ADD COLUMN x"])]
+    monkeypatch.setattr("tollgate.store.upgrade.plan", lambda *_: steps)
+    summary = run(migrate, tmp_path, "--plan").output
+    assert "0002 a column (1 statement)" in summary
+    assert "ALTER TABLE" not in summary
+    assert "    ALTER TABLE teams ADD COLUMN x" in run(migrate, tmp_path, "--plan", "--sql").output
+    assert run(migrate, tmp_path, "--sql").exit_code == 2
 
 
 def test_move_needs_both_ends(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ rpc_call       `rpc call`, `rpc networks`, `api`
 usage          `usage …`, `invoices …`
 account        `account show|password`, `account tokens …`
 completion     `completion bash|zsh|fish`
+open           `open`: a page of the console
 
 Shared by these, imported only when a command runs:
 session        which server, login and team; printing of resources and pages

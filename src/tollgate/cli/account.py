@@ -207,7 +207,7 @@ def remove_passkey(session: Session, passkey: str, yes: bool) -> None:
 @click.argument("switch", type=click.Choice(["on", "off"]))
 @logged_in
 def codes(session: Session, switch: str) -> None:
-    """Turn codes of an authenticator app on or off. With codes on, signing in requires one after the password.
+    """Turn the authenticator app on or off. With it, signing in requires a code after the password.
 
     Without a terminal, the code is read from standard input.
     """

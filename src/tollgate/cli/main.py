@@ -49,11 +49,11 @@ _FOR_TEAMS = {
     "invoices": LazyCommand("tollgate.cli.usage:invoices", "Invoices of a team, by month."),
     "audit": LazyCommand("tollgate.cli.teams:audit", "Show who changed what in a team."),
     "account": LazyCommand("tollgate.cli.account:account", "Your account and its personal access tokens."),
+    "open": LazyCommand("tollgate.cli.open:open_", "Open a page of the console in the browser."),
     "api": LazyCommand("tollgate.cli.rpc_call:api", "Send a request to the management API."),
     "completion": LazyCommand("tollgate.cli.completion:completion", "Print a script that completes commands."),
     "demo": LazyCommand("tollgate.cli.demo:demo", "Run the service with a simulated chain."),
 }
-# Listed in one line of the main help, which must fit a screen.
 _FOR_OPERATORS = {
     "init": LazyCommand(
         "tollgate.cli.init:init", "Write the settings of a service; create its first account and team."
@@ -90,10 +90,10 @@ class _Root(Group):
         return super()._suggestion(ctx, name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """List the commands for teams one by one, and those for the operator in one line."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, command.help) for name, command in _FOR_TEAMS.items()])
-            formatter.write_text(f"For the operator: {', '.join(_FOR_OPERATORS)}")
+        """List the commands for teams, then those for the operator."""
+        for title, commands in (("Commands", _FOR_TEAMS), ("Commands for the operator", _FOR_OPERATORS)):
+            with formatter.section(title):
+                formatter.write_dl([(name, command.help) for name, command in commands.items()])
 
 
 def _version(ctx: click.Context) -> NoReturn:

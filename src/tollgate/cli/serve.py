@@ -15,7 +15,7 @@ from tollgate import log
 from tollgate.cli import show
 from tollgate.cli.failures import Failure
 from tollgate.cli.options import config_option, json_option
-from tollgate.core.nodes import ALL_ROLES, Node
+from tollgate.core.nodes import ALL_ROLES, GONE, Node
 from tollgate.core.nodes import CONTROL as CONTROL_ROLE
 from tollgate.gateway.call.networks import build_networks
 from tollgate.ledger.lock import NAME as LOCK
@@ -74,16 +74,19 @@ def serve(config_file: str | None, roles: tuple[str, ...]) -> None:
 
 
 @click.command(epilog="Example: tollgate migrate --plan")
-@click.option("--plan", is_flag=True, help="Show the steps and their statements, and change nothing.")
+@click.option("--plan", is_flag=True, help="Show the steps, and change nothing.")
+@click.option("--sql", is_flag=True, help="With --plan: also their statements.")
 @click.option("--from", "source", metavar="URL", help="Move an installation: its control.db, as sqlite:///PATH.")
 @click.option("--to", "target", metavar="URL", help="Where to: postgresql://user:password@host/database.")
 @config_option
-def migrate(plan: bool, source: str | None, target: str | None, config_file: str | None) -> None:
+def migrate(plan: bool, sql: bool, source: str | None, target: str | None, config_file: str | None) -> None:
     """Bring the databases to this version's schema. `serve` does this by itself.
 
     With --from and --to, move a whole installation from SQLite to PostgreSQL, while no service runs on it. An
     interrupted move continues when it is started again.
     """
+    if sql and not plan:
+        raise click.UsageError("--sql goes with --plan.")
     if (source is None) != (target is None):
         raise click.UsageError("Give --from and --to together.")
     if source is not None and target is not None:
@@ -100,22 +103,23 @@ def migrate(plan: bool, source: str | None, target: str | None, config_file: str
     )
     for url, scripts in databases:
         if plan:
-            _show_plan(url, scripts)
+            _show_plan(url, scripts, sql=sql)
             continue
         for step in migrate_in_child(url, scripts):
             click.echo(f"done: {step}", err=True)
         click.echo(f"{url.database} is up to date.", err=True)
 
 
-def _show_plan(url: URL, scripts: str) -> None:
+def _show_plan(url: URL, scripts: str, *, sql: bool) -> None:
     if not engines.exists(url):
         click.echo(f"{url.database}: will be created.")
         return
     steps = upgrade.plan(url, scripts)
     click.echo(f"{url.database} ({'ledger' if scripts == LEDGER else 'control data'}): {len(steps) or 'no'} steps")
     for step, statements in steps:
-        click.echo(f"  {step}")
-        for statement in statements:
+        count = f"{len(statements)} statement{'' if len(statements) == 1 else 's'}"
+        click.echo(f"  {step} ({count})")
+        for statement in statements if sql else ():
             click.echo(f"    {statement}")
 
 
@@ -212,3 +216,5 @@ def nodes(as_json: bool, config_file: str | None) -> None:
         for each in found
     ]  # fmt: skip
     show.table(titles, rows)
+    if all(each.state(now) == GONE for each in found):
+        show.note("No node is alive: start one with `tollgate serve`." if found else "No node has started yet.")

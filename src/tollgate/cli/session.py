@@ -197,8 +197,11 @@ class Names:
     @property
     def tokens(self) -> list[str]:
         """Names and ids of the team's tokens."""
+        names = [self._team] if self._team else self.teams
+        if len(names) != 1:
+            return []
         with self._client() as client:
-            found = client.call(tokens.LIST, self._team, limit=1000).value.items
+            found = client.call(tokens.LIST, names[0], limit=1000).value.items
         return [word for token in found for word in (token.name, token.id)]
 
     @property
