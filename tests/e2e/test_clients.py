@@ -9,7 +9,9 @@ import pytest
 from parts.anvil import SEPOLIA, Anvil, anvil
 from parts.node import run_node
 from parts.pyclients import run_python
+from parts.starknet import starknet_chain
 from parts.tollgate import Demo, Gateway, demo, serving
+from tollgate.chains.starknet_versions import path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -80,6 +82,24 @@ def test_starknet_client_reads_the_demo_chain(
     ran = run(client, url, playground.printed["token"], tmp_path)
     assert int(ran["chain_id"], 16) == int.from_bytes(chain_id.encode(), "big")
     assert ran["block_number"] >= ran["block"] > 0
+    assert ran["receipt_status"] == "SUCCEEDED"
+
+
+@pytest.mark.parametrize(
+    ("client", "version", "release"),
+    [
+        ("starknet_check.py", "0.10", "0.10.2"),
+        ("starknetjs_check.mjs", "0.9", "0.9.0"),
+        ("starknetjs_check.mjs", "0.10", "0.10.2"),
+    ],
+)
+def test_starknet_client_reads_a_node_by_a_version(
+    client: str, version: str, release: str, tmp_path: Path
+) -> None:
+    with starknet_chain() as chain:
+        ran = run(client, f"{chain.nodes[0].url}{path(version)}", "unused", tmp_path)
+    assert ran["spec_version"] == release
+    assert ran["block_number"] == ran["block"] == chain.height
     assert ran["receipt_status"] == "SUCCEEDED"
 
 

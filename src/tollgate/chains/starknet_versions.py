@@ -226,6 +226,11 @@ def tags(version: str) -> frozenset[str]:
     return _names(version, Kind.TAG, "BLOCK_TAG", present=True) | {"latest"}
 
 
+def refused_tags(version: str, method: str) -> frozenset[str]:
+    """Return the tags that a version knows and a method does not take, where that differs between versions."""
+    return _names(version, Kind.REFUSED_TAG, method, present=True)
+
+
 def next_tag(version: str) -> str:
     """Return the tag of the block that is being made."""
     return "pending" if "pending" in tags(version) else "pre_confirmed"

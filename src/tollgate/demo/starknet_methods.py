@@ -1,46 +1,43 @@
 """The methods of the simulated Starknet networks: how each reads its parameters and what it answers.
 
 The block that is being made has the chain's own transactions; those that callers submit wait for it to be done.
-
-A submitted transaction is neither checked nor run. Its hash is derived, because the true one would need Starknet's
-own hash functions; members that the specification wants and the caller left out are filled in, because clients
-refuse a transaction that lacks them. A block's events are computed when they are queried, so a call looks at a
-bounded number of blocks and returns a continuation token for the rest, as full nodes do.
+A block's events are computed when they are queried, so a call looks at a bounded number of blocks and returns a
+continuation token for the rest, as full nodes do.
 """
 
 from __future__ import annotations
 
-import binascii
 import re
 from collections.abc import Callable, Mapping
-
-import msgspec
 
 from tollgate.chains import starknet_versions as versions
 from tollgate.chains.starknet_versions import Kind
 from tollgate.demo import starknet_shapes as shapes
 from tollgate.demo import starknet_state as state
-from tollgate.demo.chain import VISITOR, SimulatedChain, Transfer
+from tollgate.demo.chain import SimulatedChain, Transfer
 from tollgate.demo.network import ChainView, MethodFunction, SimulatedNetwork
-from tollgate.demo.params import RpcError, Shape, array, integer, invalid, mapping, quantity
+from tollgate.demo.params import RpcError, Shape, array, integer, invalid, mapping
+from tollgate.demo.starknet_params import (
+    find_transaction,
+    read_felt,
+    read_flags,
+    read_hash,
+    resolve,
+    transfers_of,
+)
+from tollgate.demo.starknet_sent import submit
 from tollgate.demo.starknet_shapes import DECLARE, DEPLOY_ACCOUNT, INVOKE, felt
+from tollgate.demo.starknet_traces import TRACE_METHODS
 
-BLOCK_NOT_FOUND = 24
 INVALID_INDEX = 27
-TRANSACTION_NOT_FOUND = 29
 PAGE_TOO_BIG = 31
 BAD_TOKEN = 33
 TOO_MANY_KEYS = 34
 CONTRACT_ERROR = 40
-DUPLICATE = 59
-INVALID_PROOF = 69
 
 _HASH_BITS = 251
-_FIELD_BITS = 252
 _MAX_TRANSACTIONS = 100
 _MAX_ARGUMENTS = 10_000
-# What is kept of each list in a submitted transaction: a bound on memory.
-_MAX_LIST = 32
 
 _MAX_EVENTS = 1024
 _MAX_EVENT_BLOCKS = 500
@@ -49,52 +46,16 @@ _MAX_CHOICES = 100
 _TOKEN = re.compile(r"([0-9]{1,15})-([0-9]{1,6})")
 
 
-def _felt(value: object, what: str) -> int:
-    return quantity(value, what, bits=_FIELD_BITS)
-
-
-def _hash(value: object, what: str = "transaction_hash") -> bytes:
-    return _felt(value, what).to_bytes(32, "big")
-
-
-def _resolve(view: ChainView, value: object, what: str = "block_id") -> int:
-    """Return the height that a block id means; that of the block which is being made is one above the head."""
-    if isinstance(value, str):
-        if value not in versions.tags(view.version):
-            raise invalid(f"{what} is no block tag of version {view.version}")
-        if value == "latest":
-            return view.head
-        return max(0, view.head - shapes.L1_BEHIND) if value == "l1_accepted" else view.head + 1
-    given = mapping(value, what)
-    if given.keys() == {"block_number"}:
-        height: int | None = integer(given["block_number"], "block_number")
-    elif given.keys() == {"block_hash"}:
-        height = view.chain.block_height(_hash(given["block_hash"], "block_hash"))
-    else:
-        raise invalid(f"{what} is not one of block_hash and block_number")
-    if height is None or height > view.head:
-        raise RpcError(BLOCK_NOT_FOUND, "Block not found")
-    return height
-
-
-def _transfers(view: ChainView, height: int) -> list[Transfer]:
-    return view.transfers(height) if height <= view.head else view.chain.transfers(height)
-
-
-def _flags(given: object) -> set[str]:
-    return {each for each in array(given or [], "response_flags", 10) if isinstance(each, str)}
-
-
-def _wants_facts(response_flags: object) -> bool:
-    return "INCLUDE_PROOF_FACTS" in _flags(response_flags)
-
-
 # ---- blocks
 
 
+def _wants_facts(response_flags: object) -> bool:
+    return "INCLUDE_PROOF_FACTS" in read_flags(response_flags)
+
+
 def _block(view: ChainView, block_id: object, show: Callable[[Transfer], object]) -> Shape:
-    height = _resolve(view, block_id)
-    transactions = {"transactions": [show(tx) for tx in _transfers(view, height)]}
+    height = resolve(view, block_id)
+    transactions = {"transactions": [show(tx) for tx in transfers_of(view, height)]}
     if height > view.head:
         return shapes.next_header(view) | transactions
     header = shapes.header(view, height, state.state_diff_length(view.chain, height))
@@ -123,7 +84,7 @@ def _block_with_receipts(view: ChainView, block_id: object, response_flags: obje
 
 
 def _block_transaction_count(view: ChainView, block_id: object) -> int:
-    return len(_transfers(view, _resolve(view, block_id)))
+    return len(transfers_of(view, resolve(view, block_id)))
 
 
 def _hash_and_number(view: ChainView) -> Shape:
@@ -131,7 +92,7 @@ def _hash_and_number(view: ChainView) -> Shape:
 
 
 def _state_update(view: ChainView, block_id: object, _contract_addresses: object = None) -> Shape:
-    chain, height = view.chain, _resolve(view, block_id)
+    chain, height = view.chain, resolve(view, block_id)
     old_root = felt(chain.block_digest("state", height - 1)) if height else "0x0"
     if height > view.head:
         return {"old_root": old_root, "state_diff": state.state_diff(view, height)}
@@ -146,21 +107,13 @@ def _state_update(view: ChainView, block_id: object, _contract_addresses: object
 # ---- transactions
 
 
-def _find(view: ChainView, transaction_hash: object) -> Transfer:
-    name = _hash(transaction_hash)
-    found = view.find(name) or view.chain.find_transfer(name)
-    if found is None or found.height > view.head + 1:
-        raise RpcError(TRANSACTION_NOT_FOUND, "Transaction hash not found")
-    return found
-
-
 def _transaction(view: ChainView, transaction_hash: object, response_flags: object = None) -> Shape:
-    found = _find(view, transaction_hash)
+    found = find_transaction(view, transaction_hash)
     return shapes.transaction(view.chain, found, proof_facts=_wants_facts(response_flags))
 
 
 def _transaction_at(view: ChainView, block_id: object, index: object, response_flags: object = None) -> Shape:
-    found = _transfers(view, _resolve(view, block_id))
+    found = transfers_of(view, resolve(view, block_id))
     at = integer(index, "index")
     if at >= len(found):
         raise RpcError(INVALID_INDEX, "Invalid transaction index in a block")
@@ -168,133 +121,77 @@ def _transaction_at(view: ChainView, block_id: object, index: object, response_f
 
 
 def _receipt(view: ChainView, transaction_hash: object) -> Shape:
-    return shapes.receipt_with_block(view, _find(view, transaction_hash))
+    return shapes.receipt_with_block(view, find_transaction(view, transaction_hash))
 
 
 def _status(view: ChainView, transaction_hash: object) -> Shape:
-    if view.pending(_hash(transaction_hash)):
+    if view.pending(read_hash(transaction_hash)):
         return {"finality_status": "RECEIVED"}
-    found = _find(view, transaction_hash)
+    found = find_transaction(view, transaction_hash)
     return {"finality_status": shapes.finality(view, found.height), "execution_status": "SUCCEEDED"}
 
 
 def _messages_status(view: ChainView, transaction_hash: object) -> list[Shape]:
     """Show the one message of an L1 transaction: here it becomes the transaction of the same hash."""
-    found = _find(view, transaction_hash)
+    found = find_transaction(view, transaction_hash)
     message = {"transaction_hash": felt(found.hash)} | _status(view, transaction_hash)
     return [versions.in_form(view.version, versions.MESSAGE_STATUS, message)]
-
-
-# Members of a submitted transaction that are felts, and that are lists of felts.
-_FELTS = {
-    INVOKE: ("nonce", "sender_address"),
-    DECLARE: ("nonce", "sender_address", "compiled_class_hash"),
-    DEPLOY_ACCOUNT: ("nonce", "class_hash", "contract_address_salt"),
-}
-_LISTS = {
-    INVOKE: ("signature", "account_deployment_data", "calldata"),
-    DECLARE: ("signature", "account_deployment_data"),
-    DEPLOY_ACCOUNT: ("signature", "constructor_calldata"),
-}
-
-
-def _submit(view: ChainView, kind: str, value: object) -> Shape:
-    given = mapping(value, "transaction")
-    if kind == INVOKE:
-        _check_proof(view, given)
-    name = view.chain.digest("sent", kind, msgspec.json.encode(given, order="deterministic"))
-    result: Shape = {"transaction_hash": felt(name)}
-    shown: Shape = shapes.PAID | {"type": kind}
-    missing = versions.missing_members(view.version, versions.INVOKE)
-    for member in _FELTS[kind]:
-        default = hex(shapes.account(view.chain, VISITOR)) if member == "sender_address" else "0x0"
-        shown[member] = _felt_or(given.get(member), default)
-    for member in _LISTS[kind]:
-        listed = given.get(member)
-        shown[member] = [_felt_or(each) for each in listed[:_MAX_LIST]] if isinstance(listed, list) else []
-    facts = given.get("proof_facts")
-    if kind == INVOKE and isinstance(facts, list) and "proof_facts" not in missing:
-        shown["proof_facts"] = [_felt_or(each) for each in facts[:_MAX_LIST]]
-    if kind == DECLARE:
-        shown["class_hash"] = result["class_hash"] = felt(view.chain.lasting_digest("class", name))
-    if kind == DEPLOY_ACCOUNT:
-        result["contract_address"] = shapes.deployed_address(view.chain, name)
-    known = RpcError(DUPLICATE, "A transaction with the same hash already exists in the mempool")
-    view.submit(name, known, shown)
-    return result
-
-
-def _check_proof(view: ChainView, given: Mapping[str, object]) -> None:
-    """Refuse a proof that is not base64; versions without proofs take no notice of it."""
-    if "proof" not in given or not versions.has(view.version, Kind.INPUT, versions.SENT_INVOKE, "proof"):
-        return
-    try:
-        binascii.a2b_base64(str(given["proof"]).encode(), strict_mode=True)
-    except ValueError as error:
-        raise RpcError(INVALID_PROOF, versions.error_message(view.version, INVALID_PROOF)) from error
-
-
-def _felt_or(value: object, default: str = "0x0") -> str:
-    try:
-        return hex(_felt(value, ""))
-    except RpcError:
-        return default
 
 
 # ---- state
 
 
 def _nonce(view: ChainView, block_id: object, contract_address: object) -> str:
-    height = _resolve(view, block_id)
-    return hex(state.nonce(view.chain, _felt(contract_address, "contract_address"), height))
+    height = resolve(view, block_id)
+    return hex(state.nonce(view.chain, read_felt(contract_address, "contract_address"), height))
 
 
 def _storage(
     view: ChainView, contract_address: object, key: object, block_id: object, response_flags: object = None
 ) -> object:
     # The hash of the newest block is stored, and the one that is being made has none.
-    height = min(_resolve(view, block_id), view.head)
-    address = _felt(contract_address, "contract_address")
-    value, written = state.storage(view.chain, address, _felt(key, "key"), height)
-    if "INCLUDE_LAST_UPDATE_BLOCK" in _flags(response_flags):
+    height = min(resolve(view, block_id), view.head)
+    address = read_felt(contract_address, "contract_address")
+    value, written = state.storage(view.chain, address, read_felt(key, "key"), height)
+    if "INCLUDE_LAST_UPDATE_BLOCK" in read_flags(response_flags):
         return {"value": hex(value), "last_update_block": written}
     return hex(value)
 
 
 def _class_hash_at(view: ChainView, block_id: object, contract_address: object) -> str:
-    _resolve(view, block_id)
-    return hex(state.class_hash(view.chain, _felt(contract_address, "contract_address")))
+    resolve(view, block_id)
+    return hex(state.class_hash(view.chain, read_felt(contract_address, "contract_address")))
 
 
 def _class_at(view: ChainView, block_id: object, contract_address: object) -> Shape:
-    _resolve(view, block_id)
-    return state.contract_class(state.class_hash(view.chain, _felt(contract_address, "contract_address")))
+    resolve(view, block_id)
+    return state.contract_class(state.class_hash(view.chain, read_felt(contract_address, "contract_address")))
 
 
 def _class(view: ChainView, block_id: object, class_hash: object) -> Shape:
-    _resolve(view, block_id)
-    return state.contract_class(_felt(class_hash, "class_hash"))
+    resolve(view, block_id)
+    return state.contract_class(read_felt(class_hash, "class_hash"))
 
 
 def _call(view: ChainView, request: object, block_id: object) -> list[str]:
-    height = _resolve(view, block_id)
+    height = resolve(view, block_id)
     given = mapping(request, "request")
-    address = _felt(given.get("contract_address"), "contract_address")
-    function = _felt(given.get("entry_point_selector"), "entry_point_selector")
+    address = read_felt(given.get("contract_address"), "contract_address")
+    function = read_felt(given.get("entry_point_selector"), "entry_point_selector")
     calldata = array(given.get("calldata", []), "calldata", _MAX_ARGUMENTS)
-    return state.call(view, address, function, [_felt(each, "calldata") for each in calldata], height)
+    return state.call(view, address, function, [read_felt(each, "calldata") for each in calldata], height)
 
 
 def _estimate_fee(view: ChainView, request: object, simulation_flags: object, block_id: object) -> list[Shape]:
-    _resolve(view, block_id)
+    resolve(view, block_id)
     array(simulation_flags, "simulation_flags", 10)
     transactions = array(request, "request", _MAX_TRANSACTIONS)
     return [shapes.fee_estimate("FRI") for each in transactions if mapping(each, "request") is not None]
 
 
 def _estimate_message_fee(view: ChainView, message: object, block_id: object) -> Shape:
-    _resolve(view, block_id)
-    recipient = _felt(mapping(message, "message").get("to_address"), "to_address")
+    resolve(view, block_id)
+    recipient = read_felt(mapping(message, "message").get("to_address"), "to_address")
     try:
         state.class_hash(view.chain, recipient)
     except RpcError as error:
@@ -316,8 +213,8 @@ def _get_events(view: ChainView, filter: object) -> Shape:  # noqa: A002 - its n
     if size > _MAX_EVENTS:
         raise RpcError(PAGE_TOO_BIG, "Requested page size is too big")
     passes = _event_filter(view, given)
-    first = _resolve(view, given.get("from_block", {"block_number": 0}), "from_block")
-    last = min(_resolve(view, given.get("to_block", "latest"), "to_block"), view.head)
+    first = resolve(view, given.get("from_block", {"block_number": 0}), "from_block")
+    last = min(resolve(view, given.get("to_block", "latest"), "to_block"), view.head)
     start, skip = _page_start(given.get("continuation_token"), first, last)
     end = min(last, start + _MAX_EVENT_BLOCKS - 1)
     found: list[Shape] = []
@@ -364,10 +261,10 @@ def _event_filter(view: ChainView, given: Mapping[str, object]) -> Callable[[Sha
 
 
 def _choices(value: object, what: str) -> frozenset[str]:
-    return frozenset(hex(_felt(each, what)) for each in array(value, what, _MAX_CHOICES))
+    return frozenset(hex(read_felt(each, what)) for each in array(value, what, _MAX_CHOICES))
 
 
-METHODS: dict[str, MethodFunction] = {
+METHODS: dict[str, MethodFunction] = TRACE_METHODS | {
     "starknet_specVersion": lambda view: shapes.SPEC_VERSIONS[view.version],
     "starknet_chainId": lambda view: shapes.CHAIN_IDS[view.chain.network],
     "starknet_syncing": lambda _: False,
@@ -392,11 +289,9 @@ METHODS: dict[str, MethodFunction] = {
     "starknet_estimateFee": _estimate_fee,
     "starknet_estimateMessageFee": _estimate_message_fee,
     "starknet_getEvents": _get_events,
-    "starknet_addInvokeTransaction": lambda view, invoke_transaction: _submit(view, INVOKE, invoke_transaction),
-    "starknet_addDeclareTransaction": lambda view, declare_transaction: _submit(
-        view, DECLARE, declare_transaction
-    ),
-    "starknet_addDeployAccountTransaction": lambda view, deploy_account_transaction: _submit(
+    "starknet_addInvokeTransaction": lambda view, invoke_transaction: submit(view, INVOKE, invoke_transaction),
+    "starknet_addDeclareTransaction": lambda view, declare_transaction: submit(view, DECLARE, declare_transaction),
+    "starknet_addDeployAccountTransaction": lambda view, deploy_account_transaction: submit(
         view, DEPLOY_ACCOUNT, deploy_account_transaction
     ),
 }

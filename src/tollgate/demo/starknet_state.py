@@ -160,13 +160,17 @@ def storage(chain: SimulatedChain, address: int, key: int, height: int) -> tuple
     return 0, 0
 
 
+def no_diff(view: ChainView) -> Shape:
+    return in_form(view.version, versions.STATE_DIFF, _NO_DIFF)
+
+
 def state_diff(view: ChainView, height: int) -> Shape:
     """Show what a block changed: the token's storage, once the block has a hash, and the nonces of its senders."""
     chain = view.chain
     entry = {"key": hex(LAST_BLOCK), "value": felt(chain.block_hash(height))}
     has_entry = 0 < height <= view.head
     senders = dict.fromkeys(tx.sender for tx in chain.transfers(height))
-    return in_form(view.version, versions.STATE_DIFF, _NO_DIFF) | {
+    return no_diff(view) | {
         "storage_diffs": [{"address": hex(STRK), "storage_entries": [entry]}] if has_entry else [],
         "nonces": [
             {"contract_address": hex(account(chain, sender)), "nonce": hex(sent_count(sender, height))}

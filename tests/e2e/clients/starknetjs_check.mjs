@@ -66,7 +66,8 @@ const { values, positionals } = parseArgs({ options: { token: { type: "string" }
 const headers = { "Content-Type": "application/json" };
 if (values.token) headers.Authorization = `Bearer ${values.token}`;
 try {
-  const found = await read(new RpcProvider({ nodeUrl: positionals[0], headers }));
+  // `create` reads the node's version and speaks it.
+  const found = await read(await RpcProvider.create({ nodeUrl: positionals[0], headers }));
   assert.deepEqual(complaints, []);
   console.log(JSON.stringify(found));
 } catch (error) {

@@ -1,6 +1,7 @@
 """Starknet nodes in the test's own process, with one chain that grows and reorganises when the test decides.
 
-They answer as the simulated chain of `tollgate demo` does, for want of a Starknet node that installs everywhere.
+They answer as the simulated chain of `tollgate demo` does, for want of a Starknet node that installs everywhere:
+by the newest version of the specification at their address, and by those that they serve at `/rpc/v0_…`.
 """
 
 from __future__ import annotations
@@ -13,14 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from tollgate.chains.starknet_versions import VERSIONS, path
 from tollgate.demo.chain import HISTORY_BLOCKS, SimulatedChain
 from tollgate.demo.node import respond
-from tollgate.demo.starknet_methods import starknet_network
+from tollgate.demo.starknet_methods import in_version, starknet_network
 
 from .ports import LOOPBACK
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 _GENESIS = 1_700_000_000
 
@@ -44,9 +46,11 @@ class StarknetNode(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, chain: ForkingChain) -> None:
-        self.network = starknet_network(chain.network, _GENESIS)
-        self.network.chain = chain
+    def __init__(self, chain: ForkingChain, served: Iterable[str] = VERSIONS) -> None:
+        newest = starknet_network(chain.network, _GENESIS)
+        self.networks = {"": newest} | {path(version): in_version(newest, version) for version in served}
+        """What answers, by the path behind the node's address."""
+        self.follow(chain)
         self._connections: set[socket.socket] = set()
         super().__init__((LOOPBACK, 0), _Handler)
         threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
@@ -58,7 +62,12 @@ class StarknetNode(ThreadingHTTPServer):
 
     def call(self, method: str, *params: object) -> Any:
         """Call the node itself, and return the result."""
-        return self.network.answer(method, list(params), 0.0)
+        return self.networks[""].answer(method, list(params), 0.0)
+
+    def follow(self, chain: ForkingChain) -> None:
+        """Answer from this state of the chain from now on."""
+        for network in self.networks.values():
+            network.chain = chain
 
     def kill(self) -> None:
         """End it without a word to anybody."""
@@ -86,8 +95,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
-        answer = respond(self.server.network, body, 0.0) or b""
-        self.send_response(200)
+        network = self.server.networks.get(self.path.rstrip("/"))
+        answer = b"" if network is None else respond(network, body, 0.0) or b""
+        self.send_response(404 if network is None else 200)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(answer)))
         self.end_headers()
@@ -100,9 +110,9 @@ class _Handler(BaseHTTPRequestHandler):
 class StarknetChain:
     """The nodes, and which of them follow the chain."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, served: Iterable[Iterable[str]]) -> None:
         self._chain = ForkingChain("starknet", "sepolia", _GENESIS, 251)
-        self.nodes = [StarknetNode(self._chain) for _ in range(count)]
+        self.nodes = [StarknetNode(self._chain, each) for each in served]
         self.following = list(self.nodes)
         self._reorganisations = 0
 
@@ -135,13 +145,13 @@ class StarknetChain:
     def _become(self, chain: ForkingChain) -> None:
         self._chain = chain
         for node in self.following:
-            node.network.chain = chain
+            node.follow(chain)
 
 
 @contextmanager
-def starknet_chain(count: int = 1) -> Iterator[StarknetChain]:
-    """Run so many nodes with one chain of the network `sepolia`."""
-    chain = StarknetChain(count)
+def starknet_chain(count: int = 1, served: Iterable[Iterable[str]] | None = None) -> Iterator[StarknetChain]:
+    """Run so many nodes, or one for each set of versions to serve, with one chain of the network `sepolia`."""
+    chain = StarknetChain([VERSIONS] * count if served is None else served)
     try:
         yield chain
     finally:
