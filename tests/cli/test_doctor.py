@@ -14,7 +14,9 @@ from tests.store.migrated import make_ledger
 
 from tollgate.core.audit_chain import AuditChain, linked
 from tollgate.core.people import AuditEntry
-from tollgate.store import sqlite, upgrade
+from tollgate.processes.bootstrap import prepare
+from tollgate.settings.model import Settings
+from tollgate.store import sqlite
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -115,7 +117,7 @@ def test_it_needs_no_login_and_no_server(tool: Tool, folder: Path) -> None:
 def chained(folder: Path, count: int) -> URL:
     """A store with entries of one team."""
     url = sqlite.store_url("", folder)
-    upgrade.migrate(url)
+    key = prepare(Settings(data_dir=str(folder))).audit_key
 
     async def fill() -> None:
         store, chain = sqlite.open_store(url), AuditChain("team_1", 0.0)
@@ -123,7 +125,8 @@ def chained(folder: Path, count: int) -> URL:
         for start in range(0, count, 100):
             async with store.changing() as records:
                 for number in range(start, min(start + 100, count)):
-                    entry, chain = linked(AuditEntry(f"aud_{number}", 1.5, "x", "ann", team_id="team_1"), chain)
+                    made = AuditEntry(f"aud_{number}", 1.5, "x", "ann", team_id="team_1")
+                    entry, chain = linked(made, chain, key)
                     await records.audit.add(entry)
         async with store.changing() as records:
             await records.audit_chains.add(chain)
@@ -162,3 +165,24 @@ def change(url: URL, statement: str) -> None:
     with closing(sqlite3.connect(url.database or "")) as connection:
         connection.execute(statement)
         connection.commit()
+
+
+def test_entries_that_were_written_without_the_services_key_show(tool: Tool, folder: Path) -> None:
+    """One who can write to the database, and nothing else, makes a chain that fits."""
+    url = chained(folder, 3)
+    entry, end = linked(AuditEntry("aud_9", 2.5, "x", "eve", team_id="team_1"), _end(url), b"no key")
+    change(
+        url,
+        "INSERT INTO audit SELECT 'aud_9', 2.5, action, 'eve', actor_id, team_id, target, name, details, address,"
+        f" via, request_id, chain, 4, '{entry.previous}', '{entry.hash}', '{entry.mac}' FROM audit WHERE number = 3",
+    )
+    change(url, f"UPDATE audit_chains SET count = 4, hash = '{end.hash}'")
+    assert "  team_1 entry 4: it was not written by this service" in audit_lines(tool, folder)
+    # Without the sealed key none can be checked, so none is believed.
+    change(url, "DELETE FROM facts WHERE name = 'audit key'")
+    assert len([line for line in audit_lines(tool, folder) if "not written by this service" in line]) == 4
+
+
+def _end(url: URL) -> AuditChain:
+    with closing(sqlite3.connect(url.database or "")) as database:
+        return AuditChain(*database.execute("SELECT id, created_at, count, hash FROM audit_chains").fetchone())

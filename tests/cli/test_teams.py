@@ -307,7 +307,7 @@ def test_audit_for_a_role_that_may_not_shows_which_may(api: Api, acme: Tool) -> 
 def exported(count: int, actor: str = "ann@example.com") -> list[bytes]:
     chain, lines = AuditChain("team_1", 0.0), []
     for number in range(count):
-        entry, chain = linked(AuditEntry(f"aud_{number}", 1.5, "token.create", actor), chain)
+        entry, chain = linked(AuditEntry(f"aud_{number}", 1.5, "token.create", actor), chain, b"")
         lines.append(line_of(entry))
     return lines
 

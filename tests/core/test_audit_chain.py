@@ -8,8 +8,20 @@ import json
 import pytest
 from msgspec.structs import replace
 
-from tollgate.core.audit_chain import START, AuditChain, Line, chain_of, fault_of, line_of, linked, shown
+from tollgate.core.audit_chain import (
+    START,
+    AuditChain,
+    Line,
+    chain_of,
+    fault_of,
+    is_authentic,
+    line_of,
+    linked,
+    shown,
+)
 from tollgate.core.people import AuditEntry
+
+KEY = b"k" * 32
 
 
 def chained(count: int) -> list[AuditEntry]:
@@ -18,7 +30,7 @@ def chained(count: int) -> list[AuditEntry]:
         made = AuditEntry(
             f"aud_{number}", 1_763_200_000.123456 + number, "token.create", "Ann Ø", team_id="team_1"
         )
-        entry, chain = linked(made, chain)
+        entry, chain = linked(made, chain, KEY)
         entries.append(entry)
     assert (chain.count, chain.hash) == (count, entries[-1].hash)
     return entries
@@ -55,7 +67,7 @@ def test_entries_of_no_team_have_a_chain_of_their_own() -> None:
     assert (chain_of(None), chain_of("team_1")) == ("service", "team_1")
 
 
-@pytest.mark.parametrize("name", [each for each in AuditEntry.__struct_fields__ if each != "created_at"])
+@pytest.mark.parametrize("name", [each for each in AuditEntry.__struct_fields__ if each not in ("created_at", "mac")])
 def test_change_of_any_member_shows(name: str) -> None:
     entries = chained(3)
     value = getattr(entries[1], name)
@@ -71,7 +83,7 @@ def test_change_of_the_time_shows() -> None:
 
 def test_entry_written_anew_with_its_hash_does_not_fit_the_next() -> None:
     first, second, third = chained(3)
-    forged, _ = linked(replace(second, actor="eve"), AuditChain("team_1", 0.0, 1, first.hash))
+    forged, _ = linked(replace(second, actor="eve"), AuditChain("team_1", 0.0, 1, first.hash), KEY)
     assert faults([first, forged, third]) == ["entry 3: it does not follow on entry 2"]
 
 
@@ -83,13 +95,13 @@ def test_missing_entries_show_unless_they_are_the_oldest() -> None:
 
 def test_inserted_entry_shows() -> None:
     first, second = chained(2)
-    forged, _ = linked(replace(second, actor="eve"), AuditChain("team_1", 0.0, 1, first.hash))
+    forged, _ = linked(replace(second, actor="eve"), AuditChain("team_1", 0.0, 1, first.hash), KEY)
     assert faults([first, forged, second]) == ["entry 2: it comes after entry 2, others are missing"]
 
 
 def test_first_entry_that_claims_another_before_it_shows() -> None:
     first, *_ = chained(1)
-    forged, _ = linked(replace(first, actor="eve"), AuditChain("team_1", 0.0, 0, "f" * 64))
+    forged, _ = linked(replace(first, actor="eve"), AuditChain("team_1", 0.0, 0, "f" * 64), KEY)
     assert faults([forged]) == ["entry 1: entries before it are gone"]
 
 
@@ -97,3 +109,16 @@ def test_entry_after_one_without_a_number_shows() -> None:
     _, second = chained(2)
     fault = fault_of(shown(second), {"number": None, "hash": second.previous})
     assert fault == "entry 2: it comes after entry None, others are missing"
+
+
+def test_entry_that_was_written_without_the_key_shows_though_its_chain_fits() -> None:
+    first, second = chained(2)
+    forged, _ = linked(replace(second, actor="eve"), AuditChain("team_1", 0.0, 1, first.hash), b"another key")
+    assert faults([first, forged]) == []
+    assert [is_authentic(each, KEY) for each in (first, second, forged)] == [True, True, False]
+    # The code of one entry is none for another.
+    assert not is_authentic(replace(first, mac=second.mac), KEY)
+
+
+def test_export_has_no_code() -> None:
+    assert "mac" not in shown(chained(1)[0])

@@ -1,10 +1,13 @@
 """Tokens, other secrets and codes: their form, that a typo is detected, and what the store keeps of them."""
 
+import hmac
 import math
 import re
 import string
 
 import pytest
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -192,3 +195,15 @@ def test_what_cannot_be_a_code_is_refused(typed: str) -> None:
 def test_any_text_is_read_as_a_code_or_as_none(typed: str) -> None:
     code = secrets.plain_code(typed)
     assert code is None or (len(code) == 8 and set(code) <= set(CODE_LETTERS))
+
+
+@pytest.mark.parametrize("purpose", ["tokens", "tickets"])
+def test_key_of_a_purpose_is_derived_as_rfc_5869_has_it(purpose: str) -> None:
+    derivation = HKDF(SHA256(), 32, salt=None, info=f"tollgate {purpose}".encode())
+    assert secrets.derive(b"p" * 32, purpose) == derivation.derive(b"p" * 32)
+
+
+def test_digest_of_one_purpose_is_none_of_another_nor_one_under_the_pepper_itself() -> None:
+    pepper = b"p" * 32
+    made = {secrets.digest(b"x", pepper, purpose) for purpose in ("tokens", "tickets", "links")}
+    assert len({*made, hmac.digest(pepper, b"x", "sha256")}) == 4

@@ -78,6 +78,23 @@ def test_format_1_is_pinned_and_a_backup_of_another_format_is_refused(made: Path
         backups.verify(made)
 
 
+def test_keys_from_the_settings_are_in_no_backup(tmp_path: Path) -> None:
+    pepper, factor_key = "p" * 40, "f" * 40
+    secrets = SecretSettings(pepper=pepper, factor_key=factor_key)
+    settings = Settings(data_dir=str(tmp_path / "data"), secrets=secrets)
+    prepare(settings)
+    backups.backup(settings, tmp_path / "copy", 1.0)
+    for path in (tmp_path / "copy").rglob("*"):
+        if path.is_file():
+            assert pepper.encode() not in path.read_bytes()
+            assert factor_key.encode() not in path.read_bytes()
+    elsewhere = Settings(data_dir=str(tmp_path / "new"))
+    assert "set secrets.pepper, then restore" in refused(elsewhere, tmp_path / "copy")
+    elsewhere = Settings(data_dir=str(tmp_path / "new"), secrets=secrets)
+    backups.restore(elsewhere, tmp_path / "copy")
+    assert prepare(elsewhere).audit_key == prepare(settings).audit_key
+
+
 def test_a_backup_under_another_pepper_is_refused(made: Path, tmp_path: Path) -> None:
     other = Settings(data_dir=str(tmp_path / "new"), secrets=SecretSettings(pepper="x" * 32))
     assert "secrets.pepper is not the pepper of this backup" in refused(other, made)

@@ -7,7 +7,14 @@ from sqlalchemy.engine import URL
 from tests.store.migrated import make_control
 
 from tollgate.errors import StartError
-from tollgate.processes.bootstrap import PEPPER, PREVIOUS_PEPPER, load_peppers, write_pepper
+from tollgate.processes.bootstrap import (
+    PEPPER,
+    PREVIOUS_PEPPER,
+    load_factor_key,
+    load_peppers,
+    prepare,
+    write_pepper,
+)
 from tollgate.settings.model import SecretSettings, Settings
 from tollgate.store import sqlite
 
@@ -128,3 +135,47 @@ def test_a_configured_pepper_is_replaced_by_settings(tmp_path: Path, url: URL) -
     assert load_pepper("new" + CONFIGURED, tmp_path, url) == b"new" + CONFIGURED.encode()
     with pytest.raises(StartError, match="not the one"):
         load_pepper(CONFIGURED, tmp_path, url)
+
+
+# --- Keys beside it ----------------------------------------------------------------------------------------------
+
+
+def test_key_of_the_audit_log_outlives_the_pepper(tmp_path: Path) -> None:
+    settings = Settings(data_dir=str(tmp_path))
+    first = prepare(settings)
+    assert len(first.audit_key) == 32
+    assert prepare(settings).audit_key == first.audit_key
+    write_pepper(tmp_path / PREVIOUS_PEPPER, first.pepper)
+    write_pepper(tmp_path / PEPPER, b"n" * 64)
+    assert prepare(settings).audit_key == first.audit_key
+    (tmp_path / PREVIOUS_PEPPER).unlink()
+    assert prepare(settings).audit_key == first.audit_key
+    assert first.audit_key not in (tmp_path / "control.db").read_bytes()
+    assert first.audit_key.hex().encode() not in (tmp_path / "control.db").read_bytes()
+
+
+def with_factor_key(**secrets: str) -> Settings:
+    return Settings(secrets=SecretSettings(**secrets))
+
+
+def test_key_of_second_factors_may_lie_in_a_file_elsewhere(tmp_path: Path, url: URL) -> None:
+    file = tmp_path / "elsewhere"
+    settings = with_factor_key(factor_key_file=str(file))
+    with pytest.raises(StartError, match="cannot be read"):
+        load_factor_key(settings, url)
+    write_pepper(file, b"k" * 40)
+    assert load_factor_key(settings, url) == b"k" * 40
+    assert load_factor_key(with_factor_key(factor_key="k" * 40), url) == b"k" * 40
+    file.chmod(0o640)
+    with pytest.raises(StartError, match=f"chmod 600 {file}"):
+        load_factor_key(settings, url)
+
+
+@pytest.mark.parametrize(("then", "why"), [("", "is not set"), ("x" * 40, "is another one")])
+def test_key_of_second_factors_is_never_silently_another_one(url: URL, then: str, why: str) -> None:
+    assert load_factor_key(with_factor_key(), url) is None
+    assert load_factor_key(with_factor_key(factor_key="k" * 40), url) == b"k" * 40
+    with pytest.raises(StartError, match=why) as refused:
+        load_factor_key(with_factor_key(factor_key=then), url)
+    assert "kkkk" not in str(refused.value)
+    assert "xxxx" not in str(refused.value)

@@ -390,6 +390,8 @@ def control_plane(
             base_url(settings),
             time.time,
             previous_pepper=bootstrap.previous_pepper,
+            factor_key=bootstrap.factor_key,
+            audit_key=bootstrap.audit_key,
             accountbook=engines.open_accountbook(bootstrap.ledger_url),
         )
         try:

@@ -16,9 +16,10 @@ from tollgate.cli import show
 from tollgate.cli.failures import Failure
 from tollgate.cli.options import config_option, json_option
 from tollgate.control.service_context import MAX_ROWS, every
-from tollgate.core.audit_chain import AuditChain, Line, fault_of
+from tollgate.core.audit_chain import AuditChain, Line, fault_of, is_authentic
 from tollgate.core.audit_chain import shown as shown_line
 from tollgate.ledger.doctor import Check, examine
+from tollgate.processes.bootstrap import known_audit_key
 from tollgate.settings import file as settings_file
 from tollgate.settings.model import Settings
 from tollgate.store import engines
@@ -65,11 +66,13 @@ def _examine(settings: Settings) -> list[Check]:
         checks = examine(data_dir / "spool", ledger, time.time(), is_shared=is_postgresql(url))
     finally:
         ledger.close()
-    return [*checks, asyncio.run(_check_audit(url))] if engines.exists(url) else checks
+    if not engines.exists(url):
+        return checks
+    return [*checks, asyncio.run(_check_audit(url, known_audit_key(settings, data_dir, url)))]
 
 
-async def _check_audit(url: URL) -> Check:
-    """Check the hash chains of the audit log, from the oldest stored entry to the newest."""
+async def _check_audit(url: URL, key: bytes | None) -> Check:
+    """Check the chains of the audit log and the codes of their entries, from the oldest stored to the newest."""
     store, wrong, looked_at = engines.open_store(url), list[str](), 0
     chains: list[AuditChain] = []
     try:
@@ -84,8 +87,11 @@ async def _check_audit(url: URL) -> Check:
                     page = await records.audit.numbered(place, MAX_ROWS, chain=chain.id)
                 if not page:
                     break
-                for line in map(shown_line, page):
+                for entry in page:
+                    line = shown_line(entry)
                     fault = fault_of(line, before)
+                    if not fault and key is not None and not is_authentic(entry, key):
+                        fault = f"entry {entry.number}: it was not written by this service"
                     wrong += [f"{chain.id} {fault}"] if fault else []
                     before = line
                 place, looked_at = page[-1].number, looked_at + len(page)
@@ -97,7 +103,8 @@ async def _check_audit(url: URL) -> Check:
         wrong.append("the database cannot be read, or is of an older version: run `tollgate migrate`")
     finally:
         await store.close()
-    return Check("audit", f"{looked_at} entries in {len(chains)} chains", tuple(wrong))
+    unchecked = ", their authors not checked: the pepper is not here" if key is None else ""
+    return Check("audit", f"{looked_at} entries in {len(chains)} chains{unchecked}", tuple(wrong))
 
 
 def _print(check: Check) -> None:

@@ -60,17 +60,19 @@ class ControlPlane:
         logbook: LogBook | None = None,
         accountbook: AccountBook | None = None,
         previous_pepper: bytes | None = None,
+        factor_key: bytes | None = None,
+        audit_key: bytes = b"",
         inspector: Inspector | None = None,
     ) -> None:
         self.settings = settings
         self.base_url = base_url
-        self.context = ServiceContext(store, settings, pepper, base_url, now, previous_pepper)
+        self.context = ServiceContext(store, settings, pepper, base_url, now, previous_pepper, audit_key)
         self.mailer = Mailer(settings.mail)
         passwords = Passwords()
         self.accounts = Accounts(self.context, passwords, self.mailer)
         self.email_changes = EmailChanges(self.context, self.accounts, self.mailer)
         self.logins = Logins(self.context)
-        self.factors = SecondFactors(self.context, pepper, previous_pepper)
+        self.factors = SecondFactors(self.context, factor_key, pepper, previous_pepper)
         self.devices = Devices(self.context, self.logins)
         self.teams = Teams(self.context)
         self.admin = Admin(self.context, passwords, self.accounts, self.teams)

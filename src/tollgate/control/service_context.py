@@ -178,6 +178,7 @@ class ServiceContext:
         base_url: str,
         now: Callable[[], float],
         previous_pepper: bytes | None = None,
+        audit_key: bytes = b"",
     ) -> None:
         self.store = store
         self.settings = settings
@@ -185,25 +186,26 @@ class ServiceContext:
         self.now = now
         self._pepper = pepper
         self._previous_pepper = previous_pepper
+        self._audit_key = audit_key or secrets.derive(pepper, "audit")
 
-    def digest(self, secret: str) -> bytes:
+    def digest(self, secret: str, purpose: str = secrets.TOKENS) -> bytes:
         """The digest of a secret, which the store has in its place."""
-        # Any input has a digest, even one with lone surrogates: no account has it.
-        return secrets.digest(secret.encode(errors="surrogatepass"), self._pepper)
+        return self.digests(secret, purpose)[0]
 
     def derived_token(self, text: str) -> str:
         """A secret that is never stored and yet can be shown again: made from the pepper and a text."""
         return secrets.derived_token(self._pepper, text)
 
-    def digests(self, secret: str) -> tuple[bytes, ...]:
+    def digests(self, secret: str, purpose: str = secrets.TOKENS) -> tuple[bytes, ...]:
         """The digests that the store may have of a secret: two while the pepper is being replaced."""
-        if self._previous_pepper is None:
-            return (self.digest(secret),)
-        return (self.digest(secret), secrets.digest(secret.encode(errors="surrogatepass"), self._previous_pepper))
+        # Any input has a digest, even one with lone surrogates: no account has it.
+        text = secret.encode(errors="surrogatepass")
+        peppers = (self._pepper, self._previous_pepper)
+        return tuple(secrets.digest(text, pepper, purpose) for pepper in peppers if pepper is not None)
 
     def key(self, kind: str, text: str) -> str:
         """A key for something that must not be stored in clear, such as a mistyped address."""
-        return f"{kind}:{self.digest(text).hex()[:40]}"
+        return f"{kind}:{self.digest(text, secrets.LIMIT_KEYS).hex()[:40]}"
 
     def authenticated_at(self, actor: Actor) -> float | None:
         """When the actor last authenticated: one without a login has done so just now."""
@@ -281,6 +283,7 @@ class ServiceContext:
                 request_id=actor.client.request_id,
             ),
             known or AuditChain(chain, self.now()),
+            self._audit_key,
         )
         await records.audit.add(entry)
         await (records.audit_chains.replace(end) if known else records.audit_chains.add(end))

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from tollgate.core.pricing import Price, alerts_passed, cap_reached
+from tollgate.core.secrets import derive
 
 SIGNATURE_HEADER = "X-Tollgate-Signature"
 SECRET_PREFIX = "tgw_"  # noqa: S105 - no secret
-_PURPOSE = b"tollgate: secrets of webhooks, 1"
 
 WEBHOOK, EMAIL = "webhook", "email"
 # States of a delivery.
@@ -78,7 +78,7 @@ def wait_after(attempts: int) -> float | None:
 
 
 def webhook_secret(pepper: bytes, team_id: str, salt: str) -> str:
-    key = hmac.digest(pepper, _PURPOSE, "sha256")
+    key = derive(pepper, "webhooks")
     raw = hmac.digest(key, f"{team_id}:{salt}".encode(), "sha256")
     return SECRET_PREFIX + base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
 

@@ -1,13 +1,15 @@
 """The chain of an audit log: each entry holds the hash of the one before, and a hash of itself.
 
 To change, remove or insert an entry later, all later hashes must be written anew, and those are in every
-export that was made meanwhile. One chain for each team, and one for what concerns no team. How a hash is made is
-a promise (`docs/managing.md`): exports of years ago are checked with it.
+export that was made meanwhile. Each entry also has a code (`mac`) under a key that the database holds only sealed:
+to write to the database is not enough to make one. One chain for each team, and one for what concerns no team. How
+a hash is made is a promise (`docs/managing.md`): exports of years ago are checked with it.
 """
 
 from __future__ import annotations
 
 import hashlib
+import hmac
 import json
 from datetime import UTC, datetime
 
@@ -40,16 +42,26 @@ def chain_of(team_id: str | None) -> str:
     return team_id or SERVICE
 
 
-def linked(entry: AuditEntry, chain: AuditChain) -> tuple[AuditEntry, AuditChain]:
+def linked(entry: AuditEntry, chain: AuditChain, key: bytes) -> tuple[AuditEntry, AuditChain]:
     placed = replace(entry, chain=chain.id, number=chain.count + 1, previous=chain.hash)
     placed = replace(placed, hash=hash_of(shown(placed)))
+    placed = replace(placed, mac=_mac(placed, key))
     return placed, replace(chain, count=placed.number, hash=placed.hash)
+
+
+def is_authentic(entry: AuditEntry, key: bytes) -> bool:
+    """Whether the service itself has written an entry, under its key."""
+    return hmac.compare_digest(entry.mac, _mac(entry, key))
+
+
+def _mac(entry: AuditEntry, key: bytes) -> str:
+    return hmac.digest(key, f"{entry.chain} {entry.number} {entry.hash}".encode(), "sha256").hex()
 
 
 def shown(entry: AuditEntry) -> Line:
     """An entry as it is exported: texts, one whole number and nulls, which no two programs write differently."""
     at = datetime.fromtimestamp(entry.created_at, UTC).isoformat(timespec="microseconds")
-    names = (name for name in entry.__struct_fields__ if name != "created_at")
+    names = (name for name in entry.__struct_fields__ if name not in ("created_at", "mac"))
     return {"at": at.replace("+00:00", "Z"), **{name: getattr(entry, name) for name in names}}
 
 

@@ -234,10 +234,11 @@ class AuditEntry(Struct, frozen=True):
     """How the actor was logged in."""
     request_id: str = ""
     chain: str = ""
-    """These four by `audit_chain`."""
+    """These five by `audit_chain`."""
     number: int = 0
     previous: str = ""
     hash: str = ""
+    mac: str = ""
 
 
 # How names of amounts end, and of times.

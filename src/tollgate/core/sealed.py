@@ -2,7 +2,7 @@
 
 AES-SIV (RFC 5297) is deterministic: the same content in the same scope always yields the same bytes, as ids must.
 The scope, such as a team, is associated data: what was sealed for one scope does not open in another. Each purpose
-has a key of its own, derived from the pepper. No clock, randomness or store may enter.
+has a key of its own, derived from the pepper or from another key. No clock, randomness or store may enter.
 """
 
 from __future__ import annotations

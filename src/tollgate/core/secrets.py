@@ -3,7 +3,8 @@
 An API token is `tg_`, 32 base62 characters (190 bits) and the CRC-32 of what precedes, in six base62
 characters: secret scanners recognise it, and a mistyped one is refused without a look-up (as GitHub's are).
 What logs people in has the same form with a prefix of its own, so that one is never taken for another.
-Nothing here keeps, logs or compares a secret in clear: the store holds HMAC-SHA-256 under the pepper.
+Nothing here logs or compares a secret in clear: the store holds HMAC-SHA-256 of it. The pepper itself is no key:
+each purpose has one that is derived from it.
 """
 
 from __future__ import annotations
@@ -12,11 +13,22 @@ import hmac
 import secrets
 import string
 import zlib
+from functools import lru_cache
 
 PREFIX = "tg_"
 ACCESS, REFRESH, PERSONAL, SESSION = "tga_", "tgr_", "tgp_", "tgs_"
 DEVICE, INVITATION, RESET = "tgd_", "tgi_", "tgl_"
 RANDOM_LENGTH = 32
+# Purposes of keys.
+TOKENS, RECOVERY_CODES, USER_CODES, TICKETS, LINKS, PASSWORD_PROOFS, LIMIT_KEYS = (
+    "tokens",
+    "recovery codes",
+    "user codes",
+    "tickets",
+    "links",
+    "password proofs",
+    "keys of limits",
+)
 CHECK_LENGTH = 6
 SHOWN = 8
 
@@ -73,9 +85,16 @@ def well_formed(token: str, prefix: str = PREFIX) -> bool:
     )
 
 
-def digest(token: bytes, pepper: bytes) -> bytes:
-    """What the store knows of a token."""
-    return hmac.digest(pepper, token, "sha256")
+@lru_cache(64)
+def derive(pepper: bytes, purpose: str) -> bytes:
+    """The key for one purpose: HKDF-SHA-256 (RFC 5869), without salt, of 32 bytes."""
+    extracted = hmac.digest(bytes(32), pepper, "sha256")
+    return hmac.digest(extracted, f"tollgate {purpose}".encode() + b"\x01", "sha256")
+
+
+def digest(token: bytes, pepper: bytes, purpose: str = TOKENS) -> bytes:
+    """What the store knows of a token or of another secret, or what signs a text that comes back."""
+    return hmac.digest(derive(pepper, purpose), token, "sha256")
 
 
 def shown_prefix(token: str) -> str:

@@ -67,7 +67,9 @@ async def _fill(bootstrap: Bootstrap, *, past: bool) -> Filled:
     store = engines.open_store(bootstrap.store_url)
     now = time.time()
     clock = history.HistoryClock(now)
-    plane = control_plane.ControlPlane(store, bootstrap.settings, bootstrap.pepper, "", clock)
+    plane = control_plane.ControlPlane(
+        store, bootstrap.settings, bootstrap.pepper, "", clock, audit_key=bootstrap.audit_key
+    )
     password = random.token_urlsafe(12)
     hashed = await passwords.Passwords().hash(password)
     try:

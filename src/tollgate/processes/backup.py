@@ -1,4 +1,6 @@
-"""A copy of an installation that can be started elsewhere: databases, spool and pepper, taken while it serves.
+"""A copy of an installation that can be started elsewhere: databases and spool, taken while it serves.
+
+The pepper is in it only where it lies in the data folder. Keys from the settings are not copied.
 
 What a call is charged must be in the copy exactly once. So segments of the spool are opened first, then the ledger
 is copied, then what was opened is read: a record is in the ledger's copy, or in a segment's behind the offset that
@@ -75,9 +77,11 @@ def backup(settings: Settings, target: Path, now: float) -> Manifest:
         for file in opened.values():
             file.close()
     _copy_database(control, target / CONTROL)
-    pepper = settings.secrets.pepper.encode() or read_pepper(source / PEPPER)
-    write_pepper(target / PEPPER, pepper)
-    if (source / PREVIOUS_PEPPER).exists():
+    configured = settings.secrets.pepper.encode()
+    pepper = configured or read_pepper(source / PEPPER)
+    if not configured:
+        write_pepper(target / PEPPER, pepper)
+    if not configured and (source / PREVIOUS_PEPPER).exists():
         write_pepper(target / PREVIOUS_PEPPER, read_pepper(source / PREVIOUS_PEPPER))
     files = sorted(path for path in target.rglob("*") if path.is_file())
     digests = {str(path.relative_to(target)): _digest(path) for path in files}
@@ -110,7 +114,7 @@ def verify(folder: Path) -> Manifest:
     for name in (CONTROL, LEDGER):
         if name in manifest.files:
             _check_database(folder / name)
-    if fingerprint(read_pepper(folder / PEPPER)) != manifest.pepper:
+    if PEPPER in manifest.files and fingerprint(read_pepper(folder / PEPPER)) != manifest.pepper:
         raise BackupFailed(f"{folder / PEPPER} is not the pepper of this backup: use another backup.")
     return manifest
 
@@ -122,6 +126,10 @@ def restore(settings: Settings, source: Path) -> Manifest:
     configured = settings.secrets.pepper.encode()
     if configured and fingerprint(configured) != manifest.pepper:
         raise BackupFailed("secrets.pepper is not the pepper of this backup: remove it, or set the right one.")
+    if not configured and PEPPER not in manifest.files:
+        raise BackupFailed(
+            "The pepper of this backup came from the settings and is not in it: set secrets.pepper, then restore."
+        )
     if target.exists() and holder(target) is not None:
         raise BackupFailed(f"A service runs on {target}: stop it, or give other settings.")
     taken = [name for name in (CONTROL, LEDGER, PEPPER) if (target / name).exists()]

@@ -2,22 +2,26 @@
 
 The pepper is the key under which tokens are hashed. A store remembers a fingerprint of the pepper its digests
 were made with: started with another one, every token would be refused one by one, so the service refuses to
-start instead.
+start instead. So it is with the key of second factors, where one is set.
+
+The audit log has a key of its own, which no replaced pepper changes: it is made once, and stored sealed.
 """
 
 from __future__ import annotations
 
-import hmac
 import os
 import secrets
 import stat
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from msgspec import Struct
 from sqlalchemy.engine import URL
 
 from tollgate import log
+from tollgate.core.sealed import BrokenSeal, Cipher
+from tollgate.core.secrets import derive
 from tollgate.errors import StartError
 from tollgate.processes.run_in_child import run_in_child
 from tollgate.settings.file import Origin
@@ -30,6 +34,8 @@ _log = log.get("server")
 PEPPER = "pepper"
 """The name of its file in the data folder, and of its fingerprint in the store."""
 PREVIOUS_PEPPER = "pepper.previous"
+FACTOR_KEY, AUDIT_KEY = "factor_key", "audit key"
+"""Names of facts: the fingerprint of one, and the other, sealed."""
 PEPPER_REPLACED_AT = "pepper_replaced_at"
 """The name of the fact with the time of the change: what was made before is hashed under the previous one."""
 
@@ -46,6 +52,9 @@ class Bootstrap(Struct, frozen=True):
     """Where the settings came from; None: from nowhere that could be read again."""
     previous_pepper: bytes | None = None
     """The one that `pepper` replaces: hashes made with it stay valid."""
+    factor_key: bytes | None = None
+    """Of second factors; None: the pepper."""
+    audit_key: bytes = b""
 
     @property
     def spool_dir(self) -> Path:
@@ -70,7 +79,11 @@ def prepare(settings: Settings, origin: Origin | None = None) -> Bootstrap:
         for step in migrate_in_child(each, scripts):
             _log.info("database migrated", step=step, database=each.database)
     pepper, previous = load_peppers(settings, data_dir, url)
-    return Bootstrap(settings, data_dir, url, ledger_url, pepper, origin, previous)
+    factor_key = load_factor_key(settings, url)
+    # In a child, so that the parent never loads the ciphers.
+    opened = run_in_child(lambda: _audit_key(url, pepper, previous).hex(), str, "Opening the audit log's key")
+    audit_key = bytes.fromhex(opened)
+    return Bootstrap(settings, data_dir, url, ledger_url, pepper, origin, previous, factor_key, audit_key)
 
 
 def migrate_in_child(url: URL, scripts: str) -> list[str]:
@@ -110,6 +123,63 @@ def check_peppers(settings: Settings, data_dir: Path, url: URL) -> None:
         raise _another_pepper(settings, data_dir)
 
 
+def load_factor_key(settings: Settings, url: URL) -> bytes | None:
+    """The key of second factors, if one is set; refuse another one than before."""
+    key = _factor_key(settings)
+    if key is None:
+        stored = engines.fact(url, FACTOR_KEY)
+    else:
+        stored = engines.insert_if_absent(url, FACTOR_KEY, fingerprint(key))
+    if stored is not None and (key is None or stored != fingerprint(key)):
+        what = "is not set" if key is None else "is another one"
+        raise StartError(
+            f"Second factors of this store are sealed under a key, and `secrets.factor_key` {what}: set that key, "
+            "or `secrets.factor_key_file`. Without it no code of an app would be accepted."
+        )
+    return key
+
+
+def _factor_key(settings: Settings) -> bytes | None:
+    if settings.secrets.factor_key:
+        return settings.secrets.factor_key.encode()
+    if not settings.secrets.factor_key_file:
+        return None
+    path = Path(settings.secrets.factor_key_file)
+    try:
+        return read_pepper(path)
+    except OSError as error:
+        raise StartError(f"secrets.factor_key_file: {path} cannot be read: {error.strerror}.") from error
+
+
+def _audit_key(url: URL, pepper: bytes, previous: bytes | None) -> bytes:
+    """The key of the audit log, made on the first start; sealed again where the pepper was replaced."""
+    made = Cipher(pepper, AUDIT_KEY).close("", secrets.token_bytes(32)).hex()
+    stored = bytes.fromhex(engines.insert_if_absent(url, AUDIT_KEY, made))
+    for each in (pepper, previous):
+        if each is not None:
+            with suppress(BrokenSeal):
+                key = Cipher(each, AUDIT_KEY).open("", stored)
+                if each is previous:
+                    engines.replace_facts(url, {AUDIT_KEY: Cipher(pepper, AUDIT_KEY).close("", key).hex()})
+                return key
+    raise StartError("The key of the audit log cannot be opened with this pepper: put the pepper back.")
+
+
+def known_audit_key(settings: Settings, data_dir: Path, url: URL) -> bytes | None:
+    """The key of the audit log, to check it; empty if there is none, None if the pepper is not at hand."""
+    stored, path = engines.fact(url, AUDIT_KEY), data_dir / PEPPER
+    if not (settings.secrets.pepper or path.exists()):
+        return None
+    if stored is None:
+        return b""
+    pepper = settings.secrets.pepper.encode() or read_pepper(path)
+    for each in (pepper, _previous_pepper(settings, data_dir)):
+        if each is not None:
+            with suppress(BrokenSeal):
+                return Cipher(each, AUDIT_KEY).open("", bytes.fromhex(stored))
+    return b""
+
+
 def _previous_pepper(settings: Settings, data_dir: Path) -> bytes | None:
     if settings.secrets.previous_pepper:
         return settings.secrets.previous_pepper.encode()
@@ -128,7 +198,7 @@ def _another_pepper(settings: Settings, data_dir: Path) -> StartError:
 
 def fingerprint(pepper: bytes) -> str:
     """What a store remembers of its pepper."""
-    return hmac.digest(pepper, b"tollgate pepper", "sha256").hex()[:32]
+    return derive(pepper, "fingerprint").hex()[:32]
 
 
 def write_pepper(path: Path, pepper: bytes) -> None:

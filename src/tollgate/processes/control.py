@@ -66,6 +66,8 @@ def run(
             logbook=logbook,
             accountbook=accountbook,
             previous_pepper=bootstrap.previous_pepper,
+            factor_key=bootstrap.factor_key,
+            audit_key=bootstrap.audit_key,
             inspector=MachineInspector(bootstrap, starts),
         )
         leases = None

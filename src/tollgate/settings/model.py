@@ -220,6 +220,17 @@ class SecretSettings(Section, frozen=True):
         str,
         Secret("The previous pepper, while `pepper` replaces it: hashes made with it stay valid."),
     ] = ""
+    factor_key: Annotated[
+        str,
+        Secret(
+            "Key under which second factors are sealed, 32 characters or more. Empty: one is derived from the "
+            "pepper. It is in no backup: keep a copy elsewhere."
+        ),
+    ] = ""
+    factor_key_file: Annotated[
+        str,
+        Location("File with that key, outside of the data folder, that only its owner can read. Empty: none."),
+    ] = ""
 
 
 class WhitelistSettings(Section, frozen=True):

@@ -188,6 +188,11 @@ def _methods(key: str, patterns: list[Any]) -> Iterator[Finding]:
             yield (index,), f"`{key}` has {pattern!r}: {advice}"
 
 
+def _one_factor_key(key: str, secrets: dict[str, Any]) -> Iterator[Finding]:
+    if secrets.get("factor_key") and secrets.get("factor_key_file"):
+        yield ("factor_key_file",), f"`{key}.factor_key` and `{key}.factor_key_file` are both set: remove one"
+
+
 def _pepper(key: str, pepper: str) -> Iterator[Finding]:
     if pepper and len(pepper) < MIN_PEPPER:
         advice = "such as those of `openssl rand -hex 32`, or leave it empty to have one made"
@@ -283,6 +288,8 @@ _RULES: dict[KeyPath, tuple[Rule, ...]] = {
     ("server", "base_url"): (_base_url,),
     ("secrets", "pepper"): (_pepper,),
     ("secrets", "previous_pepper"): (_pepper,),
+    ("secrets", "factor_key"): (_pepper,),
+    ("secrets",): (_one_factor_key,),
     ("whitelist", "resolvers"): (_resolvers,),
     ("oidc",): (_oidc,),
     ("mail",): (_mail,),

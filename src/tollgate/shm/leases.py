@@ -13,7 +13,6 @@ there, and written for the keeper a hundred times a second (`settle`).
 
 from __future__ import annotations
 
-import hashlib
 import math
 import mmap
 from collections.abc import Iterator, Sequence
@@ -23,6 +22,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from tollgate.core.limits import HAIR, Limit, Taken
+from tollgate.core.secrets import derive
 from tollgate.shm.limits import NOWHERE, WAYS, LimitSlots, SharedMeters, numbers_left
 
 # What was taken is written for the keeper this often while calls come, and this long after the last one.
@@ -63,7 +63,7 @@ class LeasedMeters(SharedMeters):
     def __init__(self, slots: int, workers: int, lock: Path, secret: bytes) -> None:
         super().__init__(slots, workers, lock)
         # The same on all nodes, so that a mark names the same limit on each; whose it is cannot be derived.
-        self._salt = hashlib.blake2b(b"shared limits" + secret, digest_size=16).digest()
+        self._salt = derive(secret, "shared limits")[:16]
         slots = self._sets * WAYS
         memory = memoryview(mmap.mmap(-1, 8 * (1 + slots * (4 + workers)))).cast("B").cast("d")
         self._default = memory[:1]

@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tollgate.core.leases import OVER, Lease, LeaseReply, LeaseReport
+from tollgate.core.secrets import derive
 from tollgate.errors import StartError
 from tollgate.lazy_module import LazyModule
 from tollgate.store.base import SharedAnswer, SharedUnreachable
@@ -158,7 +159,7 @@ def checked(url: str) -> str:
 
 def prefix(secret: bytes) -> str:
     """What all keys of an installation begin with: two of them may use one server."""
-    name = hashlib.blake2b(b"valkey keys" + secret, digest_size=8).hexdigest()
+    name = derive(secret, "names of Valkey keys").hex()[:16]
     return f"{{tollgate-{name}}}:{VERSION}:"
 
 
@@ -215,7 +216,7 @@ class ValkeyAnswerLog:
 
     def __init__(self, url: str, prefix: str, secret: bytes, seconds: float = DEADLINE_SECONDS) -> None:
         self._prefix = prefix
-        self._secret = hashlib.blake2b(b"shared answers" + secret, digest_size=32).digest()
+        self._secret = derive(secret, "shared answers")
         self._seconds = seconds
         self._client = _client(url, seconds)
         self._me = secrets.token_bytes(8)

@@ -284,6 +284,20 @@ def test_secret_of_an_app_outlives_one_change_of_the_pepper(harness: Harness, pl
     harness.do(factors.check_code(VISIT, account, code_of(harness, made.secret)))
 
 
+def test_second_factors_move_under_a_key_of_their_own(harness: Harness, plane: ControlPlane) -> None:
+    actor, account = harness.actor("owner"), harness.account("owner")
+    made = harness.do(plane.factors.begin_totp(actor))
+    codes = harness.do(plane.factors.confirm_totp(actor, Code(code_of(harness, made.secret))))
+    own = SecondFactors(plane.context, b"k" * 40, PEPPER)
+    harness.clock.advance(totp.STEP_SECONDS)
+    harness.do(own.check_code(VISIT, account, code_of(harness, made.secret)))
+    harness.do(own.check_code(VISIT, account, codes[0]))
+    # What was used is sealed under it alone: the pepper opens it no more.
+    harness.clock.advance(totp.STEP_SECONDS)
+    harness.refused(NotFound, plane.factors.check_code(VISIT, account, code_of(harness, made.secret)))
+    harness.do(SecondFactors(plane.context, b"k" * 40).check_code(VISIT, account, code_of(harness, made.secret)))
+
+
 def test_ticket_after_the_password_is_for_one_account_and_short(harness: Harness, plane: ControlPlane) -> None:
     ticket = plane.factors.pending(harness.account("owner"))
     assert harness.do(plane.factors.account_of(ticket)).id == "acc_owner"

@@ -188,7 +188,7 @@ class Devices:
         return login
 
     def _code_digest(self, code: str) -> bytes:
-        return self._context.digest(f"user code {code}")
+        return self._context.digest(code, secrets.USER_CODES)
 
 
 def crowding(waiting: Sequence[tuple[str, str]]) -> list[str]:

@@ -20,6 +20,7 @@ from tollgate.control.problems import InvalidInput, NameTaken, NotFound
 from tollgate.control.service_context import MAX_ROWS, Actor, ServiceContext, email_of, every
 from tollgate.control.services import throttle
 from tollgate.control.services.accounts import Accounts
+from tollgate.core import secrets
 from tollgate.core.people import Account, Invitation
 from tollgate.store.base import Conflict, Given, Repositories
 
@@ -137,4 +138,4 @@ class EmailChanges:
     def _marks(self, account: Account, address: str, until: int) -> list[bytes]:
         """The valid signatures of a link: two while a pepper is being replaced."""
         text = f"email change {account.id} {account.email} {account.password_hash} {until} {address}"
-        return [digest[:_MARK_BYTES] for digest in self._context.digests(text)]
+        return [digest[:_MARK_BYTES] for digest in self._context.digests(text, secrets.LINKS)]

@@ -65,10 +65,11 @@ class Challenge(Struct, frozen=True):
 class SecondFactors:
     """Codes and passkeys."""
 
-    def __init__(self, context: ServiceContext, pepper: bytes, previous_pepper: bytes | None = None) -> None:
+    def __init__(self, context: ServiceContext, *keys: bytes | None) -> None:
+        """Under the first key; what is under the others is found, and moved when it is used."""
         self._context = context
-        self._seal = Seal(pepper, "totp_", totp.SECRET_BYTES)
-        self._older_seal = None if previous_pepper is None else Seal(previous_pepper, "totp_", totp.SECRET_BYTES)
+        self._keys = [key for key in keys if key]
+        self._seals = [Seal(key, "totp_", totp.SECRET_BYTES) for key in self._keys]
 
     async def list(self, actor: Actor) -> AccountFactors:
         async with self._context.store.reading() as records:
@@ -95,7 +96,7 @@ class SecondFactors:
         """Create a secret for an app. It takes effect when a first code of it is confirmed."""
         account = self._context.recent(actor, "set up codes")
         secret = random.token_bytes(totp.SECRET_BYTES)
-        sealed = self._seal.close(account.id, secret).encode()
+        sealed = self._seals[0].close(account.id, secret).encode()
         async with self._context.store.changing() as records:
             if (await self._of(records, account.id)).totp is not None:
                 raise InvalidInput("Codes are on already: turn them off first.")
@@ -166,32 +167,32 @@ class SecondFactors:
         if app is not None:
             step = totp.step_of(self._secret(app), _digits(code), now, app.counter)
             if step is not None:
-                # Sealed again, so that an old pepper can be removed.
-                sealed = self._seal.close(account.id, self._secret(app)).encode()
+                # Sealed again, so that an old key can be removed.
+                sealed = self._seals[0].close(account.id, self._secret(app)).encode()
                 await records.factors.replace(replace(app, counter=step, last_used_at=now, secret=sealed))
                 return True
-        digests = self._context.digests(_recovery_text(account, code))
+        digests = self._recovery_digests(account, code)
         return await records.factors.remove(account_id=account.id, kind=RECOVERY, secret=digests) > 0
 
     async def _new_recovery_codes(self, records: Repositories, account: Account) -> Sequence[str]:
         await records.factors.remove(account_id=account.id, kind=RECOVERY)
         codes = ["".join(random.choice(_CODE_LETTERS) for _ in range(10)) for _ in range(RECOVERY_CODES)]
         for code in codes:
-            digest = self._context.digest(_recovery_text(account, code))
+            digest = self._recovery_digests(account, code)[0]
             await records.factors.add(
                 Factor(secrets.new_id("fac"), account.id, RECOVERY, "", self._context.now(), digest)
             )
         return [f"{code[:5]}-{code[5:]}" for code in codes]
 
     def _secret(self, app: Factor) -> bytes:
-        sealed = app.secret.decode()
-        try:
-            return self._seal.open(app.account_id, sealed)
-        except BrokenSeal as error:
-            if self._older_seal is not None:
-                with suppress(BrokenSeal):
-                    return self._older_seal.open(app.account_id, sealed)
-            raise NotFound("The secret of the app can no longer be read: contact the operator.") from error
+        for seal in self._seals:
+            with suppress(BrokenSeal):
+                return seal.open(app.account_id, app.secret.decode())
+        raise NotFound("The secret of the app can no longer be read: contact the operator.")
+
+    def _recovery_digests(self, account: Account, code: str) -> tuple[bytes, ...]:
+        text = _recovery_text(account, code).encode(errors="surrogatepass")
+        return tuple(secrets.digest(text, key, secrets.RECOVERY_CODES) for key in self._keys)
 
     # --- Passkeys --------------------------------------------------------------------------------------
 
@@ -313,7 +314,7 @@ class SecondFactors:
         return account
 
     def _password_proof(self, account: Account) -> str:
-        return self._context.digest(f"password {account.password_hash}").hex()
+        return self._context.digest(account.password_hash, secrets.PASSWORD_PROOFS).hex()
 
     def _ticket(self, purpose: str, scope: str, content: bytes) -> str:
         until = int(self._context.now() + TICKET_SECONDS)
@@ -331,7 +332,7 @@ class SecondFactors:
         return base64.urlsafe_b64decode(text)
 
     def _mark(self, purpose: str, scope: str, until: int, text: str) -> str:
-        return self._context.digest(f"ticket {purpose} {scope} {until} {text}").hex()
+        return self._context.digest(f"{purpose} {scope} {until} {text}", secrets.TICKETS).hex()
 
 
 def _check_room(passkeys: int) -> None:

@@ -316,6 +316,7 @@ Table(
     Column("number", Integer, nullable=False, server_default="0"),
     Column("previous", String(64), nullable=False, server_default=""),
     Column("hash", String(64), nullable=False, server_default=""),
+    Column("mac", String(64), nullable=False, server_default=""),
     Index("ix_audit_chain", "chain", "number", unique=True),
     Index("ix_audit_team_id", "team_id", "created_at", "id"),
     Index("ix_audit_actor_id", "actor_id", "created_at", "id"),
