@@ -1,17 +1,20 @@
 # syntax=docker/dockerfile:1
 # Tollgate in a slim image: not root, nothing to write but /data, dependencies by hash.
+# For a build that can be repeated, name the base by its digest: --build-arg PYTHON_IMAGE=python:3.13-slim@sha256:…
+# (`docker buildx imagetools inspect python:3.13-slim` shows it).
 #   docker build --build-arg COMMIT=$(git rev-parse --short=12 HEAD) -t tollgate .
 #   install -d -o 10001 -g 10001 -m 0700 settings
 #   docker run --rm -it -v tollgate:/data -v ./settings:/etc/tollgate tollgate init
 #   docker run --read-only --tmpfs /tmp -v tollgate:/data -v ./settings:/etc/tollgate:ro -p 8402:8402 tollgate
-FROM python:3.13-slim AS build
+ARG PYTHON_IMAGE=python:3.13-slim
+FROM ${PYTHON_IMAGE} AS build
 WORKDIR /src
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
 COPY requirements/runtime.txt requirements/image.txt requirements/build.txt requirements/
 RUN python -m venv /opt/tollgate \
- && /opt/tollgate/bin/pip install --require-hashes -r requirements/image.txt \
+ && /opt/tollgate/bin/pip install --require-hashes --no-deps -r requirements/image.txt \
  && python -m venv /opt/build \
- && /opt/build/bin/pip install --require-hashes -r requirements/build.txt
+ && /opt/build/bin/pip install --require-hashes --no-deps -r requirements/build.txt
 COPY pyproject.toml hatch_build.py README.md LICENSE ./
 COPY src src
 ARG COMMIT=""
@@ -20,7 +23,7 @@ RUN if [ -n "$COMMIT" ]; then printf '%s\n' "$COMMIT" > src/tollgate/COMMIT; fi 
  && /opt/tollgate/bin/pip install --no-deps dist/*.whl \
  && /opt/tollgate/bin/python -m compileall -q /opt/tollgate/lib
 
-FROM python:3.13-slim
+FROM ${PYTHON_IMAGE}
 LABEL org.opencontainers.image.title="Tollgate" \
       org.opencontainers.image.description="A blockchain RPC access service that anyone can host" \
       org.opencontainers.image.licenses="Apache-2.0"
@@ -32,12 +35,11 @@ ENV PATH=/opt/tollgate/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
     TOLLGATE_CONFIG=/etc/tollgate/tollgate.toml \
     TOLLGATE_DATA_DIR=/data \
-    TOLLGATE_SERVER__HOST=0.0.0.0 \
-    TOLLGATE_SERVER__METRICS_HOST=0.0.0.0
+    TOLLGATE_SERVER__HOST=0.0.0.0
 USER 10001:10001
 WORKDIR /data
 VOLUME ["/data"]
-EXPOSE 8402 8403
+EXPOSE 8402
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=3s --start-period=30s --retries=3 \
   CMD ["python", "-c", "import urllib.request as u; u.urlopen('http://127.0.0.1:8402/healthz', timeout=2)"]

@@ -13,9 +13,10 @@ CLIENTS := tests/e2e/clients
 UV ?= $(if $(wildcard $(BIN)/uv),$(BIN)/uv,uv)
 
 PIP_INSTALL := -m pip --disable-pip-version-check install --quiet
-HASHED := $(PIP_INSTALL) --require-hashes
+# A lock file names all there is; some libraries ask for more than is used (requirements/override.txt).
+HASHED := $(PIP_INSTALL) --require-hashes --no-deps
 COMPILE = $(UV) pip compile --quiet --universal --generate-hashes \
-	--python-version 3.11 --custom-compile-command 'make lock' $(ARGS)
+	--python-version 3.11 --override requirements/override.txt --custom-compile-command 'make lock' $(ARGS)
 NPM := PATH="$(CURDIR)/$(DEPS)/bin:$$PATH" npm
 NPM_FLAGS := --ignore-scripts --no-audit --no-fund --no-update-notifier --loglevel=error \
 	--omit-lockfile-registry-resolved=true

@@ -19,6 +19,9 @@ settings.register_profile("tollgate-ci", deadline=None, derandomize=True, print_
 settings.load_profile("tollgate-ci" if os.environ.get("CI") else "tollgate")
 
 
+# As the service's own: it refuses a data folder that others can read.
+os.umask(0o077)
+
 _TOKEN = re.compile(r"tg[a-z]?_\w{30,}", re.IGNORECASE)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,10 @@ def of(word: str) -> list[str]:
 
 
 def test_the_image_is_pinned_runs_as_nobody_special_and_shows_how_it_is() -> None:
-    assert all(re.fullmatch(r"python:3\.\d+-slim( AS \w+)?", image) for image in of("FROM"))
+    assert of("FROM") == ["${PYTHON_IMAGE} AS build", "${PYTHON_IMAGE}"]
+    # An argument, so that it can be given by digest.
+    assert re.fullmatch(r"PYTHON_IMAGE=python:3\.\d+-slim(@sha256:[0-9a-f]{64})?", of("ARG")[0])
+    assert not any("METRICS" in rest for rest in of("ENV")), "metrics are on loopback"
     assert of("USER") == ["10001:10001"]
     assert instructions().index(("USER", "10001:10001")) > max(
         number for number, (word, _) in enumerate(instructions()) if word == "RUN"
@@ -45,8 +49,8 @@ def test_the_image_is_pinned_runs_as_nobody_special_and_shows_how_it_is() -> Non
     assert [rest.startswith("[") for rest in of("ENTRYPOINT") + of("CMD")] == [True, True]
     assert "/healthz" in of("HEALTHCHECK")[0]
     assert of("STOPSIGNAL") == ["SIGTERM"]
-    installs = re.findall(r"pip install (\S+)", " ".join(of("RUN")))
-    assert set(installs) == {"--require-hashes", "--no-deps"}
+    installs = re.findall(r"pip install ((?:--\S+ )+)", " ".join(of("RUN")))
+    assert set(installs) == {"--require-hashes --no-deps ", "--no-deps "}
     assert not re.search(r"sudo|curl|wget|apt-get upgrade|chmod 777", " ".join(of("RUN")))
 
 
@@ -95,7 +99,7 @@ def test_the_settings_of_every_file_are_those_that_tollgate_takes(tmp_path: Path
     assert all(each.settings.families["eth"]["mainnet"].upstreams for each in loaded.values())
     assert (loaded["compose"].settings.store.url, loaded["compose"].settings.shared.url) == ("", "")
     assert loaded["engines"].settings.store.url.startswith("postgresql://")
-    assert loaded["engines"].settings.shared.url == "valkey://valkey:6379/0"
+    assert loaded["engines"].settings.shared.url == "valkey://:secret@valkey:6379/0"
     assert loaded["Dockerfile"].settings.server.host == "0.0.0.0"
 
 
@@ -115,7 +119,20 @@ def test_the_image_has_the_clients_of_the_engines() -> None:
     assert "requirements/image.txt" in " ".join(of("RUN"))
     assert pins["runtime.txt"] <= pins["image.txt"]
     more = {pin.partition("==")[0] for pin in pins["image.txt"] - pins["runtime.txt"]}
-    assert more == {"psycopg", "psycopg-binary", "redis", "async-timeout"}
+    assert more == {"psycopg", "psycopg-binary", "redis", "async-timeout", "tzdata"}
+
+
+def test_no_lock_of_the_service_has_libraries_for_tests() -> None:
+    for name in ("runtime.txt", "image.txt"):
+        pins = re.findall(r"^([a-z0-9-]+)==", (ROOT / "requirements" / name).read_text(), re.MULTILINE)
+        assert not {"faker", "polyfactory", "pytest", "hypothesis", "factory-boy"} & set(pins)
+
+
+def test_service_starts_without_libraries_for_tests() -> None:
+    """Litestar requires them, and imports them only for what is not used here."""
+    blocked = "import sys; sys.modules.update(dict.fromkeys(['faker', 'polyfactory']))"
+    program = f"{blocked}; import tollgate.cli.main, tollgate.processes.control, tollgate.control.api.openapi"
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 
 
 def compose() -> Any:
@@ -133,6 +150,9 @@ def test_compose_has_the_engines_as_a_profile_and_no_secret() -> None:
     }
     assert all(str(port).startswith("127.0.0.1:") for port in services["tollgate"]["ports"])
     assert services["postgres"]["environment"]["POSTGRES_PASSWORD"] == "${POSTGRES_PASSWORD:-}"
+    assert services["valkey"]["environment"]["VALKEY_PASSWORD"] == "${VALKEY_PASSWORD:-}"
+    assert "requirepass" in services["valkey"]["command"][-1]
+    assert "expose" not in services["tollgate"], "metrics are on loopback"
     assert all(":" in each["image"] for name, each in services.items() if name != "tollgate")
     assert set(compose()["volumes"]) == {"data", "postgres"}
 

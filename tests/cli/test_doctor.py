@@ -174,7 +174,7 @@ def test_entries_that_were_written_without_the_services_key_show(tool: Tool, fol
     change(
         url,
         "INSERT INTO audit SELECT 'aud_9', 2.5, action, 'eve', actor_id, team_id, target, name, details, address,"
-        f" via, request_id, chain, 4, '{entry.previous}', '{entry.hash}', '{entry.mac}' FROM audit WHERE number = 3",
+        f" via, request_id, chain, 4, '{entry.previous}', '{entry.hash}', '{entry.mac}' FROM audit WHERE number=3",
     )
     change(url, f"UPDATE audit_chains SET count = 4, hash = '{end.hash}'")
     assert "  team_1 entry 4: it was not written by this service" in audit_lines(tool, folder)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec.structs import replace
 
 from tollgate.api.logs import AttemptVerdict
 from tollgate.core.entries import AttemptEntry
-from tollgate.core.logs import LogEntry, without_names
+from tollgate.core.logs import LogEntry, csv_cell, without_names
 
 ROW = LogEntry(
     seq=1, at=1.0, request_id="r", team_id="team_1", source_id="tok_1", source_name="ci", address="", agent="",
@@ -36,3 +37,22 @@ def test_row_that_called_no_upstream_names_none() -> None:
 
 def test_upstream_of_another_call_is_numbered_without_attempts() -> None:
     assert without_names(replace(ROW, upstream="beta", cache="coalesced")).upstream == "upstream 1"
+
+
+@pytest.mark.parametrize(
+    ("text", "cell"),
+    [
+        ("=1+1", "'=1+1"),
+        ("x;=1+1", "x;'=1+1"),
+        ('x;"=1+1";-2', "x;'\"=1+1\";'-2"),
+        ("x; +1", "x;' +1"),
+        ("a\n=1", "a\n'=1"),
+        ("a\t@SUM(1)", "a\t'@SUM(1)"),
+        ("x;\uff1d1", "x;'\uff1d1"),
+        ("text/html; q=1, a-b", "text/html; q=1, a-b"),
+        ("a;b", "a;b"),
+        ("", ""),
+    ],
+)
+def test_cell_starts_no_formula_also_where_semicolons_separate(text: str, cell: str) -> None:
+    assert csv_cell(text) == cell

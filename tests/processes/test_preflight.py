@@ -69,6 +69,14 @@ def test_a_data_folder_that_is_a_file_or_cannot_be_written_to_is_named(
     assert problem.startswith(f"data_dir: {tmp_path}/new cannot be made: {tmp_path} cannot be written to")
 
 
+def test_a_data_folder_that_others_can_read_is_named(tmp_path: Path) -> None:
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o755)
+    assert preflight.problems(settings(tmp_path / "open")) == [
+        f"data_dir: {tmp_path / 'open'} can be read by others: run `chmod 700 {tmp_path / 'open'}`."
+    ]
+
+
 def test_a_pepper_that_others_can_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "pepper").write_text("x" * 64)
     (tmp_path / "pepper").chmod(0o644)

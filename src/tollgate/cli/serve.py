@@ -20,7 +20,7 @@ from tollgate.core.nodes import CONTROL as CONTROL_ROLE
 from tollgate.gateway.call.networks import build_networks
 from tollgate.ledger.lock import NAME as LOCK
 from tollgate.processes import collector, preflight, service
-from tollgate.processes.bootstrap import migrate_in_child, prepare
+from tollgate.processes.bootstrap import make_data_dir, migrate_in_child, prepare
 from tollgate.processes.service_lock import holder
 from tollgate.settings import file as settings_file
 from tollgate.settings.mask import secrets_in
@@ -95,8 +95,7 @@ def migrate(plan: bool, sql: bool, source: str | None, target: str | None, confi
     settings = settings_file.settings_from(config_file)
     log.configure(settings.logging.level, settings.logging.format)
     log.hide(secrets_in(settings).text)
-    data_dir = Path(settings.data_dir)
-    data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    data_dir = make_data_dir(settings)
     databases = (
         (url := engines.store_url(settings.store.url, data_dir), CONTROL),
         (engines.ledger_url(url, data_dir), LEDGER),

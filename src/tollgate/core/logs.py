@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cached_property
 from typing import TypeVar
 
@@ -11,15 +12,16 @@ from msgspec.structs import replace
 
 from tollgate.core.entries import AttemptEntry
 
-# What spreadsheets take for the beginning of a formula, in full width also (OWASP, CSV injection).
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+# What spreadsheets take for the beginning of a formula, in full width also (OWASP, CSV injection): where a cell
+# begins, and behind a semicolon, a tab or a line end, which begin a cell in countries that write `1,5`.
+_FORMULA = re.compile("(?:^|(?<=[;\t\r\n]))(?=[ \"']*[=+\\-@\uff1d\uff0b\uff0d\uff20]|[\t\r\n])")
 
 T = TypeVar("T")
 
 
 def csv_cell(value: T) -> T | str:
     """A cell of a CSV file, escaped against formula injection; numbers are ours, and may be negative."""
-    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
+    return _FORMULA.sub("'", value) if isinstance(value, str) else value
 
 
 class LogEntry(Struct, frozen=True, gc=False):

@@ -45,9 +45,9 @@ def new_token(prefix: str = PREFIX) -> str:
     return start + _checksum(start)
 
 
-def derived_token(key: bytes, text: str) -> str:
-    """A token that can be made again from a key and a text."""
-    number = int.from_bytes(hmac.digest(key, f"tollgate: derived tokens, 1: {text}".encode(), "sha256"))
+def derived_token(pepper: bytes, text: str) -> str:
+    """A token that can be made again from the pepper and a text."""
+    number = int.from_bytes(digest(text.encode(), pepper, "derived tokens"))
     letters = []
     for _ in range(RANDOM_LENGTH):
         number, place = divmod(number, len(_ALPHABET))

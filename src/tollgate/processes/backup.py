@@ -61,6 +61,7 @@ def backup(settings: Settings, target: Path, now: float) -> Manifest:
         raise BackupFailed(f"There is no installation in {source}: nothing to back up. Give its --config.")
     if target.exists() and any(target.iterdir()):
         raise BackupFailed(f"{target} is not empty: give a new folder.")
+    os.umask(0o077)
     (target / SPOOL).mkdir(mode=0o700, parents=True, exist_ok=True)
     target.chmod(0o700)
     opened: dict[str, BinaryIO] = {}
@@ -139,6 +140,7 @@ def restore(settings: Settings, source: Path) -> Manifest:
             f"{target} holds an installation already ({', '.join(taken) or control}): set another data_dir, or "
             "move it away first."
         )
+    os.umask(0o077)
     (target / SPOOL).mkdir(mode=0o700, parents=True, exist_ok=True)
     for name in manifest.files:
         to = control if name == CONTROL else target / name

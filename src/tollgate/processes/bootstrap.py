@@ -67,12 +67,7 @@ class Bootstrap(Struct, frozen=True):
 
 def prepare(settings: Settings, origin: Origin | None = None) -> Bootstrap:
     """Make the data folder, bring the store up to date, load the pepper."""
-    data_dir = Path(settings.data_dir)
-    try:
-        data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        (data_dir / "spool").mkdir(mode=0o700, exist_ok=True)
-    except OSError as error:
-        raise StartError(f"data_dir: {data_dir} cannot be made: {error.strerror}.") from error
+    data_dir = make_data_dir(settings)
     url = engines.store_url(settings.store.url, data_dir)
     ledger_url = engines.ledger_url(url, data_dir)
     for each, scripts in ((url, CONTROL), (ledger_url, LEDGER)):
@@ -84,6 +79,25 @@ def prepare(settings: Settings, origin: Origin | None = None) -> Bootstrap:
     opened = run_in_child(lambda: _audit_key(url, pepper, previous).hex(), str, "Opening the audit log's key")
     audit_key = bytes.fromhex(opened)
     return Bootstrap(settings, data_dir, url, ledger_url, pepper, origin, previous, factor_key, audit_key)
+
+
+def make_data_dir(settings: Settings) -> Path:
+    """Make the data folder, which only its owner can read; so is all that this process writes from now on."""
+    os.umask(0o077)
+    data_dir = Path(settings.data_dir)
+    try:
+        data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        check_private(data_dir)
+        (data_dir / "spool").mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise StartError(f"data_dir: {data_dir} cannot be made: {error.strerror}.") from error
+    return data_dir
+
+
+def check_private(data_dir: Path) -> None:
+    """Refuse a data folder that others can read: it holds digests of tokens and addresses of callers."""
+    if stat.S_IMODE(data_dir.stat().st_mode) & 0o077:
+        raise StartError(f"data_dir: {data_dir} can be read by others: run `chmod 700 {data_dir}`.")
 
 
 def migrate_in_child(url: URL, scripts: str) -> list[str]:

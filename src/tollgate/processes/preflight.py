@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from tollgate.control.outbound import DnsResolver
 from tollgate.errors import StartError, TollgateError
 from tollgate.processes import certificates, listeners
-from tollgate.processes.bootstrap import PEPPER, check_peppers, read_pepper
+from tollgate.processes.bootstrap import PEPPER, check_peppers, check_private, read_pepper
 from tollgate.processes.service_lock import holder
 from tollgate.processes.shared_settings import slots_of
 from tollgate.settings.model import Settings
@@ -73,6 +73,8 @@ def _data_dir(settings: Settings) -> None:
     if not os.access(there, os.W_OK | os.X_OK):
         what = "cannot be written to" if there == folder else f"cannot be made: {there} cannot be written to"
         raise StartError(f"data_dir: {folder} {what} by this user: change its owner, or set another data_dir.")
+    if there == folder:
+        check_private(folder)
 
 
 def _pepper(settings: Settings) -> None:

@@ -7,7 +7,9 @@ import httpx
 import msgspec
 import pytest
 from tests.control.api.caller import Api, Json, reason
-from tests.control.services.harness import ACME, DAY, MINUTE, Harness
+from tests.control.services.harness import ACME, DAY, MINUTE, NOON, Harness, member_id
+
+from tollgate.core.people import Member
 
 KEY = {"Idempotency-Key": "9b2d0e3a-key"}
 
@@ -151,3 +153,19 @@ def test_malformed_key_is_refused(api: Api) -> None:
 def test_without_a_key_nothing_is_kept(api: Api, harness: Harness) -> None:
     api.make("/teams/acme/tokens", {"name": "ci"})
     assert harness.write(lambda records: records.replays.count()) == 0
+
+
+@pytest.mark.parametrize(
+    "name", ["createToken", "rotateToken", "rollWebhookSecret", "addDomain", "createInvitation"]
+)
+def test_earlier_answer_is_only_for_those_who_may_still_create(api: Api, harness: Harness, name: str) -> None:
+    path, body = CREATIONS[name](api)
+    assert send(api, path, body).status_code == 201
+    member = member_id("owner")
+    harness.write(
+        lambda records: records.members.replace(Member(member, ACME.id, "acc_owner", "viewer", NOON - DAY))
+    )
+    assert reason(send(api, path, body)) == (403, "role_needed")
+    harness.write(lambda records: records.members.remove(id=member))
+    status, why = reason(send(api, path, body))
+    assert (status, why != "role_needed") == (403, True)

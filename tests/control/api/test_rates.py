@@ -100,3 +100,11 @@ def test_verify_and_filtered_logs_are_expensive(api: Api) -> None:
     assert [api.request("POST", path).status_code for _ in range(3)][-1] == 429
     statuses = [api.request("GET", "/teams/acme/logs?errors=true", who="admin").status_code for _ in range(5)]
     assert statuses.count(429) == 1
+
+
+def test_export_costs_more_than_a_list_and_a_filtered_one_most(api: Api) -> None:
+    api.limit(credential=200)
+    statuses = [api.request("GET", "/teams/acme/logs/export/csv?errors=true").status_code for _ in range(3)]
+    assert statuses == [200, 200, 429]
+    statuses = [api.request("GET", "/teams/acme/logs/export/csv", who="admin").status_code for _ in range(11)]
+    assert statuses == [200] * 10 + [429]

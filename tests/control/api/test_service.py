@@ -1,12 +1,17 @@
 """Public endpoints, and what answers have in common."""
 
-from contextlib import AbstractAsyncContextManager
+import gc
+import io
+import sqlite3
+from contextlib import AbstractAsyncContextManager, closing
 
+import pytest
 from structlog.testing import capture_logs
 from tests.control.api.caller import BASE, REQUEST_ID, Api, reason
 from tests.control.services.harness import BASE_URL, Harness
 
-from tollgate import __version__
+from tollgate import __version__, log
+from tollgate.store import sqlite
 from tollgate.store.base import Repositories, StoreUnavailable
 
 
@@ -112,3 +117,26 @@ def test_unavailable_store_is_reported_with_retry_after(api: Api, harness: Harne
         assert reason(answer) == (503, "store_unavailable")
         assert answer.headers["Retry-After"] == "2"
     harness.plane.context.store = harness.store
+
+
+@pytest.mark.usefixtures("own_logging")
+def test_slow_store_leaves_no_traceback_in_the_log(api: Api, harness: Harness) -> None:
+    """Locked for longer than a request waits, with connections that were lent when the time was over."""
+    secret = api.secrets("owner").access
+    output = io.StringIO()
+    log.configure("info", "json", output)
+    harness.plane.context.store = slow = sqlite.open_store(sqlite.store_url("", harness.folder), deadline=0.05)
+    with closing(sqlite3.connect(harness.folder / "control.db", isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        for method, path, body in (
+            ("GET", "/teams", None),
+            ("POST", "/teams/acme/tokens", {"name": "ci"}),
+            ("GET", "/teams/acme/audit", None),
+        ):
+            answer = api.request(method, path, token=secret, json=body)
+            assert reason(answer) == (503, "store_unavailable")
+        other.execute("ROLLBACK")
+    harness.plane.context.store = harness.store
+    harness.do(slow.close())
+    gc.collect()
+    assert "Traceback" not in output.getvalue()

@@ -12,7 +12,7 @@ from tests.control.oidc_fake import DISCOVERY, ISSUER, SETTINGS, Provider
 from tollgate.api.members import NewInvitation
 from tollgate.control.service_context import OPERATOR
 
-KEPT = "__Secure-tollgate-oidc"
+KEPT = "__Host-tollgate-oidc"
 OpenSite = Callable[..., Site]
 
 
@@ -62,7 +62,7 @@ def test_state_of_a_sign_in_is_kept_for_minutes_in_a_sealed_cookie(visited: Visi
     pair, *attributes = answer.headers["set-cookie"].split(";")
     assert pair.partition("=")[0] == KEPT
     flags = {attribute.strip().lower() for attribute in attributes}
-    assert flags == {"secure", "httponly", "samesite=lax", "path=/console/oidc", "max-age=600"}
+    assert flags == {"secure", "httponly", "samesite=lax", "path=/", "max-age=600"}
 
 
 def test_cookie_over_plain_http_has_no_secure(open_site: OpenSite) -> None:

@@ -16,6 +16,7 @@ from tollgate.control.api.errors import NO_STORE
 from tollgate.control.api.reading import JSON
 from tollgate.control.api.render import REPLAYED, Versioned
 from tollgate.control.versions import version_of
+from tollgate.core.roles import Action
 from tollgate.store.base import StoreUnavailable
 
 KEY = "Idempotency-Key"
@@ -50,11 +51,18 @@ class Once:
 
     def __init__(self, request: HttpRequest, plane: Plane, actor: CurrentActor) -> None:
         self._request, self._replays, self._actor = request, plane.replays, actor
+        self._context = plane.context
 
     async def __call__(
-        self, create: Callable[[], Awaitable[Created]], show: Callable[[Created], Made]
+        self,
+        create: Callable[[], Awaitable[Created]],
+        show: Callable[[Created], Made],
+        *needs: tuple[str, Action],
     ) -> Versioned[Any]:
-        """Create, or return what an earlier request with the same key created."""
+        """Create, or return what an earlier request with the same key created.
+
+        `needs`: a team, and what its members must be allowed to do, also to get an earlier answer.
+        """
         request = self._request
         key = request.headers.get(KEY)
         if key is None:
@@ -64,6 +72,8 @@ class Once:
         route = f"{request.method} {request.scope['path']}"
         replay = await self._replays.begin(self._actor, route, key, await request.body())
         if replay.status:
+            for team, action in needs:
+                await self._context.member(self._actor, team, action)
             kept = msgspec.json.decode(replay.answer, type=_KeptAnswer)
             return _answer(bytes(kept.body), kept.etag, replay.status, replayed=True)
         try:

@@ -23,6 +23,7 @@ from tollgate.control.problems import (
     RootDomainNeeded,
 )
 from tollgate.core.models import Domain
+from tollgate.core.roles import Action
 
 # A check of proofs sends DNS queries and an HTTPS request to hosts that the team chooses.
 PROOF_COST = 20
@@ -40,7 +41,11 @@ async def add_domain(
 
     With `take_over` even one on another team's list, by proof of ownership.
     """
-    return await once(lambda: plane.domains.add(actor, team, data), lambda entry: Made(_shown(entry), entry))
+    return await once(
+        lambda: plane.domains.add(actor, team, data),
+        lambda entry: Made(_shown(entry), entry),
+        (team, Action.CHANGE_DOMAINS),
+    )
 
 
 @serves(domains.LIST, tag=DOMAINS)

@@ -11,7 +11,7 @@ from tollgate.api import logs
 from tollgate.api.logs import Log, LogFilters, LogPage, LogQuery
 from tollgate.control.api import exports
 from tollgate.control.api.access import CurrentActor, Part, Plane
-from tollgate.control.api.operations import LOGS, serves
+from tollgate.control.api.operations import EXPORT_COST, EXPORT_SEARCH_COST, LOGS, serves
 from tollgate.control.api.reading import Wanted
 from tollgate.control.api.render import unstored
 from tollgate.control.problems import Busy, RoleNeeded
@@ -41,7 +41,15 @@ async def get_log(plane: Plane, actor: CurrentActor, team: Part, entry: Part) ->
     return unstored(exports.shown(call, plane.logs, found.name))
 
 
-@serves(logs.EXPORT, RoleNeeded, Busy, tag=LOGS)
+@serves(
+    logs.EXPORT,
+    RoleNeeded,
+    Busy,
+    tag=LOGS,
+    cost=EXPORT_COST,
+    searched_by=SEARCHED_BY,
+    search_cost=EXPORT_SEARCH_COST,
+)
 async def export_logs(
     plane: Plane,
     actor: CurrentActor,

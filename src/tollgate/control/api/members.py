@@ -35,6 +35,7 @@ from tollgate.control.problems import (
 )
 from tollgate.control.services.invitations import Invited
 from tollgate.control.services.teams import Person
+from tollgate.core.roles import Action
 
 
 @serves(members.LIST, tag=MEMBERS)
@@ -66,7 +67,7 @@ async def create_invitation(
 
     An older invitation for the same address is replaced.
     """
-    return await once(lambda: plane.invitations.create(actor, team, data), _made)
+    return await once(lambda: plane.invitations.create(actor, team, data), _made, (team, Action.CHANGE_MEMBERS))
 
 
 @serves(members.LIST_INVITATIONS, RoleNeeded, tag=INVITATIONS)

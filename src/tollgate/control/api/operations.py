@@ -54,6 +54,12 @@ TAGS: dict[str, str] = {
 _PARAMETER = re.compile(r"\{([a-z]+)\}")
 
 
+# Parameters that scan many rows of the log.
+SEARCH_COST = 10
+# Files of up to a hundred pages, each of which may be a search.
+EXPORT_COST, EXPORT_SEARCH_COST = 20, 100
+
+
 class Operation(Struct, frozen=True, kw_only=True):
     """What the document describes of an endpoint besides its route and signature."""
 
@@ -90,12 +96,12 @@ class Operation(Struct, frozen=True, kw_only=True):
     """How many requests it counts for against rate limits."""
     searched_by: tuple[str, ...] = ()
     """Parameters of the query that make it search, and count for more requests."""
+    search_cost: int = SEARCH_COST
+    """How many it counts for then."""
 
 
 # The option of a console handler: how many requests the page counts for.
 COST = "cost"
-# Parameters that scan many rows of the log.
-SEARCH_COST = 10
 
 
 def endpoint(method: Method, path: str, operation: Operation) -> Callable[[Callable[..., Any]], HTTPRouteHandler]:
@@ -111,7 +117,12 @@ def endpoint(method: Method, path: str, operation: Operation) -> Callable[[Calla
 
 
 def serves(
-    route: Route[T], *raises: type[Problem], tag: str, cost: int = 1, searched_by: tuple[str, ...] = ()
+    route: Route[T],
+    *raises: type[Problem],
+    tag: str,
+    cost: int = 1,
+    searched_by: tuple[str, ...] = (),
+    search_cost: int = SEARCH_COST,
 ) -> Callable[[Callable[..., Awaitable[Response[T]]]], HTTPRouteHandler]:
     """Turn a function into the handler of a route.
 
@@ -146,6 +157,7 @@ def serves(
             also_text=route.media_types[1:],
             cost=cost,
             searched_by=searched_by,
+            search_cost=search_cost,
         )
         return HTTPRouteHandler(
             _PARAMETER.sub(r"{\1:str}", route.path),

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from tollgate.control.api.access import HttpRequest, client
-from tollgate.control.api.operations import COST, OPERATION, SEARCH_COST, Operation
+from tollgate.control.api.operations import COST, OPERATION, Operation
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import Busy, TooManyRequests
 from tollgate.core.address_shares import AddressShares
@@ -64,11 +64,12 @@ class Rates:
 
 
 def _cost(request: HttpRequest) -> int:
-    operation = request.route_handler.opt.get(OPERATION)
+    options = request.route_handler.opt
+    operation = options.get(OPERATION, options.get(COST, 1))
     if not isinstance(operation, Operation):
-        return int(request.route_handler.opt.get(COST, 1))
+        return int(operation)
     searches = any(name in request.query_params for name in operation.searched_by)
-    return SEARCH_COST if searches else operation.cost
+    return operation.search_cost if searches else operation.cost
 
 
 class Shares:

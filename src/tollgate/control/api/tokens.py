@@ -16,6 +16,7 @@ from tollgate.control.api.reading import IfMatch, WantedPage
 from tollgate.control.api.render import Versioned, done, of, page_of, unstored, versioned
 from tollgate.control.problems import InvalidInput, LimitReached, NameTaken, RoleNeeded
 from tollgate.core.models import Token
+from tollgate.core.roles import Action
 
 USUAL_ROTATION = Rotation()
 
@@ -28,7 +29,7 @@ async def create_token(
 
     Its secret is shown once, here.
     """
-    return await once(lambda: plane.tokens.create(actor, team, data), _made)
+    return await once(lambda: plane.tokens.create(actor, team, data), _made, (team, Action.CHANGE_TOKENS))
 
 
 @serves(tokens.LIST, tag=TOKENS)
@@ -81,7 +82,7 @@ async def rotate_token(
 
     It takes over name and settings. The old secret works for the overlap, under another name.
     """
-    return await once(lambda: plane.tokens.rotate(actor, team, token, data), _made)
+    return await once(lambda: plane.tokens.rotate(actor, team, token, data), _made, (team, Action.CHANGE_TOKENS))
 
 
 @serves(tokens.PLAYGROUND, RoleNeeded, tag=TOKENS)

@@ -18,6 +18,7 @@ from tollgate.control.api.render import Versioned, of, unstored, versioned
 from tollgate.control.problems import InvalidInput, RoleNeeded, TooManyAttempts
 from tollgate.control.services.billing import BillingTerms
 from tollgate.control.services.timelines import window_of
+from tollgate.core.roles import Action
 
 USUAL_ROLL = SecretRoll()
 
@@ -81,7 +82,7 @@ async def roll_webhook_secret(
 
     The answer shows the new one, once. For the overlap, calls are signed with both (`t=…,v1=…,v1=…`).
     """
-    return await once(lambda: plane.billing.roll(actor, team, data), _rolled)
+    return await once(lambda: plane.billing.roll(actor, team, data), _rolled, (team, Action.CHANGE_BILLING))
 
 
 def _rolled(done: tuple[BillingTerms, str]) -> Made:

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from tollgate.api.logs import AttemptVerdict, LogQuery
 from tollgate.control.api import exports
-from tollgate.control.api.operations import COST, SEARCH_COST
+from tollgate.control.api.operations import COST, EXPORT_SEARCH_COST, SEARCH_COST
 from tollgate.control.commands import from_query
 from tollgate.control.console.charts import ceiling
 from tollgate.control.console.frame import Frame, open_frame, page
@@ -86,7 +86,7 @@ async def logs_page(request: HttpRequest, plane: Plane, team: Part) -> Response[
     )
 
 
-@shown("/teams/{team:str}/logs/export/{form:str}", opt={COST: SEARCH_COST})
+@shown("/teams/{team:str}/logs/export/{form:str}", opt={COST: EXPORT_SEARCH_COST})
 async def export(request: HttpRequest, plane: Plane, team: Part, form: Part) -> Response[Any]:
     """The matching entries, as a file."""
     frame = await open_frame(request, plane, team)

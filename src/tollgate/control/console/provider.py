@@ -25,7 +25,6 @@ from tollgate.core.people import Invitation
 if TYPE_CHECKING:
     from tollgate.control.oidc import OidcClient
 
-COOKIE_PATH = "/console/oidc"
 SECONDS = 600
 
 
@@ -52,7 +51,7 @@ async def start(request: HttpRequest, plane: Plane) -> Response[str]:
         return form_page(plane, back, fault=FormFault(str(error)), status=502)
     kept = _PendingSignIn(started.state, started.nonce, started.verifier, back)
     value = base64.urlsafe_b64encode(msgspec.json.encode(kept)).rstrip(b"=").decode()
-    return render.to(started.url, [session.cookie(plane, _cookie_name(plane), value, SECONDS, COOKIE_PATH)])
+    return render.to(started.url, [session.cookie(plane, _cookie_name(plane), value, SECONDS)])
 
 
 @shown("/oidc/callback")
@@ -71,7 +70,7 @@ async def callback(request: HttpRequest, plane: Plane) -> Response[str]:
         answer = form_page(plane, back, fault=FormFault(problem.detail), problem=problem)
     else:
         answer = await session.enter(request, plane, account, back)
-    answer.cookies.append(session.cookie(plane, _cookie_name(plane), "", 0, COOKIE_PATH))
+    answer.cookies.append(session.cookie(plane, _cookie_name(plane), "", 0))
     return answer
 
 
@@ -107,5 +106,5 @@ def _kept(value: str) -> _PendingSignIn | None:
 
 
 def _cookie_name(plane: ControlPlane) -> str:
-    # Not `__Host-`, which requires the path /: no other page needs the cookie.
-    return "__Secure-tollgate-oidc" if session.is_secure(plane) else "tollgate-oidc"
+    """As that of the session: no other host, and no plain http, can have set it."""
+    return "__Host-tollgate-oidc" if session.is_secure(plane) else "tollgate-oidc"

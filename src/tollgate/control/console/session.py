@@ -74,8 +74,8 @@ def is_secure(plane: ControlPlane) -> bool:
     return plane.base_url.startswith("https://")
 
 
-def cookie(plane: ControlPlane, name: str, value: str, seconds: int, path: str = "/") -> Cookie:
+def cookie(plane: ControlPlane, name: str, value: str, seconds: int) -> Cookie:
     """A cookie for our pages alone; with 0 seconds, its deletion."""
     return Cookie(
-        key=name, value=value, max_age=seconds, path=path, secure=is_secure(plane), httponly=True, samesite="lax"
+        key=name, value=value, max_age=seconds, path="/", secure=is_secure(plane), httponly=True, samesite="lax"
     )
