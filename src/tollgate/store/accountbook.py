@@ -64,12 +64,12 @@ class SqlAccountBook:
         self,
         team_id: str,
         months: str | Sequence[str],
-        by: By,
+        by: By | Split,
         *,
         sources: Sequence[str] | None = None,
         hours: tuple[int, int] | None = None,
     ) -> list[UsageItem]:
-        key = _KEYS[by].label("key")
+        key = (_SPLITS[by] if isinstance(by, Split) else _KEYS[by]).label("key")
         within = _usage.month == months if isinstance(months, str) else _usage.month.in_(months)
         query = select(key, *USAGE_SUMS).where(_usage.team_id == team_id, within).group_by(key)
         if sources is not None:

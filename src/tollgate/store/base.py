@@ -235,12 +235,12 @@ class AccountBook(Protocol):
         self,
         team_id: str,
         months: str | Sequence[str],
-        by: By,
+        by: By | Split,
         *,
         sources: Sequence[str] | None = None,
         hours: tuple[int, int] | None = None,
     ) -> list[UsageItem]:
-        """What a team used in a billing month, or in several, by one of six; together exactly all of it, or all
+        """What a team used in a billing month, or in several, by one of these; together exactly all of it, or all
         of some sources, or of some hours.
         """
 

@@ -11,13 +11,13 @@ from litestar import Response
 from msgspec import UNSET, Struct
 
 from tollgate.api.logs import LogQuery
-from tollgate.api.usage import By, Split, TimelineQuery, TimeRange, UsageItem
+from tollgate.api.usage import By, Split, TimelineQuery, TimeRange, Usage, UsageItem, UsageQuery
 from tollgate.control.console import charts, render
 from tollgate.control.console.frame import Frame, open_frame, page
 from tollgate.control.console.paths import HttpRequest, Part, Plane, shown
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import InvalidInput, Problem
-from tollgate.control.services.timelines import Window, window_of
+from tollgate.control.services.timelines import Latency, UsageTimeline, Window, window_of
 from tollgate.store.base import StoreUnavailable
 
 RANGES = (
@@ -68,14 +68,17 @@ async def overview_page(request: HttpRequest, plane: Plane, team: Part) -> Respo
     name, actor = frame.team_name, frame.actor
     query, window, problem = _window(given, frame.now)
     # Concurrently: each sums the usage of the range.
-    (now, before), (methods, tokens, domains), timeline, sample, networks, usage = await asyncio.gather(
-        asyncio.gather(_totals(frame, plane, window), _totals(frame, plane, window.previous)),
-        asyncio.gather(*(plane.usage.within(actor, name, window, by) for by in (By.METHOD, By.TOKEN, By.DOMAIN))),
-        plane.timelines.within(actor, name, window, split),
-        _sample(frame, plane, name, window),
-        plane.networks.list(),
-        plane.usage.of_team(actor, name),
+    (took, before), (methods, sources), outcomes, chart, (sample, networks) = await asyncio.gather(
+        asyncio.gather(plane.timelines.latency(actor, name, window), _before(frame, plane, window.previous)),
+        asyncio.gather(_methods(frame, plane, window), plane.usage.within(actor, name, window, Split.SOURCE)),
+        plane.timelines.within(actor, name, window, Split.OUTCOME),
+        _split(frame, plane, window, split),
+        asyncio.gather(_sample(frame, plane, name, window), plane.networks.list()),
     )
+    items, usage = methods
+    timeline = chart or outcomes
+    by_outcome = {key: outcomes.of(key) for key in outcomes.keys}
+    totals = _totals(by_outcome, sum(item.cost_micros for item in items), took)
     frame.commands = (_command(name, query, split),)
     return page(
         frame,
@@ -92,13 +95,13 @@ async def overview_page(request: HttpRequest, plane: Plane, team: Part) -> Respo
         split=split,
         chart=charts.bars(timeline, frame.now, TONES if split == Split.OUTCOME else None),
         timeline=timeline,
-        totals=now,
+        totals=totals,
         before=_period(window.previous, frame.now),
-        changes=_changes(now, before),
+        changes=_changes(totals, before),
         sample=sample,
-        methods=_top(methods),
-        tokens=_top(tokens),
-        domains=_top(domains),
+        methods=_top(items),
+        tokens=_top([item for item in sources if item.key.startswith("tok_")]),
+        domains=_top([item for item in sources if item.key.startswith("dom_")]),
         networks=networks,
     )
 
@@ -117,18 +120,37 @@ def _window(given: Mapping[str, str], now: float) -> tuple[TimelineQuery, Window
         return query, window_of(query, now), problem
 
 
-async def _totals(frame: Frame, plane: ControlPlane, window: Window) -> Totals:
-    outcomes, took, items = await asyncio.gather(
-        plane.timelines.within(frame.actor, frame.team_name, window, Split.OUTCOME),
+async def _split(frame: Frame, plane: ControlPlane, window: Window, split: Split) -> UsageTimeline | None:
+    """The requests of the chart; None by outcome, which the totals need anyway."""
+    if split is Split.OUTCOME:
+        return None
+    return await plane.timelines.within(frame.actor, frame.team_name, window, split)
+
+
+async def _methods(frame: Frame, plane: ControlPlane, window: Window) -> tuple[list[UsageItem], Usage | None]:
+    """What was called; of a month also free requests, forecast and cap, which are those of a month."""
+    if window.range is TimeRange.MONTH:
+        usage = await plane.usage.of_team(frame.actor, frame.team_name, UsageQuery(by=By.METHOD))
+        return usage.items, usage
+    return await plane.usage.within(frame.actor, frame.team_name, window, By.METHOD), None
+
+
+async def _before(frame: Frame, plane: ControlPlane, window: Window) -> Totals:
+    items, took = await asyncio.gather(
+        plane.usage.within(frame.actor, frame.team_name, window, Split.OUTCOME),
         plane.timelines.latency(frame.actor, frame.team_name, window),
-        plane.usage.within(frame.actor, frame.team_name, window, By.NETWORK),
     )
-    bad = {key: outcomes.of(key) for key in outcomes.keys if key != "ok"}
+    cost = sum(item.cost_micros for item in items)
+    return _totals({item.key: item.requests for item in items}, cost, took)
+
+
+def _totals(outcomes: Mapping[str, int], cost: int, took: Latency) -> Totals:
+    bad = {key: count for key, count in outcomes.items() if key != "ok"}
     return Totals(
-        requests=outcomes.total,
+        requests=sum(outcomes.values()),
         errors=sum(bad.values()),
         ours=sum(count for key, count in bad.items() if key in OURS),
-        cost=sum(item.cost_micros for item in items),
+        cost=cost,
         p50=took.p50,
         p95=took.p95,
     )

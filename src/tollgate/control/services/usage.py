@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from msgspec import UNSET
 
 from tollgate.api import usage as api
-from tollgate.api.usage import By, Usage, UsageQuery
+from tollgate.api.usage import By, Split, Usage, UsageQuery
 from tollgate.control.commands import checked
 from tollgate.control.problems import InvalidInput
 from tollgate.control.service_context import MAX_ROWS, Actor, ServiceContext, required
@@ -24,7 +24,7 @@ from tollgate.store.base import AccountBook, Repositories
 # A team may create and delete thousands of tokens in a month; beyond this the smallest are summed in one item.
 MAX_ITEMS = MAX_ROWS
 # Names of the empty key.
-_OTHERS = {By.TOKEN: "(domains)", By.DOMAIN: "(tokens)"}
+_OTHERS: dict[By | Split, str] = {By.TOKEN: "(domains)", By.DOMAIN: "(tokens)"}
 _REST = "(others)"
 CURRENT_MONTH = UsageQuery()
 
@@ -59,15 +59,18 @@ class Usages:
                 items = _joined(items, await _heirs(records, items, names))
         return self._report(membership.team, wanted, listed_by, items, names, whole, price)
 
-    async def within(self, actor: Actor, team: str, window: Window, by: By) -> list[api.UsageItem]:
-        """What a team used in a window, by the time of its calls: the items add up to all of it."""
+    async def within(self, actor: Actor, team: str, window: Window, by: By | Split) -> list[api.UsageItem]:
+        """What a team used in a window, by the time of its calls: the items add up to all of it.
+
+        By source, the items are tokens and domains.
+        """
         async with self._context.reading(actor, team, Action.SEE_USAGE) as (records, membership):
             names = await _names(records, membership.team, by)
         months = window.months(self._context.now())
         # Months are those of bills, as in the chart of a year.
         hours = None if window.step == "month" and len(window.starts) > 1 else window.hours
         items = await required(self._book).usage(membership.team.id, months, by, hours=hours)
-        if by is By.TOKEN:
+        if by in (By.TOKEN, Split.SOURCE):
             async with self._context.store.reading() as records:
                 items = _joined(items, await _heirs(records, items, names))
         return _shares(items, by, names)
@@ -147,13 +150,14 @@ def month_named(text: str | None, now: float) -> str:
     return text
 
 
-async def _names(records: Repositories, team: Team, by: By) -> dict[str, str]:
+async def _names(records: Repositories, team: Team, by: By | Split) -> dict[str, str]:
     """The names that tokens or domains of a team have now, by id."""
-    if by is By.TOKEN:
-        return {token.id: token.name for token in await records.tokens.page(MAX_ROWS, team_id=team.id)}
-    if by is By.DOMAIN:
-        return {entry.id: entry.domain for entry in await records.domains.page(MAX_ROWS, team_id=team.id)}
-    return {}
+    names: dict[str, str] = {}
+    if by in (By.TOKEN, Split.SOURCE):
+        names |= {token.id: token.name for token in await records.tokens.page(MAX_ROWS, team_id=team.id)}
+    if by in (By.DOMAIN, Split.SOURCE):
+        names |= {entry.id: entry.domain for entry in await records.domains.page(MAX_ROWS, team_id=team.id)}
+    return names
 
 
 async def _heirs(records: Repositories, items: list[UsageItem], names: Mapping[str, str]) -> dict[str, str]:
@@ -180,7 +184,7 @@ def _joined(items: list[UsageItem], heirs: Mapping[str, str]) -> list[UsageItem]
     return list(sums.values())
 
 
-def _shares(items: list[UsageItem], by: By, names: Mapping[str, str]) -> list[api.UsageItem]:
+def _shares(items: list[UsageItem], by: By | Split, names: Mapping[str, str]) -> list[api.UsageItem]:
     """Days and months in order, all else by cost, then by requests; beyond the limit, the smallest in one sum."""
     shares = [
         api.UsageItem(
