@@ -23,7 +23,7 @@ RELEASES = {V0_8: "0.8.1", V0_9: "0.9.0", V0_10: "0.10.3"}
 """The newest release of each version."""
 
 SAME_IN_ALL = frozenset({"starknet_chainId", "starknet_blockNumber", "starknet_blockHashAndNumber"})
-"""Methods whose parameters and answers have one form in all versions, those to come included."""
+"""Methods whose parameters and answers have one form in all versions."""
 
 _RELEASE = re.compile(r"v?([0-9]{1,4})\.([0-9]{1,4})(?:[.-][0-9A-Za-z.-]*)?")
 
@@ -142,6 +142,7 @@ DIFFERENCES: tuple[Difference, ...] = (
     *_until(V0_8, Kind.VALUE, TXN_STATUS, "REJECTED"),
     *_since(V0_9, Kind.VALUE, TXN_STATUS, "CANDIDATE", "PRE_CONFIRMED"),
     *_since(V0_9, Kind.MEMBER, MESSAGE_STATUS, "execution_status"),
+    *_until(V0_8, Kind.VALUE, MESSAGE_STATUS, "RECEIVED", "REJECTED"),
     # Events.
     *_since(V0_10, Kind.MEMBER, EMITTED_EVENT, "transaction_index", "event_index"),
     *_since(V0_10, Kind.LIST, "starknet_getEvents", "address"),

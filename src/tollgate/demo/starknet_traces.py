@@ -25,7 +25,7 @@ _SIMULATION_FLAGS = ("SKIP_VALIDATE", "SKIP_FEE_CHARGE", "RETURN_INITIAL_READS")
 
 
 def _settled_height(view: ChainView, method: str, block_id: object) -> int:
-    """Return the height of a block, for methods that have nothing to say of the one that is being made."""
+    """Return the height of a block, for a method that may not take the one that is being made."""
     if isinstance(block_id, str) and block_id in versions.refused_tags(view.version, method):
         raise invalid(f"{method} takes no block that is being made")
     return resolve(view, block_id)
