@@ -31,14 +31,17 @@ class ChangedRoot:
         self.folder = folder
         for name in (*_SHARED, "etc", "var/lib", "opt", "tmp", "run", "data", "usr-local", "sysusers"):
             (folder / name).mkdir(parents=True, exist_ok=True)
-        folder.chmod(0o755)
+        # As after an installation, whatever umask the test has.
+        for each in (folder, *(path for path in folder.rglob("*") if path.is_dir())):
+            each.chmod(0o755)
         (folder / "tmp").chmod(0o1777)
         for name in _ETC:
             source = Path("/etc") / name
             if source.is_dir():
                 shutil.copytree(source, folder / "etc" / name, symlinks=True)
             elif source.exists():
-                shutil.copy(source, folder / "etc" / name)
+                shutil.copyfile(source, folder / "etc" / name)
+                (folder / "etc" / name).chmod(0o644)
         (folder / "opt" / "tollgate").symlink_to(ROOT / ".venv")
 
     def command(self, argv: Sequence[str], *, binds: Mapping[Path, str] | None = None) -> list[str]:
@@ -49,7 +52,7 @@ class ChangedRoot:
         own = [(str(path), str(path).lstrip("/")) for path in (ROOT, *_python_folders())]
         # What a command of the documentation installs into /usr stays here.
         inner = [(str(top / "usr-local"), "usr/local/bin"), (str(top / "sysusers"), "usr/lib/sysusers.d")]
-        lines = ["set -e"]
+        lines = ["set -e", "umask 022"]
         for source, target in [
             *shared,
             *inner,
