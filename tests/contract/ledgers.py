@@ -20,6 +20,7 @@ from parts.postgres import cluster, pooler
 from tollgate.api.usage import By
 from tollgate.core.entries import CallEntry, Entry
 from tollgate.core.logs import LogEntry, LogFilter
+from tollgate.core.models import Team
 from tollgate.core.months import month_of
 from tollgate.core.posting import Opening, Posting, Rules, post
 from tollgate.core.pricing import MILLION, Price
@@ -207,9 +208,9 @@ class LedgerHarness:
                 found[f"{by} {team}"] = self.account(partial(_usage, team, by))
             found[f"bill {team}"] = self.account(partial(_bill, team))
             found[f"latencies {team}"] = self.account(partial(_latencies, team))
-        found["spent"] = self.account(lambda book: book.spent(MONTH, TEAMS))
+        found["spent"] = self.account(lambda book: book.spent(MONTH, [Team(team, team) for team in TEAMS]))
         found["months"] = self.account(lambda book: book.open_months("2999-01"))
-        found["team months"] = self.store.team_months(MONTH)
+        found["team months"] = self.store.team_months(MONTH, dict.fromkeys(TEAMS, ""))
         found["source months"] = self.store.source_months(MONTH, [f"tok_{team[5:]}" for team in TEAMS])
         found["last uses"] = self.store.last_uses(3_600.0)
         found["marks"] = self.store.marks()

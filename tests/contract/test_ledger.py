@@ -239,7 +239,7 @@ async def _billed(team: str, month: str, book: AccountBook) -> tuple[int, int]:
         "UPDATE usage SET requests = 0",
         "DELETE FROM usage",
         "UPDATE months SET requests = 0",
-        f"INSERT INTO months VALUES ('team_x', '{MONTH}', 1, 1)",
+        f"INSERT INTO months VALUES ('team_x', '{MONTH}', 1, 1, 1, 0)",
         f"INSERT INTO usage_new (month, hour, lines) VALUES ('{MONTH}', 1, '{{}}')",
     ],
 )

@@ -107,7 +107,7 @@ class Metering(Harness):
         """Let a team call so often, and the collector take note."""
         team_id = more.get("team", ACME.id)
         team = self.write(lambda records: records.teams.get(team_id))
-        terms = {} if team is None else {"cap": team.cap, "price": team.price}
+        terms = {} if team is None else {"cap": team.cap, "price": team.price, "payer": team.payer}
         moment = self.clock.now if at is None else at
         self.books.commit(calls(count, moment, **{**terms, **more}), now=self.clock.now)
         self.reconcile()

@@ -16,7 +16,7 @@ from tollgate.core.alerts import (
     wait_after,
     webhook_secret,
 )
-from tollgate.core.pricing import MILLION, Price
+from tollgate.core.pricing import MILLION, MonthUse, Price
 
 EACH = Price()
 STARTED = Price(Plan.PER_STARTED_MILLION)
@@ -36,28 +36,28 @@ PEPPER = b"p" * 32
     ],
 )
 def test_thresholds_of_a_dollar(spent: int, expected: tuple[int, ...]) -> None:
-    assert reached(EACH, MILLION + spent // 5, spent, MILLION) == expected
+    assert reached(EACH, MonthUse(MILLION + spent // 5, spent, spent), MILLION) == expected
 
 
 def test_without_a_cap_nothing_is_reached() -> None:
-    assert reached(EACH, 10 * MILLION, 45 * MILLION, None) == ()
+    assert reached(EACH, MonthUse(10 * MILLION, 45 * MILLION, 45 * MILLION), None) == ()
 
 
 def test_calls_that_are_stopped_below_the_cap_have_reached_it() -> None:
     # 7 USD: one started million fits, a second does not.
-    assert reached(STARTED, 2 * MILLION - 1, 5 * MILLION, 7 * MILLION) == (50,)
-    assert reached(STARTED, 2 * MILLION, 5 * MILLION, 7 * MILLION) == (50, 100)
+    assert reached(STARTED, MonthUse(2 * MILLION - 1, 5 * MILLION, 5 * MILLION), 7 * MILLION) == (50,)
+    assert reached(STARTED, MonthUse(2 * MILLION, 5 * MILLION, 5 * MILLION), 7 * MILLION) == (50, 100)
 
 
 def test_a_cap_of_zero_is_reached_when_the_free_requests_are_used() -> None:
-    assert reached(EACH, MILLION - 1, 0, 0) == ()
-    assert reached(EACH, MILLION, 0, 0) == (100,)
+    assert reached(EACH, MonthUse(MILLION - 1), 0) == ()
+    assert reached(EACH, MonthUse(MILLION), 0) == (100,)
 
 
 @given(st.integers(0, 10**9), st.integers(1, 10**9))
 def test_more_spending_never_takes_a_threshold_back(spent: int, cap: int) -> None:
     def at(amount: int) -> set[int]:
-        return set(reached(EACH, MILLION + amount // 5, min(amount, cap), cap))
+        return set(reached(EACH, MonthUse(MILLION + amount // 5, min(amount, cap), amount), cap))
 
     assert at(spent) <= at(spent + 5)
 

@@ -49,6 +49,7 @@ entries = st.builds(
     stands_for=st.integers(1, 2**53),
     cap=st.none() | sizes,
     price=st.none() | st.builds(OwnPrice),
+    payer=text,
     calls=st.lists(calls, max_size=5).map(tuple),
     duration_micros=sizes,
     request_bytes=sizes,
@@ -63,7 +64,8 @@ entries = st.builds(
 
 USUAL: dict[str, Any] = {
     "at": 1.5, "team_id": "team_1", "source_id": "tok_1", "network": "eth/mainnet", "source_name": "ci",
-    "status": 200, "stands_for": 1, "cap": 70, "price": None, "calls": [("eth_call", "ok", None, 7)],
+    "status": 200, "stands_for": 1, "cap": 70, "price": None, "payer": "acc_1",
+    "calls": [("eth_call", "ok", None, 7)],
     "duration_micros": 3, "request_bytes": 4, "request_id": b"rid", "upstream": "n0", "attempts": 1,
     "cache": "miss", "address": "192.0.2.7", "agent": b"curl", "origin": b"o",
 }  # fmt: skip
@@ -79,11 +81,11 @@ def test_format_of_version_2_is_pinned() -> None:
     caller = ("team_1", "tok_1", "eth/mainnet", "ci", 200, 1, 70)
     rest = (4, b"rid", "n0", 1, "miss", "192.0.2.7", b"curl", b"o")
     for own, calls, details in (
-        ((), [("eth_call", "ok", None, 7)], [(None, 7)]),
-        (((None, 5),), [("m", "node_error", 3, 7, "n1", 0, "hit")], [(3, 7, "n1", 0, "hit")]),
+        (None, [("eth_call", "ok", None, 7)], [(None, 7)]),
+        ((None, 5), [("m", "node_error", 3, 7, "n1", 0, "hit")], [(3, 7, "n1", 0, "hit")]),
     ):
-        price = OwnPrice(*own[0]) if own else None
-        subject = msgspec.msgpack.encode((*caller, [call[:2] for call in calls], *own))
+        price = OwnPrice(*own) if own else None
+        subject = msgspec.msgpack.encode((*caller, [call[:2] for call in calls], own, "acc_1"))
         record = encode(entry({**USUAL, "calls": calls, "price": price}))
         assert record == msgspec.msgpack.encode((1.5, subject, 3, details, *rest))
     tried = [["n1", 0, 70_000, 4, 503], ["n0", 70_001, 90_000, 1]]
@@ -162,7 +164,7 @@ def test_counting_reads_the_beginning_alone() -> None:
     counted = read_counted(record)
     assert (counted.at, counted.duration_micros) == (1.5, 3)
     assert read_subject(counted.subject) == Subject(
-        "team_1", "tok_1", "eth/mainnet", "ci", 200, 1, 70, (("eth_call", "ok"),)
+        "team_1", "tok_1", "eth/mainnet", "ci", 200, 1, 70, (("eth_call", "ok"),), None, "acc_1"
     )
     assert read_counted(pack((1.5, counted.subject, 3, "no details", "what follows is not looked at"))) == counted
 
@@ -175,12 +177,12 @@ def test_equal_calls_of_a_caller_have_one_subject() -> None:
     assert len({read_counted(encode(entry({**USUAL, "cap": cap}))).subject for cap in (None, 0, 70)}) == 3
 
 
-def test_price_of_a_team_is_part_of_the_subject_and_left_out_where_it_has_none() -> None:
+def test_price_and_payer_of_a_team_are_part_of_the_subject() -> None:
     plain, own = (
         read_counted(encode(entry({**USUAL, "price": price}))).subject for price in (None, OwnPrice(7, 5))
     )
     assert read_subject(own).price == OwnPrice(7, 5)
-    assert plain == pack(("team_1", "tok_1", "eth/mainnet", "ci", 200, 1, 70, [("eth_call", "ok")]))
+    assert plain == pack(("team_1", "tok_1", "eth/mainnet", "ci", 200, 1, 70, [("eth_call", "ok")], None, "acc_1"))
 
 
 def test_field_that_a_later_version_adds_is_passed_over() -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tollgate.api.invoices import LineKind
 from tollgate.api.usage import Plan
 from tollgate.core.invoices import CENT, Invoice, draw, number
-from tollgate.core.pricing import MILLION, Price, cost
+from tollgate.core.pricing import MILLION, Price, capped
 from tollgate.core.usage import Period, TeamMonth
 
 MONTH, BEFORE = "2026-11", "2026-10"
@@ -24,7 +24,8 @@ def used(*periods: tuple[str, int], price: Price = EACH, cap: int | None = None)
     """A month in which so many billable requests came, as the ledger charges them."""
     counted, found = 0, []
     for month, billable in periods:
-        found.append(Period(month, billable, billable, cost(price, counted, billable, cap)))
+        charged = capped(price.total(counted + billable), cap) - capped(price.total(counted), cap)
+        found.append(Period(month, billable, billable, charged))
         counted += billable
     return TeamMonth(TEAM, MONTH, tuple(found))
 

@@ -20,7 +20,7 @@ from tollgate.core.latencies import bucket_of
 from tollgate.core.logs import LogFilter
 from tollgate.core.months import month_of
 from tollgate.core.posting import MonthKey, Opening, Posting, Rules, post
-from tollgate.core.pricing import MILLION, OwnPrice, Price
+from tollgate.core.pricing import MILLION, MonthUse, OwnPrice, Price, charge
 from tollgate.core.pricing import cost as cost_of
 from tollgate.core.shared_blocks import Stored, sorted_out
 from tollgate.core.subjects import Subjects
@@ -51,7 +51,11 @@ def posted(
     batch = batch_of(entries, lambda _, method: method if method in KNOWN else "other")
     numbers = dict.fromkeys(batch.teams(), first)
     rules = Rules(lambda team: price if isinstance(price, Price) else price[team], billing_month)
-    months = {key: (count, rules.price(key[0]).total(count)) for key, count in (before or {}).items()}
+    months = {
+        key: MonthUse(count, total, total, min(count, rules.price(key[0]).free_requests))
+        for key, count in (before or {}).items()
+        for total in [rules.price(key[0]).total(count)]
+    }
     return post(batch, Opening(numbers, months, closed), rules)
 
 
@@ -74,6 +78,11 @@ def small_blocks(posting: Posting) -> list[LogBlock]:
         assert blocks == list(sorted_out([(shared.content, 0.0)])), "what is remembered is what is stored"
         found += [block for block, _ in blocks]
     return found
+
+
+def months(posting: Posting) -> dict[MonthKey, list[int]]:
+    """Billable requests and cost."""
+    return {key: sums[:2] for key, sums in posting.months.items()}
 
 
 def column(posting: Posting, name: str) -> list[Any]:
@@ -222,11 +231,11 @@ def test_request_without_calls_leaves_nothing_but_its_use() -> None:
 # --- What is billed ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("outcome", ["ok", "node_error"])
-def test_answers_of_nodes_are_billed(outcome: str) -> None:
+@pytest.mark.parametrize("outcome", ["ok", "node_error", "upstream_timeout"])
+def test_answers_and_time_outs_of_nodes_are_billed(outcome: str) -> None:
     posting = posted([entry(outcome)])
     assert (column(posting, "billable"), column(posting, "cost")) == ([True], [1])
-    assert posting.months == {("team_1", "2026-11"): [1, 1]}
+    assert months(posting) == {("team_1", "2026-11"): [1, 1]}
 
 
 @pytest.mark.parametrize(
@@ -234,21 +243,21 @@ def test_answers_of_nodes_are_billed(outcome: str) -> None:
     [
         "token_expired", "method_not_allowed", "network_not_allowed", "body_too_large", "rate_limited",
         "spending_cap", "parse_error", "invalid_request", "batch_too_large", "upstream_unavailable",
-        "upstream_error", "upstream_timeout", "overloaded", "internal_error",
+        "upstream_error", "overloaded", "internal_error",
     ],
 )  # fmt: skip
 def test_refusals_and_failures_are_counted_and_not_billed(outcome: str) -> None:
     posting = posted([entry(outcome), entry("ok")])
     assert (column(posting, "billable"), column(posting, "cost")) == ([False, True], [0, 1])
-    assert posting.months == {("team_1", "2026-11"): [1, 1]}
+    assert months(posting) == {("team_1", "2026-11"): [1, 1]}
     assert billable_of_sources(posting) == {("tok_1", "2026-11"): 1}
     assert sum(requests for requests, _ in posting.usage.values()) == 2
 
 
 def test_calls_of_a_batch_are_billed_each_for_itself() -> None:
     posting = posted([entry("ok", "rate_limited", "node_error", "upstream_timeout", "ok")])
-    assert column(posting, "cost") == [1, 0, 1, 0, 1]
-    assert posting.months == {("team_1", "2026-11"): [3, 3]}
+    assert column(posting, "cost") == [1, 0, 1, 1, 1]
+    assert months(posting) == {("team_1", "2026-11"): [4, 4]}
 
 
 def test_row_of_many_refusals_counts_as_many() -> None:
@@ -331,15 +340,79 @@ def test_cost_that_all_rows_have_is_written_once(
 
 
 def test_each_call_is_charged_by_the_cap_that_was_in_force_when_it_was_admitted() -> None:
-    """Setting a cap frees nothing that came before, and taking it away charges nothing that came under it."""
+    """Setting a cap frees nothing that came before; raising it or taking it away charges what lay beyond it."""
     caps = [None, 2, 2, 2, None, 0, 9, 5, 5]
-    assert column(posted([entry(cap=cap) for cap in caps]), "cost") == [1, 1, 0, 0, 1, 0, 1, 1, 0]
+    assert column(posted([entry(cap=cap) for cap in caps]), "cost") == [1, 1, 0, 0, 3, 0, 2, 0, 0]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 30), st.integers(0, 40), st.booleans()), min_size=1, max_size=12),
+    st.sampled_from([MILLION, 5 * MILLION, 333_333]),
+)
+def test_charged_is_the_lower_of_cap_and_price_however_often_the_cap_is_raised(
+    steps: list[tuple[int, int, bool]], rate: int
+) -> None:
+    """Calls of one cap may be committed in one batch or several, and after each of them all is charged."""
+    price = Price(free_requests=3, micros_per_million=rate)
+    use, cap, calls = MonthUse(), 0, 0
+    for raised, count, ends in steps:
+        cap += raised
+        calls += count
+        if not count:
+            continue
+        for batch in [[entry(cap=cap)] * count] if ends else [[entry(cap=cap)]] * count:
+            opening = Opening({"team_1": 1}, {("team_1", "2026-11"): use}, frozenset(), {})
+            sums = post(batch_of(batch), opening, Rules(lambda _: price, billing_month)).months
+            use = MonthUse(*map(sum, zip(use, sums["team_1", "2026-11"], strict=False)))
+        assert (use.requests, use.cost) == (calls, min(cap, price.total(calls)))
+        assert use.uncapped == price.total(calls)
+
+
+def test_eleven_raises_by_one_call_forgive_nothing() -> None:
+    batches = [[entry(cap=5 * raises)] * 1_000 for raises in range(1, 12)]
+    costs = [sums[1] for sums in after_each(batches, Price(free_requests=0))]
+    assert costs == [5] * 11
+    assert after_each([*batches, [entry(cap=None)]], Price(free_requests=0))[-1][1] == 5 * 11_001 - 55
+
+
+# --- Free requests of a payer ------------------------------------------------------------------------------
+
+
+def after_each(batches: Sequence[list[Entry]], price: Price) -> list[list[int]]:
+    """What each batch adds, which all are of one team."""
+    found, use, free = [], MonthUse(), Counter[MonthKey]()
+    for batch in batches:
+        opening = Opening({}, {("team_1", "2026-11"): use}, frozenset(), dict(free))
+        posting = post(batch_of(batch), opening, Rules(lambda _: price, billing_month))
+        found.append(posting.months["team_1", "2026-11"])
+        use = MonthUse(*map(sum, zip(use, found[-1], strict=False)))
+        free.update(posting.free)
+    return found
+
+
+def test_teams_of_one_payer_share_the_free_requests() -> None:
+    price = Price(free_requests=10, micros_per_million=MILLION)
+    calls = [entry(team=f"team_{number}", payer="acc_1") for number in (1, 2, 3) for _ in range(6)]
+    posting = posted(calls, price)
+    assert [sums[1] for sums in posting.months.values()] == [0, 2, 6]
+    assert [sums[3] for sums in posting.months.values()] == [6, 4, 0]
+    assert posting.free == {("acc_1", "2026-11"): 10}
+    assert posted([entry(team="team_4", payer="acc_2")], price).months["team_4", "2026-11"] == [1, 0, 0, 1]
+
+
+@given(st.lists(st.tuples(st.integers(1, 4), st.integers(1, 9)), max_size=20), st.integers(0, 30))
+def test_payer_pays_for_its_teams_what_one_team_would_pay(runs: list[tuple[int, int]], free: int) -> None:
+    price = Price(free_requests=free, micros_per_million=MILLION)
+    calls = [entry(team=f"team_{team}", payer="acc_1") for team, count in runs for _ in range(count)]
+    posting = posted(calls, price)
+    assert sum(sums[1] for sums in posting.months.values()) == price.total(len(calls))
+    assert sum(posting.free.values()) == min(free, len(calls))
 
 
 def test_teams_pay_by_their_own_prices() -> None:
     free = Price()
     posting = posted([entry(team="team_1"), entry(team="team_2")], {"team_1": PAID, "team_2": free})
-    assert posting.months == {("team_1", "2026-11"): [1, 1], ("team_2", "2026-11"): [1, 0]}
+    assert months(posting) == {("team_1", "2026-11"): [1, 1], ("team_2", "2026-11"): [1, 0]}
 
 
 # --- Months ------------------------------------------------------------------------------------------------
@@ -350,7 +423,7 @@ def test_months_part_at_midnight_of_utc_to_the_last_moment() -> None:
     posting = posted([entry(at=at) for at in moments], Price(free_requests=1, micros_per_million=MILLION))
     assert column(posting, "month") == ["2026-11", "2026-11", "2026-12", "2026-12", "2026-12"]
     assert column(posting, "cost") == [0, 1, 0, 1, 1], "each month has its own free requests"
-    assert posting.months == {("team_1", "2026-11"): [2, 1], ("team_1", "2026-12"): [3, 2]}
+    assert months(posting) == {("team_1", "2026-11"): [2, 1], ("team_1", "2026-12"): [3, 2]}
 
 
 @pytest.mark.parametrize(
@@ -367,7 +440,7 @@ def test_late_record_of_a_closed_month_is_billed_in_the_next_open_one(closed: se
     posting = posted([entry()], Price(), {("team_1", month): MILLION}, closed=frozenset(closed))
     (row,) = rows(posting)
     assert (row["month"], row["cost"], row["at"]) == (month, 5, NOVEMBER)
-    assert posting.months == {("team_1", month): [1, 5]}
+    assert months(posting) == {("team_1", month): [1, 5]}
     assert billable_of_sources(posting) == {("tok_1", month): 1}
     (key,) = posting.usage
     assert key[:3] == ("team_1", month, int(NOVEMBER // 3600)), "its hour stays its own"
@@ -430,7 +503,7 @@ def test_record_is_charged_by_the_price_that_it_carries_and_others_by_the_usual_
     dear, free = OwnPrice(0, 7 * MILLION), OwnPrice(free_requests=10)
     posting = posted([entry(), entry(price=dear), entry(price=free), entry()], Price(free_requests=1))
     assert costs_of(posting) == [0, 7, 0, 5]
-    assert posting.months == {("team_1", "2026-11"): [4, 12]}
+    assert months(posting) == {("team_1", "2026-11"): [4, 12]}
     assert sum(line[1] for line in posting.usage.values()) == 12
 
 
@@ -481,16 +554,17 @@ prices = st.builds(
 def in_batches(entries: Sequence[Entry], cuts: Iterable[int], price: Price) -> list[Posting]:
     """Post entries as several batches, each after the sums of the ones before."""
     postings: list[Posting] = []
-    before: dict[MonthKey, tuple[int, int]] = {}
+    before: dict[MonthKey, MonthUse] = {}
+    free: Counter[MonthKey] = Counter()
     numbers: dict[str, int] = {}
     start = 0
     for end in [*sorted(cuts), len(entries)]:
         batch = batch_of(entries[start:end])
-        opening = Opening(numbers, dict(before), frozenset({"2026-10"}))
+        opening = Opening(numbers, dict(before), frozenset({"2026-10"}), dict(free))
         posting = post(batch, opening, Rules(lambda _: price, billing_month))
         for key, sums in posting.months.items():
-            earlier = before.get(key, (0, 0))
-            before[key] = (earlier[0] + sums[0], earlier[1] + sums[1])
+            before[key] = MonthUse(*map(sum, zip(before.get(key, MonthUse()), sums, strict=False)))
+        free.update(posting.free)
         numbers |= posting.next_no
         start = end
         postings.append(posting)
@@ -537,7 +611,7 @@ def test_rows_usage_months_and_tokens_agree_and_cost_what_the_plan_specifies(
             by_token[row["source_id"], row["month"]] += row["stands_for"]
         else:
             assert row["cost"] == 0
-    assert {key: value for key, value in posting.months.items() if value[0]} == {
+    assert {key: value[:2] for key, value in posting.months.items() if value[0]} == {
         key: [requests, cost[key]] for key, requests in by_month.items()
     }
     assert billable_of_sources(posting) == dict(by_token)
@@ -547,12 +621,14 @@ def test_rows_usage_months_and_tokens_agree_and_cost_what_the_plan_specifies(
     assert used == by_outcome
     assert sum(line[1] for line in posting.usage.values()) == sum(cost.values())
     due: Counter[MonthKey] = Counter()
+    uncapped: Counter[MonthKey] = Counter()
     counted: Counter[MonthKey] = Counter()
     for each in entries:
         for call in each.calls:
             if call.outcome in BILLABLE:
                 key = (each.team_id, month_of(each.at))
                 its = price if each.price is None else each.price.over(price)
-                due[key] += cost_of(its, counted[key], each.stands_for, each.cap, due[key])
+                uncapped[key] += cost_of(its, counted[key], each.stands_for)
+                due[key] += charge(uncapped[key], due[key], each.cap)
                 counted[key] += each.stands_for
     assert {key: cost[key] for key in counted} == {key: due[key] for key in counted}

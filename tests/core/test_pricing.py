@@ -9,11 +9,13 @@ from hypothesis import strategies as st
 from tollgate.api.usage import Plan
 from tollgate.core.pricing import (
     MILLION,
+    UNLIMITED,
+    MonthUse,
     Price,
     alerts_passed,
-    cap_reached,
     capped,
     cents,
+    charge,
     cost,
     dollars,
     lower_cap,
@@ -81,12 +83,12 @@ def test_part_of_a_micro_is_charged_when_it_is_whole() -> None:
 def test_parts_cost_together_what_the_whole_costs(
     price: Price, before: int, parts: list[int], cap: int | None
 ) -> None:
-    at, charged = before, 0
+    at, charged = before, capped(price.total(before), cap)
     for part in parts:
-        charged += cost(price, at, part, cap)
         at += part
-    assert charged == cost(price, before, sum(parts), cap)
-    assert charged == capped(price.total(at), cap) - capped(price.total(before), cap)
+        charged += charge(price.total(at), charged, cap)
+    assert cost(price, before, sum(parts)) == price.total(at) - price.total(before)
+    assert charged == capped(price.total(at), cap)
 
 
 @given(prices, st.integers(0, 60), st.data())
@@ -102,13 +104,11 @@ def test_single_requests_cost_together_what_any_split_costs(price: Price, count:
     assert singly == split == price.total(start + count) - price.total(start)
 
 
-@given(prices, counts, counts, caps)
-def test_cost_is_never_negative_and_more_requests_never_cost_less(
-    price: Price, before: int, count: int, cap: int | None
-) -> None:
-    assert cost(price, before, count, cap) >= 0
-    assert cost(price, before, count + 1, cap) >= cost(price, before, count, cap)
-    assert cost(price, before, 0, cap) == 0
+@given(prices, counts, counts)
+def test_cost_is_never_negative_and_more_requests_never_cost_less(price: Price, before: int, count: int) -> None:
+    assert cost(price, before, count) >= 0
+    assert cost(price, before, count + 1) >= cost(price, before, count)
+    assert cost(price, before, 0) == 0
 
 
 # --- Caps --------------------------------------------------------------------------------------------------
@@ -118,8 +118,8 @@ def test_cost_is_never_negative_and_more_requests_never_cost_less(
 def test_cap_is_never_exceeded(price: Price, cap: int, parts: list[int]) -> None:
     at = charged = 0
     for part in parts:
-        charged += cost(price, at, part, cap)
         at += part
+        charged += charge(price.total(at), charged, cap)
         assert charged <= cap
     assert charged == min(price.total(at), cap)
 
@@ -132,17 +132,32 @@ def test_cap_that_changes_is_never_exceeded_by_what_is_charged_under_it(
 ) -> None:
     at = charged = 0
     for part, cap in parts:
-        more = cost(price, at, part, cap)
-        charged += more
         at += part
+        more = charge(price.total(at), charged, cap)
+        charged += more
         assert charged <= price.total(at)
         assert not more or cap is None or charged <= cap
 
 
-def test_raised_cap_does_not_charge_what_was_free_before() -> None:
-    price = Price(free_requests=0, micros_per_million=MILLION)
-    assert cost(price, 0, 15, cap=10) == 10
-    assert cost(price, 15, 1, cap=100) == 1
+def test_raised_cap_charges_what_lay_beyond_the_lower_one() -> None:
+    assert charge(15, 0, cap=10) == 10
+    assert charge(16, 10, cap=12) == 2
+    assert charge(17, 12, cap=None) == 5
+    assert charge(18, 17, cap=3) == 0, "what was charged is not given back"
+
+
+@given(prices, counts, st.integers(0, 30 * DOLLAR))
+def test_affordable_requests_are_those_that_cost_no_more(price: Price, before: int, micros: int) -> None:
+    count = price.affordable(before, micros)
+    assert cost(price, before, count) <= micros or count == UNLIMITED
+    assert count == UNLIMITED or cost(price, before, count + 1) > micros
+    assert price.affordable(before, -1) == 0
+
+
+def test_free_requests_that_other_teams_of_the_payer_had_are_not_there() -> None:
+    assert MonthUse(400_000, free=400_000, others_free=500_000).left(EACH, 0) == 100_000
+    assert MonthUse(400_000, free=400_000, others_free=600_000).left(EACH, 50) == 10
+    assert MonthUse(others_free=2_000_000).reaches(EACH, 0)
 
 
 @pytest.mark.parametrize(
@@ -165,12 +180,13 @@ def test_raised_cap_does_not_charge_what_was_free_before() -> None:
 def test_calls_stop_when_the_next_would_cost_more_than_the_cap(
     price: Price, requests: int, cap: int | None, reached: bool
 ) -> None:
-    assert cap_reached(price, requests, cap) is reached
+    total = price.total(requests)
+    assert MonthUse(requests, capped(total, cap), total).reaches(price, cap) is reached
 
 
 def test_million_beyond_the_cap_is_not_consumed() -> None:
-    assert cap_reached(STARTED, 1_500_000, 5 * DOLLAR - 1, spent=5 * DOLLAR - 1)
-    assert not cap_reached(STARTED, 1_500_000, 5 * DOLLAR, spent=5 * DOLLAR)
+    assert MonthUse(1_500_000, 5 * DOLLAR - 1, 5 * DOLLAR).reaches(STARTED, 5 * DOLLAR - 1)
+    assert not MonthUse(1_500_000, 5 * DOLLAR, 5 * DOLLAR).reaches(STARTED, 5 * DOLLAR)
 
 
 @pytest.mark.parametrize(
@@ -182,8 +198,9 @@ def test_cap_that_is_reached_first_is_the_lower_one(one: int | None, other: int 
 
 @given(prices, counts, st.integers(0, 30 * DOLLAR))
 def test_calls_that_are_let_through_are_charged_in_full(price: Price, requests: int, cap: int) -> None:
-    if not cap_reached(price, requests, cap):
-        assert cost(price, requests, 1, cap) == cost(price, requests, 1)
+    use = MonthUse(requests, capped(price.total(requests), cap), price.total(requests))
+    if not use.reaches(price, cap):
+        assert charge(price.total(requests + 1), use.cost, cap) == cost(price, requests, 1)
 
 
 # --- Amounts -----------------------------------------------------------------------------------------------

@@ -153,7 +153,7 @@ def test_cap_that_is_set_while_the_collector_is_behind_frees_nothing_of_the_back
     harness.segment(1, *[entry(f"free{number}") for number in range(FREE)])
     harness.segment(2, entry("before"), entry("capped", cap=0), entry("after"), entry("other", cap=10_000))
     harness.collect()
-    assert harness.rows("cost") == [(0,)] * FREE + [(1,), (0,), (1,), (1,)]
+    assert harness.rows("cost") == [(0,)] * FREE + [(1,), (0,), (2,), (1,)], "charged once no cap is in force"
 
 
 # --- Torn ends ---------------------------------------------------------------------------------------------

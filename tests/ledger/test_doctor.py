@@ -256,7 +256,7 @@ def tamper(harness: Harness, statement: str) -> None:
             {"usage": ("team_2 2026-11: usage 1, months 0 billable requests (+1)",)},
         ),
         (
-            "INSERT INTO months VALUES ('team_9', '2026-12', 0, 0)",
+            "INSERT INTO months VALUES ('team_9', '2026-12', 0, 0, 0, 0)",
             {"usage": ("team_9 2026-12: is in months alone, with all counts 0",)},
         ),
         (

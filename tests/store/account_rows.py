@@ -34,6 +34,7 @@ def calls(
     outcome: str = "ok",
     cap: int | None = None,
     price: OwnPrice | None = None,
+    payer: str = "",
     micros: int = 0,
 ) -> Entry:
     """One record that counts for so many calls."""
@@ -48,6 +49,7 @@ def calls(
         stands_for=count,
         cap=cap,
         price=price,
+        payer=payer,
         duration_micros=micros,
         calls=made,
         request_id=b"req",
@@ -78,7 +80,7 @@ class Books:
             meanwhile()
             return post(batch, opening, rules)
 
-        made = self.ledger.commit({}, batch.teams(), posted, now)
+        made = self.ledger.commit({}, batch.teams(), posted, now, payers=batch.payers())
         # As if the collector had run ever since: jumps of the clock have tests of their own.
         self.sql("UPDATE state SET seen_at = NULL, doubted_at = NULL")
         return made

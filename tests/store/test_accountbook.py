@@ -29,8 +29,9 @@ from tests.store.stored_blocks import stored_rows
 from tollgate.api.usage import By, Split
 from tollgate.core.invoices import Invoice, draw
 from tollgate.core.latencies import bucket_of
+from tollgate.core.models import Team
 from tollgate.core.months import end_of, start_of
-from tollgate.core.pricing import MILLION, Price
+from tollgate.core.pricing import MILLION, MonthUse, Price
 from tollgate.core.usage import MonthTotals, Period, Point, TeamMonth, UsageItem
 from tollgate.store import sqlite
 from tollgate.store.accountbook import SqlAccountBook
@@ -82,7 +83,7 @@ async def test_every_way_of_listing_adds_up_to_the_month(books: Books, book: Sql
     for number in range(50):
         source = (CI, CD, WEB)[number % 3]
         books.commit(calls(99_991, NOON + number * 7_000, source=source, outcome=("ok", "node_error")[number % 2]))
-    month = (await book.spent(MONTH, [ACME]))[ACME]
+    month = (await book.spent(MONTH, [Team(ACME, "acme")]))[ACME][:2]
     assert month == (50 * 99_991, (50 * 99_991 - MILLION) * 5)
     for by in By:
         items = await book.usage(ACME, MONTH, by)
@@ -92,7 +93,7 @@ async def test_every_way_of_listing_adds_up_to_the_month(books: Books, book: Sql
 
 async def test_a_month_without_usage_is_empty(book: SqlAccountBook) -> None:
     assert await book.usage(ACME, MONTH, By.DAY) == []
-    assert await book.spent(MONTH, [ACME]) == {}
+    assert await book.spent(MONTH, [Team(ACME, "acme")]) == {ACME: MonthUse()}
     bill = await book.bill(ACME, MONTH)
     assert (bill.used, bill.closed, bill.invoice) == (TeamMonth(ACME, MONTH), False, None)
 
@@ -183,7 +184,7 @@ async def test_of_two_that_close_at_once_one_does(books: Books, book: SqlAccount
 async def test_a_month_in_which_nothing_happened_closes_too(books: Books, book: SqlAccountBook) -> None:
     assert await book.close_month(MONTH, CLOSED_AT, final) == []
     books.commit(calls(3), now=CLOSED_AT)
-    assert await book.spent(AFTER, [ACME]) == {ACME: (3, 0)}
+    assert await book.spent(AFTER, [Team(ACME, "acme")]) == {ACME: MonthUse(3, free=3)}
     assert (await book.bill(ACME, MONTH)).closed
 
 
@@ -230,7 +231,7 @@ async def test_a_collector_that_did_not_see_the_closing_cannot_commit_to_the_mon
     assert [row.stands_for for row in stored_rows(books.folder / "ledger.db")] == [3]
     assert await book.invoices(10) == drawn
     books.commit(calls(5), now=CLOSED_AT)
-    assert await book.spent(AFTER, [ACME]) == {ACME: (5, 0)}
+    assert await book.spent(AFTER, [Team(ACME, "acme")]) == {ACME: MonthUse(5, free=5)}
 
 
 async def test_closing_waits_for_a_commit_under_way_and_counts_it(books: Books, book: SqlAccountBook) -> None:
@@ -308,7 +309,7 @@ async def test_no_call_falls_between_two_months_while_a_busy_collector_goes_on(
         "INSERT INTO usage SELECT team_id, month, hour + 1, source_id, network, method, outcome, 1, 1 FROM usage",
         "UPDATE months SET cost = 0 WHERE month = '2026-11'",
         "DELETE FROM months WHERE month = '2026-11'",
-        "INSERT INTO months VALUES ('team_new', '2026-11', 1, 1)",
+        "INSERT INTO months VALUES ('team_new', '2026-11', 1, 1, 1, 0)",
         "INSERT OR REPLACE INTO months SELECT * FROM months WHERE month = '2026-11'",
     ],
 )
@@ -320,7 +321,7 @@ async def test_manual_sql_cannot_change_a_final_invoice(
     with pytest.raises(sqlite3.IntegrityError, match=r"final|closed"):
         books.sql(statement)
     assert await book.invoices(10) == drawn
-    assert await book.spent(MONTH, [ACME]) == {ACME: (MILLION + 2, 10)}
+    assert (await book.spent(MONTH, [Team(ACME, "acme")]))[ACME] == (MILLION + 2, 10, 10, MILLION, 0)
 
 
 async def test_invoices_come_newest_first_and_from_before_a_month(books: Books, book: SqlAccountBook) -> None:

@@ -24,7 +24,7 @@ from tollgate.core.invoices import Invoice, draw
 from tollgate.core.logs import LogEntry, LogFilter
 from tollgate.core.months import month_of, start_of
 from tollgate.core.posting import MonthKey, Rules, post
-from tollgate.core.pricing import MILLION, OwnPrice, Price, cost
+from tollgate.core.pricing import MILLION, OwnPrice, Price, charge, cost
 from tollgate.core.usage import Period, TeamMonth
 from tollgate.processes.collector import billing_month
 from tollgate.store import ledger_blocks, ledger_shared, sqlite
@@ -86,6 +86,8 @@ class Plain:
         self.closed: set[str] = set()
         self.requests: Counter[MonthKey] = Counter()
         self.costs: Counter[MonthKey] = Counter()
+        self.uncapped: Counter[MonthKey] = Counter()
+        self.free: Counter[MonthKey] = Counter()
         self.numbers: Counter[str] = Counter()
 
     def commit(self, entries: list[Entry], price: Price) -> None:
@@ -95,7 +97,9 @@ class Plain:
                 key, charged = (entry.team_id, month), 0
                 if call.outcome in BILLABLE:
                     its = price if entry.price is None else entry.price.over(price)
-                    charged = cost(its, self.requests[key], entry.stands_for, entry.cap, self.costs[key])
+                    self.uncapped[key] += cost(its, self.requests[key], entry.stands_for)
+                    self.free[key] += min(entry.stands_for, max(0, its.free_requests - self.requests[key]))
+                    charged = charge(self.uncapped[key], self.costs[key], entry.cap)
                     self.requests[key] += entry.stands_for
                     self.costs[key] += charged
                 self.numbers[entry.team_id] += 1
@@ -116,7 +120,8 @@ class Plain:
                 sums[0] += row.stands_for
                 sums[1] += row.stands_for if row.billable else 0
                 sums[2] += row.cost
-        return TeamMonth(team_id, month, tuple(Period(name, *periods[name]) for name in sorted(periods)))
+        free = self.free[team_id, month] if self.requests[team_id, month] else None
+        return TeamMonth(team_id, month, tuple(Period(name, *periods[name]) for name in sorted(periods)), free)
 
 
 class Both:
@@ -197,7 +202,7 @@ class Both:
                 items = self.loop.run(self.book.usage(team, month, by))
                 assert {item.key: [item.requests, item.billable, item.cost] for item in items} == wanted
             due = (self.plain.requests[team, month], self.plain.costs[team, month])
-            assert self.store.team_months(month).get(team, (0, 0)) == due
+            assert self.store.team_months(month, {team: ""})[team][:2] == due
             drawn = draw(bill.used, team, self.price) if bill.invoice is None else bill.invoice
             assert (drawn.billable, drawn.cost) == due
             assert sum(line.amount for line in drawn.lines) == drawn.total

@@ -62,8 +62,11 @@ class Town:
         """Count billable requests, as the collector does."""
         with self.ledger._engine.begin() as connection:
             add = "INSERT INTO {} VALUES (?, ?, ?{}) ON CONFLICT DO UPDATE SET requests = requests + ?"
-            connection.exec_driver_sql(add.format("months", ", 0"), (team, month, requests, requests))
-            connection.exec_driver_sql("UPDATE months SET cost = max(cost, requests - ?)", (PRICE.free_requests,))
+            connection.exec_driver_sql(add.format("months", ", 0, 0, 0"), (team, month, requests, requests))
+            connection.exec_driver_sql(
+                "UPDATE months SET cost = max(cost, requests - ?1), uncapped = max(uncapped, requests - ?1)",
+                (PRICE.free_requests,),
+            )
             if token:
                 connection.exec_driver_sql(add.format("source_months", ""), (token, month, requests, requests))
 

@@ -110,7 +110,7 @@ def test_batch_is_written_with_its_usage_its_months_and_its_marks(ledger: Ledger
         ("tok_1", "ok", 2, 1),
         ("tok_1", "rate_limited", 1, 0),
     ]
-    assert ledger.store.team_months("2026-11") == {"team_1": (4, 2)}
+    assert ledger.store.team_months("2026-11", {"team_1": ""}) == {"team_1": (4, 2, 2, 2, 0)}
     assert ledger.store.source_months("2026-11", ["tok_1", "dom_1", "tok_2"]) == {"tok_1": 3, "dom_1": 1}
     assert ledger.store.marks() == {ID: Mark(99, done=True)}
     assert ledger.sql("SELECT id, next_no FROM teams") == [("team_1", 6)]
@@ -532,7 +532,7 @@ def test_what_is_remembered_of_a_month_goes_on_from_commit_to_commit(ledger: Led
     for _ in range(6):
         ledger.commit(entry(cap=3))
     assert ledger.rows("seq, cost") == [(1, 0), (2, 0), (3, 1), (4, 1), (5, 1), (6, 0)], "two are free, three paid"
-    assert ledger.store.team_months("2026-11") == {"team_1": (6, 3)}
+    assert ledger.store.team_months("2026-11", {"team_1": ""}) == {"team_1": (6, 3, 4, 2, 0)}
 
 
 def test_months_of_a_team_that_were_forgotten_are_read_again(
@@ -541,7 +541,10 @@ def test_months_of_a_team_that_were_forgotten_are_read_again(
     monkeypatch.setattr(ledger_usage, "MAX_MONTHS", 1)
     for team in ("team_1", "team_1", "team_2", "team_2", "team_1"):
         ledger.commit(entry(team=team))
-    assert ledger.store.team_months("2026-11") == {"team_1": (3, 1), "team_2": (2, 0)}
+    assert ledger.store.team_months("2026-11", {"team_1": "", "team_2": ""}) == {
+        "team_1": (3, 1, 1, 2, 0),
+        "team_2": (2, 0, 0, 2, 0),
+    }
 
 
 def test_more_months_than_are_remembered_are_read_again(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:

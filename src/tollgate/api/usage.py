@@ -123,7 +123,9 @@ class Usage(Struct, frozen=True):
     requests: Requests
     billable_requests: BillableRequests
     free_requests: FreeRequests
-    free_left: Annotated[int, Meta(description="How many of them the team has left.")]
+    free_left: Annotated[
+        int, Meta(description="How many of them are left to all teams of the account that created this one.")
+    ]
     cost_micros: CostMicros
     cost: Annotated[str, Meta(description="The same in US dollars, for people to read.")]
     forecast_requests: Annotated[int, Meta(description="Billable requests expected at the end of the month.")]

@@ -54,7 +54,7 @@ class InvoiceItem(Struct, frozen=True):
 class Payments(Protocol):
     """What the service needs of Stripe."""
 
-    async def create_customer(self, team_id: str, name: str, key: str) -> str: ...
+    async def create_customer(self, team_id: str, name: str, key: str, email: str = "") -> str: ...
 
     async def create_item(self, item: InvoiceItem, key: str) -> str: ...
 
@@ -88,8 +88,9 @@ class StripeClient:
     def __repr__(self) -> str:
         return "StripeClient(…)"
 
-    async def create_customer(self, team_id: str, name: str, key: str) -> str:
-        return await self._post("/v1/customers", {"name": name, "metadata[tollgate_team]": team_id}, key)
+    async def create_customer(self, team_id: str, name: str, key: str, email: str = "") -> str:
+        form = {"name": name, "metadata[tollgate_team]": team_id}
+        return await self._post("/v1/customers", form | ({"email": email} if email else {}), key)
 
     async def create_item(self, item: InvoiceItem, key: str) -> str:
         """Put an item on a customer's next invoice; return its id."""

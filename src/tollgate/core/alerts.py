@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from tollgate.core.pricing import Price, alerts_passed, cap_reached
+from tollgate.core.pricing import MonthUse, Price, alerts_passed
 from tollgate.core.secrets import derive
 
 SIGNATURE_HEADER = "X-Tollgate-Signature"
@@ -63,11 +63,11 @@ class Alert(Struct, frozen=True):
     next_at: float = 0.0
 
 
-def reached(price: Price, requests: int, spent: int, cap: int | None) -> tuple[int, ...]:
+def reached(price: Price, use: MonthUse, cap: int | None) -> tuple[int, ...]:
     """The thresholds, in percent of the cap, that a team has reached; 100 also where its calls are stopped."""
-    passed = alerts_passed(spent, cap)
+    passed = alerts_passed(use.cost, cap)
     # A started million may cost more than is left: then calls stop below the cap itself.
-    if 100 not in passed and cap_reached(price, requests, cap, spent):
+    if 100 not in passed and use.reaches(price, cap):
         return (*passed, 100)
     return passed
 

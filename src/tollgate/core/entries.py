@@ -8,8 +8,8 @@ part of it.
 
     record   [at, subject, duration_micros, details, request_bytes, request_id, upstream, attempts, cache,
               address, agent, origin]
-    subject  [team_id, source_id, network, source_name, status, stands_for, cap, [[method, outcome], ...]]
-             and, where the team has a price of its own, that: [free_requests, micros_per_million]
+    subject  [team_id, source_id, network, source_name, status, stands_for, cap, [[method, outcome], ...],
+             [free_requests, micros_per_million] where the team has a price of its own, else null, payer
     details  [[code, response_bytes] or [code, response_bytes, upstream, attempts, cache], ...]
              or, where no call of a batch has more than that, its answers' sizes: a byte string, four bytes each
     attempts 0, or 1 where the only attempt lasted as long as the request and its verdict follows from the outcome;
@@ -34,8 +34,8 @@ from tollgate.core.pricing import OwnPrice
 MAX_METHOD_BYTES, MAX_TEXT_BYTES = logs.MAX_METHOD, logs.MAX_TEXT
 # Calls of one record; a larger batch is written as several.
 MAX_CALLS = 1_000
-# Outcomes that are billed: a node has answered.
-BILLABLE = frozenset({"ok", "node_error"})
+# Outcomes that are billed: a node has answered, or worked on it until the time was up.
+BILLABLE = frozenset({"ok", "node_error", "upstream_timeout"})
 
 # Bounds of what the store can keep. A record that breaks one was not written by us.
 Moment = Annotated[float, Meta(ge=0, lt=253_402_300_800)]
@@ -92,6 +92,8 @@ class Entry(Struct, frozen=True, kw_only=True, gc=False):
     """The team's spending cap when the request was admitted, in micro-dollars."""
     price: OwnPrice | None = None
     """The team's own price when the request was admitted."""
+    payer: str = ""
+    """Whose free requests it uses; empty: the team's own."""
     calls: tuple[CallEntry, ...]
     duration_micros: Count = 0
     request_bytes: Count = 0
@@ -120,6 +122,7 @@ class Subject(Struct, frozen=True, array_like=True, gc=False):
     cap: Count | None
     calls: tuple[CountedCall, ...]
     price: OwnPrice | None = None
+    payer: str = ""
 
 
 class CountedRecord(Struct, frozen=True, array_like=True, gc=False):
@@ -195,9 +198,9 @@ def attempts_of(kept: KeptAttempts, upstream: str, duration_micros: int, outcome
     return (only,) * kept
 
 
-def pack_subject(caller: Sequence[Any], calls: Sequence[Any], price: OwnPrice | None) -> bytes:
-    """Encode a subject: who called, under which cap, and what. Most teams have no price of their own."""
-    return pack((*caller, calls) if price is None else (*caller, calls, price))
+def pack_subject(caller: Sequence[Any], calls: Sequence[Any], price: OwnPrice | None, payer: str) -> bytes:
+    """Encode a subject: who called, under which cap, what, and who pays."""
+    return pack((*caller, calls, price, payer))
 
 
 def encode(entry: Entry) -> bytes:
@@ -214,7 +217,7 @@ def encode(entry: Entry) -> bytes:
     return pack(
         (
             entry.at,
-            pack_subject((*caller, entry.cap), counted, entry.price),
+            pack_subject((*caller, entry.cap), counted, entry.price, entry.payer),
             entry.duration_micros,
             details,
             entry.request_bytes,
@@ -239,10 +242,11 @@ def decode(payload: bytes) -> Entry:
         record = msgspec.structs.replace(record, details=details, upstream="", attempts=0, cache="bypass")
     at, content, duration, _, *rest = msgspec.structs.astuple(record)
     details = details_of(record)
-    *caller, calls, price = msgspec.structs.astuple(read_subject(content))
+    *caller, calls, price, payer = msgspec.structs.astuple(read_subject(content))
     if len(calls) != len(details):
         raise ValueError("a record does not have the details of each of its calls")
     whole = tuple(
         CallEntry(*call, *msgspec.structs.astuple(detail)) for call, detail in zip(calls, details, strict=True)
     )
-    return Entry(**dict(zip(Entry.__struct_fields__, (at, *caller, price, whole, duration, *rest), strict=True)))
+    values = (at, *caller, price, payer, whole, duration, *rest)
+    return Entry(**dict(zip(Entry.__struct_fields__, values, strict=True)))

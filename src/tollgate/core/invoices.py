@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tollgate.api.invoices import LineKind
 from tollgate.api.usage import Plan
@@ -51,6 +52,11 @@ class Invoice(Struct, frozen=True):
     total_cents: int
     lines: tuple[Line, ...]
     issued_at: float | None = None
+    buyer: str = ""
+    """Whom it was made out to when it became final, line by line; empty: the team."""
+    tax_number: str = ""
+    emails: tuple[str, ...] = ()
+    """Where to reach the buyer of a team that was deleted."""
 
     @property
     def is_final(self) -> bool:
@@ -98,6 +104,8 @@ def number(team_id: str, month: str) -> str:
 
 
 def _request_lines(used: TeamMonth, price: Price) -> Iterator[Line]:
+    if used.free is not None:
+        price = replace(price, free_requests=used.free)
     counted = 0
     periods = [(period.month, period.billable) for period in used.periods] or [(used.month, 0)]
     for month, billable in periods:

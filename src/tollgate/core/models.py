@@ -29,6 +29,8 @@ class Team(Struct, frozen=True):
     micros_per_million: int | None = None
     operator_cap: int | None = None
     """What it can spend in a month at most, whatever cap it chooses, in micro-dollars."""
+    payer: str = ""
+    """The account that created it, whose free requests it uses; empty: it has its own."""
 
     @property
     def cap(self) -> int | None:
@@ -44,6 +46,20 @@ class Team(Struct, frozen=True):
     def price_over(self, usual: Price) -> Price:
         """What it pays, where most pay the usual price."""
         return usual if self.price is None else self.price.over(usual)
+
+
+class FormerTeam(Struct, frozen=True):
+    """What invoices need of a team that was deleted: it may still owe for the month."""
+
+    id: str
+    name: str
+    created_at: float
+    """When it was deleted."""
+    cap: int | None = None
+    buyer: str = ""
+    tax_number: str = ""
+    emails: tuple[str, ...] = ()
+    """Of those who were to be told about its bills."""
 
 
 class PriceChange(Struct, frozen=True):

@@ -3,11 +3,14 @@
 `post` takes the records of each hour, sorted by team. They become lines of usage, histograms of latencies, and
 log entries: a block of their own where a team has many, else a part of a shared block. Each call has a billing
 month (its own, or the open one if that is closed) and gets its cost in the order of commit, so usage, invoices and
-logs agree by billing month to the single request. A cost depends on what the team had used before, and on the
-price and the spending cap in force when the call was admitted.
+logs agree by billing month to the single request. A cost depends on what the team had used before, on the free
+requests that its payer has left, and on the price and the spending cap in force when the call was admitted.
+
+A team is charged the price of all that was answered, up to its cap. What lay beyond a lower cap is charged with
+the first call that a higher one admits.
 
 The common case is fast: calls that all cost the same are counted by subject, not one by one. Only hours in which a
-price or cap changes, or the free requests end, are counted call by call.
+price changes, the free requests end or a cap is reached or raised are counted call by call.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ from tollgate.api.usage import Plan
 from tollgate.core.blocks import FULL_ENTRIES, OWN_ENTRIES, LogBlock, Run, facts_of, written
 from tollgate.core.entries import pack
 from tollgate.core.latencies import buckets_of
-from tollgate.core.pricing import MILLION, OwnPrice, Price, cost
+from tollgate.core.pricing import MILLION, MonthUse, OwnPrice, Price, charge, cost
 from tollgate.core.shared_blocks import SharedBlock, SharedWriter, errors_of
 from tollgate.core.subjects import Batch, CountedSubject, LatencyLine, LineKey, UsageLine
 
@@ -34,7 +37,7 @@ UsageKey = tuple[str, str, int, str, str, str, str]
 LatencyKey = tuple[str, int, str, str]
 """team, hour, network, outcome"""
 MonthKey = tuple[str, str]
-"""team or token, month"""
+"""team, token or payer, month"""
 UsageLines = dict[UsageLine, list[Any]]
 """By line: its key, requests, cost."""
 Histograms = dict[LatencyLine, tuple[str, str, dict[int, int]]]
@@ -45,7 +48,7 @@ SubjectCounts = Iterable[tuple[CountedSubject, int]]
 _SECONDS_OF_HOUR = 3_600
 # Up to so many records, one by one is quicker than counting equal ones first.
 _FEW = 16
-_NO_USE = (0, 0)
+_NO_USE = MonthUse()
 _read_key = msgspec.json.Decoder(LineKey).decode
 
 
@@ -63,10 +66,12 @@ class Opening(Struct, frozen=True):
 
     next_no: Mapping[str, int]
     """The number of each team's next log entry; 1 where a team is missing."""
-    months: Mapping[MonthKey, tuple[int, int]]
-    """Billable requests and cost of teams."""
+    months: Mapping[MonthKey, MonthUse]
+    """What teams have used, but for what other teams of their payers have."""
     closed: frozenset[str] = frozenset()
     """Closed months: nothing is added to them."""
+    free: Mapping[MonthKey, int] = {}
+    """Free requests that all teams of a payer have had."""
 
 
 class Posting(Struct):
@@ -81,7 +86,11 @@ class Posting(Struct):
     latencies: dict[int, dict[str, Histograms]] = field(default_factory=dict)
     """Calls by hour, then by team."""
     months: dict[MonthKey, list[int]] = field(default_factory=dict)
-    """Billable requests and cost by team."""
+    """What each team has used more: billable requests, cost, cost before caps, free requests."""
+    free: dict[MonthKey, int] = field(default_factory=dict)
+    """Free requests by payer."""
+    admitted: dict[str, int] = field(default_factory=dict)
+    """Billable requests that were admitted under a spending cap, by team."""
     last_used: dict[str, float] = field(default_factory=dict)
     """When tokens and domains were last used."""
     entries: int = 0
@@ -178,20 +187,24 @@ class _Totals(NamedTuple):
     price: OwnPrice | None
     """The team's own price in the first of them."""
     is_price_changed: bool
+    admitted: int
+    """Billable requests that were admitted under a cap."""
 
 
 def _totals(counts: SubjectCounts, price: OwnPrice | None) -> _Totals:
-    total = billable = 0
+    total = billable = admitted = 0
     lowest_cap: int | None = None
     is_price_changed = False
     for subject, count in counts:
         total += subject.entries * count
         billable += subject.billable * count
-        if subject.cap is not None and (lowest_cap is None or subject.cap < lowest_cap):
-            lowest_cap = subject.cap
+        if subject.cap is not None:
+            admitted += subject.billable * count
+            if lowest_cap is None or subject.cap < lowest_cap:
+                lowest_cap = subject.cap
         if subject.price != price:
             is_price_changed = True
-    return _Totals(total, billable, lowest_cap, price, is_price_changed)
+    return _Totals(total, billable, lowest_cap, price, is_price_changed, admitted)
 
 
 # --- One hour ----------------------------------------------------------------------------------------------
@@ -232,27 +245,46 @@ class _HourPoster:
         self, team_id: str, subjects: Sequence[CountedSubject], counts: SubjectCounts, totals: _Totals
     ) -> int | list[int]:
         """Count usage; return what each billable request costs, or the cost of each entry where they differ."""
-        _, billable, lowest_cap, own, is_changed = totals
-        key = (team_id, self._month)
-        added = self._posting.months.get(key)
-        if added is None:
-            added = self._posting.months[key] = [0, 0]
-        before, spent = self._opening.months.get(key, _NO_USE)
-        before, spent = before + added[0], spent + added[1]
+        _, billable, lowest_cap, own, is_changed, admitted = totals
+        if admitted:
+            self._posting.admitted[team_id] = self._posting.admitted.get(team_id, 0) + admitted
         lines = self._lines.get(team_id)
         if lines is None:
             lines = self._lines[team_id] = {}
-        usual = self._rules.price(team_id)
-        price = usual if own is None else own.over(usual)
-        unit = None if is_changed else _unit_cost(price, before, billable, lowest_cap, spent)
-        added[0] += billable
+        usual, payer = self._rules.price(team_id), subjects[0].payer
+        use = self._use(team_id, payer)
+        price = (usual if own is None else own.over(usual)).without(use.others_free)
+        unit = None if is_changed else _unit_cost(price, use, billable, lowest_cap)
         if unit is None:
-            costs = _add_call_by_call(lines, subjects, usual, before, spent, self._records.line)
-            added[1] += sum(costs)
+            counted = _CallByCall(lines, usual, use, self._records.line)
+            costs = counted.add(subjects)
+            self._count(team_id, payer, (billable, sum(costs), counted.uncapped - use.uncapped, counted.free))
             return costs
         _add_at_unit_cost(lines, counts, unit)
-        added[1] += unit * billable
+        charged = unit * billable
+        free = min(billable, max(0, price.free_requests - use.requests))
+        self._count(team_id, payer, (billable, charged, charged, free))
         return unit
+
+    def _use(self, team_id: str, payer: str) -> MonthUse:
+        """What a team has used up to now, and other teams of its payer of the free requests."""
+        month, posting, opening = self._month, self._posting, self._opening
+        before = opening.months.get((team_id, month), _NO_USE)
+        added = posting.months.get((team_id, month))
+        requests, cost_, uncapped, free, _ = before
+        if added is not None:
+            requests, cost_, uncapped, free = map(sum, zip(before, added, strict=False))
+        of_payer = opening.free.get((payer, month), 0) + posting.free.get((payer, month), 0)
+        return MonthUse(requests, cost_, uncapped, free, max(0, of_payer - free))
+
+    def _count(self, team_id: str, payer: str, added: tuple[int, int, int, int]) -> None:
+        posting = self._posting
+        sums = posting.months.get((team_id, self._month))
+        posting.months[team_id, self._month] = (
+            list(added) if sums is None else [one + more for one, more in zip(sums, added, strict=True)]
+        )
+        if added[3]:
+            posting.free[payer, self._month] = posting.free.get((payer, self._month), 0) + added[3]
 
     def _add_latencies(
         self, team_id: str, subjects: Sequence[CountedSubject], counts: SubjectCounts, buckets: Sequence[int]
@@ -343,16 +375,22 @@ def _block_bounds(subjects: Sequence[CountedSubject], total: int) -> list[tuple[
 # --- Costs -------------------------------------------------------------------------------------------------
 
 
-def _unit_cost(price: Price, before: int, billable: int, lowest_cap: int | None, spent: int) -> int | None:
+def _unit_cost(price: Price, use: MonthUse, billable: int, lowest_cap: int | None) -> int | None:
     """What each of these billable requests costs; None where they do not all cost the same."""
-    if before + billable <= price.free_requests or not billable or not price.total(before + billable):
+    if not billable:
+        return 0
+    if use.cost != use.uncapped:
+        # Some lies beyond a cap: it may be charged now.
+        return None
+    before = use.requests
+    if before + billable <= price.free_requests or not price.total(before + billable):
         return 0
     unit = price.micros_per_million // MILLION
     if (
         price.plan is Plan.PER_REQUEST
         and price.micros_per_million % MILLION == 0
         and before >= price.free_requests
-        and (lowest_cap is None or spent + unit * billable <= lowest_cap)
+        and (lowest_cap is None or use.uncapped + unit * billable <= lowest_cap)
     ):
         return unit
     return None
@@ -372,35 +410,52 @@ def _add_at_unit_cost(lines: UsageLines, counts: SubjectCounts, unit: int) -> No
                 sums[2] += charged
 
 
-def _add_call_by_call(
-    lines: UsageLines,
-    subjects: Iterable[CountedSubject],
-    usual: Price,
-    requests: int,
-    spent: int,
-    line_of: Callable[[str, str, str, str], UsageLine],
-) -> list[int]:
-    """Count usage call by call; return the cost of each."""
-    costs = []
-    prices: dict[OwnPrice | None, Price] = {None: usual}
-    for subject in subjects:
-        count = subject.stands_for
+class _CallByCall:
+    """Counts the usage of a team call by call."""
+
+    def __init__(
+        self,
+        lines: UsageLines,
+        usual: Price,
+        use: MonthUse,
+        line_of: Callable[[str, str, str, str], UsageLine],
+    ) -> None:
+        self._lines = lines
+        self._usual = usual
+        self._line_of = line_of
+        self._requests, self._spent, self.uncapped, _, self._others_free = use
+        self._prices: dict[OwnPrice | None, Price] = {None: usual.without(use.others_free)}
+        self.free = 0
+        """Requests that were free."""
+
+    def add(self, subjects: Iterable[CountedSubject]) -> list[int]:
+        """Count these; return the cost of each call."""
+        costs = []
+        lines = self._lines
+        for subject in subjects:
+            count = subject.stands_for
+            for method, outcome in subject.calls:
+                line = self._line_of(subject.source_id, subject.network, method, outcome)
+                charged = self._charge(subject, count) if line.is_billable else 0
+                sums = lines.get(line)
+                if sums is None:
+                    lines[line] = [line.key, count, charged]
+                else:
+                    sums[1] += count
+                    sums[2] += charged
+                costs.append(charged)
+        return costs
+
+    def _charge(self, subject: CountedSubject, count: int) -> int:
         own = subject.price
-        if own is not None and own not in prices:
-            prices[own] = own.over(usual)
-        price = prices[own]
-        for method, outcome in subject.calls:
-            line = line_of(subject.source_id, subject.network, method, outcome)
-            charged = 0
-            if line.is_billable:
-                charged = cost(price, requests, count, subject.cap, spent)
-                requests += count
-                spent += charged
-            sums = lines.get(line)
-            if sums is None:
-                lines[line] = [line.key, count, charged]
-            else:
-                sums[1] += count
-                sums[2] += charged
-            costs.append(charged)
-    return costs
+        price = self._prices.get(own)
+        if price is None:
+            assert own is not None  # noqa: S101 - the usual price is there
+            price = self._prices[own] = own.over(self._usual).without(self._others_free)
+        before = self._requests
+        self._requests += count
+        self.uncapped += cost(price, before, count)
+        self.free += min(count, max(0, price.free_requests - before))
+        charged = charge(self.uncapped, self._spent, subject.cap)
+        self._spent += charged
+        return charged

@@ -65,8 +65,8 @@ class CountedSubject:
     """What one record of a subject adds to the ledger."""
 
     __slots__ = (
-        "billable", "calls", "cap", "entries", "errors", "is_used", "latency", "lines", "network", "price",
-        "source_id", "stands_for", "status", "team_id",
+        "billable", "calls", "cap", "entries", "errors", "is_used", "latency", "lines", "network", "payer",
+        "price", "source_id", "stands_for", "status", "team_id",
     )  # fmt: skip
 
     def __init__(
@@ -83,6 +83,7 @@ class CountedSubject:
         self.status = subject.status
         self.cap = subject.cap
         self.price = subject.price
+        self.payer = intern(subject.payer or subject.team_id)
         self.stands_for = subject.stands_for
         # A token that was refused, because it has expired, was not used.
         self.is_used = subject.status != UNAUTHORIZED
@@ -181,6 +182,9 @@ class Batch:
 
     def teams(self) -> set[str]:
         return {subject.team_id for subject in set(self.subjects)}
+
+    def payers(self) -> set[str]:
+        return {subject.payer for subject in set(self.subjects)}
 
     @property
     def line(self) -> Callable[[str, str, str, str], UsageLine]:

@@ -54,6 +54,8 @@ class TeamMonth(Struct, frozen=True):
     team_id: str
     month: str
     periods: tuple[Period, ...] = ()
+    free: int | None = None
+    """How many of its requests were free; None: as many as the price allows one team."""
 
     @property
     def requests(self) -> int:

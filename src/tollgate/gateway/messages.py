@@ -25,6 +25,7 @@ class KnownCaller(Protocol):
     source_name: str
     cap: int | None
     price: OwnPrice | None
+    payer: str
     shows: bool
     filters_of: str
 
@@ -70,6 +71,8 @@ class Route(Struct, eq=False):
     """Counts calls to upstreams beyond the first against the caller's limits, or refuses them."""
     extra: int = 0
     """How many of those there were."""
+    holder: str = ""
+    """Which caller holds the connections to upstreams that it needs; empty: the service itself."""
     span: Span | None = None
     """Of the request that it belongs to; attempts become its children. None: not traced."""
     counted: str = ""
@@ -130,6 +133,7 @@ class Request:
             status=self.status,
             cap=caller.cap,
             price=caller.price,
+            payer=caller.payer,
             calls=tuple(self.calls),
             duration_micros=micros,
             request_bytes=len(self.body),

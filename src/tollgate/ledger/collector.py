@@ -222,7 +222,12 @@ class Collector:
     def _commit(self, marks: dict[bytes, Mark], batch: Batch) -> Posting:
         known = {identity: self._marks[identity] for identity in marks if identity in self._marks}
         posted = self._book.commit(
-            marks, batch.teams(), lambda opening: post(batch, opening, self._rules), self._now(), known=known
+            marks,
+            batch.teams(),
+            lambda opening: post(batch, opening, self._rules),
+            self._now(),
+            payers=batch.payers(),
+            known=known,
         )
         self._marks.update(marks)
         return posted

@@ -23,11 +23,14 @@ from tollgate.core.months import end_of, month_of
 from tollgate.core.posting import Posting
 from tollgate.errors import StartError
 from tollgate.ledger.collector import Collector, CollectorRules
+from tollgate.ledger.granting import Granting
 from tollgate.ledger.lock import CollectorRuns, Lock
 from tollgate.processes.bootstrap import Bootstrap
+from tollgate.processes.node import node_id
 from tollgate.processes.shared_settings import SettingsFollower, SharedSettings
 from tollgate.processes.supervisor import Lifeline
 from tollgate.shm import metrics
+from tollgate.shm.allowances import Allowances
 from tollgate.store import engines
 from tollgate.store.caps import Caps
 from tollgate.store.ledger import BUSY_MILLISECONDS, open_ledger
@@ -52,6 +55,8 @@ MAX_TURN_SECONDS = 300.0
 PULSE_SECONDS = 1.0
 # A copy of a segment is recognised for so long.
 REMEMBERED_SECONDS = 90 * 86_400.0
+# A call that was taken out of an allowance and is not recorded so long after its time is up was lost.
+LOST_SECONDS = 30.0
 # Uses that a collector may have committed and not noted before it was killed.
 UNNOTED_SECONDS = 10.0
 _HOUR = 3_600
@@ -65,6 +70,7 @@ class CollectorLoop:
         self,
         bootstrap: Bootstrap,
         writer: metrics.Writer | None = None,
+        allowances: Allowances | None = None,
         *,
         now: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
@@ -75,6 +81,10 @@ class CollectorLoop:
         control = engines.open_control(bootstrap.store_url, BUSY_MILLISECONDS)
         price = settings.billing.price()
         self._caps = Caps(control, self._ledger, price)
+        self._granting = None
+        if allowances is not None:
+            idle = settings.limits.request_seconds + LOST_SECONDS
+            self._granting = Granting(allowances, self._ledger, price, node_id(bootstrap.data_dir), idle)
         self._writer = writer
         self._log_days = settings.ledger.log_days
         self._now = now
@@ -129,6 +139,8 @@ class CollectorLoop:
         if posting.entries >= SOME_ENTRIES:
             self.pause = 0.0 if self.is_behind else COMMIT_SECONDS
         self.entries += posting.entries
+        if self._granting is not None:
+            self._granting.recorded(posting.admitted)
         if (uses := self._uses) is not None:
             for key, at in posting.last_used.items():
                 if at > uses.get(key, 0.0):
@@ -137,7 +149,9 @@ class CollectorLoop:
             self._writer.add(self._writer.cell(metrics.LEDGER_ROWS), posting.entries)
 
     def _reconcile(self) -> None:
-        self._caps.reconcile(self._now())
+        capped = self._caps.reconcile(self._now())
+        if self._granting is not None:
+            self._granting.tick(capped, self._now())
         if self._uses is None:
             self._uses = self._ledger.last_uses(UNNOTED_SECONDS)
         self._caps.note_uses(self._uses)
@@ -195,7 +209,13 @@ def billing_month(at: float, closed: frozenset[str]) -> str:
     return month
 
 
-def run(lifeline: Lifeline, bootstrap: Bootstrap, shared: SharedSettings, writer: metrics.Writer) -> None:
+def run(
+    lifeline: Lifeline,
+    bootstrap: Bootstrap,
+    shared: SharedSettings,
+    writer: metrics.Writer,
+    allowances: Allowances | None,
+) -> None:
     """Collect, in the child, until SIGTERM or until the parent is gone; then what workers write last."""
     stop = _Stop(signal.SIGTERM)
     follower = SettingsFollower(shared, "collector")
@@ -216,7 +236,7 @@ def run(lifeline: Lifeline, bootstrap: Bootstrap, shared: SharedSettings, writer
         if gone:
             stop.requested = True
 
-    loop = _once_free(lambda: CollectorLoop(bootstrap, writer), rest, stop)
+    loop = _once_free(lambda: CollectorLoop(bootstrap, writer, allowances), rest, stop)
     if loop is None:
         return
     try:

@@ -34,6 +34,7 @@ from tollgate.processes.shared_settings import SettingsFollower, SharedSettings,
 from tollgate.processes.supervisor import Child, Lifeline, StartFailed, Supervisor
 from tollgate.processes.worker import Worker
 from tollgate.shm import metrics
+from tollgate.shm.allowances import Allowances
 from tollgate.shm.leases import LeasedMeters
 from tollgate.shm.limits import SharedMeters
 from tollgate.shm.upstream_status import SharedStatus
@@ -69,6 +70,7 @@ class _Shared(Struct, frozen=True):
     regions: metrics.Regions
     meters: SharedMeters
     leased: LeasedMeters | None
+    allowances: Allowances | None
     tls: tuple[str, str] | None
     control_address: ControlAddress | None
     shared_status: SharedStatus
@@ -163,6 +165,7 @@ def _share(bootstrap: Bootstrap, roles: frozenset[str], tls: tuple[str, str] | N
         regions=metrics.Regions(workers + 5),
         meters=SharedMeters(settings.limits.limit_slots, workers, bootstrap.data_dir / "limits.lock"),
         leased=_leased(bootstrap, workers) if GATEWAY in roles else None,
+        allowances=_allowances(bootstrap, workers) if {GATEWAY, COLLECTOR} <= roles else None,
         tls=tls,
         shared_status=SharedStatus(workers),
         shared=SharedSettings(
@@ -197,7 +200,7 @@ def _children(made: _Shared) -> Iterator[Child]:
         for slot in range(made.workers):
             worker = Worker(
                 bootstrap, slot, made.public, made.private, regions, made.meters,
-                made.leased or made.meters, made.tls, address, made.shared_status, shared,
+                made.leased or made.meters, made.allowances, made.tls, address, made.shared_status, shared,
             )  # fmt: skip
             yield Child(f"worker-{slot}", worker.run)
     else:
@@ -215,7 +218,9 @@ def _children(made: _Shared) -> Iterator[Child]:
     if COLLECTOR in roles:
         yield child(
             "collector",
-            lambda lifeline: collector.run(lifeline, bootstrap, shared, regions.writer(made.workers + 1)),
+            lambda lifeline: collector.run(
+                lifeline, bootstrap, shared, regions.writer(made.workers + 1), made.allowances
+            ),
         )
     if roles & PROBING:
         yield child(
@@ -248,6 +253,11 @@ def _leased(bootstrap: Bootstrap, workers: int) -> LeasedMeters | None:
     valkey.checked(settings.shared.url)
     lock = bootstrap.data_dir / "leased-limits.lock"
     return LeasedMeters(settings.limits.limit_slots, workers, lock, bootstrap.pepper)
+
+
+def _allowances(bootstrap: Bootstrap, workers: int) -> Allowances:
+    """The table of what teams may still call, which the collector fills."""
+    return Allowances(bootstrap.settings.limits.limit_slots, workers, bootstrap.data_dir / "allowances.lock")
 
 
 def _serve_front(

@@ -56,6 +56,7 @@ from tollgate.processes.supervisor import Lifeline
 from tollgate.processes.trace_export import EXPORT_SECONDS, TraceExporter
 from tollgate.settings.model import LimitSettings, Settings, TelemetrySettings, UpstreamSettings
 from tollgate.shm import metrics
+from tollgate.shm.allowances import Allowances
 from tollgate.shm.leases import LAST_SECONDS, LeasedMeters
 from tollgate.shm.limits import SharedMeters
 from tollgate.shm.upstream_status import SharedStatus, StatusSlots
@@ -80,6 +81,7 @@ class Worker(Struct, frozen=True):
     regions: metrics.Regions
     meters: SharedMeters
     caller_meters: SharedMeters
+    allowances: Allowances | None
     tls: tuple[str, str] | None
     control: ControlAddress | None
     shared_status: SharedStatus
@@ -93,6 +95,8 @@ class Worker(Struct, frozen=True):
             self.control.listener.close()
         self.meters.attach(self.slot)
         self.caller_meters.attach(self.slot)
+        if self.allowances is not None:
+            self.allowances.attach(self.slot)
         serve(
             self._make,
             [mine],
@@ -271,7 +275,9 @@ class _Gateway:
 
     def _limiter(self) -> Limiter:
         meters, address = self._worker.caller_meters, self._credentials.address
-        return Limiter(meters, address, monotonic=time.monotonic, time=time.time)
+        return Limiter(
+            meters, address, monotonic=time.monotonic, time=time.time, allowances=self._worker.allowances
+        )
 
     def _make_pipeline(self, kind: type[P]) -> P:
         settings = self._settings

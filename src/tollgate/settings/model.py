@@ -384,7 +384,9 @@ class PricingSettings(Section, frozen=True):
         Help("Whether each request beyond the free ones is charged, or each started million of them."),
     ] = "per_request"
     free_requests: Annotated[
-        int, Meta(ge=0, le=1_000_000_000_000), Help("Requests of a month that are free for each team.")
+        int,
+        Meta(ge=0, le=1_000_000_000_000),
+        Help("Requests of a month that are free, for all teams of one account together."),
     ] = 1_000_000
     micros_per_million: Annotated[
         int,
@@ -400,7 +402,7 @@ class PricingSettings(Section, frozen=True):
             "Bill each upstream call that one request needs: parts of a wide `eth_getLogs`, blocks of a "
             "subscription that begins in the past, polls of a transaction's status. Limits count them anyway."
         ),
-    ] = False
+    ] = True
     grace_hours: Annotated[
         int,
         Meta(ge=0, le=744),

@@ -23,7 +23,7 @@ from msgspec import Struct
 
 from tollgate.core.limits import HAIR, Limit, Taken
 from tollgate.core.secrets import derive
-from tollgate.shm.limits import NOWHERE, WAYS, LimitSlots, SharedMeters, numbers_left
+from tollgate.shm.limits import NOWHERE, WAYS, LimitSlots, SharedMeters, claiming, numbers_left
 
 # What was taken is written for the keeper this often while calls come, and this long after the last one.
 SETTLE_SECONDS, LAST_SECONDS = 0.01, 0.05
@@ -242,7 +242,7 @@ class LeasedMeters(SharedMeters):
 
     def find(self, mark: int, window: float, count: float, now: float) -> int:
         """Find or claim the slot of a limit that another node named."""
-        with self._claiming():
+        with claiming(self._lock):
             slot = self._claim(mark, now)
         self._windows[slot], self._intervals[slot] = window, window / count
         return slot

@@ -193,7 +193,7 @@ class SharedMeters:
             self._known.clear()
         digest = hashlib.blake2b(key.encode(), digest_size=8, key=self._salt).digest()
         mark = int.from_bytes(digest, "little") or 1
-        with self._claiming():
+        with claiming(self._lock):
             slot = self._claim(mark, now)
         self._known[key] = (slot, mark)
         return slot
@@ -218,16 +218,17 @@ class SharedMeters:
         """Begin another epoch. At random: two at once must not write the same as one."""
         self._epoch[0] = random.random()
 
-    @contextmanager
-    def _claiming(self) -> Iterator[None]:
-        """Hold the lock, but never wait for a holder that was stopped: a doubled slot is the lesser evil."""
-        # Opened anew each time: a descriptor that was inherited by a fork would share its lock.
-        descriptor = open_lock_file(self._lock)
-        try:
-            for _ in range(_LOCK_TRIES):
-                if try_lock(descriptor):
-                    break
-                os.sched_yield() if hasattr(os, "sched_yield") else None
-            yield
-        finally:
-            os.close(descriptor)
+
+@contextmanager
+def claiming(lock: Path) -> Iterator[None]:
+    """Hold the lock, but never wait for a holder that was stopped: a doubled slot is the lesser evil."""
+    # Opened anew each time: a descriptor that was inherited by a fork would share its lock.
+    descriptor = open_lock_file(lock)
+    try:
+        for _ in range(_LOCK_TRIES):
+            if try_lock(descriptor):
+                break
+            os.sched_yield() if hasattr(os, "sched_yield") else None
+        yield
+    finally:
+        os.close(descriptor)

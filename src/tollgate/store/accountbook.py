@@ -8,7 +8,7 @@ another month, which triggers of the tables enforce.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
@@ -21,12 +21,14 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from tollgate.api.usage import By, Split
 from tollgate.core.clock import Clock
 from tollgate.core.invoices import Invoice
+from tollgate.core.models import Team
 from tollgate.core.months import month_of, start_of
+from tollgate.core.pricing import MonthUse
 from tollgate.core.usage import MonthTotals, Period, Point, TeamMonth, UsageItem
 from tollgate.store import ledger_tables as tables
 from tollgate.store.base import Bill, ClockDoubted, StoreUnavailable
 from tollgate.store.ledger_engine import engine_of
-from tollgate.store.ledger_usage import FOLD_MONTH, USAGE_SUMS, latencies_of
+from tollgate.store.ledger_usage import FOLD_MONTH, USAGE_SUMS, latencies_of, team_uses
 
 DEADLINE_SECONDS = 10.0
 # All of a month's usage is added up, once a month.
@@ -104,13 +106,10 @@ class SqlAccountBook:
             Point(row.start if step else int(start_of(row.start)) // HOUR, row.key, row.requests) for row in rows
         ]
 
-    async def spent(self, month: str, team_ids: Sequence[str]) -> dict[str, tuple[int, int]]:
-        table = tables.months.c
-        query = select(table.team_id, table.requests, table.cost).where(
-            table.month == month, table.team_id.in_(team_ids)
-        )
+    async def spent(self, month: str, teams: Iterable[Team]) -> dict[str, MonthUse]:
+        payers = {team.id: team.payer for team in teams}
         async with self._connection() as connection:
-            return {row.team_id: (row.requests, row.cost) for row in await connection.execute(query)}
+            return await connection.run_sync(team_uses, month, payers)
 
     async def spenders(self, month: str, limit: int) -> tuple[MonthTotals, dict[str, tuple[int, int]]]:
         table = tables.months.c
@@ -242,7 +241,10 @@ async def _used(connection: AsyncConnection, team_id: str, month: str) -> TeamMo
         total = sums.setdefault(month_of(row.first_hour * HOUR), [0, 0, 0])
         for place, value in enumerate((row.requests, row.billable, row.cost)):
             total[place] += value
-    return TeamMonth(team_id, month, tuple(Period(name, *sums[name]) for name in sorted(sums)))
+    months = tables.months.c
+    free = select(months.free).where(months.team_id == team_id, months.month == month)
+    periods = tuple(Period(name, *sums[name]) for name in sorted(sums))
+    return TeamMonth(team_id, month, periods, (await connection.execute(free)).scalar())
 
 
 async def _teams(connection: AsyncConnection, month: str) -> list[str]:

@@ -20,7 +20,7 @@ from tollgate.core.invoices import Invoice, Report
 from tollgate.core.leases import LeaseReply, LeaseReport
 from tollgate.core.limits import Limit, Taken
 from tollgate.core.logs import LogEntry, LogFilter, LogSlice
-from tollgate.core.models import Domain, Grant, Lineage, PriceChange, Team, Token
+from tollgate.core.models import Domain, FormerTeam, Grant, Lineage, PriceChange, Team, Token
 from tollgate.core.nodes import JobLease, Node
 from tollgate.core.people import (
     Account,
@@ -36,6 +36,7 @@ from tollgate.core.people import (
     ResetLink,
 )
 from tollgate.core.posting import Opening, Posting
+from tollgate.core.pricing import MonthUse
 from tollgate.core.usage import MonthTotals, Point, TeamMonth, UsageItem
 from tollgate.errors import TollgateError
 
@@ -138,6 +139,7 @@ class Repositories:
     """All that the control plane keeps, inside one transaction."""
 
     teams: Repository[Team]
+    former_teams: Repository[FormerTeam]
     price_changes: Repository[PriceChange]
     tokens: Repository[Token]
     lineages: Repository[Lineage]
@@ -194,12 +196,13 @@ class LedgerBook(Protocol):
         post: Callable[[Opening], Posting],
         now: float,
         *,
+        payers: Iterable[str] = (),
         known: Mapping[bytes, Mark] | None = None,
     ) -> Posting:
         """Post a batch and note how far its segments were read from `known` on: both, or neither.
 
-        `post` gets the ledger's balances of some teams, and returns blocks and sums, which a backend stores as
-        they are.
+        `post` gets the ledger's balances of these teams and payers, and returns blocks and sums, which a backend
+        stores as they are.
         """
 
 
@@ -249,8 +252,8 @@ class AccountBook(Protocol):
     ) -> list[Point]:
         """Requests of a span of hours in these billing months, by steps of hours; a step of 0 is a month."""
 
-    async def spent(self, month: str, team_ids: Sequence[str]) -> dict[str, tuple[int, int]]:
-        """Billable requests and cost of some teams in a month."""
+    async def spent(self, month: str, teams: Iterable[Team]) -> dict[str, MonthUse]:
+        """What teams have used in a month: each of them, by id."""
 
     async def spenders(self, month: str, limit: int) -> tuple[MonthTotals, dict[str, tuple[int, int]]]:
         """What all teams together used in a month, and those to whom it cost most, in that order."""

@@ -13,7 +13,7 @@ from sqlalchemy import Column, ColumnElement, Connection, Engine, or_, select, u
 
 from tollgate.core.models import Team
 from tollgate.core.months import month_of, next_month
-from tollgate.core.pricing import Price, cap_reached
+from tollgate.core.pricing import MonthUse, Price
 from tollgate.store import tables
 from tollgate.store.ledger import LedgerStore
 from tollgate.store.ledger_engine import among
@@ -57,20 +57,19 @@ class Caps:
             else:
                 connection.exec_driver_sql(_LAST_USED, [(at, key, at) for key, at in used])
 
-    def reconcile(self, now: float) -> None:
-        """Bring every flag in line with what was used and what is allowed."""
+    def reconcile(self, now: float) -> dict[str, tuple[Team, MonthUse]]:
+        """Bring every flag in line with what was used and what is allowed; return the teams that have a cap."""
         month, until = month_of(now), next_month(now)
         with self._control.connect() as connection:
             teams = _capped_teams(connection)
             tokens = _limited_tokens(connection)
             older = _predecessors(connection, [row.id for row in tokens])
-        spent = self._ledger.team_months(month) if teams else {}
+        spent = self._ledger.team_months(month, {team.id: team.payer for team in teams}) if teams else {}
         used = self._ledger.source_months(month, {each for chain in older.values() for each in chain})
         stopped = [
             *(
-                (tables.teams, team, cap_reached(team.price_over(self._price), requests, team.cap, cost))
+                (tables.teams, team, spent[team.id].reaches(team.price_over(self._price), team.cap))
                 for team in teams
-                for requests, cost in [spent.get(team.id, (0, 0))]
             ),
             *(
                 (
@@ -90,6 +89,7 @@ class Caps:
             with self._control.begin() as connection:
                 for table, key, value in changed:
                     connection.execute(update(table).where(table.c.id == key).values(capped_until=value))
+        return {team.id: (team, spent[team.id]) for team in teams if team.cap is not None}
 
 
 def _capped_teams(connection: Connection) -> list[Team]:

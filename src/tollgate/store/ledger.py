@@ -24,6 +24,7 @@ from tollgate.core.blocks import OpenBlock
 from tollgate.core.clock import Clock
 from tollgate.core.entries import read_counted, read_subject
 from tollgate.core.posting import Opening, Posting
+from tollgate.core.pricing import MonthUse
 from tollgate.core.shared_blocks import Content
 from tollgate.core.subjects import UNAUTHORIZED
 from tollgate.errors import TollgateError
@@ -122,6 +123,7 @@ class LedgerStore:
         post: Callable[[Opening], Posting],
         now: float,
         *,
+        payers: Iterable[str] = (),
         known: Mapping[bytes, Mark] | None = None,
     ) -> Posting:
         """Post a batch and note how far its segments were read: both, or neither.
@@ -134,12 +136,14 @@ class LedgerStore:
         months, self._months = self._months, OpenMonths()
         unfolded, self._unfolded = self._unfolded, None
         with self._writing() as connection:
-            listed = list(teams)
-            numbers = engine_of(connection).begin_commit(connection, marks, msgspec.json.encode(listed).decode())
+            listed, paying = list(teams), list(payers)
+            named = msgspec.json.encode(listed).decode()
+            numbers = engine_of(connection).begin_commit(connection, marks, named, paying)
             if known is not None and _marks(connection, marks) != known:
                 raise LedgerBehind("Another collector works on this spool: stop one of them.")
             closed = frozenset(row[0] for row in connection.exec_driver_sql("SELECT month FROM closed_months"))
-            posting = post(Opening(numbers, months.read(connection, listed, numbers), closed))
+            used, free = months.read(connection, listed, numbers), ledger_usage.free_of_payers(connection, paying)
+            posting = post(Opening(numbers, used, closed, free))
             if posting.entries:
                 self._write(connection, posting, now)
             if marks:
@@ -173,13 +177,61 @@ class LedgerStore:
         # Last: all collectors write this row.
         connection.exec_driver_sql(_STATE, (committed_at, clock.seen_at, clock.doubted_at))
 
-    def team_months(self, month: str) -> dict[str, tuple[int, int]]:
-        table = tables.months
+    def team_months(self, month: str, payers: Mapping[str, str]) -> dict[str, MonthUse]:
+        """What teams, each with its payer, have used in a month."""
         with self._engine.connect() as connection:
-            rows = connection.execute(
-                select(table.c.team_id, table.c.requests, table.c.cost).where(table.c.month == month)
+            return ledger_usage.team_uses(connection, month, payers)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other nodes may write to it."""
+        return self._engine.dialect.name == "postgresql"
+
+    def lease_calls(
+        self,
+        node: str,
+        month: str,
+        payers: Mapping[str, str],
+        share: Callable[[str, MonthUse, int, bool], int],
+        now: float,
+        until: float,
+    ) -> dict[str, int]:
+        """Lease calls of teams, each with its payer, for a node until then, in one transaction.
+
+        `share` decides how many, by what the team has used, what other nodes have leased, and whether there are
+        none.
+        """
+        table = tables.call_leases
+        listed = list(payers)
+        with self._writing() as connection:
+            engine_of(connection).begin_leasing(connection)
+            # Read after the lock: what another node committed before it leased less is in it.
+            uses = ledger_usage.team_uses(connection, month, payers)
+            alive = select(table.c.team_id, table.c.node, table.c.calls, table.c.until).where(
+                table.c.until > now, among(table.c.team_id, set(listed))
             )
-            return {row.team_id: (row.requests, row.cost) for row in rows}
+            others: dict[str, int] = {}
+            mine: dict[str, tuple[int, float]] = {}
+            for row in connection.execute(alive):
+                if row.node == node:
+                    mine[row.team_id] = (row.calls, row.until)
+                else:
+                    others[row.team_id] = others.get(row.team_id, 0) + row.calls
+            leased = {
+                team_id: share(team_id, uses[team_id], others.get(team_id, 0), team_id not in others)
+                for team_id in listed
+            }
+            # Written only where it changes, or would end soon: there may be thousands.
+            half = now + (until - now) / 2
+            rows = [
+                (team_id, node, calls, until)
+                for team_id, calls in sorted(leased.items())
+                if mine.get(team_id, (None, 0.0))[0] != calls or mine[team_id][1] < half
+            ]
+            if rows:
+                engine_of(connection).upsert(connection, table, _LEASE, rows)
+            connection.execute(delete(table).where(table.c.until < now))
+        return leased
 
     def source_months(self, month: str, ids: Iterable[str]) -> dict[str, int]:
         wanted = set(ids)
@@ -358,6 +410,7 @@ _MARK = (
     'INSERT INTO segments (id, "offset", done, updated_at) VALUES (?, ?, ?, ?) ON CONFLICT (id) DO UPDATE '
     'SET "offset" = excluded."offset", done = excluded.done, updated_at = excluded.updated_at'
 )
+_LEASE = Sql("ON CONFLICT (team_id, node) DO UPDATE SET calls = excluded.calls, until = excluded.until")
 _NUMBER = Sql("ON CONFLICT (id) DO UPDATE SET next_no = excluded.next_no")
 
 

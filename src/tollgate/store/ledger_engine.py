@@ -14,7 +14,17 @@ import json
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from sqlalchemy import BigInteger, ColumnElement, Connection, CursorResult, Integer, LargeBinary, String, Table
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Connection,
+    CursorResult,
+    Float,
+    Integer,
+    LargeBinary,
+    String,
+    Table,
+)
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.expression import FunctionElement
@@ -22,7 +32,7 @@ from sqlalchemy.sql.expression import FunctionElement
 from tollgate.lazy_module import LazyModule
 from tollgate.store import postgresql
 from tollgate.store.ledger_tables import FINAL
-from tollgate.store.postgresql import BYTES, NUMBERS, TEXTS, Array
+from tollgate.store.postgresql import BYTES, NUMBERS, TEXTS, TIMES, Array
 from tollgate.store.statements import Sql, slots, statement
 
 if TYPE_CHECKING:
@@ -73,11 +83,19 @@ class LedgerEngine(Protocol):
     def begin(self, connection: Connection) -> None:
         """Begin a transaction that writes."""
 
-    def begin_commit(self, connection: Connection, segments: Iterable[bytes], teams: str) -> dict[str, int]:
-        """Lock what a commit is about: segments, and teams, named as a JSON array. Return teams' next numbers."""
+    def begin_commit(
+        self, connection: Connection, segments: Iterable[bytes], teams: str, payers: Iterable[str]
+    ) -> dict[str, int]:
+        """Lock what a commit is about: segments, teams, named as a JSON array, and payers.
+
+        Return the next numbers of the teams.
+        """
 
     def begin_chore(self, connection: Connection) -> bool:
         """Whether this transaction may do chores."""
+
+    def begin_leasing(self, connection: Connection) -> None:
+        """Lock all leases of calls."""
 
     def begin_closing(self, connection: Connection) -> None:
         """Lock all months: no collector adds to one until the transaction ends."""
@@ -143,12 +161,21 @@ class Sqlite:
         # By itself, Python's driver begins a transaction only at the first change, after what was read.
         connection.exec_driver_sql("BEGIN IMMEDIATE")
 
-    def begin_commit(self, connection: Connection, segments: Iterable[bytes], teams: str) -> dict[str, int]:  # noqa: ARG002 - the only writer
+    def begin_commit(
+        self,
+        connection: Connection,
+        segments: Iterable[bytes],  # noqa: ARG002 - the only writer
+        teams: str,
+        payers: Iterable[str],  # noqa: ARG002 - the only writer
+    ) -> dict[str, int]:
         query = "SELECT teams.id, next_no FROM json_each(?) AS listed CROSS JOIN teams ON teams.id = listed.value"
         return dict(fetched(connection.exec_driver_sql(query, (teams,))))
 
     def begin_chore(self, connection: Connection) -> bool:  # noqa: ARG002 - the only writer
         return True
+
+    def begin_leasing(self, connection: Connection) -> None:
+        """Nothing to lock: there is no other writer."""
 
     def begin_closing(self, connection: Connection) -> None:
         """Nothing to lock: there is no other writer."""
@@ -243,8 +270,10 @@ class Postgresql:
     def begin(self, connection: Connection) -> None:
         """Nothing to do: the engine begins transactions."""
 
-    def begin_commit(self, connection: Connection, segments: Iterable[bytes], teams: str) -> dict[str, int]:
-        """Lock in the order that all transactions use: open months, segments, teams."""
+    def begin_commit(
+        self, connection: Connection, segments: Iterable[bytes], teams: str, payers: Iterable[str]
+    ) -> dict[str, int]:
+        """Lock in the order that all transactions use: open months, segments, teams, payers."""
         postgresql.lock(connection, postgresql.LOCK_MONTHS, shared=True)
         execute = connection.exec_driver_sql
         if ids := sorted(segments):
@@ -256,7 +285,14 @@ class Postgresql:
         insert = "INSERT INTO teams SELECT id, 1 FROM ({named}) AS listed (id) ORDER BY id ON CONFLICT DO NOTHING"
         query = "SELECT id, next_no FROM teams WHERE id IN ({named}) ORDER BY id FOR UPDATE"
         execute(statement(insert, named=self.named), (teams,))
-        return dict(fetched(execute(statement(query, named=self.named), (teams,))))
+        numbers = dict(fetched(execute(statement(query, named=self.named), (teams,))))
+        if named := sorted(payers):
+            execute(
+                "SELECT pg_advisory_xact_lock(hashtextextended(payer, 2)) "
+                "FROM (SELECT payer FROM unnest(?::text[]) AS payer ORDER BY payer) AS listed",
+                (named,),
+            )
+        return numbers
 
     def begin_chore(self, connection: Connection) -> bool:
         # What a chore adds up must not be in a month that is being closed.
@@ -266,6 +302,9 @@ class Postgresql:
         connection.exec_driver_sql("SET LOCAL synchronous_commit TO off")
         postgresql.lock(connection, postgresql.LOCK_MONTHS, shared=True)
         return True
+
+    def begin_leasing(self, connection: Connection) -> None:
+        postgresql.lock(connection, postgresql.LOCK_LEASES)
 
     def begin_closing(self, connection: Connection) -> None:
         postgresql.lock(connection, postgresql.LOCK_MONTHS)
@@ -369,6 +408,7 @@ class Postgresql:
 LOCK_MILLISECONDS = 1_000
 _ENGINES: dict[str, LedgerEngine] = {"sqlite": Sqlite(), "postgresql": Postgresql()}
 _ARRAYS: dict[type[Any], Array] = {
+    Float: TIMES,
     String: TEXTS,
     Integer: NUMBERS._replace(sql=Sql("?::int4[]")),
     BigInteger: NUMBERS,

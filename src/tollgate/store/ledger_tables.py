@@ -129,7 +129,8 @@ latencies_new = Table(
     Column("lines", LargeBinary, nullable=False),
 )
 
-# What each team used and owes, by billing month. `requests` are the billable ones.
+# What each team used and owes, by billing month. `requests` are the billable ones, `free` those of them that were
+# free; `uncapped` is what they cost before any cap.
 months = Table(
     "months",
     metadata,
@@ -137,7 +138,30 @@ months = Table(
     Column("month", String(7), primary_key=True),
     Column("requests", BigInteger, nullable=False),
     Column("cost", BigInteger, nullable=False),
+    Column("uncapped", BigInteger, nullable=False),
+    Column("free", BigInteger, nullable=False),
     Index("ix_months_month", "month"),
+    sqlite_with_rowid=False,
+)
+
+# Calls under a spending cap that nodes have leased, until when: where several nodes share the ledger.
+call_leases = Table(
+    "call_leases",
+    metadata,
+    Column("team_id", String(32), primary_key=True),
+    Column("node", String(32), primary_key=True),
+    Column("calls", BigInteger, nullable=False),
+    Column("until", Float, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+# How many free requests all teams of a payer have had in a billing month, deleted ones included.
+payer_months = Table(
+    "payer_months",
+    metadata,
+    Column("payer", String(32), primary_key=True),
+    Column("month", String(7), primary_key=True),
+    Column("free", BigInteger, nullable=False),
     sqlite_with_rowid=False,
 )
 

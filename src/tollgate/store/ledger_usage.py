@@ -10,13 +10,14 @@ from contextlib import closing
 from typing import Any
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, Table, case, func
+from sqlalchemy import ColumnElement, Connection, Table, case, func, select
 
 from tollgate.core.entries import BILLABLE, pack
 from tollgate.core.posting import LatencyKey, MonthKey, Posting
+from tollgate.core.pricing import MonthUse
 from tollgate.core.subjects import LineKey
 from tollgate.store import ledger_tables as tables
-from tollgate.store.ledger_engine import engine_of, fetched
+from tollgate.store.ledger_engine import among, engine_of, fetched
 from tollgate.store.statements import Sql, statement
 
 # Lines of usage and of latencies that are folded at once, and old ones that are deleted at once.
@@ -89,6 +90,8 @@ def add(connection: Connection, posting: Posting) -> None:
         if appended:
             connection.exec_driver_sql(insert, appended)
     _add_up(connection, tables.months, [(*key, *sums) for key, sums in posting.months.items() if sums[0]])
+    # In order, so that collectors wait for each other and not in a circle.
+    _add_up(connection, tables.payer_months, [(*key, free) for key, free in sorted(posting.free.items())])
 
 
 def _add_up(connection: Connection, table: Table, rows: Sequence[tuple[Any, ...]]) -> None:
@@ -213,8 +216,36 @@ def forget_latencies(connection: Connection, before_hour: int) -> bool:
     return removed.rowcount == SLICE_OLD
 
 
+def free_of_payers(connection: Connection, payers: Iterable[str]) -> dict[MonthKey, int]:
+    """Free requests that payers have had in open months. Not remembered: other collectors count them too."""
+    query = statement(
+        "SELECT payer, month, free FROM payer_months WHERE payer IN ({named}) "
+        "AND month NOT IN (SELECT month FROM closed_months)",
+        named=engine_of(connection).named,
+    )
+    rows = fetched(connection.exec_driver_sql(query, (_write(list(payers)).decode(),)))
+    return {(payer, month): free for payer, month, free in rows}
+
+
+def team_uses(connection: Connection, month: str, payers: Mapping[str, str]) -> dict[str, MonthUse]:
+    """What teams, each with its payer, have used in a month, in one snapshot."""
+    months, free = tables.months.c, tables.payer_months.c
+    sums = select(months.team_id, months.requests, months.cost, months.uncapped, months.free)
+    of_payers = select(free.payer, free.free).where(
+        free.month == month, among(free.payer, {payer or team_id for team_id, payer in payers.items()})
+    )
+    rows = connection.execute(sums.where(months.month == month, among(months.team_id, set(payers))))
+    used = {team_id: MonthUse(*each) for team_id, *each in rows}
+    had = {row.payer: row.free for row in connection.execute(of_payers)}
+    return {
+        team_id: use._replace(others_free=max(0, had.get(payer or team_id, 0) - use.free))
+        for team_id, payer in payers.items()
+        for use in [used.get(team_id, MonthUse())]
+    }
+
+
 class OpenMonths:
-    """Billable requests and cost of teams by month, remembered from commit to commit.
+    """What teams have used by month, remembered from commit to commit.
 
     A commit that adds to a team's month adds log entries of that team as well. So what is remembered of a team
     holds as long as the number of its next entry is the one that is remembered, whichever collector commits.
@@ -222,22 +253,22 @@ class OpenMonths:
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
-        self._sums: dict[MonthKey, tuple[int, int]] = {}
+        self._sums: dict[MonthKey, MonthUse] = {}
 
     def read(
         self, connection: Connection, teams: Iterable[str], numbers: Mapping[str, int]
-    ) -> Mapping[MonthKey, tuple[int, int]]:
+    ) -> Mapping[MonthKey, MonthUse]:
         """Those of teams, among others. Months that are closed may be missing."""
         known = self._numbers
         new = [team_id for team_id in teams if known.get(team_id) != numbers.get(team_id, 0)]
         if new:
             query = statement(
-                "SELECT team_id, month, requests, cost FROM months WHERE team_id IN ({named}) "
+                "SELECT team_id, month, requests, cost, uncapped, free FROM months WHERE team_id IN ({named}) "
                 "AND month NOT IN (SELECT month FROM closed_months)",
                 named=engine_of(connection).named,
             )
             rows = fetched(connection.exec_driver_sql(query, (_write(new).decode(),)))
-            self._sums.update({(team_id, month): (requests, cost) for team_id, month, requests, cost in rows})
+            self._sums.update({(team_id, month): MonthUse(*sums) for team_id, month, *sums in rows})
         return self._sums
 
     def committed(self, posting: Posting) -> None:
@@ -247,7 +278,7 @@ class OpenMonths:
             sums.clear()
             self._numbers.clear()
             return
-        for key, (requests, cost) in posting.months.items():
+        for key, added in posting.months.items():
             before = sums.get(key)
-            sums[key] = (requests, cost) if before is None else (before[0] + requests, before[1] + cost)
+            sums[key] = MonthUse(*(added if before is None else map(sum, zip(before, added, strict=False))))
         self._numbers.update(posting.next_no)

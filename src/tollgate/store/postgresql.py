@@ -51,7 +51,7 @@ RETRY_LISTENING_SECONDS = 5.0
 POLL_SECONDS, MAX_POLLS = 0.4, 3
 # Advisory locks of ours: the first number of each pair. The second is what is locked.
 LOCKS = 0x746F6C6C
-LOCK_MIGRATING, LOCK_CHANGES, LOCK_CHORES, LOCK_MONTHS, LOCK_DAYS = 1, 2, 3, 4, 5
+LOCK_MIGRATING, LOCK_CHANGES, LOCK_CHORES, LOCK_MONTHS, LOCK_DAYS, LOCK_LEASES = 1, 2, 3, 4, 5, 6
 _PLACE = re.compile(r"\?")
 _log = log.get("store")
 

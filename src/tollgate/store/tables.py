@@ -48,6 +48,20 @@ teams = Table(
     Column("free_requests", BigInteger),
     Column("micros_per_million", BigInteger),
     Column("operator_cap", BigInteger),
+    Column("payer", String(32), nullable=False, default="", server_default=""),
+)
+
+# What invoices need of teams that were deleted.
+former_teams = Table(
+    "former_teams",
+    metadata,
+    Column("id", String(32), primary_key=True),
+    Column("name", String(40), nullable=False),
+    Column("created_at", Float, nullable=False),
+    Column("cap", BigInteger),
+    Column("buyer", String(500), nullable=False),
+    Column("tax_number", String(40), nullable=False),
+    Column("emails", String, nullable=False),
 )
 
 # Since when a team has which price of its own. No foreign key: invoices outlive the team.

@@ -235,3 +235,17 @@ def test_no_method_of_any_service_changes_what_is_final(metering: Metering) -> N
     close(metering)
     assert metering.books.sql("SELECT * FROM invoices WHERE month = ?", MONTH) == stored
     assert metering.do(metering.book.bill(ACME.id, MONTH)).invoice == final
+
+
+def test_deleted_team_that_owes_is_invoiced_as_it_was_addressed(metering: Metering) -> None:
+    owner = metering.actor("owner")
+    change = BillingChange(spending_cap_micros=50 * DOLLAR, buyer="Acme Ltd\n1 Quay", tax_number="IE1")
+    metering.do(metering.plane.billing.change(owner, "acme", change))
+    metering.call(MILLION + 1_000)
+    metering.do(metering.plane.teams.delete(owner, "acme"))
+    metering.clock.now = end_of(MONTH) + GRACE
+    assert close(metering) == [MONTH]
+    (invoice,) = metering.do(metering.book.invoices(10, team_id=ACME.id))
+    assert (invoice.team, invoice.buyer, invoice.tax_number) == ("acme", "Acme Ltd\n1 Quay", "IE1")
+    assert (invoice.cost, invoice.spending_cap) == (5_000, 50 * DOLLAR)
+    assert invoice.emails == ("owner@acme.example", "billing@acme.example")

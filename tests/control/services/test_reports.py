@@ -31,6 +31,7 @@ class Scripted:
         self.before: list[BaseException] = []
         self.after: list[BaseException] = []
         self.attempts = 0
+        self.emails: list[str] = []
 
     def forget(self) -> None:
         """Forget all keys, but not what was done."""
@@ -46,8 +47,9 @@ class Scripted:
         if self.after:
             raise self.after.pop()
 
-    async def create_customer(self, team_id: str, name: str, key: str) -> str:
+    async def create_customer(self, team_id: str, name: str, key: str, email: str = "") -> str:
         self._begin()
+        self.emails.append(email)
         made = self.customers.setdefault(key, team_id)
         self._end()
         return f"cus_{made}"

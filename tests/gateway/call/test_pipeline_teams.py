@@ -126,12 +126,14 @@ async def test_calls_that_one_call_needs_are_written_down_where_they_are_billed(
         assert len([note for note in sent.calls if note.method != "eth_getLogs"]) == 1
 
 
-async def test_upstream_calls_are_not_billed_unless_that_is_set() -> None:
+async def test_upstream_calls_are_billed_unless_the_operator_decides_otherwise() -> None:
     gateway = await open_gateway()
-    assert not gateway.pipeline.bills_upstream_calls
-    gateway.pipeline.change(100, 30.0, bills_upstream_calls=True)
+    found = [gateway.pipeline.bills_upstream_calls]
+    gateway.pipeline.change(100, 30.0, bills_upstream_calls=False)
+    found.append(gateway.pipeline.bills_upstream_calls)
     gateway.pipeline.change(100, 30.0)
-    assert not gateway.pipeline.bills_upstream_calls
+    found.append(gateway.pipeline.bills_upstream_calls)
+    assert found == [True, False, True]
 
 
 # --- What may be called --------------------------------------------------------------------------------------

@@ -19,6 +19,8 @@ CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
 class ResponseFuture(asyncio.Future[Response]):
     """A receiver that the test awaits."""
 
+    holder = ""
+
     def received(self, status: int, body: bytes) -> None:
         if not self.done():
             self.set_result(Response(status, body))

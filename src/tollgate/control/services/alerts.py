@@ -173,17 +173,17 @@ class Alerts:
             teams = {team.id: team for team in await records.teams.page(len(ids), id=ids)}
             recorded = await records.alerts.page(len(ids) * 6, team_id=ids, month=month)
         known = {(alert.team_id, alert.threshold, alert.channel) for alert in recorded}
-        spent = await required(self._book).spent(month, ids)
+        spent = await required(self._book).spent(month, teams.values())
         price = self._context.settings.billing.price()
         for settings in chosen:
             team = teams.get(settings.id)
-            if team is None or team.id not in spent:
+            if team is None or not spent[team.id].requests:
                 continue
-            requests, cost = spent[team.id]
-            for threshold in alerts.reached(team.price_over(price), requests, cost, team.cap):
+            use = spent[team.id]
+            for threshold in alerts.reached(team.price_over(price), use, team.cap):
                 for channel in self._channels(settings):
                     if (team.id, threshold, channel) not in known:
-                        await self._add(team, month, threshold, channel, cost)
+                        await self._add(team, month, threshold, channel, use.cost)
 
     def _channels(self, settings: BillingSettings) -> Iterable[str]:
         if settings.webhook:

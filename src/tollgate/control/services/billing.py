@@ -1,8 +1,8 @@
 """A team's spending cap, and who is alerted when it is nearly reached.
 
-A cap that is reached already stops the team in the transaction that sets it: calls accepted under it would cost
-nothing. Later the collector sets and clears the flag (`store/caps.py`). Raises are rate-limited: after each one,
-calls are accepted for some seconds that the raised cap does not cover.
+A cap that is reached already stops the team in the transaction that sets it. Later the collector sets and clears
+the flag (`store/caps.py`), and grants what the cap still covers (`ledger/granting.py`). Raises are rate-limited: a
+new allowance starts with some calls that the cap may not cover.
 
 A webhook gets a secret when its address is set. It is shown then and never again; `core/alerts.py` explains why it
 is not stored. Another secret for the same address is made by `roll` alone.
@@ -28,7 +28,7 @@ from tollgate.control.webhooks import target_of
 from tollgate.core.alerts import BillingSettings, webhook_secret
 from tollgate.core.models import Team
 from tollgate.core.months import month_of, next_month
-from tollgate.core.pricing import cap_reached
+from tollgate.core.pricing import MonthUse
 from tollgate.core.roles import Action
 from tollgate.store.base import AccountBook, Repositories, StoreUnavailable
 
@@ -80,7 +80,7 @@ class BillingService:
             new = self._terms(changed, after)
             is_new_webhook = after.salt != before.salt and bool(after.webhook)
             if spent is not None:
-                changed = stopped(self._context, changed, *spent)
+                changed = stopped(self._context, changed, spent)
             if new != old:
                 await records.teams.replace(changed)
                 if not await records.billing.replace(after):
@@ -119,16 +119,16 @@ class BillingService:
             )  # fmt: skip
         return self._terms(membership.team, after), self.secret_of(after)
 
-    async def _spent(self, actor: Actor, team: str) -> tuple[int, int] | None:
-        """Billable requests and cost of this month, if the ledger can be read."""
+    async def _spent(self, actor: Actor, team: str) -> MonthUse | None:
+        """What the team has used this month, if the ledger can be read."""
         if self._book is None:
             return None
         membership = await self._context.member(actor, team, Action.CHANGE_BILLING)
         try:
-            spent = await self._book.spent(month_of(self._context.now()), [membership.team.id])
+            spent = await self._book.spent(month_of(self._context.now()), [membership.team])
         except StoreUnavailable:
             return None
-        return spent.get(membership.team.id, (0, 0))
+        return spent[membership.team.id]
 
     async def settings_of(self, records: Repositories, team: Team) -> BillingSettings:
         """A team's settings, the defaults if it never changed them."""
@@ -152,10 +152,10 @@ class BillingService:
         )  # fmt: skip
 
 
-def stopped(context: ServiceContext, team: Team, requests: int, spent: int) -> Team:
+def stopped(context: ServiceContext, team: Team, use: MonthUse) -> Team:
     """The team, stopped exactly if it has reached its cap."""
     price = team.price_over(context.settings.billing.price())
-    reached = cap_reached(price, requests, team.cap, spent)
+    reached = use.reaches(price, team.cap)
     return replace(team, capped_until=next_month(context.now()) if reached else None)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tollgate import log
 from tollgate.control.problems import InvalidInput, NotFound
@@ -22,9 +23,10 @@ from tollgate.control.service_context import (
     required,
 )
 from tollgate.control.services.usage import month_named, price_in
+from tollgate.core.alerts import BillingSettings
 from tollgate.core.cursors import Position
 from tollgate.core.invoices import Invoice, draw
-from tollgate.core.models import PriceChange, Team
+from tollgate.core.models import FormerTeam, PriceChange, Team
 from tollgate.core.months import end_of, month_of, previous_month, start_of
 from tollgate.core.roles import Action
 from tollgate.core.usage import TeamMonth
@@ -104,15 +106,23 @@ class Invoices:
         # All teams: which of them have invoices is known only once the ledger is locked.
         async with self._context.store.reading() as records:
             teams = {team.id: team async for team in every(records.teams, Team)}
+            former = {team.id: team async for team in every(records.former_teams, FormerTeam)}
+            terms = {each.id: each async for each in every(records.billing, BillingSettings)}
             changes = [each async for each in every(records.price_changes, PriceChange)]
         # Own prices at the end of the month, those of deleted teams included.
         prices = {each.team_id: each.price for each in changes if each.created_at < end_of(month)}
         now, usual = self._context.now(), self._context.settings.billing.price()
 
         def final(used: TeamMonth) -> Invoice:
-            team = teams.get(used.team_id) or Team(used.team_id, used.team_id)
-            price = prices[team.id].over(usual) if team.id in prices else usual
-            return draw(used, team.name, price, team.cap, issued_at=now)
+            team_id = used.team_id
+            price = prices[team_id].over(usual) if team_id in prices else usual
+            team = teams.get(team_id) or former.get(team_id) or FormerTeam(team_id, team_id, now)
+            address = team if isinstance(team, FormerTeam) else terms.get(team_id)
+            drawn = draw(used, team.name, price, team.cap, issued_at=now)
+            if address is None:
+                return drawn
+            emails = address.emails if isinstance(address, FormerTeam) else ()
+            return replace(drawn, buyer=address.buyer, tax_number=address.tax_number, emails=emails)
 
         drawn = await required(self._book).close_month(month, now, final)
         if drawn is None:

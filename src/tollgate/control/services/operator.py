@@ -48,6 +48,7 @@ from tollgate.core import secrets
 from tollgate.core.models import PriceChange, Team
 from tollgate.core.months import month_of
 from tollgate.core.nodes import Node
+from tollgate.core.pricing import MonthUse
 from tollgate.core.upstream_history import FILE, UpstreamHistory
 from tollgate.store.base import AccountBook, Given, Repositories, StoreUnavailable
 
@@ -180,15 +181,15 @@ class Operator:
         scope = f"operator:teams:{state or ''}"
         async with self._context.store.reading() as records:
             teams = await records.teams.page(page.limit + 1, page.place(scope), **_STATES[state] if state else {})
-        spent = await required(self._book).spent(month_of(self._context.now()), [team.id for team in teams])
-        return page_of(scope, [TeamUse(team, *spent.get(team.id, (0, 0))) for team in teams], page.limit)
+        spent = await required(self._book).spent(month_of(self._context.now()), teams)
+        return page_of(scope, [_use(team, spent[team.id]) for team in teams], page.limit)
 
     async def team(self, actor: Actor, team: str) -> TeamUse:
         self.check(actor)
         async with self._context.store.reading() as records:
             found = await _team(records, team)
-        spent = await required(self._book).spent(month_of(self._context.now()), [found.id])
-        return TeamUse(found, *spent.get(found.id, (0, 0)))
+        spent = await required(self._book).spent(month_of(self._context.now()), [found])
+        return _use(found, spent[found.id])
 
     async def usage(self, actor: Actor, wanted: ServiceUsageQuery = CURRENT) -> ServiceUsage:
         """Usage of all teams in a month, by default the current one; teams with the highest cost first."""
@@ -222,14 +223,14 @@ class Operator:
         now = self._context.now()
         # A team can be suspended while the ledger is unavailable. The collector then notices a cap that is
         # reached.
-        spent: tuple[int, int] | None = None
+        spent: MonthUse | None = None
         with suppress(StoreUnavailable):
-            spent = (await required(self._book).spent(month_of(now), [found.id])).get(found.id, (0, 0))
+            spent = (await required(self._book).spent(month_of(now), [found]))[found.id]
         async with self._context.store.changing() as records:
             found = await _team(records, found.id)
             changed = _changed(found, given, now)
             if spent is not None and (changed.cap, changed.price) != (found.cap, found.price):
-                changed = stopped(self._context, changed, *spent)
+                changed = stopped(self._context, changed, spent)
             if changed.price != found.price:
                 last = await records.price_changes.page(1, None, newest_first=True, team_id=found.id)
                 # The later of two changes is in force, whatever the clocks of the nodes.
@@ -244,7 +245,11 @@ class Operator:
                     records, actor, "team.terms", team_id=found.id, target=found.id, name=found.name,
                     before=_noted(found), after=_noted(changed),
                 )  # fmt: skip
-        return TeamUse(changed, *(spent or (None, None)))
+        return _use(changed, spent)
+
+
+def _use(team: Team, use: MonthUse | None) -> TeamUse:
+    return TeamUse(team, use.requests, use.cost) if use is not None else TeamUse(team, None, None)
 
 
 async def _team(records: Repositories, team: str) -> Team:

@@ -47,8 +47,13 @@ class Reports:
     async def _report(self, invoice: Invoice) -> None:
         try:
             team_id = invoice.team_id
+            # Of a team that was deleted, no one else can be asked.
+            email = next(iter(invoice.emails), "")
             customer = await self._once(
-                team_id, "", CUSTOMER, lambda key: self._payments.create_customer(team_id, invoice.team, key)
+                team_id,
+                "",
+                CUSTOMER,
+                lambda key: self._payments.create_customer(team_id, invoice.team, key, email),
             )
             if customer is None:
                 return

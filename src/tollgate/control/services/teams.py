@@ -22,7 +22,8 @@ from tollgate.control.service_context import (
 from tollgate.control.services.tokens import end_playground
 from tollgate.control.versions import check_version
 from tollgate.core import secrets
-from tollgate.core.models import Team
+from tollgate.core.alerts import BillingSettings
+from tollgate.core.models import FormerTeam, Team
 from tollgate.core.people import Account, Member
 from tollgate.core.roles import Action, Role, may_change_member
 from tollgate.store.base import Conflict, Repositories
@@ -75,7 +76,9 @@ class Teams:
 
     async def add(self, records: Repositories, actor: Actor, wanted: NewTeam, owner_id: str) -> Membership:
         """Add a team with its first owner to the records."""
-        team = Team(id=secrets.new_id("team"), name=checked(wanted).name, created_at=self._context.now())
+        team = Team(
+            id=secrets.new_id("team"), name=checked(wanted).name, created_at=self._context.now(), payer=owner_id
+        )
         try:
             await records.teams.add(team)
         except Conflict as error:
@@ -113,14 +116,30 @@ class Teams:
         return Membership(renamed, membership.member)
 
     async def delete(self, actor: Actor, team: str) -> None:
-        """Delete a team with its tokens, domains and members. Its usage and invoices stay in the ledger."""
+        """Delete a team with its tokens, domains and members. Its usage and invoices stay in the ledger.
+
+        What it owes for the month is invoiced to the address that it had.
+        """
         async with self._context.changing(actor, team, Action.DELETE_TEAM) as (records, membership):
             actor.person("delete a team")
+            await records.former_teams.add(await self._former(records, membership.team))
             await records.teams.remove(id=membership.team.id)
             await self._context.note(
                 records, actor, "team.delete", team_id=membership.team.id, target=membership.team.id,
                 name=membership.team.name,
             )  # fmt: skip
+
+    async def _former(self, records: Repositories, team: Team) -> FormerTeam:
+        """What invoices need of a team that is about to be deleted."""
+        members = await records.members.page(
+            MAX_ROWS, team_id=team.id, role=(Role.OWNER.value, Role.BILLING.value)
+        )
+        accounts = await records.accounts.page(MAX_ROWS, id=tuple(each.account_id for each in members))
+        emails = tuple(account.email for account in accounts)
+        settings = await records.billing.get(team.id) or BillingSettings(team.id, 0.0)
+        return FormerTeam(
+            team.id, team.name, self._context.now(), team.cap, settings.buyer, settings.tax_number, emails
+        )
 
     # --- Members ---------------------------------------------------------------------------------------
 

@@ -49,6 +49,7 @@ class Usages:
             sources = None if query.token is UNSET else await token_ids(records, membership.team, query.token)
             price = await price_in(self._context, records, membership.team.id, wanted)
         book, team_id = required(self._book), membership.team.id
+        others_free = (await book.spent(wanted, [membership.team]))[team_id].others_free
         months = last_months(wanted, 12) if listed_by is By.MONTH else wanted
         items = await book.usage(team_id, months, listed_by)
         whole = _of(items, listed_by, wanted)
@@ -57,7 +58,7 @@ class Usages:
         if listed_by is By.TOKEN:
             async with self._context.store.reading() as records:
                 items = _joined(items, await _heirs(records, items, names))
-        return self._report(membership.team, wanted, listed_by, items, names, whole, price)
+        return self._report(membership.team, wanted, listed_by, items, names, whole, price, others_free)
 
     async def within(self, actor: Actor, team: str, window: Window, by: By | Split) -> list[api.UsageItem]:
         """What a team used in a window, by the time of its calls: the items add up to all of it.
@@ -79,8 +80,9 @@ class Usages:
         """Usage of a team in a month, for operators: without the names of its tokens and domains."""
         async with self._context.store.reading() as records:
             price = await price_in(self._context, records, team.id, month)
+        others_free = (await required(self._book).spent(month, [team]))[team.id].others_free
         items = await required(self._book).usage(team.id, last_months(month, 12) if by is By.MONTH else month, by)
-        return self._report(team, month, by, items, {}, _of(items, by, month), price)
+        return self._report(team, month, by, items, {}, _of(items, by, month), price, others_free)
 
     def _report(
         self,
@@ -91,8 +93,12 @@ class Usages:
         names: Mapping[str, str],
         whole: UsageItem,
         price: Price,
+        others_free: int,
     ) -> Usage:
-        """Report the items of a month; `whole` is the team's usage of it."""
+        """Report the items of a month; `whole` is the team's usage of it, and `others_free` free requests that
+        other teams of its payer have had.
+        """
+        own = price.without(others_free)
         now = self._context.now()
         total = _of(items, by, month)
         billable, cost = total.billable, total.cost
@@ -101,7 +107,7 @@ class Usages:
         # A past month keeps its cost, by the prices and caps of its time.
         will_cost = cost
         if is_current and total == whole:
-            will_cost = capped(cost + price.total(expected) - price.total(billable), team.cap)
+            will_cost = capped(cost + own.total(expected) - own.total(billable), team.cap)
         elif is_current and billable:
             will_cost = capped(cost * expected // billable, team.cap)
         return Usage(
@@ -110,7 +116,7 @@ class Usages:
             requests=total.requests,
             billable_requests=billable,
             free_requests=price.free_requests,
-            free_left=max(0, price.free_requests - whole.billable),
+            free_left=max(0, own.free_requests - whole.billable),
             cost_micros=cost,
             cost=dollars(cost),
             forecast_requests=expected,

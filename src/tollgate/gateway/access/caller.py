@@ -81,8 +81,10 @@ class Caller:
         "expires_at",
         "filters_of",
         "grant",
+        "holder",
         "limits",
         "networks",
+        "payer",
         "per_address",
         "price",
         "quotas",
@@ -98,10 +100,12 @@ class Caller:
         self.grant = grant
         self.team_id = grant.team.id
         self.source_id, self.source_name = _source(grant)
+        self.holder = self.team_id if grant.domain is None else self.source_id
+        """What its connections to upstreams are counted by: all tokens of a team together, or a domain."""
         self.capped_until = max(
             grant.team.capped_until or 0.0, (grant.token.capped_until or 0.0) if grant.token else 0.0
         )
-        self.cap, self.price = grant.team.cap, grant.team.price
+        self.cap, self.price, self.payer = grant.team.cap, grant.team.price, grant.team.payer
         self.expires_at = grant.token.expires_at if grant.token else None
         self.allow_in_url = bool(grant.token and grant.token.allow_in_url)
         self.networks = frozenset(grant.token.networks) if grant.token else frozenset()

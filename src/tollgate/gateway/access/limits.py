@@ -1,7 +1,8 @@
 """Whether a known caller is admitted: spending caps, rate limits, load.
 
 Limits are taken in two steps, one request before the body is parsed and the rest of a batch after it, so that
-a flood of nonsense is limited too.
+a flood of nonsense is limited too. Calls of a team with a spending cap are taken out of its allowance last, when
+nothing else refuses them; those that are not charged in the end are given back.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ from tollgate.core.limits import Taken
 from tollgate.errors import RateLimited, SpendingCap
 from tollgate.gateway.access.caller import Caller, Quota, address_quotas, limits_of, rate_headers_of
 from tollgate.gateway.messages import Request
+from tollgate.shm.allowances import Allowance, Allowances
 from tollgate.store.base import Meters
 
 _BATCH = "A batch of {calls} calls can never pass the limit of {rate}: send smaller batches."
+_SHARED_OUT = "What is left of this team's spending cap is being shared out: try again in 1 s."
 _ONE_CALL = "{calls} calls at the upstreams can never pass the limit of {rate}: ask for less at once."
 
 
@@ -29,8 +32,10 @@ class Limiter:
         *,
         monotonic: Callable[[], float],
         time: Callable[[], float],
+        allowances: Allowances | None = None,
     ) -> None:
         self._meters = meters
+        self._allowances = allowances
         self.slots = meters.slots
         self.take_all = meters.take_all
         self.left = meters.left
@@ -55,6 +60,28 @@ class Limiter:
         """Count calls to upstreams that one call needs beyond the first, or refuse them."""
         if calls > 0 and (caller.quotas or caller.per_address):
             self._take(caller, request, calls, calls, _ONE_CALL)
+
+    def allowance(self, caller: Caller) -> Allowance | None:
+        """The calls that a caller's team may still make; None: it has no cap."""
+        if caller.cap is None or self._allowances is None:
+            return None
+        return self._allowances.of(caller.team_id)
+
+    def take_calls(self, caller: Caller, calls: int) -> None:
+        """Take calls out of the allowance of the caller's team, or refuse them."""
+        allowance = self.allowance(caller)
+        if allowance is None or allowance.take(calls):
+            return
+        if not allowance.is_short:
+            raise SpendingCap
+        data = {"limit": "spending_cap", "retry_after": 1}
+        raise RateLimited(_SHARED_OUT, data=data, headers=((b"retry-after", b"1"),))
+
+    def give_back(self, caller: Caller, calls: int) -> None:
+        """Give back calls that are not charged."""
+        allowance = self.allowance(caller) if calls else None
+        if allowance is not None:
+            allowance.give_back(calls)
 
     def _take(self, caller: Caller, request: Request, cost: int, calls: int, what: str = _BATCH) -> None:
         quotas, limits, rate_headers = caller.quotas, caller.limits, caller.rate_headers

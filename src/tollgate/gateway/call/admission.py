@@ -7,8 +7,9 @@ or spool raises: one comparison replaces all those checks. A `MethodPlan` is wha
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import compress
+from typing import Any
 
 from tollgate.chains.catalogue import Holds, Kind, Look
 from tollgate.core.entries import MAX_METHOD_BYTES, MAX_TEXT_BYTES, pack, pack_subject
@@ -108,6 +109,7 @@ class Admission:
     """A caller that was let in, with one network, address and set of headers."""
 
     __slots__ = (
+        "_allowance",
         "_hidden",
         "_limiter",
         "_limits",
@@ -123,6 +125,7 @@ class Admission:
         "expires_at",
         "keep_alive",
         "limits",
+        "metered",
         "network",
         "others",
         "pipeline",
@@ -131,6 +134,7 @@ class Admission:
         "rates",
         "records",
         "resolver",
+        "share",
         "sink",
         "subjects",
         "take_limits",
@@ -182,7 +186,15 @@ class Admission:
         """Header lines about the limits, to be filled with what each has left."""
         self._hidden = hidden_numbers(quotas)
         """Which of the numbers are not in them."""
-        self.take_limits = limiter.take_all
+        self.share = 2 if caller.grant.domain is None else 4
+        """While fewer than one in so many connections of an upstream are busy, shares need not be counted."""
+        self.take_limits: Callable[..., bool] = limiter.take_all
+        self._allowance = limiter.allowance(caller)
+        """What its team may still call under its spending cap; None: it has none."""
+        if self._allowance is not None:
+            self.take_limits = self._take_allowed
+        self.metered = bool(quotas) or self._allowance is not None
+        """Whether `take_limits` is to be called."""
         self.taken_at = 0.0
         """When a call was last taken out of the limits."""
         self.rates: bytes | None = None if quotas else b""
@@ -254,15 +266,26 @@ class Admission:
     ) -> bytes:
         caller = self.caller
         counted = (caller.team_id, caller.source_id, self.network.path, caller.source_name, status, 1)
-        subject = pack(pack_subject((*counted, caller.cap), calls, caller.price)) + _UINT32
+        subject = pack(pack_subject((*counted, caller.cap), calls, caller.price, caller.payer)) + _UINT32
         if len(self.subjects) >= _MAX_SUBJECTS:
             self.subjects.clear()
         self.subjects[key] = subject
         return subject
 
+    def _take_allowed(self, limits: Any, now: float, calls: float = 1) -> bool:
+        """Take calls out of the limits, where there are any, and out of the team's allowance."""
+        allowance, count = self._allowance, int(calls)
+        assert allowance is not None  # noqa: S101 - set for those that have one
+        if not allowance.take(count):
+            return False
+        if limits and not self._limiter.take_all(limits, now, calls):
+            allowance.give_back(count)
+            return False
+        return True
+
     def charge(self, calls: int, request: Request | None) -> None:
         """Count calls to upstreams that one call needs beyond the first, or refuse them."""
-        self._limiter.admit_more(self.caller, request or self._request, calls)
+        self.pipeline.admit_more(self.caller, request or self._request, calls)
 
     def find_limits(self) -> None:
         """Find the slots of the limits again, where they were given to others in a time without calls."""

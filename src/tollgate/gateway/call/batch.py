@@ -397,8 +397,9 @@ class ServedBatch(Served):
     def _resolution(self, calls: Sequence[Call]) -> BatchResolution:
         admission, started = self._admission, self._started
         resolver, deadline = admission.resolver, started + admission.pipeline.request_seconds
-        items = items_of(resolver, calls)
-        return BatchResolution(resolver, items, started, deadline, self._resolved, team=admission.team)
+        items, done = items_of(resolver, calls), self._resolved
+        team, holder = admission.team, admission.caller.holder
+        return BatchResolution(resolver, items, started, deadline, done, team=team, holder=holder)
 
     def _charge(self, calls: int) -> None:
         """Count calls to upstreams beyond one for each, or refuse them."""
@@ -506,9 +507,9 @@ def start_batch(  # noqa: C901 - as `ServedCall.start`
         if upstream is None or view.picky or (upstream.limit and not exchange.within_rate(upstream, now)):
             return False
         idle = upstream.pool.idle
-        if not idle or not idle[-1].usable:
+        if not idle or not idle[-1].usable or upstream.in_flight * admission.share >= upstream.connections:
             return False
-    if admission.limits:
+    if admission.metered:
         if not admission.take_limits(admission.limits, now, len(calls)):
             admission.find_limits()
             return False

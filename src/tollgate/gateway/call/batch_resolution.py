@@ -72,6 +72,8 @@ class BatchResolution(Struct, eq=False):
     span: Span | None = None
     team: str = ""
     """Of the caller; empty: of the gateway itself."""
+    holder: str = ""
+    """Which caller holds its connections to upstreams."""
     _parts: Sequence[Cancellable] = ()
     _left: int = 0
 
@@ -113,11 +115,11 @@ class BatchResolution(Struct, eq=False):
         return chunk
 
     def _chunk(self, items: list[BatchItem], done: Callable[[], None]) -> Chunk:
-        route, missed = Route(self.started, span=self.span), Route(self.started, "miss")
+        route, missed = Route(self.started, holder=self.holder, span=self.span), Route(self.started, "miss")
         return Chunk(self.resolver, items, self.deadline, done, route, missed, self.team)
 
     def _alone(self, item: BatchItem) -> Resolution:
-        item.route = Route(self.started, charge=self.charge, span=self.span)
+        item.route = Route(self.started, charge=self.charge, holder=self.holder, span=self.span)
 
         def ended(result: Resolved) -> None:
             item.result = result
@@ -152,11 +154,12 @@ async def resolve_many(
     deadline: float,
     charge: Charge | None = None,
     span: Span | None = None,
+    holder: str = "",
 ) -> list[BatchItem]:
     """Get the answers to a batch, in its order."""
     future: asyncio.Future[list[BatchItem]] = resolver.loop.create_future()
     items, started = items_of(resolver, calls), resolver.exchange.now()
-    batch = BatchResolution(resolver, items, started, deadline, partial(fulfil, future), charge, span)
+    batch = BatchResolution(resolver, items, started, deadline, partial(fulfil, future), charge, span, holder)
     batch.start()
     try:
         return await future
@@ -363,7 +366,7 @@ class Chunk(Struct, eq=False):
             replace(each, verdict=error_verdict(verdict)) if each.verdict in _USED else each
             for each in before.trace
         )
-        route.span = self.route.span
+        route.span, route.holder = self.route.span, self.route.holder
         if verdict is Verdict.QUOTA:
             resolver.exchange.cool_down(upstream)
 

@@ -155,9 +155,14 @@ class ServedCall(Served):
             if upstream is None or (upstream.limit and not exchange.within_rate(upstream, now)):
                 return False
             idle = upstream.pool.idle
-            if not idle or not idle[-1].usable:
+            if (
+                not idle
+                or not idle[-1].usable
+                # So many are busy that it may have no more than its share of connections.
+                or upstream.in_flight * admission.share >= upstream.connections
+            ):
                 return False
-        if admission.limits:
+        if admission.metered:
             take = admission.take_limits
             if not take(admission.limits, now):
                 admission.find_limits()
@@ -281,7 +286,7 @@ class ServedCall(Served):
         elif parsed.method not in admission.others and not admission.allows(parsed.method):
             return False
         now = context.now()
-        if admission.limits:
+        if admission.metered:
             if not admission.take_limits(admission.limits, now, calls):
                 admission.find_limits()
                 return False
@@ -311,7 +316,7 @@ class ServedCall(Served):
         if method in sticky.METHODS:
             call = admission.pipeline.seal.opened(call, admission.caller.filters_of)
         self._call = call
-        self._slow = slow = SlowState(Route(now), request)
+        self._slow = slow = SlowState(Route(now, holder=admission.caller.holder), request)
         self._key = key = resolver.key(call)
         self.connection.answering = self
         admission.context.calls.add(self)
@@ -335,7 +340,7 @@ class ServedCall(Served):
         if self._slow is not None or upstream is None or plan is None:
             # A defect: the answer that it ended with could not be sent.
             return
-        route = Route(now, CACHE_RESULTS[self._cache])
+        route = Route(now, CACHE_RESULTS[self._cache], holder=admission.caller.holder)
         deadline = now + admission.pipeline.request_seconds
         resolver, team = admission.resolver, admission.team
         work = Resolution(resolver, self._call, key, self._scope, deadline, route, self.completed, team)

@@ -20,7 +20,7 @@ from tollgate.chains import contracts
 from tollgate.chains.access import domain_refusal_of, refusal_of
 from tollgate.chains.catalogue import Kind
 from tollgate.core import jsonrpc
-from tollgate.core.entries import MAX_METHOD_BYTES, CallEntry
+from tollgate.core.entries import BILLABLE, MAX_METHOD_BYTES, CallEntry
 from tollgate.core.shapes import ABSENT, Call, Params, Reply, WrittenCall
 from tollgate.errors import (
     InternalError,
@@ -74,7 +74,7 @@ class Pipeline:
         now: Callable[[], float],
         sink: RecordSink,
         seal: sticky.TeamSeal,
-        bills_upstream_calls: bool = False,
+        bills_upstream_calls: bool = True,
         shows_upstreams: bool = True,
     ) -> None:
         self._credentials = credentials
@@ -99,7 +99,7 @@ class Pipeline:
         max_calls: int,
         request_seconds: float,
         *,
-        bills_upstream_calls: bool = False,
+        bills_upstream_calls: bool = True,
         shows_upstreams: bool = True,
     ) -> None:
         """Take over limits, and the rules of networks as they are now."""
@@ -144,11 +144,13 @@ class Pipeline:
         parsed = jsonrpc.parse(request.body, self.max_calls)
         if isinstance(parsed, list):
             self._limiter.admit_rest(caller, request, len(parsed))
+            self._limiter.take_calls(caller, len(parsed))
             return self._pass_on(request, request.network, resolver, caller, parsed)
         refusal = self.policy(request.network, caller, parsed.method, parsed.params)
         if refusal is not None:
             self._counters.called(request.network, parsed.method, refusal.reason)
             return self.refuse(request, refusal, jsonrpc.caller_id(parsed), parsed.method)
+        self._limiter.take_calls(caller, 1)
         return self._pass_on(request, request.network, resolver, caller, parsed)
 
     def _pass_on(
@@ -167,6 +169,12 @@ class Pipeline:
         served = ", ".join(sorted(self._networks)) or "none"
         raise UnknownNetwork(f"{network.path} is not served any more. Served here: {served}.")
 
+    def admit_more(self, caller: Caller, request: Request, calls: int) -> None:
+        """Count calls to upstreams that one call needs beyond the first, or refuse them."""
+        self._limiter.admit_more(caller, request, calls)
+        if self.bills_upstream_calls:
+            self._limiter.take_calls(caller, calls)
+
     # --- One call --------------------------------------------------------------------------------------
 
     def render(self, request: Request, network: ServedNetwork, call: Call, result: Reply | Refusal) -> Answer:
@@ -174,17 +182,24 @@ class Pipeline:
         caller, route = request.caller, request.route
         assert caller is not None  # noqa: S101 - called on behalf of one
         body, entry = self._written(request, caller, call, result)
-        request.calls = (entry,)
+        extra = route.extra if self.bills_upstream_calls else 0
+        if entry.outcome not in BILLABLE:
+            self._give_back(request, 1 + extra)
+            extra = 0
+        request.calls = (entry, *(replace(entry, response_bytes=0),) * extra)
         if isinstance(result, Refusal):
             self._counters.called(network, call.method, result.reason)
             self._counters.refused(result)
             return response.refuse(request, result, call.id) if call.id is not None else _NO_CONTENT
         self._counters.resolved(network, call.method, entry.outcome, route.counted or route.cache)
-        if self.bills_upstream_calls:
-            request.calls += (replace(entry, response_bytes=0),) * route.extra
         if call.id is None:
             return _NO_CONTENT
         return Answer(200, body, self.shown(route.upstream, route.cache) if caller.shows else b"")
+
+    def _give_back(self, request: Request, calls: int) -> None:
+        """Give back calls of an allowance that are not charged."""
+        if calls and isinstance(request.caller, Caller):
+            self._limiter.give_back(request.caller, calls)
 
     def _written(
         self, request: Request, caller: KnownCaller, call: Call, result: Reply | Refusal
@@ -232,6 +247,7 @@ class Pipeline:
         bodies: list[bytes] = []
         entries: list[CallEntry] = []
         counts: dict[tuple[str, str, str], int] = {}
+        unbilled = 0
         for item in items:
             call, route = item.call, item.route
             assert item.result is not None  # noqa: S101 - each has one by now
@@ -239,10 +255,14 @@ class Pipeline:
             entry = replace(entry, upstream=route.upstream, attempts=route.kept, cache=route.cache)
             bodies.append(body)
             entries.append(entry)
-            if route.extra and self.bills_upstream_calls:
-                entries += [replace(entry, response_bytes=0, attempts=0)] * route.extra
+            extra = route.extra if self.bills_upstream_calls else 0
+            if entry.outcome not in BILLABLE:
+                unbilled += 1 + extra
+            elif extra:
+                entries += [replace(entry, response_bytes=0, attempts=0)] * extra
             counted = (call.method, entry.outcome, route.counted or route.cache)
             counts[counted] = counts.get(counted, 0) + 1
+        self._give_back(request, unbilled)
         for (method, outcome, way), count in counts.items():
             self._counters.called(network, method, outcome, count)
             self._counters.cached(network, way, count)

@@ -71,6 +71,11 @@ class Served(ABC):
         self.close = False
         """Whether the connection closes after it."""
 
+    @property
+    def holder(self) -> str:
+        """Which caller holds the upstream's connection."""
+        return self._admission.caller.holder
+
     def _send(self, body: bytes, shown: bytes = b"") -> None:
         """Put an answer into the outbox; an empty one is that to a notification."""
         admission, connection = self._admission, self.connection

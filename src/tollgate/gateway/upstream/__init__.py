@@ -2,6 +2,7 @@
 
 connection  one HTTP/1.1 connection: a request out, a parsed response to its receiver
 pool        connections to one upstream
+waiters     requests that wait for one, by caller
 health      how fast an upstream is, how it fails, its circuit breaker
 choice      the upstream to call: in rotation, far enough, by priority, of equals the cheaper of two
 failover    the policy: which upstream is next, for how long, when to pause or give up

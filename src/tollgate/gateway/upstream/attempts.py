@@ -120,6 +120,10 @@ class Attempt(PoolRequest, Generic[T], eq=False, kw_only=True):
     span: Span | None = None
 
     @property
+    def holder(self) -> str:
+        return "" if self.attempts is None else self.attempts.route.holder
+
+    @property
     def over(self) -> bool:
         return self.attempts is None
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections import deque
-from typing import Any, Protocol, cast
+from collections.abc import Sized
+from typing import Protocol, cast
 
 import httptools
 from msgspec import Struct
@@ -101,12 +101,14 @@ class Owner(Protocol):
 
     idle: list[Connection]
     """Connections that are kept, the newest last."""
-    waiters: deque[Any]
-    """Who waits for one that is free."""
     retired: bool
     """Whether none is kept any more."""
     clock: float
     """The time, exact enough for idle connections."""
+
+    @property
+    def waiters(self) -> Sized:
+        """Who waits for one that is free."""
 
     def freed(self, connection: Connection) -> None:
         """Take back a connection that may be used again."""
@@ -118,6 +120,10 @@ class Owner(Protocol):
 class Receiver(Protocol):
     """Waits for the response to one request."""
 
+    @property
+    def holder(self) -> str:
+        """Which caller holds the connection meanwhile; empty: the service itself."""
+
     def received(self, status: int, body: bytes) -> None:
         """Take the response."""
 
@@ -127,6 +133,8 @@ class Receiver(Protocol):
 
 class Unanswered:
     """A receiver whose call was abandoned."""
+
+    holder = ""
 
     def received(self, status: int, body: bytes) -> None:
         """Drop the response."""

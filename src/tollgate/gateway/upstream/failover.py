@@ -151,7 +151,8 @@ class Failover(Struct, eq=False):
         doubt = _IN_DOUBT if self.in_doubt and not harmless else ""
         if isinstance(failure, NoRoom):
             return Overloaded("Too many large answers at once: try again." + doubt)
-        if isinstance(failure, TimedOut):
+        if isinstance(failure, TimedOut) and self.in_doubt:
+            # An upstream has worked on it: it is billed.
             return UpstreamTimeout(UpstreamTimeout.hint + doubt)
         if isinstance(failure, TooFarAhead):
             return UpstreamUnavailable("An upstream showed a block that no other one has: try again.")
@@ -163,7 +164,7 @@ class Failover(Struct, eq=False):
             return UpstreamUnavailable(
                 "All upstreams of this network report another chain: the operator must fix them or `chain_id`."
             )
-        if isinstance(failure, PoolFull):
+        if isinstance(failure, PoolFull | TimedOut):
             return Overloaded("The upstreams of this network have more to do than they can: try again." + doubt)
         if failure is None or isinstance(failure, ConnectFailed):
             return UpstreamUnavailable(UpstreamUnavailable.hint + doubt)

@@ -71,6 +71,7 @@ class Upstream:
         "_writer",
         "attempt_seconds",
         "calls",
+        "connections",
         "counted",
         "ewma",
         "failures",
@@ -133,6 +134,7 @@ class Upstream:
         self.settings = settings
         self.name = settings.name
         self.priority = settings.priority
+        self.connections = settings.connections
         self.weight = settings.weight
         self.policy = Policy(settings.allow_methods, settings.deny_methods)
         self.picky = bool(settings.allow_methods or settings.deny_methods)

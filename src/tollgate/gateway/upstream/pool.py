@@ -8,6 +8,9 @@ request costs more than the whole sweep.
 A `PoolRequest` is called back once, with a response or a failure, by plain calls: only to open a connection takes
 a task.
 
+One caller, which is a team's tokens or a domain, holds at most half of the connections that others leave free, and
+all domains together half of all: beyond that its requests wait, while others are sent. `waiters.py` has the order.
+
 A kept connection may have been closed by the upstream just as we write to it. Such a request is repeated on a
 fresh connection only where that can do no harm: a write gets a connection that answered a moment ago, or a
 new one, and is never repeated.
@@ -17,7 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections import deque
+from collections import Counter
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
@@ -34,6 +37,7 @@ from tollgate.gateway.upstream.connection import (
     Response,
     TimedOut,
 )
+from tollgate.gateway.upstream.waiters import Waiters, is_domain
 from tollgate.settings.model import UpstreamSettings
 
 CONNECT_SECONDS = 5.0
@@ -42,7 +46,7 @@ IDLE_SECONDS = 50.0
 # A write takes a kept connection only when it was used a moment ago.
 FRESH_SECONDS = 1.0
 WAITERS_PER_CONNECTION = 16
-# Once the oldest waiting request has waited this long, the upstream is overloaded, and others are refused at once.
+# Once the oldest request of a caller has waited this long, its others are refused at once.
 # So the queue stays short, and no answer arrives after its caller has given up.
 MAX_QUEUE_SECONDS = 2.0
 
@@ -59,6 +63,11 @@ class PoolRequest(Struct, eq=False):
     resent: bool = False
     since: float = 0.0
     """When it started to wait for a connection."""
+
+    @property
+    def holder(self) -> str:
+        """Which caller holds its connection; empty: the service itself."""
+        return ""
 
     @property
     def over(self) -> bool:
@@ -128,8 +137,9 @@ class Pool:
         """Connections that are kept, the newest last. Some may not be usable any more."""
         self._heads = KnownHeads()
         self._all: set[Connection] = set()
-        self._opening: set[asyncio.Task[None]] = set()
-        self.waiters: deque[PoolRequest] = deque()
+        self._opening: dict[asyncio.Task[None], str] = {}
+        """Tasks that open a connection, and the caller that will hold it."""
+        self.waiters: Waiters[PoolRequest] = Waiters()
         self.retired = False
 
     @property
@@ -144,7 +154,10 @@ class Pool:
         return await response
 
     def start(self, request: PoolRequest) -> None:
-        """Send a request on a connection that is kept, or as soon as there is one."""
+        """Send a request on a connection that is kept, or as soon as there is one that its caller may hold."""
+        if not self._may_hold(request.holder):
+            self._wait(request)
+            return
         while self.idle:
             connection = self.idle.pop()
             if not connection.usable:
@@ -169,13 +182,17 @@ class Pool:
     def _wait(self, request: PoolRequest) -> None:
         if request.resent and request.since:
             # It was its turn, and its connection was lost: still the first.
-            self.waiters.appendleft(request)
+            self.waiters.add(request, first=True)
             return
-        request.since = self._now()
-        if self._is_full(request.since):
+        request.since = now = self._now()
+        waiting, since = self.waiters.oldest(request.holder)
+        if waiting >= self._max_connections * WAITERS_PER_CONNECTION or (
+            waiting and now - since > MAX_QUEUE_SECONDS
+        ):
+            # It would wait in vain, or for too long.
             request.abandoned(PoolFull("all connections are busy", sent=False))
         else:
-            self.waiters.append(request)
+            self.waiters.add(request)
 
     def sweep(self) -> None:
         """Fail what has passed its deadline, close what has been idle for long."""
@@ -186,10 +203,9 @@ class Pool:
         while self.idle and now - self.idle[0].idle_since > IDLE_SECONDS:
             self.idle.pop(0).close()
         if self.waiters:
-            late = [each for each in self.waiters if now >= each.until and not each.over]
-            self.waiters = deque(each for each in self.waiters if now < each.until and not each.over)
-            for request in late:
+            for request in self.waiters.take_late(now):
                 request.abandoned(TimedOut("no free connection in time", sent=False))
+            self._admit_waiter()
 
     def close(self) -> None:
         """Close everything; requests under way fail."""
@@ -219,17 +235,16 @@ class Pool:
     # --- Owner of connections --------------------------------------------------------------------------
 
     def freed(self, connection: Connection) -> None:
-        """Give a free connection to the request that has waited longest, or keep it."""
+        """Give a free connection to the request whose turn it is, or keep it."""
         connection.idle_since = self.clock
-        while self.waiters:
-            request = self.waiters.popleft()
-            if not request.over:
-                connection.send(request.body, request.until, request, request.more)
-                return
-        if self.retired:
-            connection.close()
-            return
         self.idle.append(connection)
+        request = self.waiters.next(self._may_hold) if self.waiters else None
+        if request is not None:
+            self.idle.pop()
+            connection.send(request.body, request.until, request, request.more)
+        elif self.retired:
+            self.idle.pop()
+            connection.close()
 
     def lost(self, connection: Connection) -> None:
         """Forget a connection, and let a waiter open another."""
@@ -238,34 +253,41 @@ class Pool:
             self.idle.remove(connection)
         self._admit_waiter()
 
+    # --- Shares of callers -----------------------------------------------------------------------------
+
+    def _may_hold(self, holder: str) -> bool:
+        """Whether a caller may hold one more connection: at most half of what others leave free."""
+        free = self._max_connections - len(self._all) - len(self._opening) + len(self.idle)
+        if not holder or free > self._max_connections * 3 // 4:
+            # So few are busy that none can have more than its share.
+            return True
+        held = self._held()
+        mine = held[holder]
+        if is_domain(holder):
+            free = self._max_connections // 2 - sum(count for each, count in held.items() if is_domain(each))
+        return mine < -(-(free + mine) // 2)
+
+    def _held(self) -> Counter[str]:
+        """How many connections each caller holds. Counted only while many are busy: most calls need not know."""
+        busy = [each.receiver.holder for each in self._all if each.receiver is not None]
+        return Counter((*busy, *self._opening.values()))
+
     # --- Connections -----------------------------------------------------------------------------------
 
-    def _is_full(self, now: float) -> bool:
-        """Whether another one would wait in vain, or for too long."""
-        waiters = self.waiters
-        while waiters and waiters[0].over:
-            waiters.popleft()
-        if not waiters:
-            return False
-        return (
-            len(waiters) >= self._max_connections * WAITERS_PER_CONNECTION
-            or now - waiters[0].since > MAX_QUEUE_SECONDS
-        )
-
     def _admit_waiter(self) -> None:
-        """Give a free slot to the request that has waited longest: a connection is opened for it."""
-        while self.waiters and len(self._all) + len(self._opening) < self._max_connections:
-            request = self.waiters.popleft()
-            if not request.over:
-                self._open_for(request)
-                return
+        """Send the request whose turn it is, where there is room for another connection or one is free."""
+        if not self.waiters or (not self.idle and len(self._all) + len(self._opening) >= self._max_connections):
+            return
+        request = self.waiters.next(self._may_hold)
+        if request is not None:
+            self.start(request)
 
     def _drop(self, connection: Connection) -> None:
         self._all.discard(connection)
         connection.close()
 
     def _open_for(self, request: PoolRequest) -> None:
-        self._opening.add(self._loop.create_task(self._open(request)))
+        self._opening[self._loop.create_task(self._open(request))] = request.holder
 
     async def _open(self, request: PoolRequest) -> None:
         """Open a connection for a request."""
@@ -283,7 +305,7 @@ class Pool:
         except Exception as error:  # noqa: BLE001 - a waiting request must be called back, whatever happened
             failure = ConnectFailed(f"no connection: {error}", sent=False)
             failure.__cause__ = error
-        self._opening.discard(asyncio.current_task())
+        self._opening.pop(asyncio.current_task(), None)  # type: ignore[arg-type] # it runs in a task
         if connection is None:
             self._admit_waiter()
             request.abandoned(failure)

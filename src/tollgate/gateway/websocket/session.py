@@ -194,9 +194,10 @@ class SocketSession:
     def _charge(self, method: str, calls: int) -> None:
         """Count calls to upstreams that a subscription needs, or refuse them."""
         request = self.request()
-        request.caller = self._caller
+        # As it is now: a cap may have been set since it connected.
+        request.caller = caller = self._pipeline.caller_of(request) or self._caller
         request.started = self._context.now()
-        if self._pipeline.charge_caller(request, self._caller, calls, method):
+        if self._pipeline.charge_caller(request, caller, calls, method):
             request.status = 200
             self._context.journal.write([request])
 

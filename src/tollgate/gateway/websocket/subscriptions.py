@@ -20,7 +20,7 @@ from msgspec import Raw
 from tollgate.chains.subscriptions import End, Wrong, terms
 from tollgate.core.entries import CallEntry
 from tollgate.core.shapes import Call, Reply
-from tollgate.errors import InvalidRequest, RateLimited, Refusal, UpstreamTimeout
+from tollgate.errors import InvalidRequest, Overloaded, RateLimited, Refusal
 from tollgate.gateway.access.caller import Caller
 from tollgate.gateway.call.batch_resolution import UNSET, BatchItem, resolve_many
 from tollgate.gateway.call.pipeline import Answering, Pipeline
@@ -229,9 +229,16 @@ class SocketPipeline(Pipeline):
             return self._answer_subscription(cast("SocketRequest", request), network, subscriptions, parsed)
         return super()._pass_on(request, network, resolver, caller, parsed)
 
+    def caller_of(self, request: SocketRequest) -> Caller | None:
+        """The caller of a connection, if it is in memory."""
+        try:
+            return self._credentials.recall(request)
+        except Refusal:
+            return None
+
     def charge_caller(self, request: SocketRequest, caller: Caller, calls: int, method: str) -> bool:
         """Count calls to upstreams for a subscription, or refuse them; whether they are to be recorded."""
-        self._limiter.admit_more(caller, request, calls)
+        self.admit_more(caller, request, calls)
         request.calls = [CallEntry(method, OK)] * calls
         return self.bills_upstream_calls
 
@@ -254,8 +261,9 @@ class SocketPipeline(Pipeline):
                 resolver,
                 [each.call for each in others],
                 deadline,
-                partial(self._limiter.admit_more, caller, request),
+                partial(self.admit_more, caller, request),
                 request.span,
+                caller.holder,
             ),
             strict=True,
         ):
@@ -265,7 +273,7 @@ class SocketPipeline(Pipeline):
             if subscriptions is not None:
                 is_late = self._now() >= deadline
                 each.result = (
-                    UpstreamTimeout()
+                    Overloaded("The other calls of this batch took all of its time: try again.")
                     if is_late
                     else await self._subscription_reply(subscriptions, each.call, cast("SocketRequest", request))
                 )

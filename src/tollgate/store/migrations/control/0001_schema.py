@@ -64,6 +64,18 @@ Table(
     Column("free_requests", BigInteger),
     Column("micros_per_million", BigInteger),
     Column("operator_cap", BigInteger),
+    Column("payer", String(32), nullable=False, server_default=""),
+)
+Table(
+    "former_teams",
+    _metadata,
+    Column("id", String(32), primary_key=True),
+    Column("name", String(40), nullable=False),
+    Column("created_at", Float, nullable=False),
+    Column("cap", BigInteger),
+    Column("buyer", String(500), nullable=False),
+    Column("tax_number", String(40), nullable=False),
+    Column("emails", String, nullable=False),
 )
 Table(
     "price_changes",

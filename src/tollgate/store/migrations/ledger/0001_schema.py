@@ -31,7 +31,7 @@ down_revision = None
 _metadata = MetaData()
 _LINE = ("source_id", "network", "method", "outcome")
 _KEYS = "team_id, month, hour, source_id, network, method, outcome"
-_BILLABLE = "('ok', 'node_error')"
+_BILLABLE = "('ok', 'node_error', 'upstream_timeout')"
 # Changes that are refused where the month is closed.
 _CLOSED = {
     "usage": ("INSERT", "UPDATE", "DELETE"),
@@ -113,7 +113,26 @@ Table(
     Column("month", String(7), primary_key=True),
     Column("requests", BigInteger, nullable=False),
     Column("cost", BigInteger, nullable=False),
+    Column("uncapped", BigInteger, nullable=False),
+    Column("free", BigInteger, nullable=False),
     Index("ix_months_month", "month"),
+    sqlite_with_rowid=False,
+)
+Table(
+    "call_leases",
+    _metadata,
+    Column("team_id", String(32), primary_key=True),
+    Column("node", String(32), primary_key=True),
+    Column("calls", BigInteger, nullable=False),
+    Column("until", Float, nullable=False),
+    sqlite_with_rowid=False,
+)
+Table(
+    "payer_months",
+    _metadata,
+    Column("payer", String(32), primary_key=True),
+    Column("month", String(7), primary_key=True),
+    Column("free", BigInteger, nullable=False),
     sqlite_with_rowid=False,
 )
 Table(
@@ -203,7 +222,7 @@ def _upgrade_postgresql() -> None:
     )
     _create_partitioned()
     # Each commit changes rows of these: a new version of a row fits beside the old one, and no index is touched.
-    for table in ("teams", "months", "source_months", "usage"):
+    for table in ("teams", "months", "payer_months", "source_months", "usage"):
         op.execute(f"ALTER TABLE {table} SET (fillfactor = 60)")
     _refuse_changes()
 
