@@ -155,8 +155,9 @@ class Attempt(PoolRequest, Generic[T], eq=False, kw_only=True):
         except OutOfStep as out_of_step:
             outcome = AttemptOutcome(upstream, failure=out_of_step)
         else:
-            # After its meaning was found out.
-            outcome.answer = attempts.exchange.masked(answer)
+            if attempts.exchange.mask is not None:
+                # After its meaning was found out.
+                outcome.answer = attempts.exchange.masked(answer)
         # Not before: after a defect above, the attempt counts as failed, and must be counted once. As
         # `upstream.answered`, without its call.
         upstream.in_flight -= 1

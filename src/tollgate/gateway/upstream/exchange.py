@@ -103,7 +103,8 @@ class Exchange:
         """Take over a network's settings and upstreams; calls under way choose among these from now on."""
         self.network = network
         self.upstreams: tuple[Upstream, ...] = tuple(sorted(upstreams, key=lambda upstream: upstream.priority))
-        self._mask = upstream_secrets(network.upstreams)
+        self.mask = upstream_secrets(network.upstreams) or None
+        """Takes secrets out of errors; None: upstreams are sent none."""
         self._names = (network.family, network.name)
         self.hedging = network.hedge and len(upstreams) > 1
         self._hedged_cell = self._writer.cell(metrics.UPSTREAM_HEDGES, *self._names)
@@ -169,11 +170,13 @@ class Exchange:
 
     def masked(self, answer: _Answer) -> _Answer:
         """An answer whose errors repeat no secret that upstreams are sent."""
+        if self.mask is None:
+            return answer
         if isinstance(answer, Replies):
             if not answer.all_results:
                 answer.items = [self.masked(each) for each in answer.items]
         elif isinstance(answer, Reply) and answer.error is not ABSENT:
-            answer.error = Raw(self._mask.json(bytes(answer.error)))
+            answer.error = Raw(self.mask.json(bytes(answer.error)))
         return answer
 
     def has(self, slot: int) -> bool:
