@@ -42,10 +42,16 @@ class PasswordChange(Confidential, frozen=True, forbid_unknown_fields=True):
 
     current: Current
     new: Annotated[str, text("The new password.", "a-better-word-2", MIN_PASSWORD, MAX_PASSWORD)]
-    end_sessions: Annotated[bool, Meta(description="Whether all other sessions of the console end.")] = True
-    end_devices: Annotated[bool, Meta(description="Whether all other logins of the tool end.")] = True
-    end_tokens: Annotated[bool, Meta(description="Whether personal access tokens are revoked.")] = True
-    end_passkeys: Annotated[bool, Meta(description="Whether all passkeys are removed.")] = False
+    end_sessions: Annotated[
+        bool, Meta(description="Whether all other sessions of the console end.", examples=[True])
+    ] = True
+    end_devices: Annotated[
+        bool, Meta(description="Whether all other logins of the tool end.", examples=[True])
+    ] = True
+    end_tokens: Annotated[
+        bool, Meta(description="Whether personal access tokens are revoked.", examples=[True])
+    ] = True
+    end_passkeys: Annotated[bool, Meta(description="Whether all passkeys are removed.", examples=[False])] = False
 
 
 class NewEmail(Confidential, frozen=True, forbid_unknown_fields=True):
