@@ -54,6 +54,50 @@ def test_known_secrets_are_in_no_line(style: str, monkeypatch: pytest.MonkeyPatc
     assert output.getvalue().count("…") >= 3
 
 
+class Foreseen(Exception):
+    one_line = True
+
+
+def slow() -> None:
+    raise Foreseen("the store is slow")
+
+
+@pytest.mark.parametrize("style", ["text", "json"])
+@pytest.mark.parametrize("how", ["itself", "in a group", "as a cause"])
+def test_foreseen_error_is_one_line_wherever_it_is_logged(style: str, how: str) -> None:
+    """By us, or by a server whose response had started when the store became slow."""
+    output = io.StringIO()
+    log.configure("info", style, output)
+    try:
+        try:
+            slow()
+        except Foreseen as error:
+            if how == "in a group":
+                raise ExceptionGroup("of a task group", [error]) from None
+            if how == "as a cause":
+                raise RuntimeError("wrapped") from error
+            raise
+    except Exception:
+        log.get("test").exception("a request failed")
+        logging.getLogger("uvicorn.error").exception("Exception in ASGI application\n")
+    assert len(output.getvalue().splitlines()) == 2
+    assert output.getvalue().count("Foreseen: the store is slow") == 2
+    assert "Traceback" not in output.getvalue()
+
+
+def test_defect_while_a_foreseen_error_is_handled_has_its_traceback() -> None:
+    output = io.StringIO()
+    log.configure("info", "json", output)
+    try:
+        try:
+            slow()
+        except Foreseen:
+            int("x")
+    except ValueError:
+        log.get("test").exception("a request failed")
+    assert "Traceback" in output.getvalue()
+
+
 # --- The rate ----------------------------------------------------------------------------------------------
 
 

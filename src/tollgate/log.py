@@ -27,6 +27,7 @@ if _rich is None:
 MAX_LINES, WINDOW_SECONDS = 100, 60.0
 # Messages that are remembered: ours are constants, those of libraries may not be.
 MAX_MESSAGES = 500
+_MAX_CAUSES = 16
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 
@@ -48,6 +49,38 @@ class _MaskedStream:
 
     def write(self, line: str) -> None:
         self._stream.write(line if _hidden is None else _hidden(line))
+
+
+def one_line(error: object) -> str:
+    """An error that is foreseen, such as a slow store, in one line; empty: it deserves its traceback.
+
+    Such an error has an attribute `one_line`; it may be in a group, or the cause of another.
+    """
+    for _ in range(_MAX_CAUSES):
+        if not isinstance(error, BaseException):
+            break
+        if getattr(error, "one_line", False):
+            return f"{type(error).__name__}: {error}"
+        error = error.exceptions[0] if isinstance(error, BaseExceptionGroup) else error.__cause__
+    return ""
+
+
+def _shortened(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """Write a foreseen error of ours as one line: a processor of structlog."""
+    error = event.get("exc_info")
+    if error is True:
+        error = sys.exc_info()[1]
+    line = one_line(error[1] if isinstance(error, tuple) else error)
+    return {**{name: each for name, each in event.items() if name != "exc_info"}, "error": line} if line else event
+
+
+def _shorten(record: logging.LogRecord) -> bool:
+    """Write a foreseen error in a line of a library as one line, such as a server's: a filter."""
+    line = one_line(record.exc_info[1]) if record.exc_info else ""
+    if line:
+        record.msg, record.args = f"{record.getMessage().strip()}: {line}", ()
+        record.exc_info = record.exc_text = None
+    return True
 
 
 class Ration:
@@ -106,6 +139,7 @@ def configure(level: str, style: str, stream: TextIO | None = None) -> None:
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
+            _shortened,
             *([] if as_text else [structlog.processors.format_exc_info]),
             # The plain traceback: the one that rich draws shows local variables, secrets among them.
             structlog.dev.ConsoleRenderer(
@@ -122,6 +156,7 @@ def configure(level: str, style: str, stream: TextIO | None = None) -> None:
     logging.basicConfig(level=max(_LEVELS[level], logging.WARNING), stream=masked, force=True)
     for handler in logging.root.handlers:
         handler.addFilter(ration.of_libraries)
+        handler.addFilter(_shorten)
         if not as_text:
             handler.setFormatter(_JsonLine())
 

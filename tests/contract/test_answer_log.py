@@ -6,7 +6,7 @@ import pytest
 from tests.contract.backends import params
 from tests.contract.lease_books import server
 
-from tollgate.store.base import AnswerLog, SharedAnswer
+from tollgate.store.base import AnswerLog, SharedAnswer, SharedUnreachable
 from tollgate.store.valkey import MAX_ANSWERS, ValkeyAnswerLog, prefix
 
 MAIN, TEST = "eth/mainnet@0x1", "eth/sepolia@0xaa36a7"
@@ -120,4 +120,16 @@ async def test_stream_is_bounded() -> None:
         await one.exchange([], {MAIN: [ANSWER] * (MAX_ANSWERS // 2)})
     length = int(server().command("XLEN", f"{prefix(b'test')}answers:{MAIN}")[1:].split(b"\r")[0])
     assert MAX_ANSWERS <= length <= MAX_ANSWERS + 256
+    await one.close()
+
+
+@pytest.mark.e2e
+async def test_stream_that_others_replaced_is_an_outage_until_it_is_gone() -> None:
+    server().command("FLUSHALL")
+    one, stream = in_valkey(b"secret"), f"{prefix(b'test')}answers:{MAIN}"
+    server().command("SET", stream, "x")
+    with pytest.raises(SharedUnreachable):
+        await one.exchange([MAIN], {MAIN: [ANSWER]})
+    server().command("FLUSHALL")
+    assert await one.exchange([MAIN], {MAIN: [ANSWER]}) == {MAIN: []}
     await one.close()

@@ -4,10 +4,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 from tests.contract.backends import params
-from tests.contract.lease_books import BOOKS
+from tests.contract.lease_books import BOOKS, server
 
 from tollgate.core.leases import LeaseReport, leased
-from tollgate.store.base import LeaseBook
+from tollgate.store.base import LeaseBook, SharedUnreachable
+from tollgate.store.valkey import ValkeyLeaseBook, prefix
 
 A, B, C = "node-a", "node-b", "node-c"
 LIMIT = "00000000000000aa"
@@ -122,3 +123,31 @@ async def test_leased_limits_are_bounded(book: LeaseBook) -> None:
     await joined(book, A, B)
     answer = await book.exchange(A, [report(1.0, mark=f"{number:016x}") for number in range(300)])
     assert len(answer.leases) == 256
+
+
+# --- A Valkey that others write to ---------------------------------------------------------------------------
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize(
+    "poison",
+    [
+        [("SET", "{}nodes", "x")],
+        [("SET", "{}leased", "x")],
+        [("ZADD", "{}leased", "9e15", "m"), ("SET", "{}lease:m", "x")],
+        [("ZADD", "{}leased", "9e15", "m"), ("HSET", "{}lease:m", "window", "x", "count", "y", "free", "z")],
+        [("ZADD", "{}leased", "9e15", "m"), ("HSET", "{}lease:m", "window", "nan", "count", "5", "free", "0")],
+        [("ZADD", "{}leased", "9e15", "m"), ("HSET", "{}lease:m", "window", "-1", "count", "5", "free", "1e308")],
+    ],
+)
+async def test_leases_that_others_wrote_are_an_outage_until_they_are_gone(poison: list[tuple[str, ...]]) -> None:
+    name = prefix(b"poisoned")
+    server().command("FLUSHALL")
+    book = ValkeyLeaseBook(server().url, name, seconds=10)
+    for command in poison:
+        server().command(*(word.format(name) for word in command))
+    with pytest.raises(SharedUnreachable):
+        await book.exchange("a", [LeaseReport("m", 1.0, 100.0, 1.0)])
+    server().command("FLUSHALL")
+    assert (await book.exchange("a", [])).nodes == 1
+    await book.close()

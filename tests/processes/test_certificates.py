@@ -8,6 +8,7 @@ import ssl
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives import serialization
 
 from parts.certs import Certificate, make_certificate
 from tollgate.processes.certificates import Certificates, ExpiryWatch, expires_at
@@ -71,6 +72,44 @@ async def test_a_changed_certificate_is_shown_to_new_connections_and_old_ones_go
     assert await asyncio.wait_for(reader.read(100), 30) == b"still here"
     writer.close()
     server.close()
+
+
+def encrypted(key: bytes) -> bytes:
+    loaded = serialization.load_pem_private_key(key, None)
+    return loaded.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.BestAvailableEncryption(b"word"),
+    )
+
+
+@pytest.mark.parametrize("name", ["certificate", "key"])
+@pytest.mark.parametrize("how", ["garbage", "empty", "removed", "foreign", "encrypted"])
+def test_files_that_cannot_be_used_leave_the_certificate_before_in_force(
+    tmp_path: Path, pair: tuple[Certificate, Certificate], name: str, how: str
+) -> None:
+    old, new = pair
+    loaded = Certificates(str(old.certificate), str(old.key))
+    before = loaded._newest
+    file: Path = getattr(old, name)
+    good = file.read_bytes()
+    if how == "removed":
+        file.unlink()
+    else:
+        foreign = getattr(new, name).read_bytes()
+        file.write_bytes(
+            {
+                "garbage": b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
+                "empty": b"",
+                "foreign": foreign,
+                "encrypted": encrypted(old.key.read_bytes()),
+            }[how]
+        )
+    assert loaded.tick() is False
+    assert loaded._newest is before
+    file.write_bytes(good)
+    loaded.tick()
+    assert ssl.SSLContext is type(loaded._newest)
 
 
 def test_expiry_is_a_metric_and_is_shown_anew(pair: tuple[Certificate, Certificate]) -> None:

@@ -1,6 +1,8 @@
 """PostgreSQL alone: migrating from many nodes at once, what is notified, what is retried, and moving there."""
 
 import asyncio
+import gc
+import io
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +19,7 @@ from tests.contract.ledgers import TEAMS, LedgerHarness, SqliteHome, entry, hist
 from tests.contract.samples import DIGEST, FULL, OTHER, PLAIN, TEAM, put
 
 from parts.postgres import cluster
+from tollgate import log
 from tollgate.control.services.job_leases import JobLeases
 from tollgate.core.models import Team
 from tollgate.core.nodes import JobLease, taken
@@ -210,6 +213,26 @@ async def test_statement_that_outlasts_the_deadline_is_an_outage(migrated: URL) 
     finally:
         await store.close()
         await holder.close()
+
+
+@pytest.mark.usefixtures("own_logging")
+async def test_deadlines_and_lost_connections_leave_no_traceback_in_the_log(migrated: URL) -> None:
+    output = io.StringIO()
+    log.configure("info", "json", output)
+    holder, store = postgresql.open_store(migrated), postgresql.open_store(migrated, deadline=0.5)
+    try:
+        await put(holder, FULL, ["teams"])
+        async with holder.changing() as first:
+            await first.teams.get(TEAM.id)
+            for _ in range(3):
+                with pytest.raises(StoreUnavailable):
+                    async with store.changing() as second:
+                        await second.teams.get(TEAM.id)
+    finally:
+        await store.close()
+        await holder.close()
+    gc.collect()
+    assert "Traceback" not in output.getvalue()
 
 
 # --- Changes at once ---------------------------------------------------------------------------------------

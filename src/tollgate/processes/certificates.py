@@ -26,7 +26,8 @@ def context(certificate: str, key: str) -> ssl.SSLContext:
     """Make the context of a server; OSError or SSLError where its files cannot be used."""
     made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     made.minimum_version = ssl.TLSVersion.TLSv1_2
-    made.load_cert_chain(certificate, key)
+    # A password for a key that needs one would be asked for on the terminal, and the process would wait.
+    made.load_cert_chain(certificate, key, password="")
     return made
 
 

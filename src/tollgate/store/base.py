@@ -42,7 +42,10 @@ from tollgate.errors import TollgateError
 
 
 class StoreUnavailable(TollgateError):
-    """The store cannot be reached now."""
+    """The store cannot be reached now, or is too slow."""
+
+    one_line = True
+    """In logs: it is no defect."""
 
 
 class Conflict(TollgateError):

@@ -13,6 +13,7 @@ import hmac
 import importlib.util
 import secrets
 from collections.abc import Awaitable, Mapping, Sequence
+from math import isfinite
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tollgate.core.leases import OVER, Lease, LeaseReply, LeaseReport
@@ -199,16 +200,27 @@ class ValkeyLeaseBook:
             lowered = "" if each.lowered is None else each.lowered
             arguments += (each.mark, each.window, each.count, each.want, lowered, each.freed)
         reply = await _in_time(self._seconds, self._turn(keys=(f"{self._prefix}nodes",), args=arguments))
-        leases = tuple(
-            Lease(reply[at].decode(), *map(float, reply[at + 1 : at + 5])) for at in range(2, len(reply), 5)
-        )
-        return LeaseReply(int(reply[0]), reply[1] == b"1", leases)
+        try:
+            return _lease_reply(reply)
+        except (ValueError, TypeError, LookupError) as error:
+            raise SharedUnreachable("its leases are none: others write there") from error
 
     async def leave(self, node: str) -> None:
         await _in_time(self._seconds, self._client.zrem(f"{self._prefix}nodes", node))
 
     async def close(self) -> None:
         await self._client.aclose()
+
+
+def _lease_reply(reply: list[bytes]) -> LeaseReply:
+    """Read what the script returns; an error where what it found there is not ours."""
+    leases = []
+    for at in range(2, len(reply), 5):
+        numbers = [float(each) for each in reply[at + 1 : at + 5]]
+        if not all(isfinite(number) and number >= 0 for number in numbers):
+            raise ValueError("a lease of no number")
+        leases.append(Lease(reply[at].decode(), *numbers))
+    return LeaseReply(int(reply[0]), reply[1] == b"1", tuple(leases))
 
 
 class ValkeyAnswerLog:
