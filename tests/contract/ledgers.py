@@ -141,7 +141,7 @@ class LedgerHarness:
             meanwhile()
             return post(batch, opening, Rules(lambda _: PRICE, billing_month))
 
-        return self.store.commit(marks or {}, batch.teams(), posted, self.now, known=known)
+        return self.store.commit(marks or {}, batch.teams(), posted, self.now, payers=batch.payers(), known=known)
 
     def chores(self) -> None:
         """Do all chores to their end."""

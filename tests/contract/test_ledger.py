@@ -14,6 +14,7 @@ from tests.contract.ledgers import DAY, HOMES, MONTH, NOON, PRICE, TEAMS, Ledger
 
 from tollgate.api.usage import By
 from tollgate.core.invoices import Invoice, draw
+from tollgate.core.pricing import MonthUse
 from tollgate.core.usage import TeamMonth
 from tollgate.store.base import AccountBook, Mark
 from tollgate.store.ledger import LedgerBehind
@@ -279,3 +280,57 @@ def test_clock_of_one_collector_behind_the_other_does_not_disorder_pages(ledger:
     rows: Any = ledger.logs(TEAMS[0], since=NOON - 1)
     assert len(rows) == 8
     other.close()
+
+
+# --- Payers and leases of calls ----------------------------------------------------------------------------
+
+
+def test_collectors_at_once_give_a_payer_its_free_requests_once(ledger: LedgerHarness) -> None:
+    """Each commits calls of another team of the same payer."""
+    collectors = [ledger, *(ledger.another() for _ in range(2))]
+    barrier = threading.Barrier(len(collectors))
+
+    def work(collector: LedgerHarness, team: str) -> None:
+        barrier.wait()
+        for _ in range(5):
+            collector.commit(*[entry(team, payer="acc_1")] * PRICE.free_requests)
+
+    with ThreadPoolExecutor(len(collectors)) as pool:
+        for done in [pool.submit(work, *pair) for pair in zip(collectors, TEAMS, strict=False)]:
+            done.result()
+    uses = ledger.store.team_months(MONTH, dict.fromkeys(TEAMS[:3], "acc_1"))
+    assert sum(use.free for use in uses.values()) == PRICE.free_requests
+    assert sum(use.cost for use in uses.values()) == PRICE.total(15 * PRICE.free_requests)
+    assert [use.others_free + use.free for use in uses.values()] == [PRICE.free_requests] * 3
+    for each in collectors[1:]:
+        each.close()
+
+
+def test_leases_of_calls_add_up_to_what_is_left(ledger: LedgerHarness) -> None:
+    other = ledger.another()
+
+    def lease(collector: LedgerHarness, node: str, now: float, most: int = 1_000) -> int:
+        def share(_team: str, use: MonthUse, others: int, _is_alone: bool) -> int:
+            return min(most, max(0, 100 - use.requests - others))
+
+        return collector.store.lease_calls(node, MONTH, {TEAMS[0]: ""}, share, now, now + 60.0)[TEAMS[0]]
+
+    assert lease(ledger, "one", NOON, 70) == 70
+    assert lease(other, "two", NOON + 1) == 30
+    ledger.commit(*[entry()] * 40)
+    assert lease(ledger, "one", NOON + 2) == 30
+    assert lease(other, "two", NOON + 3) == 30
+    assert lease(other, "two", NOON + 70) == 60, "the lease of a node that is gone has ended"
+    other.close()
+
+
+def test_node_knows_whether_others_lease(ledger: LedgerHarness) -> None:
+    seen: list[bool] = []
+
+    def share(_team: str, _use: MonthUse, _others: int, is_alone: bool) -> int:
+        seen.append(is_alone)
+        return 0
+
+    for node in ("one", "two", "one"):
+        ledger.store.lease_calls(node, MONTH, {TEAMS[0]: ""}, share, NOON, NOON + 60.0)
+    assert seen == [True, False, False]
