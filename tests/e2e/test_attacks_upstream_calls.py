@@ -1,4 +1,4 @@
-"""One request that costs many upstream calls: it counts as many, against limits and, by setting, on the bill."""
+"""One request that costs many upstream calls: it counts as many, against limits and on the bill."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Gateway, Up
     with upstream() as node:
         node.on("eth_getLogs", no_logs)
         narrow: dict[str, object] = {"url": node.url, "logs_blocks": 1}
-        settings = {"billing": {"upstream_calls": True}, "families.eth.mainnet": {"cache": False}}
+        settings = {"families.eth.mainnet": {"cache": False}}
         folder = tmp_path_factory.mktemp("upstream-calls")
         with serving(folder, {"eth/mainnet": [narrow]}, settings) as gateway, within_budget(gateway):
             yield gateway, node
@@ -59,7 +59,7 @@ def test_call_that_can_never_pass_is_refused_with_what_to_do(both: tuple[Gateway
     assert "ask for less" in answer.json()["error"]["message"]
 
 
-def test_parts_are_on_the_bill_by_setting(both: tuple[Gateway, Upstream]) -> None:
+def test_parts_are_on_the_bill(both: tuple[Gateway, Upstream]) -> None:
     gateway, _ = both
     team = gateway.books.team("billed")
     token, _ = gateway.books.token(team)
