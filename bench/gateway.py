@@ -110,7 +110,7 @@ def _filled(folder: Path, tokens: int, more: str) -> str:
     secret = folder / "secret"
     if not secret.exists():
         data_dir = folder / "data"
-        data_dir.mkdir(parents=True)
+        data_dir.mkdir(0o700, parents=True)
         secret.write_text(seed(data_dir, tokens, more))
     return secret.read_text()
 

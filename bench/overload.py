@@ -199,7 +199,7 @@ def _percentile(values: list[float], share: float) -> float:
 def run(folder: Path) -> list[str]:
     """Overload a service, print what came of it, and return what is not as it should be."""
     data_dir = folder / "data"
-    data_dir.mkdir(parents=True)
+    data_dir.mkdir(0o700, parents=True)
     token = seed(data_dir, 1)
     port, metrics_port, node = (processes.free_port() for _ in range(3))
     file, log = folder / "tollgate.toml", folder / "log"

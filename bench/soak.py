@@ -288,7 +288,7 @@ def _problems(soak: Soak, before: tuple[int, int], after: tuple[int, int], bille
 def _run(folder: Path, seconds: float) -> int:
     steady, failing = Node(fails=False), Node(fails=True)
     data_dir = folder / "data"
-    data_dir.mkdir(parents=True)
+    data_dir.mkdir(0o700, parents=True)
     token = seed(data_dir, 1)
     made = prepare(Settings(data_dir=str(data_dir)))
     port, metrics_port = processes.free_port(), processes.free_port()

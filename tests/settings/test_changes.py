@@ -129,7 +129,7 @@ def test_every_secret_is_one_that_is_never_quoted() -> None:
     shown = repr(
         changes(
             settings(
-                secrets={"pepper": KEY * 4, "previous_pepper": KEY * 4},
+                secrets={"pepper": KEY * 4, "previous_pepper": KEY * 4, "factor_key": KEY * 4},
                 store={"url": f"sqlite:///{KEY}"},
                 shared={"url": f"valkey://:{KEY}@10.0.0.5"},
                 stripe={"api_key": KEY},
@@ -144,7 +144,7 @@ def test_every_secret_is_one_that_is_never_quoted() -> None:
     )
     assert KEY not in shown
     # A new secret must be added above.
-    assert sum(row.secret for row in describe()) == 11
+    assert sum(row.secret for row in describe()) == 12
 
 
 def test_every_setting_either_changes_or_needs_a_restart() -> None:

@@ -141,6 +141,7 @@ def sample(row: Setting) -> tuple[str, Any]:
         "shared.url": ("valkey://user:secret@10.0.0.5:6379/1", "valkey://user:…@10.0.0.5:6379/1"),
         "secrets.pepper": ("p" * 32, "…"),
         "secrets.previous_pepper": ("q" * 32, "…"),
+        "secrets.factor_key": ("f" * 32, "…"),
         "whitelist.resolvers": ('["1.1.1.1"]', ("1.1.1.1",)),
         "accounts.sign_up": ("open", "open"),
         "ledger.segment_bytes": ("65_536", 65_536),
