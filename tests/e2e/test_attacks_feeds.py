@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from sqlalchemy import create_engine, text
 from websockets.sync.client import ClientConnection, connect
 
 from parts.memory import within_budget
@@ -51,6 +52,28 @@ def test_blocks_of_the_past_count_against_the_limit_with_their_events(tmp_path: 
         with socket(gateway, token) as client:
             refused = call(client, "starknet_subscribeEvents", block_id=past)
             assert refused["error"]["data"]["reason"] == "rate_limited"
+
+
+def test_upstream_calls_of_subscriptions_are_on_the_bill(tmp_path: Path) -> None:
+    """Blocks of the past with their events, and polls of a transaction that never comes: 1,548 calls were 21."""
+    with starknet_chain() as nodes, serving(tmp_path, {STARKNET: [nodes.nodes[0].url]}) as gateway:
+        token, _ = gateway.books.token(gateway.books.team())
+        engine = create_engine(f"sqlite:///{tmp_path / 'data' / 'ledger.db'}")
+
+        def billed() -> int:
+            with engine.connect() as connection:
+                return connection.execute(text("SELECT coalesce(sum(requests), 0) FROM months")).scalar_one()
+
+        with socket(gateway, token) as client:
+            past = {"block_number": nodes.height - 50}
+            assert "result" in call(client, "starknet_subscribeEvents", block_id=past)
+            eventually(lambda: billed() >= 100, what="blocks of the past and their events")
+            before = billed()
+            for number in range(1, 4):
+                unknown = call(client, "starknet_subscribeTransactionStatus", transaction_hash=hex(number))
+                assert "result" in unknown
+            eventually(lambda: billed() >= before + 3 + 6, what="two polls of each")
+        engine.dispose()
 
 
 # ---- nodes

@@ -12,6 +12,7 @@ from tests.gateway.websocket.asgi_clients import SocketServer, call, open_server
 from tollgate.chains.subscriptions import Wrong
 from tollgate.core.entries import BILLABLE, CallEntry
 from tollgate.core.methods import Policy
+from tollgate.core.models import Team
 from tollgate.errors import RateLimited
 from tollgate.shm import metrics
 
@@ -258,6 +259,19 @@ async def test_calls_that_a_subscription_needs_are_limited_and_recorded_where_th
         subscriber.charge(6)
     server.gateway.sink.write()
     assert len(server.gateway.sink.written) == written + bills
+
+
+async def test_calls_that_a_subscription_needs_count_under_a_cap_that_was_set_after_it_was_made() -> None:
+    server = await open_server(family="starknet")
+    client = await server.open("/x/starknet/mainnet")
+    await client.deliver(call(1, "starknet_subscribeNewHeads"))
+    (subscriber,) = server.stream.subscribers
+    server.gateway.store.tokens[digest(TOKEN)] = token_grant(Team("team_1", "acme", spending_cap=7))
+    server.gateway.directory.tokens.clear()
+    await client.deliver(call(2, "starknet_chainId"))
+    subscriber.charge(1)
+    server.gateway.sink.write()
+    assert server.gateway.sink.written[-1].cap == 7
 
 
 @pytest.mark.parametrize("family", ["eth", "starknet"])
