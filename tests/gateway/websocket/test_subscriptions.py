@@ -268,7 +268,7 @@ async def test_calls_that_a_subscription_needs_count_under_a_cap_that_was_set_af
     (subscriber,) = server.stream.subscribers
     server.gateway.store.tokens[digest(TOKEN)] = token_grant(Team("team_1", "acme", spending_cap=7))
     server.gateway.directory.tokens.clear()
-    await client.deliver(call(2, "starknet_chainId"))
+    await server.gateway.directory.find_token(digest(TOKEN))
     subscriber.charge(1)
     server.gateway.sink.write()
     assert server.gateway.sink.written[-1].cap == 7
