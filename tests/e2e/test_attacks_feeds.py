@@ -62,7 +62,7 @@ def test_upstream_calls_of_subscriptions_are_on_the_bill(tmp_path: Path) -> None
 
         def billed() -> int:
             with engine.connect() as connection:
-                return connection.execute(text("SELECT coalesce(sum(requests), 0) FROM months")).scalar_one()
+                return int(connection.execute(text("SELECT coalesce(sum(requests), 0) FROM months")).scalar_one())
 
         with socket(gateway, token) as client:
             past = {"block_number": nodes.height - 50}

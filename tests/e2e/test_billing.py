@@ -116,16 +116,18 @@ def test_a_cap_stops_calls_within_five_seconds_and_no_cent_more_is_charged(tmp_p
         service.ran("usage", "cap", "0.00002")  # four requests beyond the free ones
         deadline = time.monotonic() + 60
         answered = 0
-        while (answer := service.stack.exchange(CHAIN_ID)).status == 200:
-            answered += 1
+        # A second at most passes before the first calls under a new cap are counted: 429.
+        while (answer := service.stack.exchange(CHAIN_ID)).status in (200, 429):
+            answered += answer.status == 200
             if answered == FREE + 4:
                 reached = time.monotonic()
             assert time.monotonic() < deadline
         assert time.monotonic() - reached < 5
         assert (answer.status, reason(answer)) == (402, "spending_cap")
 
+        eventually(lambda: service.ran("usage")["capped"], what="the team is shown as capped")
         found = service.ran("usage")
-        assert (found["capped"], found["cost_micros"]) == (True, 4 * EACH)
+        assert found["cost_micros"] == 4 * EACH
         assert found["billable_requests"] >= FREE + 4
 
         service.ran("usage", "cap", "none")

@@ -137,8 +137,8 @@ class Pool:
         """Connections that are kept, the newest last. Some may not be usable any more."""
         self._heads = KnownHeads()
         self._all: set[Connection] = set()
-        self._opening: dict[asyncio.Task[None], str] = {}
-        """Tasks that open a connection, and the caller that will hold it."""
+        self._opening: dict[asyncio.Task[None], PoolRequest] = {}
+        """Tasks that open a connection, and the requests that it is for."""
         self.waiters: Waiters[PoolRequest] = Waiters()
         self.retired = False
 
@@ -155,7 +155,9 @@ class Pool:
 
     def start(self, request: PoolRequest) -> None:
         """Send a request on a connection that is kept, or as soon as there is one that its caller may hold."""
-        if not self._may_hold(request.holder):
+        # As in `_may_hold`, without its call: most of the time few connections are busy.
+        busy = len(self._all) + len(self._opening) - len(self.idle)
+        if busy * 4 >= self._max_connections and not self._may_hold(request.holder):
             self._wait(request)
             return
         while self.idle:
@@ -258,8 +260,7 @@ class Pool:
     def _may_hold(self, holder: str) -> bool:
         """Whether a caller may hold one more connection: at most half of what others leave free."""
         free = self._max_connections - len(self._all) - len(self._opening) + len(self.idle)
-        if not holder or free > self._max_connections * 3 // 4:
-            # So few are busy that none can have more than its share.
+        if not holder:
             return True
         held = self._held()
         mine = held[holder]
@@ -270,7 +271,7 @@ class Pool:
     def _held(self) -> Counter[str]:
         """How many connections each caller holds. Counted only while many are busy: most calls need not know."""
         busy = [each.receiver.holder for each in self._all if each.receiver is not None]
-        return Counter((*busy, *self._opening.values()))
+        return Counter((*busy, *(request.holder for request in self._opening.values())))
 
     # --- Connections -----------------------------------------------------------------------------------
 
@@ -287,7 +288,7 @@ class Pool:
         connection.close()
 
     def _open_for(self, request: PoolRequest) -> None:
-        self._opening[self._loop.create_task(self._open(request))] = request.holder
+        self._opening[self._loop.create_task(self._open(request))] = request
 
     async def _open(self, request: PoolRequest) -> None:
         """Open a connection for a request."""
