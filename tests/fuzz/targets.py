@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 from msgspec import Raw
-from tests.gateway.fake_gateway import open_gateway
+from tests.gateway.fake_gateway import OPENED, open_gateway
 from tests.gateway.fakes import ScriptedLoop, run_pending
 from tests.gateway.raw_http import hello
 from tests.gateway.websocket.asgi_clients import open_server
@@ -45,6 +45,8 @@ def _run(inside: Callable[[], Coroutine[Any, Any, None]]) -> None:
     with asyncio.Runner(loop_factory=ScriptedLoop) as runner:
         runner.get_loop().set_exception_handler(lambda _, context: unhandled.append(context))
         runner.run(inside())
+    # Each gateway has shared memory of its own, and a process may map only so many.
+    OPENED.clear()
     assert not unhandled, unhandled
 
 
