@@ -155,9 +155,13 @@ def test_a_mistyped_team_is_answered_with_the_nearest_of_ones_own(service: Servi
 
 
 def test_team_comes_from_the_environment(service: Service) -> None:
-    tool = Tool(service.tool.home, service.tool.url, {**service.tool.variables, "TOLLGATE_TEAM": "demo"})
-    assert tool("rpc", "tokens", "list").code == 0
-    assert service.tool("rpc", "tokens", "list").code == 2
+    named, unknown = (
+        Tool(service.tool.home, service.tool.url, {**service.tool.variables, "TOLLGATE_TEAM": team})
+        for team in ("demo", "nowhere")
+    )
+    assert named("rpc", "tokens", "list").code == 0
+    assert unknown("rpc", "tokens", "list").code != 0
+    assert service.tool("rpc", "tokens", "list").code == 0, "with one team none need be named"
 
 
 # ---- around it
@@ -247,10 +251,10 @@ def test_what_is_no_root_domain_is_refused_with_the_root_to_use(
     assert advice in ran.err
 
 
-def test_an_address_is_wrong_usage_and_its_domain_is_proposed(service: Service) -> None:
-    ran = service.tool("rpc", "whitelist", "add", "https://example.com/", *TEAM)
-    assert ran.code == 2
-    assert "Did you mean: tollgate rpc whitelist add example.com" in ran.err
+def test_the_root_domain_of_a_pasted_address_is_taken_and_shown(service: Service) -> None:
+    ran = service.tool("rpc", "whitelist", "add", "https://app.pasted.dev/pricing", *TEAM)
+    assert ran.code == 0
+    assert "Whitelisted pasted.dev, taken from https://app.pasted.dev/pricing" in ran.err
 
 
 def test_check_shows_whether_and_why_an_origin_would_pass(service: Service) -> None:

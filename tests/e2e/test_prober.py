@@ -161,7 +161,7 @@ def test_the_operator_sees_a_table(pair: ProberSetup) -> None:
     ran = pair.upstreams()
     titles, *rows = ran.stdout.splitlines()
     assert titles.split() == [
-        "network", "upstream", "state", "reason", "head", "behind", "errors", "latency", "breaker", "probes",
+        "NETWORK", "UPSTREAM", "STATE", "REASON", "HEAD", "BEHIND", "ERRORS", "LATENCY", "BREAKER", "PROBES",
     ]  # fmt: skip
     assert [row.split()[:4] for row in rows] == [[NETWORK, name, "up", "-"] for name in "ab"]
     assert ran.returncode == 0

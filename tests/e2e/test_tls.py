@@ -118,16 +118,16 @@ def test_http2_through_nginx(front: Front) -> None:
 
 def test_address_limit_is_the_clients_behind_a_trusted_proxy(front: Front) -> None:
     with front.client("127.0.0.2") as one, front.client("127.0.0.3") as other:
-        statuses = [one.post(PATH, content=call("m"), headers=PAGE).status_code for _ in range(3)]
+        statuses = [one.post(PATH, content=call("eth_chainId"), headers=PAGE).status_code for _ in range(3)]
         assert statuses == [200, 200, 429]
-        assert other.post(PATH, content=call("m"), headers=PAGE).status_code == 200
+        assert other.post(PATH, content=call("eth_chainId"), headers=PAGE).status_code == 200
 
 
 def test_forged_address_in_front_of_the_proxy_is_ignored(front: Front) -> None:
     with front.client("127.0.0.2") as client:
         statuses = [
             client.post(
-                PATH, content=call("m"), headers={**PAGE, "X-Forwarded-For": f"10.0.0.{number}"}
+                PATH, content=call("eth_chainId"), headers={**PAGE, "X-Forwarded-For": f"10.0.0.{number}"}
             ).status_code
             for number in range(3)
         ]
@@ -137,7 +137,7 @@ def test_forged_address_in_front_of_the_proxy_is_ignored(front: Front) -> None:
 def test_forged_address_past_the_proxy_is_ignored(front: Front) -> None:
     with front.stack.gateway.connect(source="127.0.0.4") as connection:
         statuses = [
-            connection.exchange(PATH, call("m"), {**PAGE, "X-Forwarded-For": f"10.0.0.{number}"}).status
+            connection.exchange(PATH, call("eth_chainId"), {**PAGE, "X-Forwarded-For": f"10.0.0.{number}"}).status
             for number in range(3)
         ]
     assert statuses == [200, 200, 429]
@@ -148,7 +148,9 @@ def test_no_proxy_is_trusted_unless_configured(tmp_path: Path) -> None:
         stack.gateway.books.domain(stack.team, "example.com", address_per_minute=2)
         with stack.gateway.connect() as connection:
             statuses = [
-                connection.exchange(PATH, call("m"), {**PAGE, "X-Forwarded-For": f"10.0.0.{number}"}).status
+                connection.exchange(
+                    PATH, call("eth_chainId"), {**PAGE, "X-Forwarded-For": f"10.0.0.{number}"}
+                ).status
                 for number in range(3)
             ]
     assert statuses == [200, 200, 429]
