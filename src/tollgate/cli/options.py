@@ -22,13 +22,14 @@ if TYPE_CHECKING:
 
     from click.shell_completion import CompletionItem
 
+    from tollgate.api import tokens as tokens_api
     from tollgate.cli import session as sessions
     from tollgate.core import durations, months
 
     class ParamKind(click.ParamType[Any]):
         """Click's base of parameter types."""
 else:
-    sessions = LazyModule("tollgate.cli.session")
+    sessions, tokens_api = LazyModule("tollgate.cli.session"), LazyModule("tollgate.api.tokens")
     durations, months = LazyModule("tollgate.core.durations"), LazyModule("tollgate.core.months")
     ParamKind = click.ParamType  # Click before 8.4 has no parameter here
 
@@ -88,6 +89,25 @@ def config_option(command: F) -> F:
 
 def yes_option(command: F) -> F:
     return click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")(command)
+
+
+def overlap_option(what: str) -> Callable[[F], F]:
+    """Add `--overlap` to a command that replaces a secret; `what` it is the time of."""
+
+    def check(_ctx: click.Context, _param: click.Parameter, seconds: int) -> int:
+        if seconds > tokens_api.MAX_OVERLAP:
+            raise click.UsageError("--overlap can be 30d at most.")
+        return seconds
+
+    return click.option(
+        "--overlap",
+        type=Duration(),
+        default="24h",
+        show_default=True,
+        metavar="DURATION",
+        callback=check,
+        help=f"{what}; at most 30d.",
+    )
 
 
 def page_options(command: F) -> F:

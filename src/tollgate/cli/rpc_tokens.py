@@ -14,11 +14,11 @@ from tollgate.cli import show
 from tollgate.cli.failures import Failure, NotFoundFailure
 from tollgate.cli.lazy import Group
 from tollgate.cli.options import (
-    Duration,
     complete_tokens,
     confirm,
     for_team,
     needs_confirmation,
+    overlap_option,
     page_options,
     yes_option,
 )
@@ -123,19 +123,10 @@ def _update(session: Session, token_id: str, **given: Any) -> None:
 
 @tokens.command(epilog="Example: tollgate rpc tokens rotate tok_3kF9aQx72LmN0pRt --overlap 1h")
 @click.argument("token_id", metavar="TOKEN", shell_complete=complete_tokens)
-@click.option(
-    "--overlap",
-    type=Duration(),
-    default="24h",
-    show_default=True,
-    metavar="DURATION",
-    help="How long the old secret keeps working; at most 30d.",
-)
+@overlap_option("How long the old secret keeps working")
 @for_team
 def rotate(session: Session, token_id: str, overlap: int) -> None:
     """Issue a successor with a new secret; the old one expires."""
-    if overlap > api.MAX_OVERLAP:
-        raise click.UsageError("--overlap can be 30d at most.")
     token_id = _id(session, token_id)
     answer = session.client.call(api.ROTATE, session.team, token_id, body=api.Rotation(overlap))
     token = answer.value

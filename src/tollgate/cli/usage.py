@@ -13,7 +13,6 @@ from tollgate.cli import show
 from tollgate.cli.failures import Failure
 from tollgate.cli.lazy import Group
 from tollgate.cli.options import (
-    Duration,
     Month,
     Null,
     OneOf,
@@ -23,6 +22,7 @@ from tollgate.cli.options import (
     complete_tokens,
     confirm,
     for_team,
+    overlap_option,
     page_options,
     yes_option,
 )
@@ -32,15 +32,14 @@ from tollgate.lazy_module import LazyModule
 if TYPE_CHECKING:
     from tollgate.api import billing as billing_api
     from tollgate.api import invoices as invoices_api
-    from tollgate.api import tokens as tokens_api
     from tollgate.api import usage as api
     from tollgate.cli.answers import ApiAnswer
     from tollgate.cli.session import Session
     from tollgate.core import durations, pricing
 else:
     # Not for help of other commands.
-    api, billing_api, invoices_api, tokens_api = (
-        LazyModule(f"tollgate.api.{name}") for name in ("usage", "billing", "invoices", "tokens")
+    api, billing_api, invoices_api = (
+        LazyModule(f"tollgate.api.{name}") for name in ("usage", "billing", "invoices")
     )
     durations, pricing = LazyModule("tollgate.core.durations"), LazyModule("tollgate.core.pricing")
 
@@ -148,20 +147,11 @@ def alerts(session: Session, webhook: str | None, emails: bool | None, test: boo
 
 
 @usage.command("roll-secret", epilog="Example: tollgate usage roll-secret --overlap 1h --team acme")
-@click.option(
-    "--overlap",
-    type=Duration(),
-    default="24h",
-    show_default=True,
-    metavar="DURATION",
-    help="How long calls are signed with the old secret too; at most 30d.",
-)
+@overlap_option("How long calls are signed with the old secret too")
 @yes_option
 @for_team
 def roll_secret(session: Session, overlap: int, yes: bool) -> None:
     """Replace the secret that signs calls of the webhook."""
-    if overlap > tokens_api.MAX_OVERLAP:
-        raise click.UsageError("--overlap can be 30d at most.")
     ends = f"works for another {durations.spell(overlap)}" if overlap else "stops working"
     confirm(f"Roll the webhook's secret of team {session.team}? The old one {ends}.", yes)
     answer = session.client.call(billing_api.ROLL, session.team, body=billing_api.SecretRoll(overlap))

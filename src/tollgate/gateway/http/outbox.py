@@ -53,9 +53,9 @@ class Answered(Struct):
     def request_id(self) -> bytes:
         return self.request.request_id if self.request is not None else b""
 
-    def record(self, journal: Journal, _at: bytes, now: float) -> None:
+    def record(self, journal: Journal, at: bytes, now: float) -> None:
         if self.request is not None:
-            self.request.record(journal, _at, now)
+            self.request.record(journal, at, now)
 
 
 class Countable(Protocol):
